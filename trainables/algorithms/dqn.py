@@ -29,7 +29,7 @@ from trainables.learners.replay import (
     check_replay,
 )
 from trainables.learners.schedules import ScheduleConfig
-from trainables.policies.architecture import Activation, architecture
+from trainables.policies.architecture import Activation, Architecture
 from trainables.policies.exploration import EpsilonGreedyConfig
 from trainables.policies.q.actor import QArchitecture
 from trainables.rollout.config import SamplingConfig
@@ -195,8 +195,8 @@ class DQN(Trainer):
             # Loaded for such a module only: to choose needs no torch.
             from trainables.policies import own
 
-            shape = architecture(settings.model, seen.spaces.observation_shape)
-            own.check(shape, seen.spaces.layout.logits)
+            tried = cls.networks(settings, seen.spaces)
+            own.check(tried, seen.spaces.layout.logits)
         why = cls._not_fused(settings, seen.spaces)
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
@@ -211,14 +211,13 @@ class DQN(Trainer):
             return "num_gpus is not 0"
         if settings.cql_alpha:
             return "cql_alpha is not 0"
-        return not_covered(cls._networks(settings, spaces), settings.optimizer)
+        made = cls._with_values(settings, cls.networks(settings, spaces))
+        return not_covered(made, settings.optimizer)
 
     @classmethod
-    def _networks(cls, of: Config, spaces: EnvSpaces) -> QArchitecture:
+    def _with_values(cls, of: Config, made: Architecture) -> QArchitecture:
         atoms = np.linspace(of.v_min, of.v_max, of.num_atoms) if of.num_atoms > 1 else ()
         support = tuple(float(atom) for atom in atoms)
-        shape, masks = spaces.observation_shape, spaces.masks
-        made = architecture(of.model, shape, cls.usual_networks, masks)
         return QArchitecture.of(made, of.dueling, of.sigma0 if of.noisy else 0.0, support)
 
     def make_policy(self, device: "torch.device") -> "QPolicy":
@@ -226,7 +225,7 @@ class DQN(Trainer):
         from trainables.policies.q.networks import build_q_policy
 
         of, layout = self.settings, self.spaces.layout
-        networks = layout, self._networks(of, self.spaces)
+        networks = layout, self._with_values(of, self.architecture)
         rest = of.exploration_config, of.optimizer, self.seed, device
         if self.architecture.own is not None:
             from trainables.policies.q.own import build_own_q_policy

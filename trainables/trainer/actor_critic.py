@@ -24,7 +24,7 @@ from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.schedules import Schedule, due
 from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.policies import own_distribution
-from trainables.policies.architecture import Architecture, architecture
+from trainables.policies.architecture import Architecture
 from trainables.policies.exploration import (
     FollowingSampling,
     PolicyNoiseConfig,
@@ -135,7 +135,6 @@ class ActorCriticTrainer(Trainer):
         """Actor and critic."""
         from trainables.policies.torch_policy import build_policy
 
-        self.architecture = self._networks(self.settings, self.spaces)
         networks = (self.spaces.layout, self.architecture)
         return build_policy(networks, self.settings.optimizer, self.seed, device)
 
@@ -177,9 +176,9 @@ class ActorCriticTrainer(Trainer):
         return {**super().choose(settings, seen), "learner": "torch" if why else fused}
 
     @classmethod
-    def _networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
-        shape, masks = spaces.observation_shape, spaces.masks
-        made = architecture(settings.model, shape, cls.usual_networks, masks)
+    def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
+        """As of every trainer; with noise by the state, or a distribution of a person's own."""
+        made = super().networks(settings, spaces)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             explored = settings.exploration_config
             made = replace(made, noise=(explored.log_std_init, explored.sample_freq))
@@ -190,7 +189,7 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def _check_own(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
         """Raise ConfigError for a part of a person's own that breaks its contract."""
-        tried = cls._networks(settings, spaces)
+        tried = cls.networks(settings, spaces)
         if tried.distribution is not None:
             own_distribution.check(tried.distribution, spaces.layout)
         if tried.own is None:
@@ -215,7 +214,7 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
         """What is built here and has room for these networks; None: numpy has to do it."""
-        networks = cls._networks(settings, spaces)
+        networks = cls.networks(settings, spaces)
         return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
 
     @classmethod
@@ -232,7 +231,7 @@ class ActorCriticTrainer(Trainer):
             return "data_parallel is true"
         if settings.resources.num_gpus:
             return "num_gpus is not 0"
-        networks = cls._networks(settings, spaces)
+        networks = cls.networks(settings, spaces)
         return not_covered(spaces.layout, networks, settings.optimizer)
 
     @classmethod

@@ -1,5 +1,6 @@
 """What can be said of settings before a trainer is made: whether they work, what they need."""
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from trainables.core.importing import large_import
@@ -7,7 +8,7 @@ from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.exactness.rendering import check_pictures
-from trainables.envs.make import needs_policies
+from trainables.envs.make import EnvSpaces, needs_policies
 from trainables.envs.vector import config as vector_config
 from trainables.envs.vector.config import check_vector_env
 from trainables.envs.vector.factory import make_vector_env
@@ -17,7 +18,7 @@ from trainables.evaluation.config import (
     check_evaluation,
     evaluation_settings,
 )
-from trainables.policies.architecture import ModelConfig, architecture
+from trainables.policies.architecture import ModelConfig
 from trainables.rollout.callbacks import make_calls, of_episodes
 from trainables.rollout.recording import check_rendering
 from trainables.trainer.config import TrainerConfig, has_policies, validate_config
@@ -97,14 +98,17 @@ def check_data_parallel(settings: TrainerConfig) -> None:
         )
 
 
-def check_by_trying(settings: TrainerConfig) -> None:
+def check_by_trying(
+    settings: TrainerConfig, networks: Callable[[TrainerConfig, EnvSpaces], object]
+) -> None:
     """Raise ConfigError for settings that cannot work with this environment and machine.
 
     One environment is made and closed for all settings of this process that make the same.
+    `networks` says what they look like there, or that they cannot be.
     """
     check_gpus(settings.resources)
     seen = measuring.look(settings.environment)
-    architecture(settings.model, seen.spaces.observation_shape)
+    networks(settings, seen.spaces)
     if settings.evaluation.evaluation_config:
         plan = evaluation_plan(settings)
         environments = (plan.environment, settings.environment)

@@ -32,7 +32,6 @@ from trainables.rollout.callbacks import make_calls
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import TrialContext, gives_data
-from trainables.trainer import agreement
 from trainables.trainer.classic import Policy
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.trainer import Trainer
@@ -467,24 +466,16 @@ class MultiAgentTrainer(Trainer):
             had = ", ".join(checkpoint.get("members", {})) or "a single one"
             hint = f"the checkpoint's are {had}"
             raise ConfigError("multiagent.policies", [*self.members], "as in the checkpoint", hint)
-        self._settle(checkpoint.get("settled", {}))
-        agreement.check(checkpoint, self._collected)
-        self._take_level()
-        for pid, member in self.members.items():
-            member.load_checkpoint(checkpoint["members"][pid])
-        self.progress.set_state(checkpoint["progress"])
-        self.agent_steps = int(checkpoint["agent_steps"])
-        self.inexact = str(checkpoint.get("inexact", ""))
-        if checkpoint["workers"] is None:
-            self._collect_anew()
-        else:
-            self.workers.set_state(checkpoint["workers"])
-        self.reporter.set_state(checkpoint, self.progress.timesteps)
-        self._synchronise([])
+        Trainer.load_checkpoint(self, checkpoint)  # what an algorithm adds is its members' own
 
     def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """As `Trainer.adapted`: what was learnt is the members' own."""
         return Trainer.adapted(self, state)
+
+    def _take_learnt(self, checkpoint: Mapping[str, Any]) -> None:
+        for pid, member in self.members.items():
+            member.load_checkpoint(checkpoint["members"][pid])
+        self.agent_steps = int(checkpoint["agent_steps"])
 
     def cleanup(self) -> None:
         """End the workers and the members."""

@@ -26,6 +26,7 @@ from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.levels import LEVELS
 from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
+from trainables.envs.make import EnvSpaces
 from trainables.envs.vector.config import check_vector_env
 from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
@@ -39,7 +40,7 @@ from trainables.offline.workers import ReadingWorkers
 from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
-from trainables.policies.architecture import Activation, architecture
+from trainables.policies.architecture import Activation, Architecture, architecture
 from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
@@ -181,6 +182,16 @@ class Trainer(Trainable):
         return {"native_vector_env": settings.environment.is_native}
 
     @classmethod
+    def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
+        """What its networks look like; an algorithm adds what it alone knows of.
+
+        Raises:
+            ConfigError: the key ``model`` asks for what cannot be there.
+        """
+        shape = spaces.observation_shape
+        return architecture(settings.model, shape, cls.usual_networks, spaces.masks)
+
+    @classmethod
     def _chosen(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
         """What `choose` gives, where policies and agents fit together."""
         config_checks.check_agents(settings, seen)
@@ -234,7 +245,7 @@ class Trainer(Trainable):
         cls = cls.of(config)  # noqa: PLW0642
         settings = cls._with_stepping(parse(cls.config_class, config))
         cls.validate_config(settings)
-        config_checks.check_by_trying(settings)
+        config_checks.check_by_trying(settings, cls.networks)
         cls._chosen(settings, measuring.look(settings.environment))
 
     @classmethod
@@ -353,7 +364,7 @@ class Trainer(Trainable):
         """What learns and what plays, for these spaces."""
         self.spaces = seen.spaces
         shape, masks = self.spaces.observation_shape, self.spaces.masks
-        self.architecture = architecture(settings.model, shape, self.usual_networks, masks)
+        self.architecture = self.networks(settings, self.spaces)
         if (own := self.architecture.own) is not None:
             in_torch = "%s acts and learns in torch; built-in networks act in numpy, faster"
             logger.info(in_torch, own.path)
@@ -438,12 +449,7 @@ class Trainer(Trainable):
         self._settle(checkpoint.get("settled", {}))
         agreement.check(checkpoint, self._collected)
         self._take_level()
-        self.policy.set_state(checkpoint["policy"])
-        filters_.set_state(self.filters, checkpoint["filters"])
-        for name, stream in self.streams.items():
-            rng.set_generator_state(stream, checkpoint["streams"][name])
-        for name, part in self.parts.items():
-            part.set_state(checkpoint[name])
+        self._take_learnt(checkpoint)
         self.progress.set_state(checkpoint["progress"])
         self.inexact = str(checkpoint.get("inexact", ""))
         if checkpoint["workers"] is None:
@@ -451,8 +457,17 @@ class Trainer(Trainable):
         else:
             self.workers.set_state(checkpoint["workers"])
         self.reporter.set_state(checkpoint, self.progress.timesteps)
-        self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
         self._synchronise([])
+
+    def _take_learnt(self, checkpoint: Mapping[str, Any]) -> None:
+        """Take back what is not the workers' and counts nothing."""
+        self.policy.set_state(checkpoint["policy"])
+        filters_.set_state(self.filters, checkpoint["filters"])
+        for name, stream in self.streams.items():
+            rng.set_generator_state(stream, checkpoint["streams"][name])
+        for name, part in self.parts.items():
+            part.set_state(checkpoint[name])
+        self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
 
     def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """The state without its workers, if those of this trainer collect in another way.
