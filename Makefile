@@ -32,6 +32,7 @@ bench: setup ## measure speed beside peers and limits, for an hour; goes on wher
 
 learn: setup ## train every algorithm over several seeds, for hours; goes on where it was stopped
 	$(BIN)/python -m benchmarks.learning
+	$(BIN)/python -m benchmarks.learning.stored
 	$(BIN)/python -m benchmarks.learning.searched
 	$(BIN)/python -m benchmarks.learning --report-only
 

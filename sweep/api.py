@@ -36,11 +36,12 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.operations import attaching, trained
 from sweep.pickled import Given
+from sweep.slices import store
+from sweep.slices.store import Store
 from sweep.spec import Budget, CheckpointPolicy, Mode, Override, SweepSpec
 from sweep.spec.validation import validate
 from sweep.version import unsupported
 from sweep.views import formatting, lookup, overview
-from trainables.checkpoint import file as checkpoint_file
 from trainables.checkpoint.opaque import write_files
 from trainables.errors import StateError
 from trainables.function import saved_by_function
@@ -109,6 +110,8 @@ def run(
     timeout: float | None = None,
     strict: bool = False,
     tracking_uri: str | None = None,
+    storage: str | None = None,
+    checkpoints: str | None = None,
     progress: bool = True,
     **spec: Unpack[SpecKeys],
 ) -> "Sweep":
@@ -120,10 +123,14 @@ def run(
             sweep's folder, signed with your key.
         root: folder of all sweeps.
         jobs: trials at once; None: as many as the processor cores can take.
-        pool: ``loky`` (processes), ``inline`` (this process) or one of your own.
+        pool: ``loky`` (processes), ``inline`` (this process), ``dask@ADDRESS`` or ``ray@ADDRESS``
+            (a cluster) or one of your own.
         timeout: seconds after which it saves and stops.
         strict: refuse to go on with a sweep whose code or libraries have changed.
         tracking_uri: MLflow server instead of ``ROOT/mlflow.db``.
+        storage: PostgreSQL server for the ledger instead of a file, as
+            ``postgresql+psycopg://HOST/DATABASE``.
+        checkpoints: folder in object storage for the checkpoints, such as ``s3://bucket/prefix``.
         progress: show what happens.
         spec: the keys of a spec. Without `name` it is the trainable's, with the time. A `space`
             may be a file, or the name of a shipped one: a whole spec, over which the others go.
@@ -141,11 +148,22 @@ def run(
         _refuse_another(folder, resolved)
         more = _total(folder, resolved.spec.trials)
         own = resolved.trainable if _is_of_script(folder) else None
-        launch = prepare.again(folder, jobs, pool, more, options.say, own, strict=strict)
+        changed = {"strict": strict, "checkpoints": checkpoints}
+        launch = prepare.again(folder, jobs, pool, more, options.say, own, **changed)
         return _driven(launch, timeout, progress)
     for remark in prepare.remarks(resolved):
         options.say(remark)
-    launch = prepare.start(resolved, text, folder.root, jobs, pool, tracking_uri, options.say)
+    launch = prepare.start(
+        resolved,
+        text,
+        folder.root,
+        jobs,
+        pool,
+        tracking_uri,
+        options.say,
+        storage=storage,
+        checkpoints=checkpoints,
+    )
     return _driven(launch, timeout, progress)
 
 
@@ -165,6 +183,7 @@ def resume(
     budget: Mapping[str, float | None] | None = None,
     max_disk: int | str | None = None,
     other_kernel: bool = False,
+    checkpoints: str | None = None,
     progress: bool = True,
 ) -> "Sweep":
     """Go on with a sweep, however it ended; see `run` and `sweep resume --help`.
@@ -185,6 +204,7 @@ def resume(
         budget: keys of the spec's budget that get another value.
         max_disk: another size for all checkpoints, such as ``40GB``.
         other_kernel: go on where the compiled kernel that a trial began with is not built.
+        checkpoints: the folder in object storage that they were moved to, or are shared in.
         progress: show what happens.
 
     Raises:
@@ -209,6 +229,7 @@ def resume(
         options.say,
         given,
         retry_failed=retry_failed,
+        checkpoints=checkpoints,
         strict=strict,
         space=Path(space) if isinstance(space, str | Path) else _plain(space, "space"),
         metric=metric,
@@ -522,8 +543,8 @@ class Trial:
             which: ``best`` by the metric, ``last``, or the iteration that it was saved at.
         """
         saved = trained.find_checkpoint(self._leader, str(which))
-        lies = self._sweep.folder.trial(self.number, self._leader.index)
-        return Checkpoint(lies / saved.file, saved)
+        its = store.of(self._sweep.folder).replica(self.number, self._leader.index)
+        return Checkpoint(its.path(saved), saved, its)
 
     def load(self, checkpoint: str | int = "best") -> Trainable:
         """Its trainable as it stood at a checkpoint; `stop()` it when it is of no use any more.
@@ -558,9 +579,10 @@ class Checkpoint:
     """A checkpoint of a trial."""
 
     path: Path
-    """Its file."""
+    """Its file; where checkpoints lie in object storage, it may be there alone."""
     saved: Saved
     """What the ledger says of it: iteration, digest, size, and the metric there (``value``)."""
+    _store: Store
 
     @property
     def iteration(self) -> int:
@@ -579,7 +601,7 @@ class Checkpoint:
             CheckpointError: it cannot be used, or somebody else signed it.
             StateError: it holds files, and no folder is given.
         """
-        loaded = checkpoint_file.read(self.path, self.saved.digest)
+        loaded = self._store.read(self.saved)
         kept = saved_by_function(loaded.state["trainable"])
         if not kept["files"]:
             return kept["data"]

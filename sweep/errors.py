@@ -162,7 +162,8 @@ class WorkerLost(TrialError):
         self.worker_exit = worker_exit
         self.pid = pid
         died = f"the worker process {pid} died with exit code {worker_exit}"
-        super().__init__(f"{why}; the worker process {pid} was ended" if why else died)
+        ended = "" if pid is None else f"; the worker process {pid} was ended"
+        super().__init__(f"{why}{ended}" if why else died)
 
 
 class LimitPassed(TrialError):

@@ -125,7 +125,7 @@ def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> Kept:
         "trainable": trainable.__name__,
         "source": digest(held),
         "saves": trainable.can_save(),
-        "libraries": _libraries(),
+        "libraries": libraries(),
         "script": _script(),
     }
     step = _step(Path(before.file)) + 1 if before else 0
@@ -146,7 +146,7 @@ def is_usable(kept: Kept | None, source: str) -> bool:
         header = file.identify(Path(kept.file))[1]
     except CheckpointError:  # it is damaged
         return False
-    own = {"source": source, "libraries": _libraries(), "key": signing.local().name}
+    own = {"source": source, "libraries": libraries(), "key": signing.local().name}
     return all(header.get(key) == value for key, value in own.items())
 
 
@@ -168,7 +168,7 @@ def load(name: str, kept: Kept | None) -> type[Trainable]:
     header, pickle = loaded.header, loaded.state.get("pickle")
     if not isinstance(pickle, Opaque) or header.get("sweep") != kept.sweep_id:
         raise CorruptCheckpoint(path, "belongs elsewhere: it is not the trainable of this sweep")
-    made, now = dict(header.get("libraries", {})), _libraries()
+    made, now = dict(header.get("libraries", {})), libraries()
     if changed := [key for key, version in now.items() if made.get(key) != version]:
         others = ", ".join(f"{key} {made.get(key)}, here it is {now[key]}" for key in changed)
         raise UsageError(_elsewhere(kept, header, f"was made with {others}"))
@@ -194,7 +194,8 @@ def held_by(trainable: type[Trainable]) -> object:
     return trainable.function if issubclass(trainable, FunctionTrainable) else trainable
 
 
-def _libraries() -> dict[str, str]:
+def libraries() -> dict[str, str]:
+    """The versions with which a process can load what another one has pickled."""
     found = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {"python": platform.python_version(), **found, "sweep": __version__}
 

@@ -3,12 +3,21 @@
 A background job of a shell and nohup ignore SIGINT and SIGHUP, and children inherit that.
 """
 
+import contextlib
+import importlib.util
 import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+from sweep.ledger import storage
+from tests.support import postgres, s3
+
+if TYPE_CHECKING:
+    from tests.support.ray_cluster import RayCluster
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -29,3 +38,59 @@ def own_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(os.environ, "XDG_CONFIG_HOME", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[int]:
+    """The port of an S3 server, which every process of these tests finds by its environment."""
+    with s3.serving() as port, pytest.MonkeyPatch.context() as patch:
+        for name, value in s3.environment(port).items():
+            patch.setenv(name, value)
+        yield port
+
+
+@pytest.fixture
+def s3_url(s3_server: int, tmp_path: Path) -> str:
+    """A folder in the server's storage that no other test has."""
+    return f"s3://{s3.BUCKET}{tmp_path}"
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[postgres.Server]:
+    """A PostgreSQL server, where one is installed."""
+    if postgres.binaries() is None:
+        if "SWEEP_TESTS_NEED_POSTGRES" in os.environ:
+            pytest.fail("no PostgreSQL server is installed, and SWEEP_TESTS_NEED_POSTGRES is set")
+        pytest.skip("no PostgreSQL server is installed; Debian's package is postgresql")
+    with contextlib.closing(postgres.Server()) as made:
+        made.start()
+        yield made
+
+
+@pytest.fixture
+def storage_url(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """What `--storage` is given: a new database, whose password stands in a file."""
+    monkeypatch.setenv("PGPASSFILE", str(server.passfile))
+    return server.database()
+
+
+@pytest.fixture(scope="session")
+def ray_cluster() -> "Iterator[RayCluster]":
+    """A Ray cluster whose head has four slots, and its token, where Ray is installed."""
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("Ray is not installed; pip install 'sweep-rl[ray]'")
+    from tests.support.ray_cluster import TOKEN, running
+
+    with pytest.MonkeyPatch.context() as patch, running(4, "--num-gpus", "1") as cluster:
+        patch.setenv("RAY_AUTH_TOKEN", TOKEN)
+        yield cluster
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def either_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The test is run twice: with ledgers in files, and on a server."""
+    if request.param == "postgresql":
+        url, made = request.getfixturevalue("storage_url"), storage.made
+        monkeypatch.setenv("SWEEP_STORAGE", url)
+        monkeypatch.setattr(storage, "made", lambda path, _, sweep_id: made(path, url, sweep_id))
+    return str(request.param)

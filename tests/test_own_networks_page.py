@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -35,18 +36,19 @@ def test_the_sweep_of_the_page_runs_and_its_winner_is_exported(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("env", "model"),
+    ("env", "more"),
     [
-        ("Pendulum-v1", {"custom_action_dist": "beta:BoundedBeta"}),
-        ("CartPole-v1", {"custom_preprocessor": "positions:Positions"}),
+        ("Pendulum-v1", {"model": {"custom_action_dist": "beta:BoundedBeta"}}),
+        ("CartPole-v1", {"model": {"custom_preprocessor": "positions:Positions"}}),
+        ("CartPole-v1", {"connectors": [{"clock:Clock": {"limit": 500}}, "FrameStack"]}),
     ],
 )
 def test_the_other_parts_of_the_page_are_learnt_with(
-    env: str, model: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    env: str, more: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, body in FILES.items():
         (tmp_path / name).write_text(body)
     monkeypatch.syspath_prepend(tmp_path)
-    trainer = PPO({"env": env, "model": model, "rollout_fragment_length": 16})
+    trainer = PPO({"env": env, "rollout_fragment_length": 16, **more})
     assert trainer.train()["learner"]["kl"] > 0
     trainer.stop()

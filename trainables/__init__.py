@@ -19,12 +19,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from trainables.envs.spaces.connectors import Connector
     from trainables.function import get_checkpoint, get_context, report
     from trainables.rollout.callbacks import Callbacks
     from trainables.trainable import Trainable
 
 _HOMES = {
     "Callbacks": "trainables.rollout.callbacks",
+    "Connector": "trainables.envs.spaces.connectors",
     "Trainable": "trainables.trainable",
     "get_checkpoint": "trainables.function",
     "get_context": "trainables.function",
@@ -39,4 +41,4 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_HOMES[name]), name)
 
 
-__all__ = ["Callbacks", "Trainable", "get_checkpoint", "get_context", "report"]
+__all__ = ["Callbacks", "Connector", "Trainable", "get_checkpoint", "get_context", "report"]

@@ -1,6 +1,6 @@
 """kill -9 at any instant: the sweep that was killed and resumed is the one that nobody killed.
 
-    python -m benchmarks.chaos.kills [--out DIR] [--rounds KILLS] [--seed S] [--victim KIND]
+    python -m benchmarks.chaos.kills [--out DIR] [--rounds KILLS] [--seed S] --victim KIND
 
 A case is one sweep that is killed again and again until it is finished, at steps and instants drawn
 from a stream; then the oracle compares it with the same sweep, run without a kill. A victim is the
@@ -10,10 +10,9 @@ trainer. A round is one kill.
 
 import itertools
 import shutil
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -84,14 +83,13 @@ def campaign(
 ) -> dict[str, float]:
     """Kill one sweep until it is finished, and compare it; returns figures."""
     reference, length = straight(kind)
-    with _scratch() as root:
+    with scratch() as root:
         sweep = Sweep(root / "killed", KINDS[kind])
         course = _killed_to_the_end(sweep, victim, stream, length)
-        wrong = [*_wrong_on_the_way(sweep, victim, course), *oracle.wrongs(sweep.folder, reference)]
-        if wrong:
-            kept = Path(tempfile.mkdtemp(prefix="chaos-"))
-            shutil.copytree(sweep.root, kept, dirs_exist_ok=True)
-            raise Failed(f"{'; '.join(wrong[:5])} (kept in {kept})")
+        refuse(
+            sweep,
+            [*_wrong_on_the_way(sweep, victim, course), *oracle.wrongs(sweep.folder, reference)],
+        )
         slices, steps = oracle.done_again(sweep.steps())
         return {
             "kills": len(course.kills),
@@ -99,6 +97,14 @@ def campaign(
             "steps_again": steps,
             "gone_s": round(max((kill.gone_s for kill in course.kills), default=0.0), 3),
         }
+
+
+def refuse(sweep: Sweep, wrong: list[str]) -> None:
+    """Raise Failed where something is wrong, and keep the sweep."""
+    if wrong:
+        kept = Path(tempfile.mkdtemp(prefix="chaos-"))
+        shutil.copytree(sweep.root, kept, dirs_exist_ok=True)
+        raise Failed(f"{'; '.join(wrong[:5])} (kept in {kept})")
 
 
 def _killed_to_the_end(
@@ -157,14 +163,14 @@ def _wrong_on_the_way(sweep: Sweep, victim: Victim, course: Course) -> Iterator[
 
 
 @contextmanager
-def straight_sweeps() -> Iterator[Straight]:
+def straight_sweeps(kinds: Mapping[str, str] = KINDS) -> Iterator[Straight]:
     """Kind → the sweep without a kill and its number of steps, run when first asked for."""
-    with _scratch() as root:
+    with scratch() as root:
         made: dict[str, tuple[Folder, int]] = {}
 
         def straight(kind: str) -> tuple[Folder, int]:
             if kind not in made:
-                sweep = Sweep(root / kind.replace(" ", "-"), KINDS[kind])
+                sweep = Sweep(root / kind.replace(" ", "-"), kinds[kind])
                 sweep.start()
                 if sweep.await_rest() != 0:
                     raise RuntimeError((sweep.root / "said").read_text())
@@ -175,7 +181,8 @@ def straight_sweeps() -> Iterator[Straight]:
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def scratch() -> Iterator[Path]:
+    """A folder for as long as this is entered."""
     root = Path(tempfile.mkdtemp(prefix="chaos-"))
     try:
         yield root
@@ -184,10 +191,4 @@ def _scratch() -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    if "--victim" in sys.argv:
-        place = sys.argv.index("--victim")
-        chosen = Victim(sys.argv[place + 1])
-        del sys.argv[place : place + 2]
-    else:
-        chosen = Victim.GROUP
-    main(partial(run, victim=chosen), rounds=200)
+    main(run, rounds=200, what="victim", choices=list(Victim))

@@ -12,10 +12,11 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from sweep import trackers
@@ -31,7 +32,7 @@ from tests.support.mlflow_server import free_port, serving
 #: Seconds that sending the rest may take.
 PATIENCE_S = 120.0
 #: Four trials of 25 iterations of 40 ms: four seconds.
-_SWEEP = {
+_SWEEP: Mapping[str, Any] = {
     "trials": 4,
     "config": {"noise": 0.1, "step_s": 0.04},
     "stop": {"training_iteration": 25},

@@ -110,8 +110,26 @@ def done_again(steps: Sequence[Step]) -> tuple[int, int]:
     """How many slices were begun anew after some of their steps, and how many steps that cost."""
     slices, cost = 0, 0
     newest: dict[str, int] = {}
-    for step in steps:
+    for step in (step for step, is_late in _marked(steps) if not is_late):
         lost = newest.get(step.trial, 0) - step.iteration + 1
         slices, cost = slices + (lost > 0), cost + max(lost, 0)
         newest[step.trial] = step.iteration
     return slices, cost
+
+
+def late(steps: Sequence[Step]) -> int:
+    """How many steps processes went on for after another one had begun their slice anew."""
+    return sum(is_late for _, is_late in _marked(steps))
+
+
+def _marked(steps: Sequence[Step]) -> Iterator[tuple[Step, bool]]:
+    """Each step, and whether its process was cut off: it goes on where it was, beside another."""
+    runs: dict[str, int] = {}
+    stands: dict[tuple[str, int], int] = {}
+    for step in steps:
+        goes_on = stands.get((step.trial, step.pid)) == step.iteration - 1
+        beside = runs.get(step.trial, step.pid) != step.pid
+        stands[step.trial, step.pid] = step.iteration
+        yield step, goes_on and beside
+        if not (goes_on and beside):
+            runs[step.trial] = step.pid

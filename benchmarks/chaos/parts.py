@@ -9,8 +9,11 @@ from benchmarks.chaos import (
     drivers,
     full_disk,
     hostile_input,
+    kill_cluster,
+    kill_server,
     kills,
     mlflow_faults,
+    partitions,
     scheduling,
     store_crashes,
     store_damage,
@@ -38,6 +41,7 @@ _KILLED = (
     "{kills} kills of {cases} sweeps; {slices_again} slices begun anew, {steps_again} steps; "
     "all gone within {gone_s} s"
 )
+_CLUSTER = "{kills} kills of {cases} sweeps; {slices_again} slices begun anew, {steps_again} steps"
 
 PARTS = (
     Part(
@@ -103,6 +107,66 @@ PARTS = (
         100,
         "kill -9 of a rollout worker of a trainer",
         _KILLED,
+    ),
+    Part(
+        "kill_server",
+        kill_server.run,
+        30,
+        "kill -9 of the PostgreSQL server that holds the ledger, or of one of its processes",
+        "{kills} kills of {cases} sweeps, {servers} of the whole server; each went on by itself, "
+        "no slice begun anew",
+    ),
+    Part(
+        "cluster_scheduler",
+        partial(kill_cluster.run, victim="scheduler"),
+        30,
+        "kill -9 of the scheduler of a Dask cluster, start it and workers again, resume",
+        _CLUSTER,
+    ),
+    Part(
+        "cluster_worker",
+        partial(kill_cluster.run, victim="worker"),
+        30,
+        "kill -9 of a Dask worker, or of the child that runs its slice",
+        "{kills} kills of {cases} sweeps, {kills_slice} of the child; {slices_again} slices begun "
+        "anew, {steps_again} steps",
+    ),
+    Part(
+        "cluster_driver",
+        partial(kill_cluster.run, victim="driver"),
+        30,
+        "kill -9 of a driver whose slices run on a Dask cluster, resume at once",
+        _CLUSTER,
+    ),
+    Part(
+        "cluster_storage",
+        partial(kill_cluster.run, victim="storage"),
+        30,
+        "kill -9 of the S3 server that checkpoints go to; it is back after a while, with its data",
+        "{kills} kills of {cases} sweeps; each went on by itself, no slice begun anew",
+    ),
+    Part(
+        "cluster_any",
+        partial(kill_cluster.run, victim="any"),
+        30,
+        "kill -9 of driver, Dask scheduler, worker, slice, S3 or PostgreSQL server, in any order",
+        _CLUSTER,
+    ),
+    Part(
+        "partition_workers",
+        partial(partitions.run, of="workers"),
+        60,
+        "a Dask worker stands still, another has its slice, it goes on; checkpoints on disk or S3",
+        "{cuts} workers of {cases} sweeps, {cuts_remote} of them with S3; they took {late_steps} "
+        "more steps and wrote {late_checkpoints} checkpoints, which nobody took",
+    ),
+    Part(
+        "partition_drivers",
+        partial(partitions.run, of="drivers"),
+        30,
+        "a driver stands still, one on another machine has its sweep, it goes on",
+        "{cuts} drivers of {cases} sweeps, {cuts_remote} of them with PostgreSQL; each ended with "
+        "code 3, and nothing was written in its term any more",
     ),
     Part(
         "drivers",

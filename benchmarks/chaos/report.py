@@ -23,12 +23,13 @@ _OF_A_LINE = {"case", "ok", "s", "failed"}
 
 
 def write(out: Path, seed: int) -> None:
-    """Sum up what lies in `out`, and renew the page."""
+    """Sum up what lies in `out`, keep the sums of parts of which nothing does, renew the page."""
+    before = read()["parts"] if REPORT.exists() else {}
     report = {
         "machine": f"{os.cpu_count()} cores, Python {platform.python_version()}, "
         f"{platform.system()} {platform.release().split('-')[0]}",
         "seed": seed,
-        "parts": {part.name: _sum(Cases(out, part.name)) for part in PARTS},
+        "parts": {part.name: _newest(Cases(out, part.name), before) for part in PARTS},
     }
     REPORT.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     PAGE.write_text(renewed(PAGE.read_text("utf-8"), report), encoding="utf-8")
@@ -61,6 +62,10 @@ def _row(part: Part, its: Mapping[str, Any]) -> str:
     figures = part.figures.format(cases=_number(its["cases"]), **_written(its["figures"]))
     minutes = f"{its['seconds'] / 60:.1f}"
     return f"| {part.shows} | {figures} | {its['failed']} | {minutes} | `{part.name}` |"
+
+
+def _newest(cases: Cases, before: Mapping[str, Any]) -> dict[str, Any]:
+    return _sum(cases) if cases.done else before.get(cases.part, _sum(cases))
 
 
 def _sum(cases: Cases) -> dict[str, Any]:

@@ -10,10 +10,12 @@ import contextlib
 import functools
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
+from queue import Empty
 from typing import Any, ClassVar
 from unittest import mock
 
@@ -144,6 +146,28 @@ class _Connection:
         return self._inner.executemany(statement, *parameters)
 
 
+class _Ended:
+    """Slices that have ended, as a `SimpleQueue` that is waited for on a clock of this world."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._slices: deque[Future[SliceOutcome]] = deque()
+        self.put = self._slices.append
+
+    def get(self, timeout: float) -> Future[SliceOutcome]:
+        """The first; Empty if there is none, also if one ends meanwhile."""
+        if not self._slices:
+            self._clock.sleep(timeout)
+            raise Empty
+        return self.get_nowait()
+
+    def get_nowait(self) -> Future[SliceOutcome]:
+        """The first; Empty if there is none."""
+        if not self._slices:
+            raise Empty
+        return self._slices.popleft()
+
+
 @dataclass
 class World:
     """Clocks, workers, and what goes wrong; `folder` is for its own files."""
@@ -179,7 +203,8 @@ class World:
             never = threading.TIMEOUT_MAX
             stack.enter_context(mock.patch.object(sweep.ledger.hold, "RENEW_S", never))
             stack.enter_context(mock.patch.object(clock, "now", driver.time))
-            stack.enter_context(mock.patch.object(sweep.driver.driver, "wait", self._wait))
+            ended = functools.partial(_Ended, driver)
+            stack.enter_context(mock.patch.object(sweep.driver.driver, "SimpleQueue", ended))
             stack.enter_context(mock.patch.object(failpoints, "reach", self._reach))
             stack.enter_context(mock.patch.object(launch, "provenance_of", _provenance))
             stack.enter_context(mock.patch.object(Here, "beside", self._beside))
@@ -200,15 +225,6 @@ class World:
             yield
         finally:
             self._driving = 0
-
-    def _wait(
-        self, futures: Iterable[Future[SliceOutcome]], timeout: float, **_: object
-    ) -> tuple[set[Future[SliceOutcome]], set[Future[SliceOutcome]]]:
-        """As `concurrent.futures.wait`, on this clock."""
-        done = {future for future in futures if future.done()}
-        if not done:
-            self.clock.sleep(timeout)
-        return done, set(futures) - done
 
     def _reach(self, place: str) -> None:
         if self._way is not None:

@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,14 +79,26 @@ class Cases:
             _print(f"{self.part}: {len(self.done)} cases, the last was {name}")
 
 
-def main(run: Callable[[Path, int, int], int], rounds: int) -> None:
-    """The command line of one part: ``python -m benchmarks.chaos.PART [--out DIR] …``."""
+def main(
+    run: Callable[..., int], rounds: int, what: str = "", choices: Collection[str] = ()
+) -> None:
+    """The command line of one part: ``python -m benchmarks.chaos.PART [--out DIR] …``.
+
+    `run` is called with the folder, the rounds and the seed; and with `what`, one of `choices`,
+    where the part is one of several.
+    """
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/chaos"), help="where lines go")
     parser.add_argument("--rounds", type=int, default=rounds, help="how long it is")
     parser.add_argument("--seed", type=int, default=0, help="what all chance is made from")
-    given = parser.parse_args()
-    sys.exit(1 if run(given.out, given.rounds, given.seed) else 0)
+    if what:
+        (kind,) = {type(one) for one in choices}
+        parser.add_argument(
+            f"--{what}", type=kind, choices=list(choices), required=True, help="which part"
+        )
+    given = vars(parser.parse_args())
+    own = {what: given[what]} if what else {}
+    sys.exit(1 if run(given["out"], given["rounds"], given["seed"], **own) else 0)
 
 
 def _print(text: str) -> None:

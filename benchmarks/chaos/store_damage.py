@@ -20,6 +20,7 @@ from benchmarks.chaos.store_cases import Cases, Failed, main
 from benchmarks.chaos.store_crashes import fast_folder, small_segments, state_of
 from sweep.history.events import Saved
 from sweep.slices import checkpoints
+from sweep.slices.store import Store
 from tests.support.slices import slice_spec
 from trainables.algorithms.ppo import PPO
 from trainables.checkpoint import file as checkpoint_file
@@ -114,7 +115,7 @@ class Trial:
                 continue
             raise Failed(f"{what}: nobody notices")
         if position % FALL_BACK == 0:
-            loaded = checkpoints.load(self.slice)
+            loaded = checkpoints.load(self.slice, Store(self.path.parent))
             if loaded.iteration != source or len(loaded.skipped) != 2 - source:
                 raise Failed(f"{what}: goes on from iteration {loaded.iteration}")
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -44,19 +44,30 @@ class Victim(StrEnum):
 class Sweep:
     """The command line in a folder of its own, as a person would use it."""
 
-    def __init__(self, root: Path, spec: str) -> None:
+    def __init__(
+        self,
+        root: Path,
+        spec: str,
+        variables: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        """`options` are given to `sweep run`, which remembers them."""
         root.mkdir(parents=True)
         self.root = root
         self.folder = Folder(root / "sweeps", "demo")
         (root / "space.yaml").write_text(spec)
+        self._variables = dict(variables or {})
+        self._options = tuple(options)
+        self.program: Sequence[str] = ("sweep.cli.main",)
+        """The module that drives it, with what stands before its words."""
         self._steps = root / "steps"
         self._driver: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """`sweep run`, or `sweep resume` where there is something to resume."""
         begun = self.folder.ledger.exists()
-        words = ["resume", "demo"] if begun else ["run", "space.yaml"]
-        self._driver = self._command(*words, "--jobs", str(JOBS))
+        words = ["resume", "demo"] if begun else ["run", "space.yaml", *self._options]
+        self.driver = self._command(*words, "--jobs", str(JOBS))
 
     def sync(self) -> int:
         """`sweep sync`, for trackers that were slower than the sweep; its exit code."""
@@ -66,9 +77,9 @@ class Sweep:
         told = {"PYTHONPATH": str(REPOSITORY), "SWEEP_ATTACH": "later", STEPS: str(self._steps)}
         with (self.root / "said").open("ab") as said:
             return subprocess.Popen(  # noqa: S603 our own command line
-                [sys.executable, "-m", "sweep.cli.main", *words],
+                [sys.executable, "-m", *self.program, *words],
                 cwd=self.root,
-                env={**os.environ, **told},
+                env={**os.environ, **self._variables, **told},
                 stdout=subprocess.DEVNULL,
                 stderr=said,
                 process_group=0,
@@ -76,10 +87,14 @@ class Sweep:
 
     @property
     def driver(self) -> "subprocess.Popen[bytes]":
-        """The process that was started last."""
+        """The process that drives it, or did last."""
         if self._driver is None:
             raise RuntimeError("the sweep was not started")
         return self._driver
+
+    @driver.setter
+    def driver(self, process: "subprocess.Popen[bytes]") -> None:
+        self._driver = process
 
     def steps(self) -> list[Step]:
         """Every step that any process began."""

@@ -51,6 +51,11 @@ SEARCHES = {
     name: _QUADRATIC.format(search=search, trials=trials, trackers=trackers)
     for name, (search, trials, trackers) in _SEARCHES.items()
 }
+#: The same with four times as many trials, and no trackers.
+LONG = {
+    name: _QUADRATIC.format(search=search, trials=4 * trials, trackers="")
+    for name, (search, trials, _) in _SEARCHES.items()
+}
 _ROLLOUTS = """
 name: demo
 trainable: benchmarks.chaos.workload:Rollouts

@@ -3,5 +3,6 @@
 rows          environments, algorithms, settings, budgets, and what is to be reached
 run           one run in a process of its own
 report        docs/learning.md and its picture
+stored        learning from files alone, beside the policies that wrote them
 environments  those that no package has
 """

@@ -86,7 +86,8 @@ def _machine() -> str:
 TEXT = """# Performance
 
 Written by `make bench`; every row is measured beside the other side in one run, ours and the other
-in turn, one process at a time and one thread each. A ratio is the median over up to {pairs} pairs;
+in turn, one process at a time and one thread each; each library
+computes as it would on this processor by itself. A ratio is the median over up to {pairs} pairs;
 behind it stand the least and the greatest (of what takes minutes there are a third as many pairs).
 Rates are per second of CPU time; what is started from the shell, and what waits for a disk, is
 measured by the wall.

@@ -19,6 +19,15 @@ ALONE = {
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
     "SWEEP_ATTACH": "later",  # no command leaves a process that the next one is measured beside
 }
+#: Variables that make a library compute otherwise than it would on this processor.
+CHOSEN = (
+    "OPENBLAS_CORETYPE",
+    "OPENBLAS_L2_SIZE",
+    "MKL_DEBUG_CPU_TYPE",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "ATEN_CPU_CAPABILITY",
+    "XLA_FLAGS",
+)
 RUNS = ROOT / "build" / "speed" / "runs.jsonl"
 
 
@@ -68,13 +77,14 @@ def ask(side: Side) -> dict[str, Any]:
     """
     interpreter = str(peers.python(side.group)) if side.group else sys.executable
     command = [interpreter, "-W", "ignore", "-m", f"benchmarks.speed.measures.{side.module}"]
+    own = {name: value for name, value in os.environ.items() if name not in CHOSEN}
     ran = subprocess.run(  # noqa: S603 our own module
         [*command, *side.arguments],
         capture_output=True,
         text=True,
         check=False,
         cwd=ROOT,
-        env={**os.environ, **ALONE, "PYTHONPATH": str(ROOT)},
+        env={**own, **ALONE, "PYTHONPATH": str(ROOT)},
     )
     if ran.returncode:
         last = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]

@@ -5,7 +5,7 @@ options       options and ways of answering that several commands share
 train         init, run, resume
 results       ls, status, results, show, best, explain, report, curves
 control       stop, pause, unpause, clone, set
-check         validate, check-env, verify, sync
+check         validate, check-env, doctor, verify, sync
 export        play, export-model, ui, trust
 disk          gc, rm
 completion    completion, and what is offered for each argument

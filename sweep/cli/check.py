@@ -1,4 +1,4 @@
-"""The commands that try out or check something: validate, check-env, verify, sync."""
+"""The commands that try out or check something: validate, check-env, doctor, verify, sync."""
 
 import contextlib
 import sys
@@ -16,8 +16,10 @@ _EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
 DAMAGED = 6
 #: Exit code where a tracker could not be sent everything.
 AWAY = 4
-#: Seconds that `sync` waits for trackers by default.
-PATIENCE_S = 60.0
+#: Exit code where something that a sweep needs cannot be used.
+UNUSABLE = 2
+#: Seconds that `sync` waits for trackers, and `doctor` for each part, by default.
+PATIENCE_S, ANSWER_S = 60.0, 15.0
 
 
 @click.command()
@@ -111,6 +113,40 @@ def _read(text: str | None) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise BadConfig("--env-config", value, "a mapping", "for example '{g: 9.0}'", at=At(said))
     return value
+
+
+@click.command()
+@click.argument("name", required=False, shell_complete=completion.names)
+@click.option(
+    "--address",
+    metavar="ADDRESS",
+    help="A cluster: of Dask, such as tls://node-1:8786, or with --pool ray, such as node-1:6379.",
+)
+@click.option("--pool", metavar="NAME", help="What runs the cluster: dask or ray; default: dask.")
+@options.service_options
+@options.wait_option(ANSWER_S, "each part's answer")
+@options.sweep_options
+def doctor(name: str | None, wait: float, **given: Any) -> int:
+    """Check this machine and the services that a sweep needs.
+
+    Those that are given, and with NAME those that the sweep has. What is not well is said with
+    what to do next; nothing that is written stays. Exit code 2: something cannot be used.
+    """
+    from sweep import pools
+    from sweep.cli import check_tables
+    from sweep.operations.doctor import examination
+
+    with options.answering(given["as_json"]) as answer:
+        asked = options.pool(given)
+        named = examination.Services(
+            "" if asked is None else pools.again(asked, "dask"),
+            given["storage"] or "",
+            given["checkpoints"] or "",
+            given["tracking_uri"] or "",
+        )
+        found = examination.examine(given["root"], name, named, wait)
+        answer([one._asdict() for one in found], check_tables.examined)
+        return UNUSABLE if any(one.level == "problem" for one in found) else 0
 
 
 @click.command()

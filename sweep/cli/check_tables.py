@@ -1,4 +1,4 @@
-"""What `sweep validate`, `run --dry-run`, `check-env`, `verify` and `sync` print."""
+"""What `sweep validate`, `run --dry-run`, `check-env`, `doctor`, `verify` and `sync` print."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -12,6 +12,9 @@ from sweep.cli.tables import Column, Data, section, table
 from sweep.spec.sections import in_words
 from sweep.views import formatting
 from trainables.errors import printable
+
+#: Of `sweep doctor`.
+_LEVELS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 def preview(data: Data) -> RenderableType:
@@ -142,6 +145,20 @@ def _saving(data: Data) -> str:
         f"{formatting.count(data['saved_bytes'])} bytes, {data['save_ms']:.1f} ms; restoring "
         f"{data['restore_ms']:.1f} ms"
     )
+
+
+def examined(data: Sequence[Data]) -> RenderableType:
+    """`sweep doctor`: a line for each thing that was looked at."""
+    return table(
+        data,
+        ("part", "l", itemgetter("part")),
+        ("", "l", lambda its: Text(its["level"], style=_LEVELS[its["level"]])),
+        ("seen → what to do next", "wrap", _advised),
+    )
+
+
+def _advised(its: Data) -> str:
+    return f"{its['seen']} → {its['todo']}" if its["todo"] else its["seen"]
 
 
 def damage_report(data: Data) -> RenderableType:

@@ -149,9 +149,13 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
 def trust(files: tuple[Path, ...], as_json: bool) -> None:
     """Let checkpoints that somebody else signed be restored.
 
-    And exported models be played: their card.json. They may run code as you. It counts for these
-    very files, wherever they lie, and for you alone.
+    And exported models be played: their card.json. They may run code as you. And the server of a
+    ledger or of checkpoints be asked with your credentials: sweep.postgresql, or the file
+    checkpoints of a sweep's folder. It counts for these very files, wherever they lie, and for you
+    alone.
     """
+    from sweep.ledger import signed, storage
+    from sweep.ledger.folder import CHECKPOINTS
     from sweep.operations import export
     from trainables.checkpoint import file as checkpoint_file
     from trainables.checkpoint import signing
@@ -159,10 +163,16 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
     with options.answering(as_json) as answer:
         trusted = []
         for file in files:
-            is_card = file.name == export.CARD
-            digest, said = (export.identify if is_card else checkpoint_file.identify)(file)
-            step = said["checkpoint"]["iteration"] if is_card else said["step"]
-            found = {"file": str(file), "digest": digest, "step": step}
+            if file.suffix == storage.REMOTE or file.name == CHECKPOINTS:
+                digest, said = signed.identify(file)
+                step = 0
+            elif file.name == export.CARD:
+                digest, said = export.identify(file)
+                step = said["checkpoint"]["iteration"]
+            else:
+                digest, said = checkpoint_file.identify(file)
+                step = said["step"]
+            found: dict[str, Any] = {"file": str(file), "digest": digest, "step": step}
             trusted.append({**found, "signed_by": said.get("key")})
         signing.trust(found["digest"] for found in trusted)
         answer(trusted, _lines)

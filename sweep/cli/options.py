@@ -90,11 +90,67 @@ def wait_option(seconds: float, what: str) -> Callable[[F], F]:
     )
 
 
-pool_option = click.option(
-    "--pool",
-    metavar="NAME",
-    help="loky (processes), inline (this process) or one of your own; default: as before, or loky.",
-)
+def pool_options(command: F) -> F:
+    """The options ``--pool`` and ``--address``, of which `pool` makes one."""
+    for option in (
+        click.option(
+            "--address",
+            metavar="ADDRESS",
+            help="Where the cluster's scheduler answers, such as tls://node-1:8786 (dask) or "
+            "node-1:6379 (ray); default: as before.",
+        ),
+        click.option(
+            "--pool",
+            metavar="NAME",
+            help="loky (processes), inline (this process), dask or ray (a cluster, see --address) "
+            "or one of your own; default: as before, or loky.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def pool(given: dict[str, Any]) -> str | None:
+    """The pool of the options of `pool_options`, with its address; None: neither was given.
+
+    Raises:
+        BadConfig: one of them is empty, as a variable is that nobody has set.
+    """
+    from sweep.errors import BadConfig
+
+    for key, allowed in (("pool", "the name of a pool"), ("address", "an address")):
+        if given[key] is not None and not given[key].strip():
+            raise BadConfig(f"--{key}", given[key], f"{allowed}, or leave it out")
+    return f"{given['pool'] or ''}@{given['address']}" if given["address"] else given["pool"]
+
+
+def service_options(command: F) -> F:
+    """The options ``--tracking-uri``, ``--storage`` and ``--checkpoints``."""
+    for option in (
+        click.option(
+            "--checkpoints",
+            metavar="URL",
+            help="A folder in object storage for the checkpoints, such as s3://bucket/prefix.",
+        ),
+        click.option(
+            "--storage",
+            metavar="URL",
+            envvar="SWEEP_STORAGE",
+            help="PostgreSQL server for the ledger instead of a file, as "
+            "postgresql+psycopg://HOST/DATABASE; also as SWEEP_STORAGE in the environment.",
+        ),
+        click.option(
+            "--tracking-uri",
+            metavar="URI",
+            envvar="SWEEP_TRACKING_URI",
+            help="MLflow server instead of ROOT/mlflow.db; also as SWEEP_TRACKING_URI in the "
+            "environment.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 set_option = click.option(
     "--set",
     "settings",

@@ -121,7 +121,7 @@ def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
     "--top", type=click.IntRange(min=1), metavar="K", help=f"How many of them; default: {TOP}."
 )
 @options.jobs_option
-@options.pool_option
+@options.pool_options
 @options.timeout_option
 @options.sweep_options
 def best(name: str, **given: Any) -> int:
@@ -150,7 +150,7 @@ def best(name: str, **given: Any) -> int:
 def _refuse_without_tests(given: dict[str, Any]) -> None:
     from sweep.errors import BadConfig
 
-    for option in ("top", "jobs", "pool", "timeout"):
+    for option in ("top", "jobs", "pool", "address", "timeout"):
         if given[option] is not None:
             hint = "or say under how many seeds: --test-seeds 10"
             problem = f"{given[option]} is about test seeds, and none are asked for"
@@ -173,8 +173,8 @@ def _test(
     jobs = given["jobs"] or (past.jobs if past.jobs_given else None)
     tests = final_evaluation.seeds * final_evaluation.top
     find = functools.partial(launch.trainable_of, folder)
-    slots = prepare.slots(jobs, spec, paths, tests, find)
-    pool = pools.again(given["pool"], past.pool)
+    pool = pools.again(options.pool(given), past.pool)
+    slots = prepare.slots(jobs, spec, paths, tests, find, pool)
     begun = launch.Launch(folder, slots, pool, final_evaluation=final_evaluation, say=options.say)
     ended = session.run_driver(begun, make_view(terminal()), given["timeout"])
     attaching.attach(ended, folder)

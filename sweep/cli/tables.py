@@ -174,9 +174,12 @@ def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
     """One line per running trial."""
     counted = time_attr != "training_iteration"
     goal = formatting.last_part(time_attr) if counted else "rung"
+    on_cluster = any(row["worker"] for row in rows)
+    workers: Column = ("worker", "l", lambda row: printable(row["worker"] or ""))
     return table(
         rows,
         ("trial", "r", lambda row: row["name"]),
+        *[workers] * on_cluster,
         ("iter", "r", lambda row: str(row["iteration"])),
         (formatting.last_part(metric), "r", lambda row: formatting.number(row["value"])),
         (goal, "r", lambda row: _towards(row, counted)),

@@ -76,15 +76,10 @@ def _name_of(folder: Path) -> str:
 @options.override_options
 @options.jobs_option
 @options.root_option
-@options.pool_option
+@options.pool_options
 @options.timeout_option
 @click.option("--dry-run", is_flag=True, help="Show what would be run; write nothing.")
-@click.option(
-    "--tracking-uri",
-    metavar="URI",
-    envvar="SWEEP_TRACKING_URI",
-    help="MLflow server instead of ROOT/mlflow.db; also as SWEEP_TRACKING_URI in the environment.",
-)
+@options.service_options
 @log_models_option
 @attach_option
 @options.json_option
@@ -111,9 +106,11 @@ def run(space: str, **given: Any) -> int:
             text,
             given["root"],
             given["jobs"],
-            given["pool"],
+            options.pool(given),
             given["tracking_uri"],
             options.say,
+            storage=given["storage"],
+            checkpoints=given["checkpoints"],
         )
         if given["log_models"]:
             sync.want_all_models(launch.folder)
@@ -126,7 +123,7 @@ def run(space: str, **given: Any) -> int:
 @click.option("--trials", type=click.IntRange(min=1), metavar="TOTAL", help="The new total.")
 @options.jobs_option
 @options.root_option
-@options.pool_option
+@options.pool_options
 @options.timeout_option
 @options.budget_option
 @options.max_disk_option
@@ -148,6 +145,9 @@ def run(space: str, **given: Any) -> int:
     is_flag=True,
     help="Go on where the compiled kernel that a trial began with is not built.",
 )
+@click.option(
+    "--checkpoints", metavar="URL", help="The folder that they were moved to, or are shared in."
+)
 @log_models_option
 @attach_option
 @options.json_option
@@ -162,7 +162,7 @@ def resume(name: str, **given: Any) -> int:
         launch = prepare.again(
             folder,
             given["jobs"],
-            given["pool"],
+            options.pool(given),
             given["trials"],
             options.say,
             retry_failed=given["retry_failed"],
@@ -170,6 +170,7 @@ def resume(name: str, **given: Any) -> int:
             other_kernel=given["other_kernel"],
             space=given["space"],
             metric=given["metric"],
+            checkpoints=given["checkpoints"],
             **options.read_budget(given),
         )
         if given["log_models"]:

@@ -17,6 +17,8 @@ from sweep.spec import SweepSpec
 #: Where the driver of NVIDIA's GPUs lists them.
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+#: Slots where nothing bounds them: on a cluster, as many as it has workers.
+UNBOUNDED = 1_000_000
 
 
 def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) -> tuple[str, ...]:
@@ -27,11 +29,14 @@ def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) ->
     return tuple(str(index) for index in range(len(found)))
 
 
-def most_at_once(spec: SweepSpec, devices: Sequence[str] | None = None) -> int:
+def most_at_once(
+    spec: SweepSpec, devices: Sequence[str] | None = None, clustered: bool = False
+) -> int:
     """How many trials fit beside each other by what they are given, whatever ``--jobs`` says.
 
     Processor cores bound this only where ``machine.cpu`` says how many there are: without it a
-    person may start more trials than cores.
+    person may start more trials than cores. On a cluster each worker is given what a trial needs
+    by who starts it; cores and GPUs of the driver's machine bound nothing there.
 
     Raises:
         BadConfig: not even one fits.
@@ -39,13 +44,13 @@ def most_at_once(spec: SweepSpec, devices: Sequence[str] | None = None) -> int:
     wants, machine = spec.resources, spec.machine
     found = gpus() if devices is None else devices
     count = len(found) if machine.gpu is None else machine.gpu
-    places = [spec.limits.max_concurrent or math.inf]
+    places = [float(spec.limits.max_concurrent or UNBOUNDED)]
     cores = machine.cpu or joblib.cpu_count()
-    if wants.cpu > cores:
+    if wants.cpu > cores and not clustered:
         raise _too_much(spec, ("cpu",), wants.cpu, f"{cores:g} cores", "machine.cpu says otherwise")
-    if machine.cpu is not None:
+    if machine.cpu is not None and not clustered:
         places.append(machine.cpu // wants.cpu)
-    if wants.gpu:
+    if wants.gpu and not clustered:
         per_device = math.floor(1 / wants.gpu + 1e-9)
         places.append(count // wants.gpu if wants.gpu >= 1 else count * per_device)
         if not places[-1]:
@@ -58,7 +63,7 @@ def most_at_once(spec: SweepSpec, devices: Sequence[str] | None = None) -> int:
         if not places[-1]:
             hint = f"say how many there are: machine: {{custom: {{{name}: {amount:g}}}}}"
             raise _too_much(spec, ("custom", name), amount, f"{total:g} '{name}'", hint)
-    return int(min(places, default=math.inf)) if min(places) < math.inf else 1_000_000
+    return int(min(places))
 
 
 def _too_much(

@@ -17,6 +17,7 @@ from sweep.pools import Pool
 from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher
 from sweep.slices.messages import SliceSpec
+from sweep.slices.store import SweepStore
 from sweep.spec import SweepSpec
 from trainables.checkpoint import signing
 
@@ -47,6 +48,13 @@ class DriverContext:
     """Settings that no child of a trial may change."""
     kept: Kept | None = None
     """Where the trainable of a script lies."""
+    store: SweepStore | None = None
+    """Where checkpoints lie; None: in the folder."""
+
+    @property
+    def checkpoints(self) -> SweepStore:
+        """Where they lie."""
+        return self.store or SweepStore(self.folder)
 
     def slice(self, opened: Opened) -> SliceSpec:
         """All that a worker needs to know for a slice that was opened."""
@@ -77,6 +85,7 @@ class DriverContext:
             policy=spec.checkpoint,
             slice_s=limits.slice_s,
             folder=str(folder.make_trial(trial.number, replica.index)),
+            store=self.checkpoints.url,
             birth_folder=str(folder.trial(birth.trial, birth.replica)) if birth else "",
             stop_file=str(folder.stop_file(self.history.term)),
             not_finite_ends=limits.not_finite != "go_on",

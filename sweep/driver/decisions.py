@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sweep.driver.context import DriverContext
 from sweep.driver.proposals import Proposer
-from sweep.errors import LimitPassed, UnknownMetric
+from sweep.errors import LimitPassed, StorageError, UnknownMetric
 from sweep.history import order
 from sweep.history.events import (
     FINISHED,
@@ -113,7 +113,8 @@ def judge(
     elif outcome.end is End.LOST:
         status, reason = _retried(replica, _last_line(outcome), limits.max_failures)
     elif outcome.end is End.UNSAVED:
-        status, reason = Status.PAUSED, f"the disk took no checkpoint: {outcome.error}"
+        what = _refused_by(outcome.error)
+        status, reason = Status.PAUSED, f"the {what} took no checkpoint: {outcome.error}"
     else:
         status = _STATUS.get(outcome.end, Status.PAUSED)
         if outcome.end is End.DIVERGED:
@@ -146,9 +147,14 @@ def disk_refused(closed: Sequence[Closed], folder: object) -> str:
         if event.end is End.UNSAVED:
             return (
                 f"trial {event.trial}: {event.reason}: {folder}; what was saved before is safe, "
-                f"resume the sweep when the disk is well"
+                f"resume the sweep when the {_refused_by(event.error)} is well"
             )
     return ""
+
+
+def _refused_by(error: str) -> str:
+    """What took or gave no checkpoint: errors of a storage begin with its URL."""
+    return "storage" if "://" in error.partition(" ")[0] else "disk"
 
 
 def interrupted(replica: Replica, why: str) -> Closed:
@@ -358,6 +364,8 @@ def outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOu
         return _closed(replica, End.LIMIT, Status.STOPPED, str(error))
     if isinstance(error, StaleProcess):
         return interrupted(replica, "its worker had to be replaced")
+    if isinstance(error, StorageError):
+        return interrupted(replica, str(error))
     if error is not None:
         return _closed(replica, End.LOST, *_retried(replica, str(error), limits.max_failures))
     outcome = future.result()
@@ -381,6 +389,4 @@ def _no_longer_needed(
 
 def let_go(context: DriverContext, event: Closed | Dropped) -> None:
     """Delete the files that the history has let go of, where no slice runs."""
-    folder = context.folder.trial(event.trial, event.replica)
-    replica = context.history.replica(event.trial, event.replica)
-    retention.sweep_up(folder, replica.files)
+    context.checkpoints.let_go(context.history.replica(event.trial, event.replica))

@@ -15,7 +15,8 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
 
 from sweep.driver import capacity, control, decisions, limits, sync
 from sweep.driver.context import DriverContext
@@ -56,6 +57,8 @@ class Driver:
             context.fixed,
         )
         self._running: dict[Future[SliceOutcome], Opened] = {}
+        self._ended: SimpleQueue[Future[SliceOutcome]] = SimpleQueue()
+        """Slices that have ended, of which nothing is recorded yet."""
         self._queue: deque[Opened] = deque()
         self._requests = Requests(context.ledger.path)
         self._budget_tracker = BudgetTracker(context.spec, time.monotonic())
@@ -96,7 +99,9 @@ class Driver:
             while not self._advance():
                 while self._queue and len(self._running) < self.context.pool.slots:
                     opened = self._queue.popleft()
-                    self._running[self.context.pool.submit(self.context.slice(opened))] = opened
+                    future = self.context.pool.submit(self.context.slice(opened))
+                    self._running[future] = opened
+                    future.add_done_callback(self._ended.put)
                     failpoints.reach("submitted")
                 self._collect()
                 yield
@@ -139,10 +144,9 @@ class Driver:
     def _collect(self) -> None:
         """Wait for slices and record what came of them, in the order of their trials."""
         self.context.check_held()
-        if not self._running:
-            time.sleep(TICK_S)
-        done, _ = wait(self._running, timeout=TICK_S, return_when=FIRST_COMPLETED)
-        by_trial = sorted(done, key=lambda f: (self._running[f].trial, self._running[f].replica))
+        by_trial = sorted(
+            self._newly_ended(), key=lambda f: (self._running[f].trial, self._running[f].replica)
+        )
         closed = [
             decisions.outcome_event(self.context, self._running.pop(future), future)
             for future in by_trial
@@ -155,8 +159,24 @@ class Driver:
                 self._give_up(refusal)
             self._save_disk()
             self._settle()
+        if refusal := self.context.pool.failed():
+            self._give_up(refusal)
         self._guard.look(self._running)
         self._watch(())
+
+    def _newly_ended(self) -> list[Future[SliceOutcome]]:
+        """The slices that have ended since the last turn; a tick is waited for the first one.
+
+        They report themselves, so that a turn costs the same with any number of slots.
+        """
+        try:
+            ended = [self._ended.get(timeout=TICK_S)]
+        except Empty:
+            return []
+        with contextlib.suppress(Empty):
+            while True:
+                ended.append(self._ended.get_nowait())
+        return ended
 
     def _settle(self) -> None:
         """End what waits of trials that go on no more."""
@@ -199,7 +219,8 @@ class Driver:
         for number in decision.let_go:
             folder.stop_file(term, number).unlink(missing_ok=True)
         if decision.jobs is not None:
-            self.context.pool.resize(min(decision.jobs, capacity.most_at_once(self.context.spec)))
+            most = capacity.most_at_once(self.context.spec, clustered=self.context.pool.clustered)
+            self.context.pool.resize(min(decision.jobs, most))
         if decision.leave:
             self.ask_to_stop()
         self._hold_back()

@@ -43,12 +43,14 @@ from sweep.pools import Pool
 from sweep.schedulers import Scheduler
 from sweep.schedulers._shared import racing
 from sweep.searchers import Searcher
-from sweep.slices import retention
+from sweep.slices import retention, store
+from sweep.slices.store import SweepStore
 from sweep.space import Settings, Space, initial, widening
 from sweep.spec import Override, SweepSpec
 from sweep.trackers._shared import callbacks
 from sweep.version import __version__
 from sweep.views import reading
+from trainables.checkpoint.remote import RemoteError
 from trainables.core import rng
 from trainables.errors import ConfigError, nearest, printable, shorten
 from trainables.function import FunctionTrainable
@@ -156,11 +158,13 @@ def create(
     resolved: Resolved,
     source: str,
     tracking_uri: str | None = None,
+    storage: str | None = None,
+    checkpoints: str | None = None,
 ) -> list[str]:
     """Make the folder and the ledger of a new sweep, whole or not at all; returns what to say.
 
-    `source` is the text of its spec. The tracking URI stands beside the ledger, where `sweep
-    resume` finds it.
+    `source` is the text of its spec. The tracking URI and that of the checkpoints stand beside the
+    ledger, where `sweep resume` finds them; `storage` is the server on which the ledger is to lie.
     """
     warmed = warm_start.read(resolved.spec, resolved.objective, folder.root)
     folder.root.mkdir(parents=True, exist_ok=True)
@@ -177,11 +181,14 @@ def create(
             "levels": list(resolved.scheduler.levels),
         }
         text = specs.canonical_json(resolved.spec)
-        with contextlib.closing(Ledger.create(draft.ledger, folder.name, text, recorded)) as ledger:
+        made = Ledger.create(draft.ledger, folder.name, text, recorded, storage)
+        with contextlib.closing(made) as ledger:
             if of_script:
                 pickled.write(draft.trainable, resolved.trainable, ledger.sweep_id)
             if warmed is not None:
                 ledger.append(None, [warmed])
+            if checkpoints is not None:
+                store.begin(draft, checkpoints, ledger.name, ledger.sweep_id)
     return warm_start.describe(warmed)
 
 
@@ -261,6 +268,8 @@ class Launch:
     """What was resolved when the sweep was created a moment ago; None: that is still to be done."""
     trainable: type[Trainable] | None = None
     """What stands for the one that is kept from now on; None: as before."""
+    checkpoints: str | None = None
+    """Where its checkpoints were moved, or that they lie where somebody else has said."""
 
     @property
     def changes(self) -> bool:
@@ -282,6 +291,7 @@ def opened(
         hold.hold(launch.folder, launch.say) as held,
         contextlib.closing(Ledger(launch.folder.ledger)) as ledger,
     ):
+        stored = _stored(launch, ledger)
         before = reading.spec_of(ledger)
         spec = _measured(launch, ledger, _widen(launch, before))
         paths = tuple(ledger.provenance["paths"])
@@ -303,10 +313,14 @@ def opened(
             events.append(Recoded(source))
         if launch.other_kernel and not history.other_kernel:
             events.append(OtherKernel())
-        _take_over(ledger, held.term, history, launch, events)
-        _tidy(launch.folder, history)
-        with contextlib.closing(make_pool(launch.slots)) as pool:
+        with stored.driven(), contextlib.closing(make_pool(launch.slots)) as pool:
             capacity.check_pool(spec, pool.blocks)
+            pool.say = launch.say
+            pool.connect(launch.folder.root)
+            counted = pool.clustered and not launch.jobs_given
+            jobs = pool.slots if counted else launch.slots
+            _take_over(ledger, held.term, history, launch, jobs, events)
+            _tidy(stored, history)
             pool.equip(functools.partial(capacity.variables, spec))
             yield (
                 DriverContext(
@@ -323,11 +337,25 @@ def opened(
                     held.check,
                     resolved.trainable.fixed_keys,
                     kept,
+                    stored,
                 ),
                 warnings,
             )
         ledger.check(held.term)
-        _tidy(launch.folder, history)
+        try:
+            _tidy(stored, history)
+        except RemoteError as error:
+            launch.say(f"checkpoints that nobody needs stay, until `sweep gc`: {error}")
+
+
+def _stored(launch: "Launch", ledger: Ledger) -> SweepStore:
+    """Where its checkpoints lie; RemoteError if the storage is not what it was."""
+    if launch.checkpoints is not None:
+        store.move(launch.folder, store.check(launch.checkpoints), ledger.name, ledger.sweep_id)
+    found = store.of(launch.folder)
+    if found.url:
+        store.require(found.url)
+    return found
 
 
 def completed(
@@ -356,18 +384,19 @@ def _take_over(
     term: int,
     history: History,
     launch: Launch,
+    jobs: int,
     respecified: Sequence[Respecified],
 ) -> None:
     """Begin the new term and put every trial where the new driver can go on with it."""
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
     events = history.with_sums(decisions.interrupted(r, "its driver was gone") for r in running)
     if launch.final_evaluation is not None:
-        begun = launch.final_evaluation.begin(history, launch.slots, launch.pool)
+        begun = launch.final_evaluation.begin(history, jobs, launch.pool)
         history.extend(ledger.append(term, [begun, *events]))
         return
     wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
     began = TermBegan(
-        socket.gethostname(), os.getpid(), wanted, launch.slots, launch.jobs_given, launch.pool
+        socket.gethostname(), os.getpid(), wanted, jobs, launch.jobs_given, launch.pool
     )
     if wanted < history.searched:
         raise UsageError(
@@ -401,13 +430,13 @@ def _asked_before(ledger: Ledger, history: History) -> tuple[list[Changed], dict
         return control.changed_before(history, requests.pending())
 
 
-def _tidy(folder: Folder, history: History) -> None:
+def _tidy(stored: SweepStore, history: History) -> None:
+    folder = stored.folder
     for stale in folder.path.glob(".stop-*"):
         stale.unlink(missing_ok=True)
+    stored.sweep_up(history)
     for replica in history.everyone:
-        its = folder.trial(replica.trial, replica.index)
-        retention.sweep_up(its, replica.files)
-        retention.remove_temporary_folders(its)
+        retention.remove_temporary_folders(folder.trial(replica.trial, replica.index))
 
 
 # -------------------------------------------------------------------------------------------------

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-import psutil
-
 from sweep import stats
 from sweep.driver.context import DriverContext
 from sweep.errors import LimitPassed, SweepError, WorkerLost
@@ -289,7 +287,7 @@ class Guard:
             return
         now = time.monotonic()
         self._seen = {future: self._seen.get(future, _Seen(now, moved=now)) for future in running}
-        measures = now - self._measured_at >= MEASURE_S
+        measures = limits.trial_memory is not None and now - self._measured_at >= MEASURE_S
         if measures:
             self._measured_at = now
         for future, opened in running.items():
@@ -297,12 +295,13 @@ class Guard:
             pid = None if future.done() else self._context.pool.pid(future)
             if pid is None:
                 continue
-            found = next(self._passed(self._seen[future], replica, now, pid, measures), None)
+            used = self._context.pool.memory(future) if measures else 0
+            found = next(self._passed(self._seen[future], replica, now, pid, used), None)
             if found is not None:
                 self._context.pool.end(future, found)
 
     def _passed(
-        self, seen: _Seen, replica: Replica, now: float, pid: int, measures: bool
+        self, seen: _Seen, replica: Replica, now: float, pid: int, used: int
     ) -> Iterator[SweepError]:
         limits = self._limits
         if limits.trial_s is not None:
@@ -319,26 +318,13 @@ class Guard:
                     seen.note, seen.moved = written, now
             if now - seen.moved > limits.no_progress_s:
                 yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")
-        if limits.trial_memory is not None and measures:
-            used = _memory(pid)
-            if used > limits.trial_memory:
-                allowed = in_words(limits.trial_memory)
-                why = f"limits.trial_memory: {in_words(used)} used, {allowed} allowed"
-                yield WorkerLost(None, pid, why)
+        if limits.trial_memory is not None and used > limits.trial_memory:
+            allowed = in_words(limits.trial_memory)
+            why = f"limits.trial_memory: {in_words(used)} used, {allowed} allowed"
+            yield WorkerLost(None, pid, why)
 
 
 def _kept_seconds(replica: Replica) -> float:
     """Training up to the newest checkpoint; what came after it may be done again."""
     saved = replica.newest.iteration if replica.newest else 0
     return stats.total(p.seconds for p in replica.curve if p.iteration <= saved)
-
-
-def _memory(pid: int) -> int:
-    """Resident memory of a process and all its descendants, those that are gone left out."""
-    used = 0
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for member in (process, *process.children(recursive=True)):
-            with contextlib.suppress(psutil.Error):
-                used += int(member.memory_info().rss)
-    return used

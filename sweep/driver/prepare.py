@@ -14,7 +14,9 @@ from sweep.driver.launch import Launch, Resolved
 from sweep.errors import NameTaken, SweepLocked
 from sweep.history.history import History
 from sweep.ledger import hold, lease
+from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
+from sweep.slices import store
 from sweep.spec import Override, SweepSpec
 from sweep.views import lookup
 from trainables.errors import printable
@@ -61,16 +63,22 @@ def checked(
 
 
 def create(
-    resolved: Resolved, text: str, folder: Folder, pool: str, tracking_uri: str | None
+    resolved: Resolved,
+    text: str,
+    folder: Folder,
+    pool: str,
+    tracking_uri: str | None = None,
+    storage: str | None = None,
+    checkpoints: str | None = None,
 ) -> list[str]:
-    """Make the sweep's folder and ledger, if there is such a pool; returns what to say.
+    """Make the sweep's folder and ledger, if its pool can be used; returns what to say.
 
     Raises:
         SweepLocked: another process has just made one of this name, or drives it.
     """
-    pools.find(pool, resolved.paths)
+    pools.check(pool, resolved.paths, folder.root)
     try:
-        return launch.create(folder, resolved, text, tracking_uri)
+        return launch.create(folder, resolved, text, tracking_uri, storage, checkpoints)
     except NameTaken:
         found = lease.look(folder.ledger)
         if found.lives:
@@ -86,15 +94,22 @@ def start(
     pool: str | None,
     tracking_uri: str | None,
     say: Callable[[str], None],
+    storage: str | None = None,
+    checkpoints: str | None = None,
 ) -> Launch:
     """`create` a sweep; returns what its first driver is launched with."""
     spec = resolved.spec
     folder = Folder(root, spec.name)
-    at_once = slots(jobs, spec, resolved.paths, spec.trials, lambda: resolved.trainable)
+    chosen = pools.again(pool)
+    at_once = slots(jobs, spec, resolved.paths, spec.trials, lambda: resolved.trainable, chosen)
     if tracking_uri is not None:
         sync.check(tracking_uri, spec)
-    chosen = pools.again(pool)
-    for said in create(resolved, text, folder, chosen, tracking_uri):
+    if storage is not None:
+        ledgers.check(storage)
+    if checkpoints is not None:
+        checkpoints = store.check(checkpoints)
+    places = tracking_uri, storage, checkpoints
+    for said in create(resolved, text, folder, chosen, *places):
         say(said)
     return Launch(folder, at_once, chosen, jobs_given=jobs is not None, say=say, resolved=resolved)
 
@@ -113,8 +128,8 @@ def again(
     spec, paths = lookup.read_spec(folder)
     past = lookup.read_history(folder)
     found = functools.partial(_trainable, folder, trainable)
-    at_once, given = slots_again(jobs, past, spec, paths, trials, found)
     chosen = pools.again(pool, past.pool)
+    at_once, given = slots_again(jobs, past, spec, paths, trials, found, chosen)
     return Launch(
         folder, at_once, chosen, trials, jobs_given=given, say=say, trainable=trainable, **more
     )
@@ -153,17 +168,20 @@ def slots(
     paths: Sequence[str],
     trials: int,
     trainable: FindTrainable | None = None,
+    pool: str = pools.DEFAULT,
 ) -> int:
     """How many trials run at once: as many as asked, else as the processor cores can take.
 
-    `trainable` finds the trainable; None: it is looked for by its name.
+    On a cluster that is the most, and else as many as it has workers. `trainable` finds the
+    trainable; None: it is looked for by its name.
 
     Raises:
         BadConfig: not even one trial fits into what there is.
     """
-    most = capacity.most_at_once(spec)
-    if asked is not None:
-        return min(asked, most)
+    clustered = pools.is_clustered(pool)
+    most = capacity.most_at_once(spec, clustered=clustered)
+    if asked is not None or clustered:
+        return min(asked or most, most)
     found = plugins.find_trainable(spec.trainable, paths) if trainable is None else trainable()
     per_trial = cores_per_trial(spec, found)
     cores = spec.machine.cpu or joblib.cpu_count()
@@ -177,6 +195,7 @@ def slots_again(
     paths: Sequence[str],
     trials: int | None,
     trainable: FindTrainable | None = None,
+    pool: str = pools.DEFAULT,
 ) -> tuple[int, bool]:
     """How many run at once when a sweep goes on, and whether a person has said so.
 
@@ -185,10 +204,11 @@ def slots_again(
     """
     given = asked is not None or history.jobs_given
     more = not given and trials is not None and trials > history.wanted
-    if asked is None and not more:
+    counted = not history.jobs_given and "@" in history.pool + pool  # the cluster's workers
+    if asked is None and not more and not counted:
         asked = history.jobs
     total = trials or history.wanted or spec.trials
-    return slots(asked, spec, paths, total, trainable), given
+    return slots(asked, spec, paths, total, trainable, pool), given
 
 
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:

@@ -126,6 +126,7 @@ class _Session:
             self.timer.start()
         try:
             self.view.begin(self.context, warnings)
+            self.context.pool.say = self.view.say
             try:
                 yield
             finally:

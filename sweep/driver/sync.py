@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,26 +11,21 @@ from sweep import trackers
 from sweep.driver.outbox import Outbox
 from sweep.errors import BadConfig, StorageError, UsageError, without_password
 from sweep.history.history import History
-from sweep.ledger import hold
+from sweep.ledger import hold, signed
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.slices import store
 from sweep.spec import SweepSpec
 from sweep.trackers import Tracker, TrackerContext
 from sweep.views import reading
-from trainables.checkpoint import disk, signing
-from trainables.errors import SigningError, UntrustedCheckpoint
 
 # -------------------------------------------------------------------------------------------------
 # Where a sweep's runs are tracked, if not in the file of its root: checked, kept, recalled.
 #
-# The URI stands beside the ledger for the next driver, since it may hold a password. It is signed
-# with the key of the person who set it: what only looks asks no server that somebody else has
-# named, as that would be sent one's own credentials.
+# The URI stands beside the ledger for the next driver, since it may hold a password.
 
 #: What MLflow takes a tracking URI to begin with.
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
-#: Longest file, bytes.
-_MOST = 65536
 
 
 class Tracking(NamedTuple):
@@ -51,22 +46,12 @@ def check(uri: str, spec: SweepSpec) -> None:
 
 
 def keep(path: Path, uri: str) -> None:
-    """Write the URI to `path`, which nobody else may read, signed by who runs this.
-
-    A kill leaves it as it was.
+    """Write the URI to `path`.
 
     Raises:
         OSError: the disk refused.
     """
-    _keep(path, {"uri": uri})
-
-
-def _keep(path: Path, said: Mapping[str, str]) -> None:
-    trust = signing.local_if_possible()
-    content = json.dumps(said if trust is None else signing.sign(said, trust)).encode()
-    with disk.opened(path.parent) as folder:
-        disk.publish(folder, path.name, len(content), [content], 0)
-        disk.sync(folder)
+    signed.keep(path, {"uri": uri})
 
 
 def adopt(folder: Folder) -> None:
@@ -95,30 +80,17 @@ def recall(folder: Folder) -> Tracking | None:
     if not path.exists():
         return None
     try:
-        said = _read(path)
+        said = signed.read(path)
         uri = str(said["uri"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path}: holds no tracking URI; move it away") from error
     if not _is_uri(uri):
         raise UsageError(f"{path}: holds no URI of {', '.join(SCHEMES)}; move it away")
-    return Tracking(uri, _is_own(said, path))
-
-
-def _read(path: Path) -> dict[str, object]:
-    with path.open("rb") as file:
-        return dict(json.loads(file.read(_MOST)))
+    return Tracking(uri, signed.is_own(said, path))
 
 
 def _is_uri(text: str) -> bool:
     return text.partition(":")[0].partition("+")[0] in SCHEMES
-
-
-def _is_own(said: dict[str, object], path: Path) -> bool:
-    try:
-        signing.check(said, signing.local(), path)
-    except (UntrustedCheckpoint, SigningError):
-        return False
-    return True
 
 
 # -------------------------------------------------------------------------------------------------
@@ -158,7 +130,7 @@ def want_all_models(folder: Folder) -> None:
 
 def _enter(folder: Folder, sweep_id: str, all_models: bool, made_of: str) -> None:
     models = "all" if all_models else "best"
-    _keep(folder.attachments, {"sweep": sweep_id, "models": models, "made_of": made_of})
+    signed.keep(folder.attachments, {"sweep": sweep_id, "models": models, "made_of": made_of})
 
 
 def wants_all_models(folder: Folder, sweep_id: str) -> bool:
@@ -171,13 +143,13 @@ def may_make_models(folder: Folder, history: History) -> bool:
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         digest = _made_of(ledger, reading.spec_of(ledger), history)
         entry = _entry(folder, ledger.sweep_id)
-    return entry.get("made_of") == digest and _is_own(entry, folder.attachments)
+    return entry.get("made_of") == digest and signed.is_own(entry, folder.attachments)
 
 
 def _entry(folder: Folder, sweep_id: str) -> dict[str, object]:
     """The entry of the sweep; empty if there is none."""
     try:
-        said = _read(folder.attachments)
+        said = signed.read(folder.attachments)
     except (OSError, ValueError, TypeError, RecursionError):
         return {}
     return said if said.get("sweep") == sweep_id else {}
@@ -231,6 +203,7 @@ def where(folder: Folder) -> TrackerContext:
             reading.objective(ledger),
             tracking_uri=None if tracked is None else tracked.uri,
             uri_is_own=tracked is None or tracked.own,
+            storage=store.said(folder),
             paths=tuple(ledger.provenance["paths"]),
             versions=ledger.provenance["versions"],
         )

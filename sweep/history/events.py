@@ -166,7 +166,7 @@ class End(StrEnum):
     CRASHED = "crashed"
     """The trainable raised."""
     UNSAVED = "unsaved"
-    """The disk took no checkpoint; the trial goes on from its last one, and nobody is charged."""
+    """No checkpoint was taken; the trial goes on from its last one, and nobody is charged."""
     DIVERGED = "diverged"
     """The metric was NaN or infinite."""
     LIMIT = "limit"

@@ -5,6 +5,7 @@ checked against the types of `sweep.history.events`, since a ledger may come fro
 """
 
 import json
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final, get_args
@@ -35,6 +36,7 @@ from sweep.spec import sections
 DEEPEST = 64
 _END = 2**63
 _SHOWN = 40
+_FILE = re.compile(r"([0-9]{1,19}/)?(?!\.\.?\Z)[^/\0]+")
 
 _NUMBER = core_schema.union_schema(
     [core_schema.int_schema(strict=True, ge=-_END, lt=_END), core_schema.is_instance_schema(float)],
@@ -220,6 +222,6 @@ def _check_created(event: Created) -> None:
 
 
 def _check_saved(saved: Saved) -> None:
-    """The file of a checkpoint lies in the trial's folder itself."""
-    if not saved.file or "/" in saved.file or "\0" in saved.file or saved.file in (".", ".."):
+    """The file of a checkpoint lies in the trial's folder itself; in storage in its slice's."""
+    if not _FILE.fullmatch(saved.file):
         raise DecodeError(f"file: {shown(saved.file)}, not the name of a file alone")

@@ -3,7 +3,9 @@
 ROOT/mlflow.db                      all sweeps, for one MLflow page
 ROOT/NAME/sweep.yaml                the spec as it was given
           sweep.db  optuna.db       the ledger, and its copy in Optuna's tables
+          sweep.postgresql          instead of sweep.db: where the ledger lies on a server
           tracking-uri              where its runs are tracked, if not in mlflow.db
+          checkpoints               where its checkpoints lie, if not in trials alone
           attachments               that MLflow is given its report and models when it is finished
           attachments.log           what became of that
           run.lock                  held by the one driver
@@ -22,16 +24,27 @@ import shutil
 import socket
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from sweep.errors import NameTaken, StorageError, SweepLocked, UnknownName, UsageError
+from sweep.errors import (
+    NameTaken,
+    StorageError,
+    SweepError,
+    SweepLocked,
+    UnknownName,
+    UsageError,
+)
 from sweep.history.seeds import replica_name
+from sweep.ledger import storage
+from sweep.ledger.storage import REMOTE
 from trainables.checkpoint import disk
 
 #: The file that is locked; the kernel lets go of it with the process.
 LOCK = "run.lock"
+#: The file that says which storage a sweep's checkpoints lie in.
+CHECKPOINTS = "checkpoints"
 #: Seconds that a process that takes the lock has to write down who it is.
 SIGN_S = 1.0
 
@@ -43,7 +56,6 @@ class Folder:
         self.root = root
         self.name = name
         self.path = root / name
-        self.ledger = self.path / "sweep.db"
         self.optuna = self.path / "optuna.db"
         """The file of the copy in Optuna's tables."""
         self.mlflow = root / "mlflow.db"
@@ -54,6 +66,8 @@ class Folder:
         """Where the trainable of a script or a notebook is kept."""
         self.tracking_uri = self.path / "tracking-uri"
         """Where the sweep's runs are tracked, if not in `mlflow`."""
+        self.checkpoints = self.path / CHECKPOINTS
+        """Which storage its checkpoints lie in, if it is not this folder."""
         self.attachments = self.path / "attachments"
         """That MLflow is given what it has of a finished sweep beside its rows."""
         self.attachments_log = self.path / "attachments.log"
@@ -65,12 +79,19 @@ class Folder:
         self._has_trials = False
         """Whether the folder of all trials' folders is known to be durable."""
 
+    @property
+    def ledger(self) -> Path:
+        """The ledger's file, or that which says on which server it is (`sweep.ledger.storage`)."""
+        local = self.path / "sweep.db"
+        remote = local.with_suffix(REMOTE)
+        return remote if remote.exists() else local
+
     def require_plain(self) -> None:
         """Refuse a folder in which something else lies than a sweep puts there; see `plain`."""
         for database in (self.ledger, self.optuna, self.mlflow):
             for suffix in ("", "-wal", "-shm"):
                 plain(database.with_name(f"{database.name}{suffix}"))
-        mine = (self.tracking_uri, self.attachments, self.attachments_log)
+        mine = (self.tracking_uri, self.checkpoints, self.attachments, self.attachments_log)
         for path in (*mine, self.path / LOCK):
             plain(path)
 
@@ -134,12 +155,18 @@ class Folder:
         if self.path.exists():
             raise self._taken()
         try:
-            with arriving(self.path) as draft:
+            with arriving(self.path, self._undo) as draft:
                 yield Folder(self.root, draft.name)
         except StorageError as error:
             if isinstance(error.__cause__, OSError) and self.ledger.exists():
                 raise self._taken() from error  # somebody else was quicker
             raise
+
+    def _undo(self, draft: Path) -> None:
+        """Remove what a draft that becomes nothing has on a server."""
+        its = Folder(self.root, draft.name).ledger
+        with contextlib.suppress(SweepError), storage.removing(its):
+            pass
 
     def _taken(self) -> NameTaken:
         return NameTaken(
@@ -149,10 +176,11 @@ class Folder:
 
 
 @contextmanager
-def arriving(path: Path) -> Iterator[Path]:
+def arriving(path: Path, undo: Callable[[Path], None] = lambda _draft: None) -> Iterator[Path]:
     """A new folder beside `path` that takes its name when everything in it is written.
 
-    What processes left there that were killed before is deleted.
+    What processes left there that were killed before is deleted; `undo` is called with a draft that
+    is given up.
 
     Raises:
         StorageError: the disk does not let it be written.
@@ -171,7 +199,9 @@ def arriving(path: Path) -> Iterator[Path]:
         why = error.strerror or str(error)
         raise StorageError(f"making {path}: {why}: {error.filename or draft}") from error
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        if draft.exists():
+            undo(draft)
+            shutil.rmtree(draft, ignore_errors=True)
 
 
 def plain(path: Path) -> None:
@@ -209,6 +239,12 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
         raise UsageError(f"{path}: no file") from None
 
 
+# ---- notes beside the ledger ------------------------------------------------------------------
+
+
+# ---- what lies there ----------------------------------------------------------------------------
+
+
 def leads_elsewhere(trial: Path) -> bool:
     """Whether a trial's folder, or the one above it, is a link."""
     return trial.is_symlink() or trial.parent.is_symlink()
@@ -216,7 +252,8 @@ def leads_elsewhere(trial: Path) -> bool:
 
 def _remove_drafts(path: Path) -> None:
     for draft in path.parent.glob(f".{glob.escape(path.name)}.new-*"):
-        if not _is_alive(draft.name.rpartition("-")[2]):
+        on_a_server = (draft / f"sweep{REMOTE}").exists()  # `sweep gc` removes what it has there
+        if not (on_a_server or _is_alive(draft.name.rpartition("-")[2])):
             shutil.rmtree(draft, ignore_errors=True)
 
 
@@ -232,7 +269,8 @@ def fsync(folder: Path) -> None:
 
 def existing(root: Path) -> list[str]:
     """The names of the sweeps in `root`."""
-    return sorted(path.parent.name for path in root.glob("[!.]*/sweep.db"))
+    files = (*root.glob("[!.]*/sweep.db"), *root.glob(f"[!.]*/sweep{REMOTE}"))
+    return sorted({path.parent.name for path in files})
 
 
 def find(root: Path, name: str) -> Folder:

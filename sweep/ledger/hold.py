@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from sweep.errors import StorageError, SweepLocked
-from sweep.ledger import lease, tables
+from sweep.ledger import lease, storage
 from sweep.ledger import upgrade as schema
 from sweep.ledger.folder import Folder
 from sweep.ledger.lease import Lease
@@ -39,7 +39,7 @@ class Hold:
         """How the ledger's tables were upgraded, as a sentence; empty if they were current."""
         self._lost: SweepLocked | None = None
         self._ended = threading.Event()
-        self._database = tables.Database(folder.ledger)
+        self._database = storage.opened(folder.ledger, patient=False)
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
 
@@ -85,7 +85,8 @@ def hold(folder: Folder, say: Say) -> Iterator[Hold]:
     with folder.lock():
         is_old = schema.is_old(folder.ledger)
         term = _take(folder, say)
-        tables.keep_journal(folder.ledger)
+        with contextlib.closing(storage.opened(folder.ledger)) as database:
+            database.keep_journal()
         with contextlib.closing(Hold(folder, term)) as held:
             if is_old:
                 held.upgraded = schema.upgrade(folder.ledger, held.term)
@@ -106,7 +107,7 @@ def upgrade(folder: Folder, say: Say) -> None:
 
 def _take(folder: Folder, say: Say) -> int:
     """The term in which the sweep is ours."""
-    with contextlib.closing(tables.Database(folder.ledger)) as database:
+    with contextlib.closing(storage.opened(folder.ledger)) as database:
         with database.reading() as connection:
             seen = lease.read(connection)
         if seen.elsewhere:
@@ -118,7 +119,7 @@ def _take(folder: Folder, say: Say) -> int:
     return term
 
 
-def _watch(folder: Folder, database: tables.Database, seen: Lease, say: Say) -> Lease:
+def _watch(folder: Folder, database: "storage.Database", seen: Lease, say: Say) -> Lease:
     """Wait until a lease of another machine is over; returns it as it was last seen."""
     began = said_at = time.monotonic()
     say(f"{seen.describe()} held {folder.name}: {LEASE_S:g} s are waited for a sign of life")

@@ -11,15 +11,15 @@ is compared with another, so no clock that is set, anywhere, ends a lease.
 
 import os
 import socket
-import sqlite3
 import time
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sweep.errors import SweepLocked
-from sweep.ledger import tables
+from sweep.errors import StorageError, SweepLocked
+from sweep.ledger import storage
+from sweep.ledger.tables import Connection
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _LEFT = "this driver was not heard of for too long and has stopped; every result it wrote is kept"
@@ -78,14 +78,14 @@ class Lease:
 _COLUMNS = "epoch, host, kernel, pid, since, renewed"
 
 
-def read(connection: sqlite3.Connection) -> Lease:
+def read(connection: Connection) -> Lease:
     """The lease as it is now."""
     row = connection.execute(f"SELECT {_COLUMNS} FROM lease").fetchone()  # noqa: S608 ours
     (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
     return Lease(last=last) if row is None else replace(Lease(*row), last=last)
 
 
-def take(connection: sqlite3.Connection, seen: Lease | None = None) -> int:
+def take(connection: Connection, seen: Lease | None = None) -> int:
     """Make this process the holder, in a new term, which is returned.
 
     The transaction has the write lock. That was decided on the lease `seen`; None: on none.
@@ -102,7 +102,7 @@ def take(connection: sqlite3.Connection, seen: Lease | None = None) -> int:
     return term
 
 
-def check(connection: sqlite3.Connection, term: int) -> None:
+def check(connection: Connection, term: int) -> None:
     """Refuse to write in a term that is over.
 
     Raises:
@@ -112,7 +112,7 @@ def check(connection: sqlite3.Connection, term: int) -> None:
         raise SweepLocked(_name(connection), read(connection).describe(), _LEFT)
 
 
-def renew(connection: sqlite3.Connection, term: int) -> None:
+def renew(connection: Connection, term: int) -> None:
     """Give a sign of life.
 
     Raises:
@@ -122,12 +122,12 @@ def renew(connection: sqlite3.Connection, term: int) -> None:
     connection.execute("UPDATE lease SET renewed = renewed + 1")
 
 
-def give_back(connection: sqlite3.Connection, term: int) -> None:
+def give_back(connection: Connection, term: int) -> None:
     """Hold it no more, if it is still ours."""
     connection.execute("UPDATE lease SET host = NULL WHERE epoch = ?", (term,))
 
 
-def put(connection: sqlite3.Connection, term: int) -> None:
+def put(connection: Connection, term: int) -> None:
     """Make this process the holder in `term`, in the stead of any other."""
     host, kernel = this_host()
     connection.execute("DELETE FROM lease")
@@ -138,7 +138,7 @@ def put(connection: sqlite3.Connection, term: int) -> None:
     )
 
 
-def _name(connection: sqlite3.Connection) -> str:
+def _name(connection: Connection) -> str:
     (name,) = connection.execute("SELECT name FROM sweep").fetchone() or (None,)
     return str(name)
 
@@ -147,10 +147,14 @@ def _name(connection: sqlite3.Connection) -> str:
 
 
 def look(path: Path) -> Lease:
-    """The lease in the ledger's file `path`, which is only read; nobody's where there is none."""
+    """The lease in the ledger at `path`, which is only read; nobody's where there is none."""
+    query = f"SELECT {_COLUMNS} FROM lease"  # noqa: S608 ours
     try:
-        with closing(tables.reading(path)) as database:
-            row = database.execute(f"SELECT {_COLUMNS} FROM lease").fetchone()  # noqa: S608 ours
-    except sqlite3.Error:
+        with (
+            closing(storage.opened(path, patient=False, only_read=True)) as database,
+            database.reading() as connection,
+        ):
+            row = connection.execute(query).fetchone()
+    except StorageError:
         return Lease()
     return Lease() if row is None else Lease(*row)

@@ -1,14 +1,13 @@
 """The ledger: the history of one sweep in SQL, written by its driver alone.
 
 Every write is one transaction of numbered events, made by the holder of the newest term. An event
-is durable when `Ledger.append` returns. SQLite in WAL mode with full sync by default; rows are
-appended, never rewritten: where a trial goes back to a checkpoint, later results go to a table of
-their own, so that each event is read as it was. Paths inside are relative to the sweep's folder, so
-that the folder can be moved.
+is durable when `Ledger.append` returns. SQLite in WAL mode with full sync by default, or a schema
+in PostgreSQL (`sweep.ledger.storage`); rows are appended, never rewritten: where a trial goes back
+to a checkpoint, later results go to a table of their own, so that each event is read as it was.
+Paths inside are relative to the sweep's folder, so that the folder can be moved.
 """
 
 import json
-import sqlite3
 import time
 import uuid
 from collections import defaultdict
@@ -18,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sweep.errors import IllegalMove, StorageError
+from sweep.errors import IllegalMove
 from sweep.history.events import (
     MOVES,
     Closed,
@@ -33,8 +32,9 @@ from sweep.history.events import (
     TermBegan,
     TermEnded,
 )
-from sweep.ledger import codec, lease, tables, upgrade
+from sweep.ledger import codec, lease, storage, tables, upgrade
 from sweep.ledger.codec import DecodeError, from_body, read_row, to_body
+from sweep.ledger.tables import Connection
 
 # -------------------------------------------------------------------------------------------------
 # The time of events: a date whose differences are durations.
@@ -83,7 +83,8 @@ class Provenance:
     levels: tuple[float, ...] = ()
 
 
-def read_header(database: tables.Database) -> tuple[LedgerHeader, Mapping[str, Any]]:
+@tables.repeatable
+def read_header(database: "storage.Database") -> tuple[LedgerHeader, Mapping[str, Any]]:
     """The head, and the provenance in it as plain data.
 
     Raises:
@@ -92,18 +93,12 @@ def read_header(database: tables.Database) -> tuple[LedgerHeader, Mapping[str, A
         DamagedLedger: no driver has written it so.
     """
     names, path = list(LedgerHeader.__dataclass_fields__), database.path
-    try:
-        with closing(tables.opened(path)) as connection:
-            strange = connection.execute(tables.STRANGE).fetchone()
-            if strange is None:
-                upgrade.check(connection, path)
-            query = f"SELECT {', '.join(names)} FROM sweep"  # noqa: S608 ours
-            rows = [] if strange else connection.execute(query).fetchall()
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        raise StorageError(f"{path}: is no readable ledger ({tables.reason(error)})") from error
-    with tables.outside(path):
-        if strange:
+    with upgrade.readable(path), database.reading() as connection:
+        if strange := database.strange(connection):
             raise DecodeError(f"it has a {' '.join(strange)}, which no driver makes")
+        upgrade.check(connection, path)
+        query = f"SELECT {', '.join(names)} FROM sweep"  # noqa: S608 ours
+        rows = connection.execute(query).fetchall()
         if len(rows) != 1:
             raise DecodeError(f"its table sweep has {len(rows)} rows, not one")
         head: LedgerHeader = codec.read(LedgerHeader, dict(zip(names, rows[0], strict=True)))
@@ -112,7 +107,7 @@ def read_header(database: tables.Database) -> tuple[LedgerHeader, Mapping[str, A
         return head, vars(codec.read(Provenance, codec.parse(head.provenance)))
 
 
-InTransaction = Callable[[sqlite3.Connection], None]
+InTransaction = Callable[[Connection], None]
 
 
 def _dump(value: Any) -> str:
@@ -120,7 +115,7 @@ def _dump(value: Any) -> str:
 
 
 class Ledger:
-    """One sweep's history on disk, in an SQLite file that exists (see `create`).
+    """One sweep's history; `path` is its file (see `storage`).
 
     Raises:
         StorageError: the database cannot be read or written.
@@ -129,31 +124,42 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._database = tables.Database(path)
-        head, self.provenance = read_header(self._database)
+        self._database = storage.opened(path)
+        try:
+            head, self.provenance = read_header(self._database)
+        except BaseException:
+            self._database.close()
+            raise
         self.sweep_id: str = head.id
         self.name: str = head.name
         self.spec: str = head.spec
         self.created_at: float = head.created_at
 
     @classmethod
-    def create(cls, path: Path, name: str, spec: str, provenance: Mapping[str, Any]) -> "Ledger":
-        """Make the file of a new sweep; `spec` is canonical JSON."""
-        tables.keep_journal(path)
+    def create(
+        cls,
+        path: Path,
+        name: str,
+        spec: str,
+        provenance: Mapping[str, Any],
+        url: str | None = None,
+    ) -> "Ledger":
+        """Make the ledger of a new sweep; `spec` is canonical JSON, `url` as in `storage.made`."""
+        sweep_id = uuid.uuid4().hex
         with (
-            closing(tables.Database(path)) as database,
-            database.writing() as connection,
+            closing(storage.made(path, url, sweep_id)) as database,
+            database.making() as connection,
         ):
             for statement in tables.SCHEMA.strip().split(";\n"):
                 connection.execute(statement)
             upgrade.stamp(connection)
             lease.put(connection, 0)
-            row = (uuid.uuid4().hex, name, spec, _dump(provenance), time.time())
+            row = (sweep_id, name, spec, _dump(provenance), time.time())
             connection.execute(
                 "INSERT INTO sweep (id, name, spec, provenance, created_at) VALUES (?, ?, ?, ?, ?)",
                 row,
             )
-        return cls(path)
+        return cls(database.path)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -179,30 +185,42 @@ class Ledger:
             IllegalMove: a trial may not go from its status to the new one; nothing was written.
             StorageError: the database refused (disk full, locked); nothing was written.
         """
-        with self._database.writing() as connection:
-            if term is None:
-                term = lease.take(connection)
-            lease.check(connection, term)
-            if in_transaction is not None:
-                in_transaction(connection)
-            return _insert(connection, term, events)
+        wrote: list[Recorded] = []
 
+        def write(again: bool) -> list[Recorded]:
+            with self._database.writing() as connection:
+                if again and wrote and _stands(connection, wrote):
+                    return wrote
+                its = lease.take(connection) if term is None else term
+                lease.check(connection, its)
+                if in_transaction is not None:
+                    in_transaction(connection)
+                wrote[:] = _insert(connection, its, events)
+            return wrote
+
+        return tables.repeated(write)
+
+    @tables.repeatable
     def check(self, term: int) -> None:
         """Raises SweepLocked when `term` is over."""
         with self._database.reading() as connection:
             lease.check(connection, term)
 
+    @tables.repeatable
     def set_published(self, tracker: str, k: int, term: int | None = None) -> None:
         """Remember that `tracker` has all up to event `k`; SweepLocked if `term` is over."""
         with self._database.writing() as connection:
             if term is not None:
                 lease.check(connection, term)
             connection.execute(
-                "INSERT OR REPLACE INTO published (tracker, k) VALUES (?, ?)", (tracker, k)
+                "INSERT INTO published (tracker, k) VALUES (?, ?) "
+                "ON CONFLICT (tracker) DO UPDATE SET k = excluded.k",
+                (tracker, k),
             )
 
     # ---- reading ----------------------------------------------------------------------------
 
+    @tables.repeatable
     def published(self, tracker: str) -> int:
         """The number of the last event that `tracker` has; 0: none."""
         query = "SELECT k FROM published WHERE tracker = ?"
@@ -211,22 +229,25 @@ class Ledger:
             return found[0] if found else 0
 
     @property
+    @tables.repeatable
     def last(self) -> int:
         """The number of the last event; 0: there is none."""
         with self._database.reading() as connection:
             return _last(connection)
 
+    @tables.repeatable
     def read(
         self, after: int = 0, limit: int | None = None, results: bool = True
     ) -> list[Recorded]:
         """Events with numbers above `after`, in order, with their `results` or without any."""
         query = f"{_EVENTS} WHERE k > ? ORDER BY k LIMIT ?"
         with self._database.reading() as connection:
-            events = connection.execute(query, (after, -1 if limit is None else limit)).fetchall()
+            events = connection.execute(query, (after, _ALL if limit is None else limit)).fetchall()
             has_rows = results and any(kind == Closed.kind for _, _, _, kind, _ in events)
             rows = _rows(connection, events[0][0], events[-1][0]) if has_rows else {}
             return [_recorded(event, tuple(rows.get(event[0], ()))) for event in events]
 
+    @tables.repeatable
     def newest(self, kind: str) -> Event | None:
         """The newest event of a kind that has no results; None: there is none."""
         query = f"{_EVENTS} WHERE kind = ? ORDER BY k DESC LIMIT 1"
@@ -234,6 +255,7 @@ class Ledger:
             row = connection.execute(query, (kind,)).fetchone()
             return None if row is None else _recorded(row, ()).event
 
+    @tables.repeatable
     def finished_at(self) -> int:
         """The number of the last event of a finished sweep; 0: it is not finished.
 
@@ -251,6 +273,7 @@ class Ledger:
                 return 0
             return int(connection.execute(last, (Dropped.kind,)).fetchone()[0])
 
+    @tables.repeatable
     def results(self, trial: int, replica: int = 0) -> list[Row]:
         """All results of one replica, all keys, by iteration."""
         query = (
@@ -262,17 +285,19 @@ class Ledger:
 
 
 _EVENTS = "SELECT k, epoch, at, kind, body FROM events"
+#: As a limit.
+_ALL = 2**62
 
 
-def _rows(connection: sqlite3.Connection, first: int, last: int) -> dict[int, list[Row]]:
+def _rows(connection: Connection, first: int, last: int) -> dict[int, list[Row]]:
     """Event number → its results as they were recorded."""
     rows: dict[int, list[Row]] = defaultdict(list)
     query = (
-        "SELECT k, iteration, metrics FROM results WHERE k BETWEEN :first AND :last "
-        "UNION ALL SELECT k, iteration, metrics FROM superseded WHERE k BETWEEN :first AND :last "
+        "SELECT k, iteration, metrics FROM results WHERE k BETWEEN ? AND ? "
+        "UNION ALL SELECT k, iteration, metrics FROM superseded WHERE k BETWEEN ? AND ? "
         "ORDER BY 1, 2"
     )
-    for k, iteration, metrics in connection.execute(query, {"first": first, "last": last}):
+    for k, iteration, metrics in connection.execute(query, (first, last, first, last)):
         rows[k].append(read_row(iteration, metrics))
     return rows
 
@@ -286,12 +311,12 @@ def _recorded(event: tuple[Any, ...], results: tuple[Row, ...]) -> Recorded:
         raise DecodeError(f"event {k}: {error}") from None
 
 
-def _last(connection: sqlite3.Connection) -> int:
+def _last(connection: Connection) -> int:
     (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
     return int(last)
 
 
-def _insert(connection: sqlite3.Connection, term: int, events: Iterable[Event]) -> list[Recorded]:
+def _insert(connection: Connection, term: int, events: Iterable[Event]) -> list[Recorded]:
     recorded: list[Recorded] = []
     for k, event in enumerate(events, start=_last(connection) + 1):
         at, trial = now(), getattr(event, "trial", None)
@@ -306,7 +331,14 @@ def _insert(connection: sqlite3.Connection, term: int, events: Iterable[Event]) 
     return recorded
 
 
-def _set_status(connection: sqlite3.Connection, event: Event) -> None:
+def _stands(connection: Connection, wrote: Sequence[Recorded]) -> bool:
+    """Whether a transaction of which nobody heard that it was written stands in the ledger."""
+    query = "SELECT k, epoch, at FROM events WHERE k BETWEEN ? AND ? ORDER BY k"
+    found = connection.execute(query, (wrote[0].k, wrote[-1].k)).fetchall()
+    return found == [(record.k, record.term, record.at) for record in wrote]
+
+
+def _set_status(connection: Connection, event: Event) -> None:
     match event:
         case Created():
             for replica in range(event.replicas):
@@ -330,12 +362,12 @@ def _set_status(connection: sqlite3.Connection, event: Event) -> None:
     connection.execute(change, (status, *this))
 
 
-def _add_replica(connection: sqlite3.Connection, trial: int, replica: int) -> None:
+def _add_replica(connection: Connection, trial: int, replica: int) -> None:
     row = (trial, replica, Status.WAITING)
     connection.execute("INSERT INTO replicas (trial, replica, status) VALUES (?, ?, ?)", row)
 
 
-def _insert_results(connection: sqlite3.Connection, k: int, event: Closed) -> None:
+def _insert_results(connection: Connection, k: int, event: Closed) -> None:
     passed = "FROM results WHERE trial = ? AND replica = ? AND iteration > ?"
     columns, after = "k, trial, replica, iteration, metrics", (event.trial, event.replica)
     copy = f"INSERT INTO superseded ({columns}) SELECT {columns} {passed}"

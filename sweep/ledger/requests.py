@@ -7,7 +7,6 @@ answer is read by the next driver.
 """
 
 import json
-import sqlite3
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -15,7 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from sweep.ledger import codec, tables
+from sweep.ledger import codec, storage, tables
+from sweep.ledger.tables import Connection
 
 
 class Verb(StrEnum):
@@ -67,7 +67,7 @@ class Requests:
     """The requests of one sweep; `path` is its ledger's file."""
 
     def __init__(self, path: Path) -> None:
-        self._database = tables.Database(path)
+        self._database = storage.opened(path)
         self._looked_at = float("-inf")
 
     def close(self) -> None:
@@ -76,13 +76,14 @@ class Requests:
 
     def ask(self, verb: Verb, body: Mapping[str, Any]) -> int:
         """Insert a row, durable when this returns; its number."""
-        with self._database.writing() as connection:
-            inserted = connection.execute(
-                "INSERT INTO requests (epoch, at, verb, body) "
-                "VALUES ((SELECT coalesce(max(epoch), 0) FROM events), ?, ?, ?)",
-                (time.time(), verb, json.dumps(dict(body))),
-            )
-            return int(inserted.lastrowid or 0)
+        row = (time.time(), verb, json.dumps(dict(body)))
+
+        def insert(again: bool) -> int:
+            with self._database.writing() as connection:
+                found = connection.execute(_SAME, row).fetchone() if again else None
+                return int((found or connection.execute(_INSERT, row).fetchone())[0])
+
+        return tables.repeated(insert)
 
     def news(self, every_s: float) -> list[Request]:
         """What is `pending`, looked up once in `every_s` seconds at most."""
@@ -92,11 +93,13 @@ class Requests:
         self._looked_at = now
         return self.pending()
 
+    @tables.repeatable
     def pending(self) -> list[Request]:
         """The rows without an answer, in the order of their numbers."""
         with self._database.reading() as connection:
             return [_request(*row) for row in connection.execute(_PENDING)]
 
+    @tables.repeatable
     def answer_to(self, number: int) -> Answer | None:
         """The answer to a request, or None if there is none yet."""
         query = "SELECT answer FROM requests WHERE number = ?"
@@ -105,6 +108,12 @@ class Requests:
             return None if text is None else codec.read(Answer, codec.parse(text))
 
 
+_INSERT = (
+    "INSERT INTO requests (number, epoch, at, verb, body) "
+    "VALUES ((SELECT coalesce(max(number), 0) + 1 FROM requests), "
+    "(SELECT coalesce(max(epoch), 0) FROM events), ?, ?, ?) RETURNING number"
+)
+_SAME = "SELECT number FROM requests WHERE at = ? AND verb = ? AND body = ?"
 _PENDING = "SELECT number, epoch, verb, body FROM requests WHERE answer IS NULL ORDER BY number"
 
 
@@ -114,10 +123,10 @@ def _request(number: int, epoch: object, verb: object, text: object) -> Request:
     return Request(codec.read(Verb, verb), body, number, term)
 
 
-def answering(answers: Mapping[int, Answer]) -> Callable[[sqlite3.Connection], None]:
+def answering(answers: Mapping[int, Answer]) -> Callable[[Connection], None]:
     """Writes answers by their requests' numbers, inside the transaction of their events."""
 
-    def write(connection: sqlite3.Connection) -> None:
+    def write(connection: Connection) -> None:
         for number, answer in answers.items():
             connection.execute(
                 "UPDATE requests SET answered_at = ?, answer = ? WHERE number = ?",

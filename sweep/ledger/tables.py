@@ -1,14 +1,17 @@
 """The ledger's tables, and how an SQLite file of ours is opened."""
 
+import functools
 import os
 import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 from sweep.errors import DamagedLedger, StorageError
 from sweep.ledger.codec import DecodeError
+from trainables.checkpoint import disk
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -16,6 +19,11 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 _SHARED = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "sshfs")
 ) | {"glusterfs", "gfs2", "ocfs2", "orangefs", "wekafs"}
+
+#: How often a transaction is made again when a server went away in its middle.
+REPEATS = 3
+T = TypeVar("T")
+P = ParamSpec("P")
 
 #: Seconds that one waits for another's transaction.
 BUSY_S = 60.0
@@ -65,6 +73,70 @@ CREATE TABLE requests (
 """
 
 
+#: What a file may hold that a driver never makes: what is computed when it is read.
+_STRANGE = (
+    "SELECT type, name FROM sqlite_master "
+    "WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
+)
+
+
+class Unreachable(StorageError):
+    """A server that cannot be asked now, which says nothing about what is on it."""
+
+
+class Interrupted(Unreachable):
+    """A server went away inside a transaction, which was written as a whole or not at all."""
+
+
+def repeated(work: Callable[[bool], T]) -> T:
+    """What `work` returns, which is called again where a server went away in its transaction.
+
+    The argument says whether it is called again: then the transaction may stand already. It can
+    look, since a transaction of the broken connection that is not over keeps the lock.
+    """
+    for again in range(REPEATS):
+        with suppress(Interrupted):
+            return work(again > 0)
+    return work(True)
+
+
+def repeatable(method: Callable[P, T]) -> Callable[P, T]:
+    """A method that changes nothing when it is called twice, as `repeated` calls it."""
+
+    @functools.wraps(method)
+    def call(*arguments: P.args, **more: P.kwargs) -> T:
+        return repeated(lambda _again: method(*arguments, **more))
+
+    return call
+
+
+class Cursor(Protocol):
+    """What a statement gave."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it wrote."""
+
+    def fetchone(self) -> Any:
+        """The next row, or None."""
+
+    def fetchall(self) -> list[Any]:
+        """The rest of the rows."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Row by row."""
+
+
+class Connection(Protocol):
+    """What a transaction is made with: SQL that every database of ours knows, with ``?``."""
+
+    def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Cursor:
+        """One statement."""
+
+    def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> Cursor:
+        """The statement once for each row."""
+
+
 class Database:
     """An SQLite file of ours: one connection, opened with the first transaction.
 
@@ -72,8 +144,12 @@ class Database:
     cut. A file in a folder in which one may not write can be read. Threads may use it in turn.
     """
 
-    def __init__(self, path: Path) -> None:
+    dialect = "sqlite"
+    """As SQLAlchemy calls it."""
+
+    def __init__(self, path: Path, only_read: bool = False) -> None:
         self.path = path
+        self._only_read = only_read
         self._connection: sqlite3.Connection | None = None
 
     def close(self) -> None:
@@ -82,22 +158,87 @@ class Database:
         if connection is not None:
             connection.close()
 
-    def reading(self) -> AbstractContextManager[sqlite3.Connection]:
+    def reading(self) -> AbstractContextManager[Connection]:
         """A transaction that only reads: all of it sees the file at one moment."""
         return self._transaction("BEGIN")
 
-    def writing(self) -> AbstractContextManager[sqlite3.Connection]:
+    def writing(self) -> AbstractContextManager[Connection]:
         """A transaction that has the write lock from its beginning.
 
         One that reads first cannot wait for the lock later.
         """
         return self._transaction("BEGIN IMMEDIATE")
 
+    def making(self) -> AbstractContextManager[Connection]:
+        """The transaction in which the tables are made."""
+        self.keep_journal()
+        return self.writing()
+
     @contextmanager
-    def _transaction(self, begin: str) -> Iterator[sqlite3.Connection]:
+    def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
+        """A connection as SQLAlchemy takes it, as ours, and how a writing transaction begins."""
+        with outside(self.path), closing(opened(self.path)) as raw:
+            yield raw, raw, ("BEGIN IMMEDIATE",)
+
+    def removing(self) -> AbstractContextManager[None]:
+        """The tables go where they lie outside of the sweep's folder, if nothing is raised."""
+        return nullcontext()
+
+    def keep_journal(self) -> None:
+        """Set how the file is written to, which it remembers; the holder of the sweep does.
+
+        WAL lets readers work while the driver writes. It is memory that the machine's processes
+        share, so on a file system of several machines the file has a rollback journal, and readers
+        and the driver wait for each other.
+        """
+        journal = "DELETE" if _is_shared(self.path) else "WAL"
+        with outside(self.path), closing(sqlite3.connect(self.path, timeout=BUSY_S)) as database:
+            database.execute(f"PRAGMA journal_mode={journal}")
+
+    def copy(self, revision: str) -> str:
+        """Keep a copy of everything as it is now, whole or not at all; returns its name.
+
+        The database itself copies its pages: the file alone is not the ledger while it is in use.
+        """
+        copy = self.path.with_name(f"{self.path.name}.{revision}")
+        draft = copy.with_name(f".{copy.name}.new")
+        try:
+            draft.unlink(missing_ok=True)  # of a process that was killed
+            with (
+                closing(sqlite3.connect(self.path, timeout=BUSY_S)) as source,
+                closing(sqlite3.connect(draft)) as target,
+            ):
+                source.backup(target)
+            with disk.opened(self.path.parent) as folder:
+                with disk.reading(draft.name, folder) as (file, _size):
+                    os.fsync(file)
+                draft.replace(copy)
+                disk.sync(folder)
+        except (OSError, sqlite3.Error) as error:
+            raise StorageError(f"{copy}: {error}; the ledger is as it was") from error
+        finally:
+            draft.unlink(missing_ok=True)
+        return copy.name
+
+    def strange(self, connection: Connection) -> tuple[str, str] | None:
+        """Kind and name of what stands beside the tables and no driver makes."""
+        found: tuple[str, str] | None = connection.execute(_STRANGE).fetchone()
+        return found
+
+    def damages(self, connection: Connection, most: int) -> list[str]:
+        """What the database finds damaged in its own pages, `most` of them."""
+        found = [text for (text,) in connection.execute(f"PRAGMA integrity_check({most})")]
+        return [] if found == ["ok"] else found
+
+    @contextmanager
+    def _transaction(self, begin: str) -> Iterator[Connection]:
         with outside(self.path):
             if self._connection is None:
-                self._connection = opened(self.path)
+                self._connection = (
+                    reading(self.path, check_same_thread=False)
+                    if self._only_read
+                    else opened(self.path)
+                )
             connection = self._connection
             connection.execute(begin)
             try:
@@ -107,18 +248,6 @@ class Database:
                 with suppress(sqlite3.Error):  # it may have been rolled back by what went wrong
                     connection.execute("ROLLBACK")
                 raise
-
-
-def keep_journal(path: Path) -> None:
-    """Set how an SQLite file is written to, which it remembers; the holder of the sweep does.
-
-    WAL lets readers work while the driver writes. It is memory that the machine's processes share,
-    so on a file system of several machines the file has a rollback journal, and readers and the
-    driver wait for each other.
-    """
-    journal = "DELETE" if _is_shared(path) else "WAL"
-    with outside(path), closing(sqlite3.connect(path, timeout=BUSY_S)) as database:
-        database.execute(f"PRAGMA journal_mode={journal}")
 
 
 def opened(path: Path) -> sqlite3.Connection:
@@ -181,16 +310,9 @@ def outside(path: Path) -> Iterator[None]:
         raise DamagedLedger(path, str(error)) from error
 
 
-def reason(error: Exception) -> str:
+def reason(error: BaseException) -> str:
     """What the database says, on one line."""
     return str(error).splitlines()[0]
-
-
-#: What an SQLite file may hold that a driver never makes: what is computed when it is read.
-STRANGE = (
-    "SELECT type, name FROM sqlite_master "
-    "WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
-)
 
 
 def has(path: Path, table: str) -> bool:
@@ -200,7 +322,7 @@ def has(path: Path, table: str) -> bool:
         return database.execute(query, (table,)).fetchone() is not None
 
 
-def is_away(error: Exception) -> bool:
+def is_away(error: BaseException | None) -> bool:
     """Whether a file could not be looked into, which says nothing about what is in it."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in _AWAY

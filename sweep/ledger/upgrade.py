@@ -9,15 +9,14 @@ Only who holds the sweep may upgrade it: first a copy is made beside it, then al
 transaction. Killed at any instant, the ledger is the old one or the new one.
 """
 
-import os
-import sqlite3
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sweep.errors import StorageError, UsageError
-from sweep.ledger import lease, tables
-from trainables.checkpoint import disk
+from sweep.ledger import lease, storage, tables
+from sweep.ledger.codec import DecodeError
+from sweep.ledger.tables import Connection
 from trainables.core import failpoints
 
 VERSION_TABLE = "sweep_schema"
@@ -30,7 +29,7 @@ def known() -> list[str]:
     return sorted(script.name[1:5] for script in SCRIPTS.glob("r[0-9][0-9][0-9][0-9]_*.py"))
 
 
-def stamp(connection: sqlite3.Connection) -> None:
+def stamp(connection: Connection) -> None:
     """Write into a new ledger that its tables are today's."""
     connection.execute(
         f"CREATE TABLE {VERSION_TABLE} "
@@ -39,12 +38,12 @@ def stamp(connection: sqlite3.Connection) -> None:
     connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?)", (known()[-1],))  # noqa: S608 ours
 
 
-def of(connection: sqlite3.Connection) -> str:
-    """The revision that a ledger says it has; sqlite3's error if it says none."""
+def of(connection: Connection) -> str:
+    """The revision that a ledger says it has; DecodeError if it says none."""
     query = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 ours
     found = connection.execute(query).fetchall()
     if len(found) != 1:
-        raise sqlite3.DatabaseError(f"{VERSION_TABLE} has {len(found)} rows, not one")
+        raise DecodeError(f"{VERSION_TABLE} has {len(found)} rows, not one")
     revision: str = found[0][0]
     return revision
 
@@ -66,7 +65,7 @@ def objection(revision: str, name: str) -> str:
     )
 
 
-def check(connection: sqlite3.Connection, path: Path) -> None:
+def check(connection: Connection, path: Path) -> None:
     """Refuse a ledger that is not of today's revision.
 
     Raises:
@@ -83,14 +82,31 @@ def is_old(path: Path) -> bool:
         UsageError: it is newer.
         StorageError: it is no ledger.
     """
-    try:
-        with closing(tables.opened(path)) as connection:
-            revision = of(connection)
-    except sqlite3.Error as error:
-        raise StorageError(f"{path}: is no readable ledger ({tables.reason(error)})") from error
+    revision = _revision(path)
     if revision not in known():
         raise UsageError(f"{path}: {objection(revision, path.resolve().parent.name)}")
     return revision != known()[-1]
+
+
+def _revision(path: Path) -> str:
+    with readable(path), closing(storage.opened(path)) as database, database.reading() as found:
+        return of(found)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Say of what is no ledger that it is none, and what its database says.
+
+    Raises:
+        StorageError: in so many words.
+    """
+    try:
+        yield
+    except tables.Unreachable:
+        raise
+    except StorageError as error:
+        why = tables.reason(error.__cause__ or error)
+        raise StorageError(f"{path}: is no readable ledger ({why})") from error
 
 
 def upgrade(path: Path, term: int) -> str:
@@ -102,16 +118,15 @@ def upgrade(path: Path, term: int) -> str:
         SweepLocked: somebody else has taken the sweep.
         StorageError: the disk or the database refused; the ledger is as it was.
     """
-    with tables.outside(path), closing(tables.opened(path)) as connection:
-        before = of(connection)
-    copy = path.with_name(f"{path.name}.{before}")
-    _copy(path, copy)
+    before = _revision(path)
+    with closing(storage.opened(path)) as database:
+        copy = database.copy(before)
     failpoints.reach("ledger copied")
     run_scripts(path, lambda connection: lease.check(connection, term))
-    return f"{path.name} went from revision {before} to {known()[-1]}; {copy.name} is as it was"
+    return f"{path.name} went from revision {before} to {known()[-1]}; {copy} is as it was"
 
 
-def run_scripts(path: Path, first: Callable[[sqlite3.Connection], None]) -> None:
+def run_scripts(path: Path, first: Callable[[Connection], None]) -> None:
     """Run the scripts that are missing, all in one transaction, in which `first` is called first.
 
     Raises:
@@ -127,39 +142,19 @@ def run_scripts(path: Path, first: Callable[[sqlite3.Connection], None]) -> None
         "version_table": VERSION_TABLE,
         "fn": lambda revision, _context: scripts._upgrade_revs("head", revision),
     }
-    with tables.outside(path), closing(tables.opened(path)) as raw:
-        engine = sa.create_engine("sqlite://", creator=lambda: raw, poolclass=sa.StaticPool)
+    database = storage.opened(path)
+    with database.migrating() as (raw, ours, begin):
+        engine = sa.create_engine(
+            f"{database.dialect}://", creator=lambda: raw, poolclass=sa.StaticPool
+        )
         try:
             with engine.begin() as connection:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-                first(raw)
+                for statement in begin:
+                    connection.exec_driver_sql(statement)
+                first(ours)
                 context = MigrationContext.configure(connection, opts=options)
                 with Operations.context(context):
                     context.run_migrations()
                 failpoints.reach("ledger upgraded")
         except sa.exc.DBAPIError as error:
             raise StorageError(f"the database {path}: {tables.reason(error)}") from error
-
-
-def _copy(path: Path, copy: Path) -> None:
-    """Make `copy` what the ledger in `path` is now, whole or not at all.
-
-    The database itself copies its pages: the file alone is not the ledger while it is in use.
-    """
-    draft = copy.with_name(f".{copy.name}.new")
-    try:
-        draft.unlink(missing_ok=True)  # of a process that was killed
-        with (
-            closing(sqlite3.connect(path, timeout=60.0)) as source,
-            closing(sqlite3.connect(draft)) as target,
-        ):
-            source.backup(target)
-        with disk.opened(path.parent) as folder:
-            with disk.reading(draft.name, folder) as (file, _size):
-                os.fsync(file)
-            draft.replace(copy)
-            disk.sync(folder)
-    except (OSError, sqlite3.Error) as error:
-        raise StorageError(f"{copy}: {error}; the ledger is as it was") from error
-    finally:
-        draft.unlink(missing_ok=True)

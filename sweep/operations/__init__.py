@@ -3,6 +3,7 @@
 validate        what a sweep would do, cost and stumble over, before anything is written
 smoke_test      a trainable tried out in a child process: does it restore exactly, what does it
                 cost
+doctor          whether this machine and the services of a sweep can be used
 verify          whether ledger, checkpoints and copies are whole
 ledger_check    whether a ledger agrees with itself
 repair          mends what can be worked out from what is left

@@ -1,4 +1,4 @@
-"""What MLflow has of a finished sweep beside its rows: report, curves, card, and models.
+"""What MLflow has of a finished sweep beside its rows: report, curves, card, models, late media.
 
 A process of its own makes and sends them, started by `sweep.operations.attaching`:
 
@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 
 from sweep.driver import launch, outbox, sync
 from sweep.errors import StorageError, without_password
+from sweep.history.events import Closed
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -29,7 +30,7 @@ from sweep.operations import export, register
 from sweep.operations.trained import Choice
 from sweep.report import page, pictures
 from sweep.trackers import TrackerContext
-from sweep.trackers._shared.mlflow_content import WHOLE, run_name
+from sweep.trackers._shared.mlflow_content import MEDIA, WHOLE, Content, run_name
 from sweep.trackers._shared.mlflow_store import FileStore, Store, StoredRun, look, open_client
 from sweep.views import lookup
 from sweep.views.lookup import Sweep
@@ -73,7 +74,7 @@ def attach(folder: Folder, say: Say, patience_s: float) -> None:
 
 
 def _lacks(folder: Folder, why: str) -> str:
-    what = "MLflow lacks the report or a model"
+    what = "MLflow lacks the report, a model or media"
     return printable(f"{what}: {why}; `sweep sync {folder.name}` sends it")
 
 
@@ -116,6 +117,7 @@ def _attach(where: TrackerContext, k: int, say: Say) -> None:
             if where.tracking_uri is None or _keeps_files(where, runs.values()):
                 with tempfile.TemporaryDirectory(prefix="sweep-attached-") as draft:
                     said = _fill(where, lookup.read(folder), store, runs, Path(draft), say)
+                    said += _send_media(where, k, runs) if where.tracking_uri else ""
                 say(f"MLflow has {folder.name}'s {said}")
             else:
                 say("MLflow's server keeps no files, so it has neither report nor model")
@@ -150,6 +152,25 @@ def _fill(
     return (
         f"report and the model{several} of trial{several} {', '.join(made)}" if made else "report"
     )
+
+
+def _send_media(where: TrackerContext, k: int, runs: Mapping[str, StoredRun]) -> str:
+    """Add what callbacks show of episodes, where a server has not taken it; how much that was."""
+    client, content, sent = open_client(where), Content(where), 0
+    there: dict[str, set[str]] = {}
+    for event in (record.event for records in where.earlier(k) for record in records):
+        if not isinstance(event, Closed) or not (files := [*content.media(event)]):
+            continue
+        if (run := runs.get(run_name(*content.run_of(event)))) is None:
+            continue
+        if run.id not in there:
+            there[run.id] = {Path(one.path).name for one in client.list_artifacts(run.id, MEDIA)}
+        for file in files:
+            if file.name not in there[run.id]:
+                client.log_artifact(run.id, str(file), MEDIA)
+                there[run.id].add(file.name)
+                sent += 1
+    return f", and {sent} media file{'s' if sent > 1 else ''} that it had not taken" if sent else ""
 
 
 def _keeps_files(where: TrackerContext, runs: Iterable[StoredRun]) -> bool:

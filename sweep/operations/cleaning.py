@@ -21,14 +21,16 @@ from sweep.errors import StorageError, SweepLocked, UsageError, without_password
 from sweep.history.events import Dropped
 from sweep.history.history import History
 from sweep.ledger import folder as folders
-from sweep.ledger import hold, lease
+from sweep.ledger import hold, lease, storage
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.slices import retention
+from sweep.slices import store
+from sweep.slices.store import SweepStore
 from sweep.trackers._shared import mlflow_store
 from sweep.trackers._shared.mlflow_content import WHOLE, run_name
 from sweep.trackers._shared.mlflow_store import StoredRun
 from sweep.views import lookup
+from trainables.checkpoint.remote import RemoteError
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -77,11 +79,19 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
     gone = folder.root / f".{folder.name}.removed-{os.getpid()}"
     with folder.lock():
         runs = _delete_runs(folder) if mlflow else None
-        freed = replace(_measure(folder.path, folder.name), runs=runs)
+        stored = store.of(folder)
+        freed = replace(_measure(stored, folder.name), runs=runs)
         try:
-            folder.path.rename(gone)
-            folders.fsync(folder.root)
+            with storage.removing(folder.ledger):
+                folder.path.rename(gone)
+                folders.fsync(folder.root)
+                stored.remove()
             shutil.rmtree(gone)
+        except RemoteError as error:
+            later = f"`sweep gc` tries that again after {_STALE_S / 60:.0f} minutes"
+            raise StorageError(
+                f"{folder.name} is gone, but not its checkpoints; {later}: {error}"
+            ) from error
         except OSError as error:
             raise StorageError(f"removing {folder.path}: {error.strerror or error}") from error
     return freed
@@ -126,18 +136,18 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
         UsageError: its ledger is of a newer program.
         StorageError: the disk or the database refused.
     """
+    stored = store.of(folder)
     if dry_run:
         history = lookup.read_history(folder)
-        return _count(folder, history, _needless(history, keep))
+        return _count(stored, history, _needless(history, keep))
     with hold.hold(folder, say) as held:
         with contextlib.closing(Ledger(folder.ledger)) as ledger:
             history = lookup.read_history(folder)
             dropped = _needless(history, keep)
-            freed = _count(folder, history, dropped)
+            freed = _count(stored, history, dropped)
             if dropped:
                 history.extend(ledger.append(held.term, dropped))
-        for replica in history.everyone:
-            retention.sweep_up(folder.trial(replica.trial, replica.index), replica.files)
+        stored.sweep_up(history)
         for path in _leftovers(folder):
             path.unlink(missing_ok=True)
         if dropped:
@@ -242,9 +252,15 @@ def clean_root(root: Path, dry_run: bool) -> Iterator[Freed]:
     for path in sorted(root.glob(".*")):
         draft = _DRAFT.fullmatch(path.name)
         if draft and not path.is_symlink() and _is_stale(path, draft[2]):
-            yield _measure(path, path.name)
+            try:
+                stored = store.of(Folder(root, path.name))
+            except UsageError:  # what lies elsewhere is somebody else's
+                continue
+            yield _measure(stored, path.name)
             if not dry_run:
-                shutil.rmtree(path, ignore_errors=True)
+                with storage.removing(Folder(root, path.name).ledger):
+                    stored.remove()
+                    shutil.rmtree(path, ignore_errors=True)
 
 
 def _is_stale(draft: Path, process: str) -> bool:
@@ -263,18 +279,16 @@ def _needless(history: History, keep: int) -> list[Dropped]:
     return [drop for drop in spared if drop.digests]
 
 
-def _count(folder: Folder, history: History, dropped: Sequence[Dropped]) -> Freed:
+def _count(stored: SweepStore, history: History, dropped: Sequence[Dropped]) -> Freed:
     saved = [
         history.replica(drop.trial, drop.replica).checkpoints[digest]
         for drop in dropped
         for digest in drop.digests
     ]
-    files = list(_leftovers(folder))
-    for replica in history.everyone:
-        its = folder.trial(replica.trial, replica.index)
-        files += [its / name for name in retention.left_over(its, replica.files)]
-    size = sum(one.size for one in saved) + sum(path.lstat().st_size for path in files)
-    return Freed(folder.name, len(saved), len(files), size)
+    sizes = [path.lstat().st_size for path in _leftovers(stored.folder)]
+    sizes += [spare.size for spare in stored.spare(history)]
+    size = sum(one.size for one in saved) + sum(sizes)
+    return Freed(stored.folder.name, len(saved), len(sizes), size)
 
 
 def _leftovers(folder: Folder) -> Iterator[Path]:
@@ -283,8 +297,11 @@ def _leftovers(folder: Folder) -> Iterator[Path]:
             yield path
 
 
-def _measure(folder: Path, name: str) -> Freed:
-    files = [path for path in folder.rglob("*") if path.is_symlink() or path.is_file()]
-    checkpoints = sum(path.name.startswith("ckpt-") for path in files)
-    size = sum(path.lstat().st_size for path in files)
-    return Freed(name, checkpoints, len(files) - checkpoints, size)
+def _measure(stored: SweepStore, name: str) -> Freed:
+    """All that a sweep has, on the disk and in storage."""
+    files = [p for p in stored.folder.path.rglob("*") if p.is_symlink() or p.is_file()]
+    sizes = [(path.name, path.lstat().st_size) for path in files]
+    sizes += [(Path(file).name, size) for file, size in stored.everything().items()]
+    checkpoints = {file for file, _ in sizes if file.startswith("ckpt-")}
+    others = sum(file not in checkpoints for file, _ in sizes)
+    return Freed(name, len(checkpoints), others, sum(size for _, size in sizes))

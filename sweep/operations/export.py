@@ -288,11 +288,11 @@ def _usage_lines(card: Mapping[str, Any]) -> list[str]:
 def _episode_lines(card: Mapping[str, Any]) -> list[str]:
     """The whole loop in the environment, from its raw observations to its own actions."""
     inputs = card["model"]["inputs"]
-    states = [name for name in inputs if name.startswith("state_in_")]
+    states = [name for name in inputs if "_in_" in name or name.startswith("prev_")]
     lines = []
     if states:
-        zeros = [f'"{s}": numpy.zeros((1, {inputs[s]["shape"][1]}), "float32")' for s in states]
-        lines = ["    state = {" + ", ".join(zeros) + "}  # what it remembers"]
+        first = [f'"{s}": {_first(inputs[s])}' for s in states]
+        lines = ["    state = {" + ", ".join(first) + "}  # what it remembers"]
     given = ["        inputs = {"]
     for name, port in inputs.items():
         if name not in states:
@@ -300,7 +300,7 @@ def _episode_lines(card: Mapping[str, Any]) -> list[str]:
             array = f'numpy.asarray({read}, "{port["dtype"]}")[None]'
             given.append(f"            {name!r}: {array},")
     given.append("        }" + (" | state" if states else ""))
-    after = [f'{s!r}: outputs["{s.replace("_in_", "_out_")}"]' for s in states]
+    after = [f"{s!r}: {_following(s)}" for s in states]
     action = _action(card["model"]["action_space"], "action")
     return [
         *_env_lines(card["config"]),
@@ -317,6 +317,20 @@ def _episode_lines(card: Mapping[str, Any]) -> list[str]:
         "        total, over = total + float(reward), terminated or truncated",
         '    print("return", total)',
     ]
+
+
+def _first(port: Mapping[str, Any]) -> str:
+    """Python that makes an input with which an episode begins."""
+    if "first" in port:
+        return f'numpy.array([{port["first"]}], "{port["dtype"]}")'
+    return f'numpy.zeros({(1, *port["shape"][1:])}, "{port["dtype"]}")'
+
+
+def _following(state: str) -> str:
+    """Python that reads it after a step."""
+    if state == "prev_reward":
+        return 'numpy.array([reward], "float32")'
+    return f'outputs["{state.replace("_in_", "_out_").removeprefix("prev_")}"]'
 
 
 def _read(path: Sequence[Any], masked: bool) -> str:

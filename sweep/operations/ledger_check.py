@@ -6,9 +6,8 @@ events alone.
 """
 
 import itertools
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -24,9 +23,9 @@ from sweep.history.events import (
     Opened,
     Status,
 )
-from sweep.ledger import upgrade
+from sweep.ledger import storage, tables, upgrade
 from sweep.ledger.codec import DecodeError, from_body, read_row, shown
-from sweep.ledger.tables import STRANGE, is_away, reading
+from sweep.ledger.tables import Connection
 
 # -------------------------------------------------------------------------------------------------
 # What can be wrong with a sweep's files, as plain data for messages, repairs and tests.
@@ -147,29 +146,42 @@ class Replayed:
 def check(path: Path) -> list[Damage]:
     """What is wrong with a ledger; empty: it is whole; StorageError: it cannot be looked into."""
     try:
-        with closing(reading(path)) as database:
-            pages = _pages(database)
-            return pages or _revision(database, path) or list(_content(database))
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        if is_away(error):
-            raise StorageError(f"the database {path}: {error}") from error
-        return [Damage("ledger", path.name, f"cannot be read ({error})")]
+        with _looking(path) as (database, connection):
+            pages = _pages(database, connection)
+            return pages or _revision(connection, path) or list(_content(connection))
+    except tables.Unreachable:
+        raise
+    except StorageError as error:
+        if tables.is_away(error.__cause__):
+            raise
+        return [Damage("ledger", path.name, f"cannot be read ({error.__cause__ or error})")]
 
 
 def replay(path: Path) -> Replayed:
     """The events of a ledger whose file is whole."""
-    with closing(reading(path)) as database:
-        return _replay(database)
+    with _looking(path) as (_, connection):
+        return _replay(connection)
 
 
-def _pages(database: sqlite3.Connection) -> list[Damage]:
-    for kind, name in database.execute(STRANGE):
+@contextmanager
+def _looking(path: Path) -> Iterator[tuple["storage.Database", Connection]]:
+    """One moment of all tables, beside a driver that writes."""
+    with (
+        closing(storage.opened(path, only_read=True)) as database,
+        database.reading() as connection,
+    ):
+        yield database, connection
+
+
+def _pages(database: "storage.Database", connection: Connection) -> list[Damage]:
+    if strange := database.strange(connection):
+        kind, name = strange
         return [Damage("ledger", name, f"is a {kind}, which no driver makes")]
-    found = [text for (text,) in database.execute(f"PRAGMA integrity_check({MOST_PAGES})")]
-    return [] if found == ["ok"] else [Damage("ledger", "pages", text) for text in found]
+    found = database.damages(connection, MOST_PAGES)
+    return [Damage("ledger", "pages", text) for text in found]
 
 
-def _revision(database: sqlite3.Connection, path: Path) -> list[Damage]:
+def _revision(database: Connection, path: Path) -> list[Damage]:
     """Tables of another revision are not looked into."""
     rows = database.execute(f"SELECT version_num FROM {upgrade.VERSION_TABLE}").fetchall()  # noqa: S608 a name of ours
     if len(rows) != 1:
@@ -182,8 +194,7 @@ def _revision(database: sqlite3.Connection, path: Path) -> list[Damage]:
     return [Damage("ledger", path.name, why)]
 
 
-def _content(database: sqlite3.Connection) -> Iterator[Damage]:
-    database.execute("BEGIN")  # one moment for all tables, beside a driver that writes
+def _content(database: Connection) -> Iterator[Damage]:
     (sweeps,) = database.execute("SELECT count(*) FROM sweep").fetchone()
     if sweeps != 1:
         yield Damage("ledger", "sweep", f"{sweeps} sweeps in a file that has one")
@@ -197,13 +208,13 @@ def _content(database: sqlite3.Connection) -> Iterator[Damage]:
             yield Damage(tracker, "published", problem, Remedy.SEND)
 
 
-def _replay(database: sqlite3.Connection) -> Replayed:
+def _replay(database: Connection) -> Replayed:
     replayed = Replayed()
     replayed.replay(database.execute("SELECT k, epoch, kind, body FROM events ORDER BY k"))
     return replayed
 
 
-def _statuses(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
+def _statuses(database: Connection, replayed: Replayed) -> Iterator[Damage]:
     standing = {(t, r): s for t, r, s in database.execute("SELECT * FROM replicas")}
     for key in sorted(standing.keys() | replayed.statuses.keys(), key=str):
         seen, due = standing.get(key), replayed.statuses.get(key)
@@ -212,7 +223,7 @@ def _statuses(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Dama
             yield Damage("statuses", name_of(key), problem, Remedy.STATUSES)
 
 
-def _results(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damage]:
+def _results(database: Connection, replayed: Replayed) -> Iterator[Damage]:
     """Each row must be of a slice that ended, and rows must reach as far as checkpoints do."""
     present: dict[ReplicaKey, set[int]] = {}
     yield from _rows(database, replayed, "superseded", {})
@@ -221,7 +232,7 @@ def _results(database: sqlite3.Connection, replayed: Replayed) -> Iterator[Damag
 
 
 def _rows(
-    database: sqlite3.Connection,
+    database: Connection,
     replayed: Replayed,
     table: str,
     present: dict[ReplicaKey, set[int]],

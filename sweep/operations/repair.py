@@ -7,18 +7,20 @@ they are damaged, a copy of the sweep's folder is needed.
 """
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sweep.driver import sync
 from sweep.history.events import Dropped
-from sweep.ledger import hold, lease, tables
+from sweep.history.seeds import replica_name
+from sweep.ledger import hold, lease, storage
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.operations import ledger_check
 from sweep.operations.ledger_check import Remedy
 from sweep.operations.verify import Found, look_at
-from sweep.slices import retention
+from sweep.slices import store
 from sweep.trackers import Comparable
 from sweep.views import lookup
 
@@ -70,7 +72,7 @@ def _restate(folder: Folder, term: int) -> str:
     statuses = ledger_check.replay(folder.ledger).statuses
     rows = [(trial, replica, status) for (trial, replica), status in statuses.items()]
     with (
-        contextlib.closing(tables.Database(folder.ledger)) as database,
+        contextlib.closing(storage.opened(folder.ledger)) as database,
         database.writing() as connection,
     ):
         lease.check(connection, term)
@@ -99,10 +101,9 @@ def _drop(folder: Folder, term: int, found: Found) -> Iterator[str]:
 
 
 def _sweep_up(folder: Folder) -> Iterator[str]:
-    for replica in lookup.read_history(folder).everyone:
-        its = folder.trial(replica.trial, replica.index)
-        if gone := retention.sweep_up(its, replica.files):
-            yield f"trials/{its.name}: {len(gone)} files that no row names were deleted"
+    gone = store.of(folder).sweep_up(lookup.read_history(folder))
+    for whose, count in Counter((spare.trial, spare.replica) for spare in gone).items():
+        yield f"trials/{replica_name(*whose)}: {count} files that no row names were deleted"
 
 
 def _send(folder: Folder, term: int, names: list[str], say: Callable[[str], None]) -> Iterator[str]:

@@ -17,9 +17,9 @@ from sweep.history.seeds import seed_of
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.slices import store
 from sweep.spec import SweepSpec
 from sweep.views import formatting, overview, reading
-from trainables.checkpoint import file as checkpoint_file
 from trainables.trainable import Trainable, TrialContext
 
 
@@ -81,8 +81,7 @@ def restore(
     """
     replica = trial.leader
     cls = launch.trainable_of(folder)
-    lies = folder.trial(trial.number, replica.index)
-    loaded = checkpoint_file.read(lies / saved.file, saved.digest)
+    loaded = store.of(folder).replica(trial.number, replica.index).read(saved)
     seed = seed_of(spec.seed, trial.number, replica.index)
     remembered = loaded.state.get("remembered", {})
     context = TrialContext(seed, replica.name, replica.name, logdir, remembered=remembered)

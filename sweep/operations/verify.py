@@ -16,11 +16,13 @@ from sweep.errors import StorageError, without_password
 from sweep.history.events import Closed, Measured, Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica
+from sweep.history.seeds import replica_name
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger, iterate
 from sweep.operations import ledger_check
 from sweep.operations.ledger_check import Damage, Remedy, name_of
-from sweep.slices import retention as checkpoints
+from sweep.slices import store
+from sweep.slices.store import SweepStore
 from sweep.trackers import Comparable, Tracker, TrackerContext
 from sweep.views import lookup, reading
 from trainables.checkpoint import file
@@ -51,14 +53,15 @@ def look_at(folder: Folder, driven: bool) -> Found:
             return Found(tuple(damages), (f"nothing else was compared with {what}",), 0)
     history, wrong = _folded(folder)
     damages += wrong
-    lost = [*_trainable(folder), *_checkpoints(folder, history)]
+    stored = store.of(folder)
+    lost = [*_trainable(folder), *_checkpoints(stored, history)]
     if driven:
         named = _named(lookup.read_history(folder))
         lost = [d for d in lost if d.trial < 0 or (d.trial, d.replica, d.digest) in named]
         note = "a driver runs: its copies and the files of its slices were not compared"
         return Found((*damages, *lost), (note,), len(_named(history)))
     differ, notes = _copies(sync.where(folder))
-    rest = (*lost, *_unnamed(folder, history), *differ)
+    rest = (*lost, *_unnamed(stored, history), *differ)
     return Found((*damages, *rest), notes, len(_named(history)))
 
 
@@ -105,20 +108,21 @@ def _trainable(folder: Folder) -> Iterator[Damage]:
         yield Damage("files", f"trainable/{Path(kept.file).name}", error.reason)
 
 
-def _checkpoints(folder: Folder, history: History) -> list[Damage]:
+def _checkpoints(stored: SweepStore, history: History) -> list[Damage]:
     return [
         damage
         for replica in history.everyone
         for saved in replica.checkpoints.values()
-        if (damage := _damaged(folder, replica, saved)) is not None
+        if (damage := _damaged(stored, replica, saved)) is not None
     ]
 
 
-def _damaged(folder: Folder, replica: Replica, saved: Saved) -> Damage | None:
-    place = f"trials/{folder.trial(replica.trial, replica.index).name}/{saved.file}"
+def _damaged(stored: SweepStore, replica: Replica, saved: Saved) -> Damage | None:
+    its = stored.replica(replica.trial, replica.index)
+    place = f"trials/{its.folder.name}/{saved.file}"
     whose = (replica.trial, replica.index, saved.digest)
     try:
-        file.verify(folder.trial(replica.trial, replica.index) / saved.file, saved.digest)
+        its.verify(saved)
     except (MissingCheckpoint, CorruptCheckpoint) as error:
         return Damage("checkpoints", place, error.reason, Remedy.DROP, *whose)
     except CheckpointError as error:  # it may be good: nothing is derived from not knowing
@@ -126,12 +130,11 @@ def _damaged(folder: Folder, replica: Replica, saved: Saved) -> Damage | None:
     return None
 
 
-def _unnamed(folder: Folder, history: History) -> Iterator[Damage]:
-    for replica in history.everyone:
-        its = folder.trial(replica.trial, replica.index)
-        for name in checkpoints.left_over(its, replica.files):
-            place, whose = f"trials/{its.name}/{name}", (replica.trial, replica.index)
-            yield Damage("files", place, "no row names it", Remedy.SWEEP_UP, *whose)
+def _unnamed(stored: SweepStore, history: History) -> Iterator[Damage]:
+    for spare in stored.spare(history):
+        whose = (spare.trial, spare.replica)
+        place = f"trials/{replica_name(*whose)}/{spare.name}"
+        yield Damage("files", place, "no row names it", Remedy.SWEEP_UP, *whose)
 
 
 def _copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:

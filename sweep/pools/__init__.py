@@ -1,20 +1,30 @@
 """Pools run slices in slots; one file each.
 
+    pool.connect(root)                     # first of all: a cluster is asked whether it fits
     future = pool.submit(slice_spec)       # a concurrent.futures.Future of a SliceOutcome
     pool.close()                           # ends its processes
 
 A pool has a fixed number of slots and is never given more slices than that at once. A slice whose
 process dies fails its own future with `sweep.errors.WorkerLost`, and no other; one whose process
 must not be used any more fails it with `sweep.slices.cache.StaleProcess`.
+
+A pool on a cluster is named with the cluster's address, as in ``dask@tls://node-1:8786`` or
+``ray@node-1:6379``. So the ledger has it where it has the pool, and `sweep resume` goes back there.
 """
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
 from typing import ClassVar, Protocol
 
+import psutil
+
 from sweep import plugins
-from sweep.errors import SweepError
+from sweep.errors import BadConfig, SweepError
 from sweep.slices.messages import SliceOutcome, SliceSpec
+from trainables.errors import printable
 
 PACKAGE = __name__
 #: The pool of a sweep for which no other is named.
@@ -27,8 +37,23 @@ class Pool(Protocol):
     slots: int
     blocks: ClassVar[bool]
     """Whether `submit` returns only when the slice is done."""
+    clustered: ClassVar[bool] = False
+    """Whether it is made with the address of a cluster, too; its slots come and go with workers."""
+    say: Callable[[str], None] = staticmethod(lambda _text: None)
+    """Shows a person what happens in it, from any thread; its driver sets this."""
 
     def __init__(self, slots: int) -> None: ...
+
+    def connect(self, root: Path) -> None:
+        """Reach its workers and see whether they fit; called once, before all else.
+
+        Args:
+            root: the folder of all sweeps, which workers must find under the same path.
+
+        Raises:
+            SweepError: it cannot be reached, or no slice may run there.
+        """
+        return
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Run a slice in a free slot, the trial's last one if that is free."""
@@ -42,21 +67,76 @@ class Pool(Protocol):
         return
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
-        """The process in which a slice runs; None: there is none of its own."""
+        """The process in which a slice runs; None: there is none of its own, or not yet."""
         return None
+
+    def memory(self, running: Future[SliceOutcome]) -> int:
+        """Bytes that this process takes with its children; 0: not known yet."""
+        pid = self.pid(running)
+        return 0 if pid is None else memory_of(pid)
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
         """End the process of a slice and its children; its future fails with `error`."""
         return
+
+    def failed(self) -> str:
+        """Why it can run nothing any more; empty: it can. Its slices fail with StorageError."""
+        return ""
 
     def close(self) -> None:
         """End all slots, with whatever still runs in them."""
 
 
 KIND: plugins.Kind[Pool] = plugins.Kind("pool", PACKAGE, Pool, "Pool")
-find = KIND.find
+
+
+def memory_of(pid: int) -> int:
+    """Resident memory of a process and all its descendants, those that are gone left out."""
+    used = 0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for member in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                used += int(member.memory_info().rss)
+    return used
+
+
+def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
+    """What makes the pool that `again` has chosen, from the number of its slots.
+
+    Raises:
+        SweepError: there is no such pool, or it cannot use the address.
+    """
+    name, _, address = chosen.partition("@")
+    kind = KIND.find(name, paths)
+    if kind.clustered:
+        return partial(kind, address=address)  # type: ignore[call-arg]  # what `clustered` says
+    if address:
+        hint = "leave --address out, or name a pool on a cluster: --pool dask or --pool ray"
+        problem = f"the pool '{printable(name)}' has no cluster"
+        raise BadConfig("--address", address, "no such option", hint, problem=problem)
+    return kind
+
+
+def is_clustered(chosen: str) -> bool:
+    """Whether its slots are the workers of a cluster."""
+    return "@" in chosen
+
+
+def check(chosen: str, paths: Iterable[str], root: Path) -> None:
+    """Raise the SweepError that a sweep in `root` would meet with that pool; nothing is kept."""
+    with contextlib.closing(find(chosen, paths)(1)) as pool:
+        pool.connect(root)
 
 
 def again(asked: str | None, before: str = "") -> str:
-    """The pool that a person asked for, else the one that the sweep was run with, else ours."""
-    return (before or DEFAULT) if asked is None else asked
+    """The pool that a person asked for, else the one that the sweep was run with, else ours.
+
+    A name alone, or ``@`` and an address alone, leaves the other half as it was.
+    """
+    name, _, address = (asked or "").partition("@")
+    name_before, _, address_before = before.partition("@")
+    name = name or name_before or DEFAULT
+    if name == name_before:
+        address = address or address_before
+    return f"{name}@{address}" if address else name

@@ -145,10 +145,12 @@
         type: "line", line: { color: color("muted"), width: 1 }, layer: "above",
         ...(down ? { x0: 0, x1: 1, y0: index, y1: index } : { x0: index, x1: index, y0: 0, y1: 1 }),
       }));
+      // Names that would run into each other are tilted; a letter is some 7 pixels wide.
+      const longest = Math.max(...axes.map((one) => last(one.name).length)) * 7, tilted = !down && longest * axes.length > 900;
       const annotations = axes.flatMap((one, index) => [
         {
           text: `<b>${last(one.name)}</b>`, showarrow: false, font: { size: 12, color: color("ink") },
-          ...(down ? { x: 0, y: index, xanchor: "left", yanchor: "bottom", yshift: 4 } : { x: index, y: 1, yanchor: "bottom", yshift: 8, xanchor: index === 0 ? "left" : index === axes.length - 1 ? "right" : "center", xshift: index === 0 ? -24 : index === axes.length - 1 ? 44 : 0 }),
+          ...(tilted ? { x: index, y: 1, textangle: -25, xanchor: "left", yanchor: "bottom", yshift: 4, xshift: -6 } : down ? { x: 0, y: index, xanchor: "left", yanchor: "bottom", yshift: 4 } : { x: index, y: 1, yanchor: "bottom", yshift: 8, xanchor: index === 0 ? "left" : index === axes.length - 1 ? "right" : "center", xshift: index === 0 ? -24 : index === axes.length - 1 ? 44 : 0 }),
         },
         ...one.ticks.map(([at, label]) => ({
           text: label, showarrow: false, font: { size: 10.5, color: color("muted") },
@@ -157,7 +159,7 @@
       ]);
       const hidden = { visible: false, fixedrange: true };
       return [traces, layout({
-        shapes, annotations, margin: down ? { l: 14, r: 22, t: 12, b: 12 } : { l: 30, r: 50, t: 36, b: 12 },
+        shapes, annotations, margin: down ? { l: 14, r: 22, t: 12, b: 12 } : { l: 30, r: tilted ? 0.8 * longest : 50, t: tilted ? 36 + longest / 3 : 36, b: 12 },
         xaxis: { ...hidden, range: down ? [-0.02, 1.02] : [-0.05, axes.length - 0.9] },
         yaxis: { ...hidden, range: down ? [axes.length - 0.8, -0.3] : [-0.04, 1.04] },
       })];

@@ -225,7 +225,7 @@ _ENDS = {
     End.LOST: "the process died",
     End.DIVERGED: "the metric was not finite",
     End.LIMIT: "a limit was passed",
-    End.UNSAVED: "the disk took no checkpoint",
+    End.UNSAVED: "no checkpoint was taken",
 }
 
 

@@ -11,7 +11,9 @@ from typing import Any
 from sweep.history.events import Saved
 from sweep.slices import retention
 from sweep.slices.messages import SliceSpec
+from sweep.slices.store import Store
 from trainables.checkpoint import file
+from trainables.checkpoint.remote import RemoteError
 from trainables.checkpoint.state import Packed, pack
 from trainables.errors import CorruptCheckpoint, MissingCheckpoint, shorten
 from trainables.trainable import Trainable
@@ -46,17 +48,18 @@ def first_iteration(spec: SliceSpec) -> int:
     return spec.birth.saved.iteration if spec.birth else 0
 
 
-def load(spec: SliceSpec) -> Loaded:
-    """The state that a slice begins from.
+def load(spec: SliceSpec, store: Store) -> Loaded:
+    """The state that a slice begins from; `store` is of its replica.
 
     Raises:
+        RemoteError: the storage does not give it.
         CheckpointError: one cannot be used, and is not lost; or the checkpoint that a bred trial
             begins from cannot be used.
     """
     skipped: list[str] = []
     for saved in spec.sources:
         try:
-            state = _read(spec, spec.folder, saved, spec.trial, spec.replica)
+            state = _read(spec, store, saved, spec.trial, spec.replica)
         except (MissingCheckpoint, CorruptCheckpoint) as error:
             skipped.append(str(error))
             continue
@@ -64,20 +67,21 @@ def load(spec: SliceSpec) -> Loaded:
     birth = spec.birth
     if birth is None:
         return Loaded(None, 0, tuple(skipped))
-    state = _read(spec, spec.birth_folder, birth.saved, birth.trial, birth.replica)
+    parents = Store(Path(spec.birth_folder), spec.store)
+    state = _read(spec, parents, birth.saved, birth.trial, birth.replica)
     return Loaded(state, birth.saved.iteration, tuple(skipped))
 
 
 def _read(
-    spec: SliceSpec, folder: str, saved: Saved, trial: int, replica: int
+    spec: SliceSpec, store: Store, saved: Saved, trial: int, replica: int
 ) -> Mapping[str, Any]:
-    path = Path(folder) / saved.file
-    loaded = file.read(path, saved.digest, spec.trust)
+    loaded = store.read(saved, spec.trust)
     expected = {"sweep": spec.sweep_id, "trial": trial, "replica": replica}
     for key, value in {**expected, "step": saved.iteration}.items():
         found = loaded.header.get(key)
         if found != value:
-            raise CorruptCheckpoint(path, f"belongs elsewhere: its {key} is {shorten(found)}")
+            where = store.where(saved)
+            raise CorruptCheckpoint(where, f"belongs elsewhere: its {key} is {shorten(found)}")
     return loaded.state
 
 
@@ -95,16 +99,16 @@ MOST_REFUSALS = 3
 #: Seconds between two attempts where the slice must save.
 RETRY_S = 0.5
 #: Seconds for which a checkpoint is held in memory, at most.
-HELD_S = 1.0
-#: Bytes of a checkpoint that is held; a larger one is written at once.
-HELD_BYTES = 4 * 2**20
+HELD_S = 5.0
+#: Bytes of all that are held, at most; a checkpoint that is larger is written at once.
+HELD_BYTES = 16 * 2**20
 _OF_THE_DISK = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.ESTALE}
 )
 
 
 class DiskRefuses(Exception):
-    """The disk has refused `MOST_REFUSALS` checkpoints in a row."""
+    """The disk has refused `MOST_REFUSALS` checkpoints in a row, or the storage one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,15 +125,16 @@ class _Held:
 class Saving:
     """Writes a slice's checkpoints; `saved` are those that it keeps."""
 
-    def __init__(self, spec: SliceSpec, saved: list[Saved]) -> None:
+    def __init__(self, spec: SliceSpec, saved: list[Saved], store: Store) -> None:
         self.saved = saved
+        self._store = store
         self._spec = spec
         self._folder = Path(spec.folder)
         self._refusals = 0
         self._held: list[_Held] = []
         self._written_at = time.monotonic()
-        self._small = False
-        """Whether the latest one that was packed may be held."""
+        self._size: float = math.inf
+        """Bytes of the latest one that was packed."""
 
     def save(
         self, trainable: Trainable, header: Mapping[str, Any], value: float | None, must: bool
@@ -152,7 +157,8 @@ class Saving:
             time.sleep(RETRY_S)
         self._held.append(_Held(trainable.iteration, finite, header, state))
         self._let_go()
-        if must or not self._small or time.monotonic() - self._written_at >= HELD_S:
+        full = len(self._held) * self._size > HELD_BYTES
+        if must or full or time.monotonic() - self._written_at >= HELD_S:
             self.write(must)
 
     def write(self, must: bool = False) -> None:
@@ -177,14 +183,14 @@ class Saving:
         except OSError as error:
             self._refuse(error)
             return None
-        if self._small and trainable.gives_copies:
+        if trainable.gives_copies and self._size <= HELD_BYTES:
             return state
         packed = self._packed(state)
-        return packed.copied() if self._small else packed
+        return packed.copied() if self._size <= HELD_BYTES else packed
 
     def _packed(self, state: Packed | Mapping[str, Any]) -> Packed:
         packed = state if isinstance(state, Packed) else pack(dict(state))
-        self._small = packed.size <= HELD_BYTES
+        self._size = packed.size
         return packed
 
     def _write(self, held: _Held) -> bool:
@@ -193,23 +199,29 @@ class Saving:
         packed = self._packed(held.state)
         try:
             written = file.write(self._folder, held.iteration, header, packed, term, trust)
+            name = self._store.send(written, self._spec.number, self._spec.policy.cache)
         except OSError as error:
             self._refuse(error)
             return False
         self._refusals = 0
-        name, size = written.path.name, written.size
+        size = written.size
         self.saved.append(Saved(held.iteration, written.digest, name, size, held.value))
         return True
 
     def _let_go(self) -> None:
         """Forget what the policy does not keep, and delete its files."""
         both: list[Saved | _Held] = [*self.saved, *self._held]
-        spare = {id(one) for one in retention.expendable(both, self._spec.policy, self._spec.sign)}
-        retention.remove(self._folder, [one.file for one in self.saved if id(one) in spare])
-        self.saved[:] = [one for one in self.saved if id(one) not in spare]
-        self._held = [one for one in self._held if id(one) not in spare]
+        for spare in retention.expendable(both, self._spec.policy, self._spec.sign):
+            if isinstance(spare, Saved):
+                retention.remove(self._folder, [self._store.path(spare).name])
+                self.saved.remove(spare)
+            else:
+                self._held.remove(spare)
 
     def _refuse(self, error: OSError) -> None:
+        if isinstance(error, RemoteError):  # which has been patient already
+            self._held.clear()
+            raise DiskRefuses(str(error)) from error
         if error.errno not in _OF_THE_DISK:
             raise error
         self._refusals += 1

@@ -64,6 +64,10 @@ class SliceSpec:
     """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
     kept: Kept | None = None
     """Where the trainable of a script lies."""
+    worker: str = ""
+    """The worker of a cluster that runs it; empty: it runs on the driver's machine."""
+    store: str = ""
+    """URL of the sweep's storage; empty: its checkpoints lie in the folder alone."""
     other_kernel: bool = False
     """Whether it goes on where the kernel of its checkpoint is not built."""
 

@@ -45,13 +45,13 @@ def expendable(
 ) -> list[_Checkpoint]:
     """The checkpoints of one trial that nothing needs; `sign` is +1 where more is better."""
     by_age = sorted(checkpoints, key=lambda saved: saved.iteration)
+    older = by_age[: -max(policy.keep_last, ALWAYS_KEPT)]
+    if not older or not policy.keep_best:
+        return older
     valued = [saved for saved in by_age if saved.value is not None]
     valued.sort(key=lambda saved: (sign * (saved.value or 0.0), saved.iteration))
-    kept = by_age[-max(policy.keep_last, ALWAYS_KEPT) :]
-    if policy.keep_best:
-        kept += valued[-policy.keep_best :]
-    stay = set(map(id, kept))
-    return [saved for saved in by_age if id(saved) not in stay]
+    best = set(map(id, valued[-policy.keep_best :]))
+    return [saved for saved in older if id(saved) not in best]
 
 
 def needed_by_children(history: History, replica: Replica) -> set[str]:

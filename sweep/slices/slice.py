@@ -24,7 +24,9 @@ from sweep.slices import cache, checkpoints
 from sweep.slices.checkpoints import DiskRefuses, Saving
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.stopping import FINAL, Bounds, ending, met
+from sweep.slices.store import Store
 from trainables.checkpoint import disk
+from trainables.checkpoint.remote import RemoteError
 from trainables.core import failpoints
 from trainables.errors import TrainableError, WorkerDied, shorten
 from trainables.trainable import Trainable, TrialContext
@@ -115,7 +117,7 @@ class Stretch:
         done = self.rows[-1].iteration if self.rows else self.source
         upto = self.saved[-1].iteration if self.saved else self.source
         self.rows = [row for row in self.rows if row.iteration <= upto]
-        if isinstance(error, DiskRefuses):
+        if isinstance(error, DiskRefuses | RemoteError):
             return self.outcome(End.UNSAVED, error=str(error))
         text = "".join(traceback.format_exception(error))
         end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
@@ -128,7 +130,8 @@ class _Slice(Stretch):
     def __init__(self, spec: SliceSpec) -> None:
         super().__init__(spec, checkpoints.first_iteration(spec))
         self.folder = Path(spec.folder)
-        self.saving = Saving(spec, self.saved)
+        self.store = Store(self.folder, spec.store, spec.sources)
+        self.saving = Saving(spec, self.saved, self.store)
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
         self.stop_file, self.own_stop_file = Path(spec.stop_file), Path(spec.own_stop_file)
@@ -137,7 +140,7 @@ class _Slice(Stretch):
 
     def restored(self) -> Trainable:
         """A new trainable, put where the newest checkpoint that can be used stands."""
-        loaded = checkpoints.load(self.spec)
+        loaded = checkpoints.load(self.spec, self.store)
         self.source = loaded.iteration
         self.skipped += loaded.skipped
         cls = plugins.find_trainable(self.spec.trainable, self.spec.paths, self.spec.kept)
@@ -154,6 +157,8 @@ class _Slice(Stretch):
             "replica": spec.replica,
             "step": iteration,
             "epoch": spec.term,
+            # Of one slice alone: one that goes on after it was lost never names another's files.
+            "slice": spec.number,
             "exactness": self.exactness,
         }
 
@@ -197,13 +202,15 @@ class _Slice(Stretch):
         while True:
             result = trainable.train()
             metrics = flatten(result)
-            self.instead = instead_of_number(result, self.spec.metric)
+            reached = number(metrics.get(self.spec.metric))
+            found = reached is not None
+            self.instead = "" if found else instead_of_number(result, self.spec.metric)
             self.exactness = trainable.exactness  # it may have become a weaker one
             iteration = trainable.iteration
             self.rows.append(Row(iteration, metrics))
             failpoints.reach("stepping")
             self._note(metrics)
-            value = self._signed(number(metrics.get(self.spec.metric)))
+            value = self._signed(reached)
             end = self._end(trainable, metrics)
             if end is End.DIVERGED:
                 return end  # a retry begins from a state that was good
@@ -213,7 +220,6 @@ class _Slice(Stretch):
                 continue
             new_best = value > best and self.spec.policy.keep_best > 0
             if end or new_best or iteration % self.spec.policy.every == 0:
-                reached = number(metrics.get(self.spec.metric))
                 header = self._header(iteration)
                 self.saving.save(trainable, header, reached, must=end is not None)
             best = max(best, value)
@@ -248,6 +254,8 @@ class _Slice(Stretch):
             key: metrics.get(key)
             for key in ("training_iteration", self.spec.time_attr, self.spec.metric)
         }
+        if self.spec.worker:
+            note["worker"] = self.spec.worker
         path = self.folder / "progress.json"
         try:
             with disk.closing(disk.open_file(path, _WRITE_ANEW)) as file:

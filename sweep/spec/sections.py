@@ -129,6 +129,9 @@ class CheckpointPolicy(Settings):
     max_disk: Size = Field(
         None, description="Size of all checkpoints of the sweep together, such as 20GB."
     )
+    cache: Annotated[int, BeforeValidator(_read_size)] = Field(
+        10 * 10**9, description="With --checkpoints, size of those that stay on the disk, too."
+    )
 
 
 class Resources(Settings):

@@ -9,7 +9,7 @@ that run end at the same simulated times, so that outcomes arrive in the same or
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -29,7 +29,7 @@ Replica = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class _State:
+class SimulatedCheckpoint:
     """A simulated checkpoint."""
 
     iteration: int
@@ -37,7 +37,7 @@ class _State:
     counters: Mapping[str, float]
 
 
-_NOTHING = _State(0, {}, Counters().get_state())
+_NOTHING = SimulatedCheckpoint(0, {}, Counters().get_state())
 
 
 @dataclass
@@ -59,10 +59,10 @@ class SimulatedClock:
     saves: bool
     now: float = 0.0
     """Simulated seconds since the beginning."""
-    disk: dict[str, _State] = field(default_factory=dict)
+    disk: MutableMapping[str, SimulatedCheckpoint] = field(default_factory=dict)
     """Digest → checkpoint."""
     running: dict[Replica, _Running] = field(default_factory=dict)
-    live: dict[Replica, _State] = field(default_factory=dict)
+    live: dict[Replica, SimulatedCheckpoint] = field(default_factory=dict)
     """Trials that cannot save, in their processes until the driver is gone."""
 
     def copy(self) -> "SimulatedClock":
@@ -74,8 +74,10 @@ class SimulatedClock:
         """Go to the time at which the next slices end, and set their futures."""
         waiting = [one for one in self.running.values() if one.future is not None]
         self.now = min((one.due for one in waiting), default=self.now)
-        for replica, one in sorted(self.running.items()):
-            if one.future is None or one.due != self.now:
+        ending = [replica for replica, one in self.running.items() if one.due == self.now]
+        for replica in sorted(ending):
+            one = self.running[replica]
+            if one.future is None:
                 continue
             del self.running[replica]
             if isinstance(one.outcome, SliceOutcome):
@@ -140,7 +142,8 @@ class _Play(Stretch):
         except Exception as error:  # noqa: BLE001 it is the simulated trial that crashed
             return self.failed(error)
         if not self.clock.saves:
-            state = _State(self.counters.iteration, self.result, self.counters.get_state())
+            counters = self.counters.get_state()
+            state = SimulatedCheckpoint(self.counters.iteration, self.result, counters)
             self.clock.live[self.spec.trial, self.spec.replica] = state
         return self.outcome(end)
 
@@ -148,7 +151,7 @@ class _Play(Stretch):
         """The bound that was passed, in words, if one was."""
         return self.bounds.why
 
-    def _begin(self, spec: SliceSpec) -> _State:
+    def _begin(self, spec: SliceSpec) -> SimulatedCheckpoint:
         birth = spec.birth
         if spec.sources:
             return self.clock.disk[spec.sources[0].digest]
@@ -180,7 +183,7 @@ class _Play(Stretch):
         spec, counters = self.spec, self.counters.get_state()
         named = [spec.trial, spec.replica, iteration, counters]
         digest = hashlib.sha256(json.dumps(named).encode()).hexdigest()
-        self.clock.disk[digest] = _State(iteration, self.result, counters)
+        self.clock.disk[digest] = SimulatedCheckpoint(iteration, self.result, counters)
         finite = value if value is not None and math.isfinite(value) else None
         self.saved.append(Saved(iteration, digest, f"simulated-{iteration}", 0, finite))
         spare = retention.expendable(self.saved, spec.policy, spec.sign)

@@ -45,6 +45,8 @@ class TrackerContext:
     """An MLflow server or database, or None for the file of the sweep's root."""
     uri_is_own: bool = True
     """Whether this user has set the URI, see `sweep.driver.sync`."""
+    storage: str = ""
+    """URL of the storage of its checkpoints, if they are not in its folder alone."""
     paths: tuple[str, ...] = ()
     """Folders in which the modules that the sweep names are looked for."""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from sweep import trackers
 from sweep.errors import StorageError
-from sweep.history.events import Measured, Recorded
+from sweep.history.events import Closed, Measured, Recorded
 from sweep.history.replica import Replica
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
@@ -36,6 +36,7 @@ from sweep.trackers._shared import mlflow_view
 from sweep.trackers._shared.mlflow_check import Check
 from sweep.trackers._shared.mlflow_content import (
     LAYOUT,
+    MEDIA,
     STATUS,
     SWEEP_STATUS,
     WHOLE,
@@ -189,6 +190,9 @@ class _Copy:
                 run = self._write_trial(parent, trial, rows if replica == WHOLE else ())
                 if replica != WHOLE:
                     self._write_replica(run, self._content.history.replica(number, replica), rows)
+            for record in records:
+                if isinstance(record.event, Closed):
+                    self._attach_media(record.event)
             self._write(parent, changes.sweep, tags, {})
             parent.iteration = self.k
             ended = self._content.history.ended
@@ -200,6 +204,15 @@ class _Copy:
                 if self._where.folder.spec.is_file():
                     self._store.attach(parent.stored, self._where.folder.spec)
                 self._is_shown = True
+
+    def _attach_media(self, event: Closed) -> None:
+        """Add the files that results name: what callbacks show of episodes.
+
+        One that is added again takes the place of itself.
+        """
+        run = self._runs[run_name(*self._content.run_of(event))].stored
+        for file in () if run.deleted else self._content.media(event):
+            self._store.attach(run, file, MEDIA)
 
     def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:
         tags = {PARENT: parent.stored.id, **self._content.trial_tags(trial)}

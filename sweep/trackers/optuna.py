@@ -7,7 +7,8 @@ COMPLETE there, and its attribute ``status`` says what it is: Optuna's plots of 
 EDF, ranks and importances leave out all others, which in a sweep are most. Choices that Optuna
 cannot store or distinguish are canonical JSON (`sweep.history.optuna_terms`); the attribute
 ``settings`` always holds the real values. No decision depends on this copy. A study of an earlier
-release is written again with the next events. Optuna is imported with the first events.
+release is written again with the next events. Optuna is imported with the first events. The study
+of a ledger on a server lies there, too (`_shared.optuna_storage`).
 """
 
 from collections.abc import Sequence
@@ -15,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from sweep import trackers
 from sweep.history.events import Recorded
-from sweep.ledger import tables
 from sweep.trackers import TrackerContext
 from trainables.core.importing import large_import
 
@@ -46,14 +46,16 @@ class Tracker(trackers.Tracker):
             raise
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, or the connections."""
         copy, self._copy = self._copy, None
         if copy is not None:
             copy.close()
 
     def unreadable(self) -> str:
-        """Why the file cannot be read; empty if it can."""
-        return tables.unreadable(self._where.folder.optuna)
+        """Why the tables cannot be read; empty if they can."""
+        from sweep.trackers._shared.optuna_storage import place, unreadable
+
+        return unreadable(place(self._where.folder))
 
     def differences(self) -> list[str]:
         """Where the copy differs from the whole ledger."""
@@ -62,7 +64,7 @@ class Tracker(trackers.Tracker):
         return list(differences(self._where))
 
     def set_aside(self) -> None:
-        """Delete the file: sending everything again would not repair all of it."""
-        path = self._where.folder.optuna
-        for suffix in ("", "-wal", "-shm"):
-            path.with_name(f"{path.name}{suffix}").unlink(missing_ok=True)
+        """Delete the tables: sending everything again would not repair all of them."""
+        from sweep.trackers._shared.optuna_storage import place, remove
+
+        remove(place(self._where.folder))

@@ -237,6 +237,7 @@ def running_replica(
         "value": finite(value),
         "seconds": before + (max(0.0, now - opened_at) if opened_at is not None else 0.0),
         "settings": dict(history.trials[replica.trial].searched),
+        "worker": (note and note.worker) or None,
     }
 
 

@@ -67,6 +67,8 @@ class Note:
     iteration: int
     time: float | None
     value: float | None
+    worker: str = ""
+    """The worker of a cluster that it is on."""
 
 
 #: (trial, replica) → its note.
@@ -98,6 +100,7 @@ def _read_note(folder: Folder, replica: Replica) -> Note | None:
             int(raw["training_iteration"]),
             number(raw.get(objective.time_attr)),
             number(raw.get(objective.metric)),
+            str(raw.get("worker", "")),
         )
     except (OSError, UsageError, ValueError, KeyError, TypeError, AttributeError):
         return None

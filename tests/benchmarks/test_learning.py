@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.learning import __main__ as learning
-from benchmarks.learning import report
+from benchmarks.learning import report, stored
 from benchmarks.learning.rows import ROWS, Reference, Row, named
 
 ROW = Row(
@@ -56,3 +56,39 @@ def test_without_runs_of_the_reference_nothing_is_said_of_it() -> None:
 def test_every_rows_settings_are_ones_that_its_algorithm_has(row: Row) -> None:
     assert named(row.name) is row
     row.trainer().check_config({"schedule_timesteps": row.steps, **row.config})
+
+
+def test_a_run_from_files_is_due_until_its_settings_or_those_of_its_writers_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "RESULTS", tmp_path / "stored.jsonl")
+    rows = [row for row in stored.ROWS if row.name in ("cartpole-bc", "cartpole-iql")]
+    everything = [(row, seed) for seed in (0, 1) for row in rows]
+    assert stored.missing(rows, 2) == everything
+    made = [
+        {"row": row.name, "seed": seed, "version": stored.version(row)}
+        for row, seed in everything[:2]
+    ]
+    stored.RESULTS.write_text("".join(json.dumps(run) + "\n" for run in made))
+    assert stored.missing(rows, 2) == everything[2:]
+    longer = replace(stored.WRITERS["cartpole"], steps=9)
+    monkeypatch.setattr(stored, "WRITERS", {**stored.WRITERS, "cartpole": longer})
+    again = [(row.name, seed) for row, seed in stored.missing(rows, 2)]
+    assert again == [("cartpole-iql", 0), ("cartpole-bc", 1), ("cartpole-iql", 1)]
+
+
+@pytest.mark.parametrize(
+    ("means", "said"),
+    [([90, 91, 92], "yes"), ([60, 61, 62], "than it sampled"), ([10, 11, 12], "no")],
+)
+def test_better_than_the_best_that_wrote_is_what_all_seeds_say(
+    means: list[float], said: str
+) -> None:
+    (row,) = (row for row in stored.ROWS if row.name == "cartpole-iql")
+    runs = [{"mean": one, "sampled": [20.0, 50.0], "greedy": [30.0, 70.0]} for one in means]
+    assert report._stored_line(row, runs).rstrip(" |").split(" | ")[-1] == said
+
+
+@pytest.mark.parametrize("row", stored.ROWS, ids=lambda row: row.name)
+def test_every_row_from_files_has_settings_that_its_algorithm_has(row: stored.StoredRow) -> None:
+    stored.trainer_of(row.algorithm).check_config({**row.config, "input": "data"})

@@ -2,16 +2,19 @@
 
 import json
 import multiprocessing
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import optuna
 import pytest
+import torch
 
 from benchmarks.speed import pictures, report, runner
 from benchmarks.speed.cases import ALL, CASES, CURVES, Case, Curve, Side
-from benchmarks.speed.measures import learnt, slice_profile, sweep_optuna_sb3
+from benchmarks.speed.measures import learnt, ppo_ours, slice_profile, sweep_optuna_sb3
+from trainables.algorithms import ppo
 
 RATE = Case("a", "rate", "steps/s", Side("sweep", "x"), Side("peer", "y"), 2.0)
 TIME = Case("b", "time", "s", Side("sweep", "x"), Side("peer", "y"), 2.0, more_is_better=False)
@@ -103,6 +106,23 @@ def test_one_real_pair_is_measured_in_processes_of_their_own(
     (figures,) = runner.run([case], runs=1)
     assert figures.failure == ""
     assert figures.pairs[0].ours > 0.0
+
+
+def test_every_library_computes_as_it_would_on_this_processor(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENBLAS_CORETYPE", "Prescott")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    given: dict[str, str] = {}
+
+    def run(*_: object, env: dict[str, str], **__: object) -> subprocess.CompletedProcess[str]:
+        given.update(env)
+        return subprocess.CompletedProcess([], 0, '{"value": 1.0}\n', "")
+
+    monkeypatch.setattr("subprocess.run", run)
+    assert runner.measure(Side("sweep", "fixed", ("1",))) == 1.0
+    assert "OPENBLAS_CORETYPE" not in given
+    assert given["OMP_NUM_THREADS"] == "1"
 
 
 def test_of_a_long_case_a_third_of_the_pairs_is_measured_and_one_at_least(
@@ -208,6 +228,13 @@ def test_training_counts_until_the_greedy_policy_has_learnt_it_and_no_longer() -
 
     assert learnt.seconds(lambda: calls.append(1), act) >= 0.0
     assert len(calls) == 3
+
+
+def test_what_is_compared_learns_values_with_the_weight_that_the_peers_give_them() -> None:
+    values, returns = torch.tensor([1.0, 3.0]), torch.tensor([2.0, 6.0])
+    ours = ppo_ours.TUNED["vf_loss_coeff"] * ppo.vf_loss(values, {"returns": returns}, None)
+    theirs = 0.5 * torch.nn.functional.mse_loss(values, returns)  # vf_coef of Stable-Baselines3
+    assert float(ours) == float(theirs) == 2.5
 
 
 def test_training_that_never_learns_ends_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,8 @@ def test_a_hostile_name_is_refused_by_every_command(here: Here, tmp_path: Path, 
         assert err.strip().isprintable()
     refused(here, "run", spec, "--name", name)
     refused(here, "run", spec, "--tracking-uri", name)
-    refused(here, "run", spec, "--pool", name)
+    for option in ("--pool", "--address", "--storage", "--checkpoints"):
+        refused(here, "run", spec, option, name)
     refused(here, "run", spec, "--set", f"trainable={name}")
     assert not list(Path.cwd().iterdir())
     assert not here.root.exists()

@@ -3,6 +3,7 @@
 `test_kills` kills at instants that nobody chose.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,8 @@ import mlflow
 import optuna
 import psutil
 import pytest
+from optuna.storages import RDBStorage
+from sqlalchemy.pool import NullPool
 
 from sweep.driver import sync
 from sweep.history.events import Closed, End, Status
@@ -147,6 +150,22 @@ def test_a_killed_driver_is_resumed_as_if_nothing_had_happened(
     assert sweeps.decisions(runner.folder) == sweeps.decisions(straight)
     assert_left_clean(runner.folder)
     assert_optuna_agrees(runner.folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["submitted", "recorded"])
+def test_a_killed_driver_goes_on_as_well_where_its_ledger_is_in_postgresql(
+    runner: Runner,
+    straight: Folder,
+    place: str,
+    storage_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SWEEP_STORAGE", storage_url)
+    test_a_killed_driver_is_resumed_as_if_nothing_had_happened(
+        runner, straight, place, PASSES[place] // 2
+    )
+    assert runner.folder.ledger.name == "sweep.postgresql"
 
 
 @pytest.mark.slow
@@ -312,7 +331,13 @@ def assert_left_clean(folder: Folder) -> None:
 
 
 def assert_optuna_agrees(folder: Folder) -> None:
-    study = optuna.load_study(study_name="demo", storage=f"sqlite:///{folder.optuna}")
+    if server := os.environ.get("SWEEP_STORAGE"):
+        with contextlib.closing(Ledger(folder.ledger)) as ledger:
+            url = f"{server}?options=-csearch_path%3Dsweep_{ledger.sweep_id}_optuna"
+    else:
+        url = f"sqlite:///{folder.optuna}"
+    storage = RDBStorage(url, engine_kwargs={"poolclass": NullPool})
+    study = optuna.load_study(study_name="demo", storage=storage)
     words = {Status.COMPLETED: "COMPLETE", Status.PRUNED: "COMPLETE", Status.FAILED: "FAIL"}
     copied = [(t.number, t.state.name, t.params) for t in study.trials]
     expected = [(t.number, words[t.status], t.searched) for t in sweeps.history(folder).trials]

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.chaos import kills
+from benchmarks.chaos import kill_cluster, kill_server, kills, partitions
 from benchmarks.chaos.store_cases import Cases
 from benchmarks.chaos.victims import Victim
+from benchmarks.chaos.workload import SEARCHES
 
 
 @pytest.mark.slow
@@ -20,3 +21,32 @@ def test_a_sweep_that_is_killed_again_and_again_is_the_one_that_nobody_killed(
     assert kills.run(tmp_path, count, 0, victim) == 0
     lines = Cases(tmp_path, f"kill_{victim}").done.values()
     assert sum(line["kills"] for line in lines) >= count
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("server")  # where none is installed, this is skipped or fails
+def test_a_sweep_whose_server_is_killed_again_and_again_goes_on_by_itself(tmp_path: Path) -> None:
+    assert kill_server.run(tmp_path, kills.KILLS, 0) == 0
+    (line,) = Cases(tmp_path, "kill_server").done.values()
+    assert line["kills"] == kills.KILLS
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("server")
+def test_a_sweep_on_a_cluster_of_which_any_part_is_killed_is_the_one_that_nobody_disturbed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kill_cluster, "KILLS", 3)
+    assert kill_cluster.run(tmp_path, 3, 0, "any") == 0
+    (line,) = Cases(tmp_path, "cluster_any").done.values()
+    assert line["kills"] == 3
+
+
+@pytest.mark.slow
+def test_a_worker_that_was_cut_off_and_comes_back_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "CUTS", 1)
+    monkeypatch.setattr(partitions, "LONG", {"asha": SEARCHES["asha that stops"]})
+    assert partitions.run(tmp_path, 1, 0, "workers") == 0
+    assert sum(line["cuts"] for line in Cases(tmp_path, "partition_workers").done.values()) >= 1

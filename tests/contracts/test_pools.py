@@ -17,6 +17,7 @@ from sweep.errors import WorkerLost
 from sweep.history.events import End, Goal
 from sweep.pools import Pool, loky
 from sweep.slices.cache import StaleProcess
+from tests.support.cluster import Cluster, running
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
 from tests.support.waiting import wait_until
@@ -26,12 +27,31 @@ HERE = (str(Path.cwd()),)
 
 
 def test_the_pools_that_people_look_for_are_found() -> None:
-    assert {"inline", "loky"} <= set(NAMES)
+    assert {"dask", "inline", "loky", "ray"} <= set(NAMES)
 
 
-@pytest.fixture(params=NAMES)
-def pool(request: pytest.FixtureRequest) -> Iterator[Pool]:
-    with closing(pools.find(request.param)(2)) as opened:
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with running(tmp_path_factory.mktemp("cluster"), 2) as opened:
+        yield opened
+
+
+#: Pool → the fixture with its cluster.
+CLUSTERS = {"dask": "cluster", "ray": "ray_cluster"}
+SLOW = {"ray": pytest.mark.slow}
+
+
+@pytest.fixture(
+    scope="module", params=[pytest.param(name, marks=SLOW.get(name, ())) for name in NAMES]
+)
+def pool(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pool]:
+    chosen = request.param
+    if pools.KIND.find(chosen).clustered:
+        chosen = f"{chosen}@{request.getfixturevalue(CLUSTERS[chosen]).address}"
+    with closing(pools.find(chosen)(2)) as opened:
+        opened.connect(tmp_path_factory.mktemp("sweeps"))
         yield opened
 
 

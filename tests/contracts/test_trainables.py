@@ -34,7 +34,7 @@ NAMES = [
 
 
 def test_the_algorithms_that_people_look_for_are_found() -> None:
-    assert {"ppo", "a2c", "bc", "impala", "dqn", "sac", "td3", "command"} <= set(SHIPPED)
+    assert {"ppo", "a2c", "bc", "impala", "iql", "dqn", "sac", "td3", "command"} <= set(SHIPPED)
 
 
 @pytest.fixture(params=NAMES)

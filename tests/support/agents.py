@@ -57,6 +57,28 @@ class Targets:
         """Nothing is held."""
 
 
+class Drawn(Targets):
+    """The same with pictures, which are lighter with each step."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.render_mode = render_mode  # type: ignore[assignment]  # the others have none
+
+    def render(self) -> NDArray[np.uint8]:
+        return np.full((64, 64, 3), 20 * self._t, dtype=np.uint8)
+
+
+class Informed(Targets):
+    """The same with infos: each agent's own, and the step for all of them."""
+
+    def step(self, actions: Mapping[str, Any]) -> Five:
+        *given, _ = super().step(actions)
+        own = {agent: {"said": int(one)} for agent, one in actions.items()}
+        return *given, {**own, "__common__": {"t": self._t}}  # type: ignore[return-value]
+
+
 class Reaching(Targets):
     """The same with real numbers: the nearer to what is shown, the better."""
 

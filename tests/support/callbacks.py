@@ -150,3 +150,18 @@ class Lengthens(Callbacks):
 
     def set_state(self, state: dict[str, Any]) -> None:
         self.ended = state["ended"]
+
+
+class Shows(Callbacks):
+    """A picture, a video where it can be written, and a table of each episode."""
+
+    def on_episode_start(self, *, worker: Any, episode: Any) -> None:
+        episode.media["steps"] = {"step": [], "reward": []}
+
+    def on_episode_step(self, *, worker: Any, episode: Any) -> None:
+        table = episode.media["steps"]
+        table["step"].append(episode.length)
+        table["reward"].append(np.float32(episode.total_reward))
+
+    def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
+        episode.media["length"] = np.full((4, 6, 3), episode.length, np.uint8)

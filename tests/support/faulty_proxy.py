@@ -6,6 +6,8 @@ import time
 from contextlib import suppress
 from enum import StrEnum
 
+#: By this a client asks to be told to send the rest.
+_EXPECTS = b"\r\nExpect: 100-continue"
 #: Bytes of an answer that arrive where it is cut in the middle.
 CUT_AFTER = 60
 #: Seconds by which a slow answer is late.
@@ -22,10 +24,18 @@ class Fault(StrEnum):
     """Every answer is late."""
     ERROR = "answers 500"
     """The server never sees the request."""
+    BUSY = "answers 503"
+    """As S3 does where there are too many requests."""
+    EXPIRED = "answers 400"
+    """As S3 does when a credential is over."""
     LOST = "loses the answer"
     """The server has done what it was asked, and its answer does not arrive."""
     CUT = "cuts the answer"
     """The answer ends in the middle."""
+
+
+#: What another server answers otherwise.
+OF_S3 = frozenset({Fault.BUSY, Fault.EXPIRED})
 
 
 class FaultyProxy:
@@ -67,22 +77,34 @@ class FaultyProxy:
                 return
             if fault is Fault.HANGS:
                 self._closed.wait(60)
-            elif fault is Fault.ERROR:
-                connection.sendall(
-                    b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-                )
+            elif fault in _ANSWERS:
+                connection.sendall(_answer(*_ANSWERS[fault]))
             else:
                 self._forward(connection, request, fault)
 
     def _forward(self, connection: socket.socket, request: bytes, fault: Fault) -> None:
         with socket.create_connection(("127.0.0.1", self._target)) as server:
             server.sendall(request)
-            answer = _message(server)
+            answer = _message(server, has_body=not request.startswith(b"HEAD "))
         if fault is Fault.SLOW:
             time.sleep(LATE_S)
         if fault is Fault.LOST:
             return
         connection.sendall(answer[:CUT_AFTER] if fault is Fault.CUT else _closing(answer))
+
+
+#: Fault → status, and the code and message of S3.
+_ANSWERS = {
+    Fault.ERROR: ("500 Oh", "", ""),
+    Fault.BUSY: ("503 Slow Down", "SlowDown", "Please reduce your request rate."),
+    Fault.EXPIRED: ("400 Bad Request", "ExpiredToken", "The provided token has expired."),
+}
+
+
+def _answer(status: str, code: str, message: str) -> bytes:
+    body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>" if code else ""
+    head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    return (head + body).encode()
 
 
 def _closing(answer: bytes) -> bytes:
@@ -92,12 +114,17 @@ def _closing(answer: bytes) -> bytes:
     return b"\r\n".join([*lines, b"Connection: close"]) + separator + body
 
 
-def _message(connection: socket.socket) -> bytes:
+def _message(connection: socket.socket, has_body: bool = True) -> bytes:
     """One request or answer of HTTP/1.1, to its end."""
     content = b""
     while b"\r\n\r\n" not in content:
         content += _some(connection)
     head, _, body = content.partition(b"\r\n\r\n")
+    if not has_body:
+        return content
+    if _EXPECTS in head:
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        head = head.replace(_EXPECTS, b"")
     fields = {
         name.strip().lower(): value.strip()
         for name, _, value in (line.partition(b":") for line in head.split(b"\r\n")[1:])

@@ -1,13 +1,16 @@
 """Writes checkpoints of trainers that later programs must read and go on from to the bit.
 
-    python -m tests.support.golden_trainer [dqn|impala|sac|td3]
+    python -m tests.support.golden_trainer write|go-on ppo|dqn|impala|sac|td3
 
-Each lies beside the results and weights of the iterations that came after it, on the machine that
-wrote it. Neither is ever written anew for a format that was released.
+Each lies beside the results and weights of the iterations that came after it. Neither is ever
+written anew for a format that was released. Both are computed under `SAME_BITS`, so they are the
+same to the bit on every processor that has AVX2.
 """
 
 import json
+import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +27,12 @@ from trainables.checkpoint import file
 from trainables.trainer.trainer import Trainer
 
 FOLDER = Path(__file__).parents[1] / "golden" / "trainer"
+#: Variables that make OpenBLAS, MKL and torch take the same routines on every processor.
+SAME_BITS = {
+    "OPENBLAS_CORETYPE": "Haswell",
+    "MKL_CBWR": "COMPATIBLE",
+    "ATEN_CPU_CAPABILITY": "avx2",
+}
 _CARTPOLE: dict[str, Any] = {
     "env": "CartPole-v1",
     "seed": 11,
@@ -44,8 +53,9 @@ _LEARNING: dict[str, Any] = {
     "buffer_size": 150,
     "model": {"hidden": [6, 4]},
 }
-#: Of other algorithms, by the name of their folder.
-OTHERS: dict[str, tuple[type[Trainer], dict[str, Any]]] = {
+#: Algorithm and settings, by name.
+KINDS: dict[str, tuple[type[Trainer], dict[str, Any]]] = {
+    "ppo": (PPO, CONFIG),
     "dqn": (
         DQN,
         {
@@ -93,8 +103,44 @@ def trained_on(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def write(folder: Path, trainer: Trainer) -> None:
+def folder_of(name: str) -> Path:
+    """Where the checkpoint lies, and ``after.json`` beside it."""
+    return FOLDER if name == "ppo" else FOLDER / name
+
+
+def written(name: str) -> dict[str, Any]:
+    """What became of the checkpoint where it was written."""
+    found: dict[str, Any] = json.loads((folder_of(name) / "after.json").read_text())
+    return found
+
+
+def gone_on(name: str) -> dict[str, Any]:
+    """What today's program makes of the checkpoint, in a process under `SAME_BITS`."""
+    words = [sys.executable, "-m", "tests.support.golden_trainer", "go-on", name]
+    ran = subprocess.run(
+        words, env={**os.environ, **SAME_BITS}, stdout=subprocess.PIPE, check=True, text=True
+    )
+    found: dict[str, Any] = json.loads(ran.stdout.splitlines()[-1])
+    return found
+
+
+def go_on(name: str) -> None:
+    """Restore the checkpoint, train on and print what became of it, as JSON on the last line."""
+    cls, config = KINDS[name]
+    (checkpoint,) = folder_of(name).glob("*.swck")
+    trainer = cls(config)
+    trainer.restore(str(checkpoint))
+    found = trained_on(trainer)
+    with tempfile.TemporaryDirectory() as made:
+        versions = file.verify(Path(trainer.save(made)))["versions"]
+    trainer.stop()
+    sys.stdout.write(json.dumps({**found, "versions": versions}, default=float) + "\n")
+
+
+def write(name: str) -> None:
     """Train, save, train on, and keep both."""
+    cls, config = KINDS[name]
+    folder, trainer = folder_of(name), cls(config)
     with tempfile.TemporaryDirectory() as made:
         for _ in range(BEFORE):
             trainer.train()
@@ -103,15 +149,15 @@ def write(folder: Path, trainer: Trainer) -> None:
         trainer.stop()
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, folder / path.name)
-        header = file.verify(path)
-        after["machine"] = {"cpu": header["cpu"], "versions": header["versions"]}
+        after["versions"] = file.verify(path)["versions"]
         text = json.dumps(after, indent=1, default=float) + "\n"
         (folder / "after.json").write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
-        cls, config = OTHERS[name]
-        write(FOLDER / name, cls(config))
-    if not sys.argv[1:]:
-        write(FOLDER, PPO(CONFIG))
+    if sys.argv[1] == "go-on":
+        go_on(sys.argv[2])
+    elif not SAME_BITS.items() <= os.environ.items():
+        sys.exit(f"written on one kind of machine alone: set {SAME_BITS}")
+    else:
+        write(sys.argv[2])

@@ -119,13 +119,13 @@ def keeps_files(config: dict[str, Any]) -> None:
 
 
 class Hangs(Counter):
-    """Stands still at iteration 3 of trial 0, once, as a file remembers."""
+    """Stands still at iteration 3 of trial 0, once, as a file with its pid remembers."""
 
     def at(self, iteration: int) -> float:
         marker = Path(self.logdir) / "hung"
         first = self.context.trial_id.startswith("00000")
         if iteration == 3 and first and not marker.exists():
-            marker.touch()
+            marker.write_text(str(os.getpid()))
             time.sleep(600)
         return float(iteration)
 
@@ -154,3 +154,13 @@ class Sees(Counter):
 
     def step(self) -> dict[str, Any]:
         return {**super().step(), "visible": os.environ.get("CUDA_VISIBLE_DEVICES", "all")}
+
+
+class KillsItsWorker(Counter):
+    """Trial 0 kills the process that has started its own, whenever it comes to iteration 3."""
+
+    def at(self, iteration: int) -> float:
+        if iteration == 3 and self.context.trial_id.startswith("00000"):
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(600)
+        return float(iteration)

@@ -16,9 +16,9 @@ PATIENCE_S = 120.0
 
 
 @contextmanager
-def serving(store: str, port: int) -> "Iterator[subprocess.Popen[bytes]]":
+def serving(store: str, port: int, *more: str) -> "Iterator[subprocess.Popen[bytes]]":
     """A server of the database `store` that answers on `port`; it leads a group of its own."""
-    where = ["--backend-store-uri", store, "--port", str(port), "--workers", "1"]
+    where = ["--backend-store-uri", store, "--port", str(port), "--workers", "1", *more]
     folder = tempfile.TemporaryDirectory(prefix="mlflow-server-")  # of its artifacts
     process = subprocess.Popen(
         [sys.executable, "-m", "mlflow", "server", *where],
@@ -37,18 +37,18 @@ def serving(store: str, port: int) -> "Iterator[subprocess.Popen[bytes]]":
         folder.cleanup()
 
 
-def await_health(process: "subprocess.Popen[bytes]", port: int) -> None:
+def await_health(process: "subprocess.Popen[bytes]", port: int, path: str = "/health") -> None:
     """Return as soon as it answers."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            raise RuntimeError(f"the MLflow server ended with code {process.returncode}")
+            raise RuntimeError(f"the server ended with code {process.returncode}")
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=1):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=1):
                 return
         except OSError:
             time.sleep(0.1)
-    raise TimeoutError("the MLflow server did not start")
+    raise TimeoutError("the server did not start")
 
 
 def free_port() -> int:

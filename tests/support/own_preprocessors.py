@@ -60,3 +60,22 @@ class Discrete(Positions):
     def __init__(self, space: spaces.Box) -> None:
         super().__init__(space)
         self.observation_space = spaces.Discrete(2)  # type: ignore[assignment]
+
+
+class Shrinking(Positions):
+    """Forgets a number from its fifth call on; the first one is a trial."""
+
+    def __init__(self, space: spaces.Box) -> None:
+        super().__init__(space)
+        self.calls = 0
+
+    def __call__(self, observation: NDArray[Any]) -> NDArray[Any]:
+        self.calls += 1
+        return observation[::2] if self.calls < 5 else observation[:1]
+
+
+class Chance(Positions):
+    """Draws from no stream that anybody knows."""
+
+    def __call__(self, observation: NDArray[Any]) -> NDArray[Any]:
+        return observation[::2] + np.float32(np.random.default_rng().random())

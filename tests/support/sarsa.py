@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import one_hot, smooth_l1_loss
 
 from trainables.learners.replay import ReplayBuffer, ReplayConfig
-from trainables.policies.exploration import EpsilonGreedyConfig
+from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.q.actor import QArchitecture
 from trainables.policies.q.networks import QPolicy, Target, build_q_policy
 from trainables.rollout.config import SamplingConfig

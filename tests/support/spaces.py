@@ -124,3 +124,19 @@ class Told(gymnasium.Env[Any, Any]):
 def without_words() -> gymnasium.Env[Any, Any]:
     """What a person writes so that a policy can live in `Told`."""
     return FilterObservation(Told(), ["numbers"])
+
+
+class Reuses(AnySpaces):
+    """Gives the same dict with the same array again, with other numbers in them."""
+
+    def __init__(self) -> None:
+        super().__init__(length=3)
+        self.observation_space = spaces.Dict(
+            {"place": spaces.Discrete(9), "speed": spaces.Box(0.0, 9.0, (2,), np.float32)}
+        )
+        self._given: dict[str, Any] = {"speed": np.zeros(2, np.float32)}
+
+    def _observe(self) -> Any:
+        self._given["place"] = self.steps
+        self._given["speed"][:] = self.steps
+        return self._given

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from sweep import schedulers, trackers
 from sweep import spec as specs
@@ -18,9 +19,9 @@ from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.slices import store
 from sweep.trackers import TrackerContext
 from sweep.views import reading
-from trainables.checkpoint import file
 from trainables.core.results import VOLATILE_KEYS
 
 Watch = Callable[[Sequence[Recorded]], None]
@@ -43,12 +44,17 @@ QUADRATIC: Mapping[str, Any] = {
 
 
 def make(root: Path, **changes: Any) -> Folder:
-    """Create the sweep, without running it."""
+    """Create the sweep, without running it.
+
+    `storage` is the server of its ledger, `checkpoints` the URL of theirs.
+    """
+    storage, checkpoints = changes.pop("storage", None), changes.pop("checkpoints", None)
     raw = {**QUADRATIC, **changes}
     source = "\n".join(f"{key}: {_flow(value)}" for key, value in raw.items() if value is not None)
     spec = specs.parse(source, "test.yaml")
     folder = Folder(root, spec.name)
-    launch.create(folder, launch.resolve(spec, (), new=True), source)
+    resolved = launch.resolve(spec, (), new=True)
+    launch.create(folder, resolved, source, storage=storage, checkpoints=checkpoints)
     return folder
 
 
@@ -135,9 +141,12 @@ def final_state(folder: Folder, replica: Replica) -> tuple[int, Any]:
     newest = replica.newest
     if newest is None:
         return (0, None)
-    lies = folder.trial(replica.trial, replica.index)
-    loaded = file.read(lies / newest.file, newest.digest)
+    loaded = store.of(folder).replica(replica.trial, replica.index).read(newest)
     state = {key: loaded.state[key] for key in ("trainable", "streams")}
+    # A process that has torch says where its stream stands, another one where it would begin.
+    if "seed" in (torch_stream := state["streams"]["torch"]):
+        stream = torch.Generator().manual_seed(torch_stream["seed"]).get_state().numpy()
+        state["streams"] = {**state["streams"], "torch": {"state": stream}}
     return (newest.iteration, plain(state))
 
 

@@ -8,6 +8,7 @@ import gymnasium
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tests.support.environments import Counting
+from tests.support.spaces import AnySpaces
 
 Vector = SyncVectorEnv
 
@@ -44,3 +45,9 @@ def tells_no_mode(num_envs: int) -> Vector:
     vector = same_step(num_envs)
     vector.metadata["autoreset_mode"] = "whenever"
     return vector
+
+
+def any_spaces(num_envs: int, mode: str) -> Vector:
+    """Observations and actions that are Dicts."""
+    make = partial(AnySpaces, "dict", "dict", 3)
+    return _vector(make, num_envs, AutoresetMode[mode])

@@ -159,10 +159,10 @@ def test_other_libraries_are_named_with_the_script_to_run(
     folder, script = tmp_path / "demo" / "trainable", str(tmp_path / "train.py")
     monkeypatch.setattr(sys.modules["__main__"], "__file__", script, raising=False)
     kept = pickled.write(folder, pickled.class_of(make()), ID)
-    now = pickled._libraries()
+    now = pickled.libraries()
     assert set(now) == {"python", "cloudpickle", "torch", "numpy", "gymnasium", "sweep"}
     for name in now:
-        monkeypatch.setattr(pickled, "_libraries", lambda name=name: {**now, name: "99.1"})
+        monkeypatch.setattr(pickled, "libraries", lambda name=name: {**now, name: "99.1"})
         with pytest.raises(UsageError) as caught:
             pickled.load("__main__:train", kept)
         said = str(caught.value)

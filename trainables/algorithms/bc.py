@@ -106,14 +106,7 @@ class BC(Trainer):
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """(R,) log-probabilities of actions for observations (R, *S)."""
-        import torch
-
-        device = self.policy.device
-        seen, taken = (torch.from_numpy(one).to(device) for one in (observations, actions))
-        with torch.no_grad():
-            evaluated: Any = self.policy.model.evaluate(seen, taken, None)
-        found: NDArray[Any] = evaluated.logp.cpu().numpy()
-        return found
+        return self.policy.log_likelihoods(observations, actions)
 
     def gradient_step(self) -> tuple[float, float | None]:
         """The learning rate now, and the bound on the norm of the whole gradient or None."""

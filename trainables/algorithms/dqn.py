@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from trainables.core.settings import defaults, flatten, parse
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
@@ -30,7 +31,7 @@ from trainables.learners.replay import (
 )
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.exploration import EpsilonGreedyConfig
+from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.q.actor import QArchitecture
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
@@ -137,6 +138,24 @@ def _check_module(settings: Config) -> None:
             raise ConfigError(key, value, f"{only} with model.custom_model", why)
 
 
+def _check_read(settings: Config) -> None:
+    """Raise ConfigError for a setting that is given and that nothing reads, as another one is."""
+    flat, usual = flatten(settings), defaults(Config)
+    for is_read, needed, keys in (
+        (settings.noisy, "noisy: true", ("sigma0",)),
+        (settings.num_atoms > 1, "num_atoms above 1", ("v_min", "v_max")),
+        (settings.tau is None, "tau: null", ("target_network_update_freq",)),
+        (
+            settings.prioritized.prioritized_replay,
+            "prioritized_replay: true",
+            PrioritizedReplayConfig.model_fields,
+        ),
+    ):
+        for key in () if is_read else keys:
+            if flat[key] != usual[key]:
+                raise ConfigError(key, flat[key], f"{usual[key]}, or {needed}, which reads it")
+
+
 class DQN(Trainer):
     """Deep Q-learning."""
 
@@ -180,6 +199,14 @@ class DQN(Trainer):
             raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
 
     @classmethod
+    def check_config(cls, config: Mapping[str, Any]) -> None:
+        """Raise ConfigError also for what nothing reads; what was begun with such goes on."""
+        settings = parse(cls.config_class, config)
+        if isinstance(settings, Config):
+            _check_read(settings)
+        super().check_config(config)
+
+    @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
         """The learner: fused, unless something is asked for that it does not know.
 
@@ -193,10 +220,10 @@ class DQN(Trainer):
             raise TypeError(f"{type(settings).__name__} is no {Config.__qualname__} of DQN")
         if settings.model.custom_model is not None:
             # Loaded for such a module only: to choose needs no torch.
-            from trainables.policies import own
+            from trainables.policies.own.module import check
 
             tried = cls.networks(settings, seen.spaces)
-            own.check(tried, seen.spaces.layout.logits)
+            check(tried, seen.spaces.layout.logits)
         why = cls._not_fused(settings, seen.spaces)
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)

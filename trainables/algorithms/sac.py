@@ -6,18 +6,17 @@ the temperature and, a little, the targets. B rows, D features, K numbers of an 
 
 import math
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
-from trainables.learners.fused.squashed import SquashedGaussians, StateDependentGaussians
-from trainables.learners.fused.stacks import Stack
+from trainables.learners.compiling import compiled
+from trainables.learners.fused.twins import SoftLossesOfChoices, SoftLossesOfNumbers
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.bounded.acting import (
     Bounds,
@@ -27,18 +26,16 @@ from trainables.policies.bounded.acting import (
     make_bounded_actor,
     make_choosing_actor,
 )
-from trainables.policies.distributions import log_softmax
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer, valued
-from trainables.trainer.trainer import Stateful
+from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
-    from trainables.policies.bounded.twins import TwinsPolicy
+    from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
-Array = NDArray[Any]
-Rows = Mapping[str, Array]
+Rows = Mapping[str, NDArray[Any]]
 #: Of the most entropy that choices can have: the target for them. With the published 0.98 no choice
 #: may be clear, and where it has to be (CartPole) the temperature grows without end.
 SHARE_OF_ENTROPY = 0.5
@@ -66,6 +63,11 @@ class Config(OffPolicyConfig):
         description="Entropy of an action, squashed to (-1, 1), in nats; null: -1 for each of its "
         "numbers, or half of the most that choices can have.",
     )
+
+    @property
+    def exploration(self) -> str:
+        """The type of ``exploration_config``."""
+        return self.exploration_config.type
 
 
 class SAC(OffPolicyTrainer):
@@ -102,8 +104,7 @@ class SAC(OffPolicyTrainer):
         from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
         of, layout, shape = self.settings, self.spaces.layout, self.architecture
-        explored, stream = of.exploration_config, rng.torch_generator(self.seed, "init")
-        alpha = math.log(of.initial_alpha)
+        explored, limits = of.exploration_config, None
         if layout.scalar:
             actor = partial(make_choosing_actor, layout, shape, explored)
             head, log_std = layout.logits, None
@@ -118,18 +119,39 @@ class SAC(OffPolicyTrainer):
             layout,
             shape,
             head,
-            stream,
-            bounded=not layout.scalar,
+            self.seed,
+            limits=limits,
             log_std=log_std,
-            log_alpha=alpha,
+            log_alpha=math.log(of.initial_alpha),
         )
-        return TwinsPolicy(model, actor, of.optimizer)
+        return TwinsPolicy(model, actor, of.optimizer, device)
 
-    def make_parts(self) -> dict[str, Stateful]:
-        """The replay."""
-        kind = LossesOfChoices if self.spaces.layout.scalar else LossesOfNumbers
-        self.losses: Losses = kind(self.policy, self.settings, self.spaces)
-        return super().make_parts()
+    @property
+    def losses(self) -> "Losses":
+        """What computes gradients."""
+        return self._fused_losses if self.is_fused else self._torch_losses
+
+    @cached_property
+    def _fused_losses(self) -> "Losses":
+        model = self.policy.model
+        given = model, self.settings.gamma, self.target_entropy
+        if model.limits is None:
+            return SoftLossesOfChoices(*given)
+        return SoftLossesOfNumbers(*given, model.limits)
+
+    @cached_property
+    def _torch_losses(self) -> "Losses":
+        return TorchLosses(self.policy, self.settings, self.target_entropy)
+
+    @property
+    def target_entropy(self) -> float:
+        """To which the temperature leads."""
+        layout, given = self.spaces.layout, self.settings.target_entropy
+        if given is not None:
+            return given
+        if layout.scalar:
+            return SHARE_OF_ENTROPY * math.log(layout.logits)
+        return -float(len(layout.sizes))
 
     def update(self, rows: Rows) -> dict[str, float]:
         """One step of the critics, the actor and the temperature; the targets follow."""
@@ -153,160 +175,110 @@ class SAC(OffPolicyTrainer):
         }
 
 
-class Losses:
-    """The losses of one batch after the other, whose gradients are left to the optimisers.
+class Losses(Protocol):
+    """The losses of one batch after the other, whose gradients are left to the optimisers."""
 
-    `look` comes first: the actor's view of this step's observations and, behind them, of the next.
-    """
-
-    def __init__(self, policy: "TwinsPolicy", settings: Config, spaces: EnvSpaces) -> None:
-        model, activation = policy.model, policy.model.architecture.activation
-        self.actor_net = Stack(model.actor, activation)
-        self.critic_nets = Stack(model.critics, activation)
-        self.target_nets = Stack(model.targets, activation, learns=False)
-        self.gamma, self.kind = settings.gamma, self.actor_net.kind
-        self.log_alpha, self._by_log_alpha = view(model.log_alpha)
-        given = settings.target_entropy
-        self.target_entropy = self.usual_target(spaces) if given is None else given
-        self.alpha, self.entropy, self.count = 1.0, 0.0, 0
-        self.units: list[Array] = []
+    alpha: float
+    """The temperature."""
+    entropy: float
+    """Of the actor, the mean over this step's observations; known after `actor`."""
 
     def look(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Run the actor as it is on all observations, and draw what it would do."""
-        self.count = len(rows["rewards"])
-        both = np.concatenate([rows["observations"], rows["new_obs"]]).astype(self.kind, copy=False)
-        self.alpha = float(np.exp(self.log_alpha[0]))
-        self.units = self.actor_net.forward(both)
-        self.entropy = float(self.entropies(stream)[: self.count].mean())
+        """Begin with a batch (B, …), and draw what the actor would do."""
 
     def critics(self, rows: Rows) -> tuple[float, float]:
         """Half the squared errors of both critics, averaged over rows; and their mean value."""
-        targets = valued(rows, self.following(), self.gamma, self.kind)
-        units, taken = self.taken(rows)
-        q = units[-1][:, taken[0], taken[1]]
-        errors = q - targets
-        by_outputs = np.zeros_like(units[-1])
-        by_outputs[:, taken[0], taken[1]] = errors / self.count
-        self.critic_nets.backward(units, by_outputs)
-        return 0.5 * float(np.square(errors).sum()) / self.count, float(q.mean())
-
-    def temperature(self) -> None:
-        """The logarithm of alpha times how far the entropy is above its target."""
-        self._by_log_alpha[:] = self.entropy - self.target_entropy
-
-    @staticmethod
-    def usual_target(spaces: EnvSpaces) -> float:
-        """The target entropy of such actions."""
-        raise NotImplementedError
-
-    def entropies(self, stream: np.random.Generator) -> Array:
-        """(2B,) of the actor's heads, or estimates of them by one draw."""
-        raise NotImplementedError
-
-    def following(self) -> Array:
-        """(B,) soft values of the next observations, by the targets."""
-        raise NotImplementedError
-
-    def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """The critics' layers, and which of their outputs (2, B, …) value what was done."""
-        raise NotImplementedError
 
     def actor(self) -> float:
         """The mean of alpha log p - min Q of what the actor would do."""
-        raise NotImplementedError
 
-    @property
-    def first(self) -> list[Array]:
-        """The actor's layers for this step's observations."""
-        return [one[: self.count] for one in self.units]
+    def temperature(self) -> None:
+        """The logarithm of alpha times how far the entropy is above its target."""
 
 
-class LossesOfNumbers(Losses):
-    """Where an action is real numbers, drawn from a squashed Gaussian."""
+class TorchLosses:
+    """The losses by torch's gradients, wherever the policy learns."""
 
-    def __init__(self, policy: "TwinsPolicy", settings: Config, spaces: EnvSpaces) -> None:
-        super().__init__(policy, settings, spaces)
-        self.bounds = Bounds.of(spaces.action)
-        self.features = policy.model.architecture.features
-        self.drawer: SquashedGaussians | StateDependentGaussians = SquashedGaussians()
-        if settings.exploration_config.type == "StateDependentNoise":
-            self.drawer = StateDependentGaussians(*view(policy.model.actor_log_std))
+    def __init__(self, policy: "TwinsPolicy", settings: Config, target_entropy: float) -> None:
+        self.policy, self.gamma, self.target_entropy = policy, settings.gamma, target_entropy
+        self.alpha = self.entropy = 0.0
+        self._batch: dict[str, Tensor] = {}
+        self._critic_loss, self._actor_loss = critic_loss, actor_loss
+        if settings.learner_compile:
+            self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
 
-    @staticmethod
-    def usual_target(spaces: EnvSpaces) -> float:
-        """-1 for each number."""
-        return -float(len(spaces.layout.sizes))
+    def look(self, rows: Rows, stream: np.random.Generator) -> None:
+        """As `Losses.look`."""
+        model = self.policy.model
+        self._batch = self.policy.tensors(rows)
+        self._batch["alpha"] = model.log_alpha.detach().exp()
+        self.alpha = self._batch["alpha"].item()
+        if model.limits is not None:
+            shape = model.noise_shape(2 * len(rows["rewards"]))
+            noise = self.policy.tensors({"noise": stream.standard_normal(shape, np.float32)})
+            both = [noise["noise"]] * 2 if model.follows_state else noise["noise"].chunk(2)
+            self._batch |= dict(zip(("noise", "next_noise"), both, strict=True))
 
-    def entropies(self, stream: np.random.Generator) -> Array:
-        """(2B,) minus the log-probabilities of what is drawn."""
-        self.drawn, self.logp = self.drawer.draw(self.units, len(self.bounds.low), stream)
-        return -self.logp
-
-    def following(self) -> Array:
-        """(B,) what the lower target says of the drawn action, with its entropy."""
-        x = np.concatenate([self.units[0], self.drawn], axis=1)[self.count :]
-        least: Array = self.target_nets.forward(x)[-1][..., 0].min(axis=0)
-        return least - self.alpha * self.logp[self.count :]
-
-    def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """Critics of the actions that were taken have one output."""
-        actions = self.bounds.unscaled(rows["actions"]).astype(self.kind, copy=False)
-        x = np.concatenate([self.units[0][: self.count], actions], axis=1)
-        return self.critic_nets.forward(x), (np.arange(self.count), 0)
+    def critics(self, rows: Rows) -> tuple[float, float]:
+        """As `Losses.critics`."""
+        loss, q = self._critic_loss(self.policy.model, self._batch, self.gamma)
+        self.policy.differentiate(loss, "critics")
+        return loss.item(), q.item()
 
     def actor(self) -> float:
-        """The gradient goes through the lower critic to what was drawn."""
-        count, logp = self.count, self.logp[: self.count]
-        x = np.concatenate([self.units[0], self.drawn], axis=1)[:count]
-        units = self.critic_nets.forward(x)
-        q = units[-1][..., 0]
-        lower = q[0] <= q[1]
-        by_q = (np.stack([lower, ~lower]) * self.kind.type(-1.0 / count))[..., None]
-        by_drawn = self.critic_nets.by_inputs(units, by_q, slice(self.features, None)).sum(axis=0)
-        found = self.drawer.gradient(count, by_drawn, self.alpha / count)
-        self.actor_net.backward(self.first, *found)
-        return float((self.alpha * logp - q.min(axis=0)).mean())
+        """As `Losses.actor`."""
+        loss, entropy = self._actor_loss(self.policy.model, self._batch)
+        self.policy.differentiate(loss, "actor")
+        self.entropy = entropy.item()
+        return loss.item()
+
+    def temperature(self) -> None:
+        """As `Losses.temperature`."""
+        by = self.policy.model.log_alpha
+        self.policy.differentiate((by * (self.entropy - self.target_entropy)).sum(), "log_alpha")
 
 
-class LossesOfChoices(Losses):
-    """Where an action is one of A choices: all are weighed by their probabilities."""
-
-    @staticmethod
-    def usual_target(spaces: EnvSpaces) -> float:
-        """A share of the most that there can be."""
-        return SHARE_OF_ENTROPY * math.log(spaces.layout.logits)
-
-    def entropies(self, stream: np.random.Generator) -> Array:
-        """(2B,) of the distributions; nothing is drawn."""
-        self.logs = log_softmax(self.units[-1])
-        self.shares = np.exp(self.logs)
-        entropies: Array = -(self.shares * self.logs).sum(axis=1)
-        return entropies
-
-    def following(self) -> Array:
-        """(B,) expected values, by the lower target of each choice, with the entropy."""
-        shares, logs = self.shares[self.count :], self.logs[self.count :]
-        least = self.target_nets.forward(self.units[0][self.count :])[-1].min(axis=0)
-        expected: Array = (shares * (least - self.alpha * logs)).sum(axis=1)
-        return expected
-
-    def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """Critics have one output for each choice."""
-        units = self.critic_nets.forward(self.units[0][: self.count])
-        return units, (np.arange(self.count), rows["actions"])
-
-    def actor(self) -> float:
-        """The gradient of an expected value, by the logits."""
-        shares, logs = self.shares[: self.count], self.logs[: self.count]
-        costs = self.alpha * logs - self.critic_nets.forward(self.first[0])[-1].min(axis=0)
-        each = (shares * costs).sum(axis=1, keepdims=True)
-        self.actor_net.backward(self.first, shares * (costs - each) / self.count)
-        return float(each.mean())
-
-
-def view(parameter: "torch.Tensor") -> tuple[Array, Array]:
-    """A parameter and its gradient, in torch's memory."""
+def critic_loss(
+    model: "Twins", batch: "Mapping[str, Tensor]", gamma: float
+) -> "tuple[Tensor, Tensor]":
+    """Half the squared errors () of both critics, averaged over rows; and their mean value ()."""
     import torch
 
-    parameter.grad = torch.zeros_like(parameter)
-    return parameter.detach().numpy(), parameter.grad.numpy()
+    with torch.no_grad():
+        following, _ = soft_values(
+            model, batch["new_obs"], batch.get("next_noise"), batch["alpha"], slow=True
+        )
+        goal = batch["rewards"] + gamma * following * ~batch["terminated"]
+    seen, actions = batch["observations"], batch["actions"]
+    if model.limits is None:
+        q = model.judge(seen)[:, torch.arange(len(actions), device=actions.device), actions]
+    else:
+        q = model.judge(seen, model.unit(actions).to(seen.dtype))
+    return 0.5 * (q - goal).square().mean(1).sum(), q.detach().mean()
+
+
+def actor_loss(model: "Twins", batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Tensor]":
+    """The mean () of alpha log p - min Q of what the actor would do; and of its entropies ()."""
+    seen, noise = batch["observations"], batch.get("noise")
+    values, entropies = soft_values(model, seen, noise, batch["alpha"])
+    return -values.mean(), entropies.detach().mean()
+
+
+def soft_values(
+    model: "Twins",
+    observations: "Tensor",
+    noise: "Tensor | None",
+    alpha: "Tensor",
+    slow: bool = False,
+) -> "tuple[Tensor, Tensor]":
+    """(B,) what the lower critic says of what the actor would do, with its entropy; the entropies.
+
+    Of real numbers both are estimated by one draw; `slow`: by the critics that follow.
+    """
+    if noise is not None:
+        drawn, logp = model.draw(observations, noise)
+        least = model.judge(observations, drawn, slow).min(dim=0).values
+        return least - alpha * logp, -logp
+    logs = model.heads(observations)[0].log_softmax(1)
+    least = model.judge(observations, slow=slow).min(dim=0).values
+    return (logs.exp() * (least - alpha * logs)).sum(1), -(logs.exp() * logs).sum(1)

@@ -5,16 +5,16 @@ One round: sample → store → updates, each of which draws a batch and moves t
 """
 
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from trainables.core import rng
 from trainables.envs.make import EnvSpaces
-from trainables.learners.fused.stacks import Stack
+from trainables.learners.compiling import compiled
+from trainables.learners.fused.twins import DelayedLosses
 from trainables.learners.schedules import ScheduleConfig
 from trainables.policies.bounded.acting import (
     ActionNoise,
@@ -24,16 +24,16 @@ from trainables.policies.bounded.acting import (
     make_bounded_actor,
 )
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer, valued
+from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
 from trainables.trainer.trainer import Stateful
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
-    from trainables.policies.bounded.twins import TwinsPolicy
+    from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
-Array = NDArray[Any]
-Rows = Mapping[str, Array]
+Rows = Mapping[str, NDArray[Any]]
 
 
 class Config(OffPolicyConfig):
@@ -57,6 +57,11 @@ class Config(OffPolicyConfig):
         default=0.5, ge=0, description="Bound on what is added, in the same shares; 0.3 to 0.6."
     )
 
+    @property
+    def exploration(self) -> str:
+        """The type of ``exploration_config``."""
+        return self.exploration_config.type
+
 
 class TD3(OffPolicyTrainer):
     """Twin delayed deep deterministic policy gradient."""
@@ -78,15 +83,29 @@ class TD3(OffPolicyTrainer):
         explored = of.exploration_config
         kind = Perturbed if explored.type == "ParameterNoise" else ActionNoise
         actor = partial(make_bounded_actor, kind, layout, shape, limits, explored)
-        stream = rng.torch_generator(self.seed, "init")
-        model = Twins(layout, shape, len(layout.sizes), stream, target_actor=True)
-        return TwinsPolicy(model, actor, of.optimizer)
+        head = len(layout.sizes)
+        model = Twins(layout, shape, head, self.seed, limits=limits, target_actor=True)
+        return TwinsPolicy(model, actor, of.optimizer, device)
 
     def make_parts(self) -> dict[str, Stateful]:
         """The replay, and how many updates there were."""
-        self.losses = Losses(self.policy, self.settings, self.spaces)
         self.updates = Updates()
         return {**super().make_parts(), "updates": self.updates}
+
+    @property
+    def losses(self) -> "Losses":
+        """What computes gradients."""
+        return self._fused_losses if self.is_fused else self._torch_losses
+
+    @cached_property
+    def _fused_losses(self) -> "Losses":
+        of, limits = self.settings, Bounds.of(self.spaces.action)
+        smoothing = of.target_noise, of.target_noise_clip
+        return DelayedLosses(self.policy.model, of.gamma, smoothing, limits)
+
+    @cached_property
+    def _torch_losses(self) -> "Losses":
+        return TorchLosses(self.policy, self.settings)
 
     def update(self, rows: Rows) -> dict[str, float]:
         """One step of the critics; in its turn one of the actor, and the targets follow."""
@@ -116,41 +135,60 @@ class Updates:
         self.count = int(state["count"])
 
 
-class Losses:
+class Losses(Protocol):
     """The losses, each of which leaves its gradient where the policy's optimisers take it."""
-
-    def __init__(self, policy: "TwinsPolicy", settings: Config, spaces: EnvSpaces) -> None:
-        model, activation = policy.model, policy.model.architecture.activation
-        self.actor_net = Stack(model.actor, activation)
-        self.critic_nets = Stack(model.critics, activation)
-        self.targets = Stack(model.targets, activation, learns=False)
-        self.target_actor = Stack(model.target_actor, activation, learns=False)
-        self.settings, self.kind = settings, self.actor_net.kind
-        self.features, self.bounds = model.architecture.features, Bounds.of(spaces.action)
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
         """Half the squared errors of both critics, averaged over rows; and their mean value."""
-        of, kind, count = self.settings, self.kind, len(rows["rewards"])
-        following = rows["new_obs"].astype(kind, copy=False)
-        best = np.tanh(self.target_actor.forward(following)[-1])
-        noise = of.target_noise * stream.standard_normal(best.shape, np.float32).astype(kind)
-        noise = noise.clip(-of.target_noise_clip, of.target_noise_clip)
-        x = np.concatenate([following, (best + noise).clip(-1, 1)], axis=1)
-        least = self.targets.forward(x)[-1][..., 0].min(axis=0)
-        targets = valued(rows, least, of.gamma, kind)
-        taken = self.bounds.unscaled(rows["actions"])
-        x = np.concatenate([rows["observations"], taken], axis=1).astype(kind, copy=False)
-        units = self.critic_nets.forward(x)
-        errors = units[-1][..., 0] - targets
-        self.critic_nets.backward(units, errors[..., None] / count)
-        return 0.5 * float(np.square(errors).sum()) / count, float(units[-1].mean())
 
     def actor(self, rows: Rows) -> float:
         """The mean of -Q of what the actor would do, by the first critic."""
-        seen = self.actor_net.forward(rows["observations"].astype(self.kind, copy=False))
-        best = np.tanh(seen[-1])
-        units = self.critic_nets.forward(np.concatenate([seen[0], best], axis=1), first=1)
-        error = np.full_like(units[-1], -1.0 / len(best))
-        by_best = self.critic_nets.by_inputs(units, error, slice(self.features, None))[0]
-        self.actor_net.backward(seen, by_best * (1.0 - np.square(best)))
-        return -float(units[-1].mean())
+
+
+class TorchLosses:
+    """The losses by torch's gradients, wherever the policy learns."""
+
+    def __init__(self, policy: "TwinsPolicy", settings: Config) -> None:
+        self.policy, self.settings = policy, settings
+        self._critic_loss, self._actor_loss = critic_loss, actor_loss
+        if settings.learner_compile:
+            self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
+
+    def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
+        """As `Losses.critics`."""
+        of, model = self.settings, self.policy.model
+        noise = stream.standard_normal(model.noise_shape(len(rows["rewards"])), np.float32)
+        batch = self.policy.tensors({**rows, "noise": noise})
+        smoothing = of.target_noise, of.target_noise_clip
+        loss, q = self._critic_loss(model, batch, of.gamma, smoothing)
+        self.policy.differentiate(loss, "critics")
+        return loss.item(), q.item()
+
+    def actor(self, rows: Rows) -> float:
+        """As `Losses.actor`."""
+        seen = self.policy.tensors({"observations": rows["observations"]})["observations"]
+        loss = self._actor_loss(self.policy.model, seen)
+        self.policy.differentiate(loss, "actor")
+        return loss.item()
+
+
+def critic_loss(
+    model: "Twins", batch: "Mapping[str, Tensor]", gamma: float, smoothing: tuple[float, float]
+) -> "tuple[Tensor, Tensor]":
+    """Half the squared errors () of both critics, averaged over rows; and their mean value ()."""
+    import torch
+
+    deviation, clip = smoothing
+    with torch.no_grad():
+        best = model.heads(batch["new_obs"], slow=True)[0].tanh()
+        tried = (best + (deviation * batch["noise"]).clamp(-clip, clip)).clamp(-1, 1)
+        least = model.judge(batch["new_obs"], tried, slow=True).min(dim=0).values
+        goal = batch["rewards"] + gamma * least * ~batch["terminated"]
+    seen = batch["observations"]
+    q = model.judge(seen, model.unit(batch["actions"]).to(seen.dtype))
+    return 0.5 * (q - goal).square().mean(1).sum(), q.detach().mean()
+
+
+def actor_loss(model: "Twins", observations: "Tensor") -> "Tensor":
+    """The mean () of -Q of what the actor would do, by the first critic."""
+    return -model.judge(observations, model.heads(observations)[0].tanh())[0].mean()

@@ -3,6 +3,7 @@
 file         one file under a name with its digest
 container    the bytes of the file
 segments     large arrays beside the file
+remote       files in object storage
 state        what may stand in a checkpoint
 normal_form  state as plain containers and arrays
 tagged       values that are data but no plain containers

@@ -54,6 +54,8 @@ class Saved:
     """SHA-256 of its bytes, hexadecimal; in its name too."""
     size: int
     """Bytes, those of its segments included."""
+    segments: frozenset[str] = frozenset()
+    """The file names of its segments."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,9 @@ def write(
         disk.publish(parent, name, size, _joined(pieces, size), epoch)
         disk.sync(parent)
     failpoints.reach("checkpoint whole")
-    return Saved(folder / name, digest, size + sum(part["len"] for part in outside.values()))
+    beside = segments.named({"sections": outside.values()})
+    total = size + sum(part["len"] for part in outside.values())
+    return Saved(folder / name, digest, total, frozenset(beside))
 
 
 def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> Loaded:

@@ -38,6 +38,11 @@ _MAY_RUN = (
     "holds files or pickles that may run code when they are restored. Ask its author for the "
     "exported model or, if you trust them, accept it: sweep trust FILE"
 )
+_NO_KEY: Final = (
+    "~/.config/sweep/key",
+    "there is none on this machine, and what may run code must be signed with it",
+    "copy yours there, readable by you alone",
+)
 
 
 @dataclass(frozen=True)
@@ -52,13 +57,15 @@ class Trust:
     """Whose checkpoints may hold opaque bytes."""
 
     key: bytes = field(repr=False)
-    """One's own: it signs, and what it signed is accepted."""
+    """One's own: it signs, and what it signed is accepted; empty: neither."""
     digests: frozenset[str] = frozenset()
     """SHA-256 of further checkpoint files, hexadecimal."""
 
     @property
     def name(self) -> str:
-        """A public name of the key, which gives nothing of it away."""
+        """A public name of the key, which gives nothing of it away; empty without a key."""
+        if not self.key:
+            return ""
         return hashlib.sha256(b"sweep key name" + self.key).hexdigest()[:16]
 
 
@@ -67,6 +74,8 @@ class Trust:
 
 def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
     """`header` with the name of the key, and its signature of everything else in it."""
+    if not trust.key:
+        raise SigningError(*_NO_KEY)
     named = {**header, "key": trust.name}
     return {**named, "mac": _mac(trust.key, named)}
 
@@ -74,6 +83,8 @@ def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
 def check(header: Mapping[str, Any], trust: Trust, source: object) -> None:
     """Raise UntrustedCheckpoint unless `header` is signed by one's own key."""
     found, signer = header.get("mac"), header.get("key")
+    if not trust.key:
+        raise SigningError(*_NO_KEY)
     if not isinstance(found, str):
         raise UntrustedCheckpoint(source, f"is not signed, and {_MAY_RUN}")
     unsigned = {key: value for key, value in header.items() if key != "mac"}
@@ -93,10 +104,20 @@ def local() -> Trust:
     """One's own key, made if absent, and list of digests; SigningError if there can be no key."""
     with _own_folder() as folder:
         disk.make_folder(folder, "key")
-        key = _read(folder / "key", KEY_BYTES) or _new_key(folder)
-        listed = _read(folder / "trusted", MAX_LIST_BYTES) or b""
+        return _of(folder, _read(folder / "key", KEY_BYTES) or _new_key(folder))
+
+
+def present() -> Trust:
+    """The same for a machine that may lack the key: none is made, and without it nothing signed."""
+    with _own_folder() as folder:
+        key = _read(folder / "key", KEY_BYTES)
+        return Trust(b"") if key is None else _of(folder, key)
+
+
+def _of(folder: Path, key: bytes) -> Trust:
     if len(key) != KEY_BYTES:
         raise SigningError(folder / "key", f"{len(key)} bytes, not {KEY_BYTES}", "remove it")
+    listed = _read(folder / "trusted", MAX_LIST_BYTES) or b""
     return Trust(key, frozenset(_DIGEST.findall(listed.decode("ascii", "replace"))))
 
 

@@ -41,6 +41,8 @@ __all__ = ["MAX_VALUES", "Packed", "normalise", "pack", "state_type", "unpack"]
 
 #: What may hold tagged dicts.
 _CONTAINERS = frozenset({dict, list, tuple})
+#: A name that takes one look-up: it is asked for every value.
+_ARRAY = np.ndarray
 #: Most parts of one container that are weighed to say which of them is too large.
 _MOST_WEIGHED = 1000
 
@@ -150,7 +152,7 @@ class _Pickler(pickle.Pickler):
         self.arrays: list[NDArray[Any]] = []
 
     def persistent_id(self, value: Any) -> int | None:
-        if type(value) is not np.ndarray:
+        if type(value) is not _ARRAY:
             return None
         self.arrays.append(value)
         return len(self.arrays) - 1

@@ -22,6 +22,8 @@ PLACES = (
     "recorded",
     "published",
 )
+#: What a slice passes after "checkpoint whole" where checkpoints lie in object storage.
+OF_A_STORE = ("segments sent", "checkpoint sent")
 #: What a driver passes for each request of a person.
 OF_A_REQUEST = ("asked", "answered")
 #: What an upgrade of a ledger's tables passes; at the second nothing is committed yet.

@@ -79,7 +79,6 @@ RLLIB: Mapping[str, Entry] = {
     "max_num_worker_restarts": Renamed("max_worker_restarts"),
     "sample_timeout": Renamed("sample_timeout_s"),
     "metrics_num_episodes_for_smoothing": Renamed("metrics_smoothing_episodes"),
-    "normalize_actions": Renamed("clip_actions", "actions are clipped, not squashed"),
     "use_critic": "the critic is part of the algorithm; remove the key",
 }
 

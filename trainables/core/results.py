@@ -19,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 from trainables.errors import TrainableError, shorten
 
 #: First parts of the volatile keys that only trainers add: times of their parts and machine use.
-TRAINERS_OWN = frozenset({"timers", "sampler_perf", "perf"})
+TRAINERS_OWN = frozenset({"timers", "sampler_perf", "connector_metrics", "perf"})
 _OF_EVERY_RESULT = (
     *("time_this_iter_s", "time_total_s", "time_since_restore", "timesteps_since_restore"),
     *("iterations_since_restore", "date", "timestamp", "hostname", "node_ip", "pid"),

@@ -3,7 +3,9 @@
 make       makes the environment that the settings name
 registry   environments by name
 pool       EnvPool's environments
+together   a person's own environments that are stepped together
 agents     environments of several agents, as one
+external   environments that call the trainer
 contract   what reset and step may return
 spaces     observations and actions as flat rows
 vector     many environments stepped side by side

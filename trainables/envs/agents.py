@@ -16,13 +16,14 @@ import numpy as np
 from gymnasium import spaces
 
 from trainables.envs.contract import EnvContractError
-from trainables.envs.spaces.actions import unflattener
+from trainables.envs.spaces.connectors import EnvConnector, OwnSpaces
 from trainables.envs.spaces.masks import ActionMask, OfAgent, Source
-from trainables.envs.spaces.observations import make_preprocessor
 from trainables.errors import ConfigError, shorten
 
 ALL = "__all__"
 """In dicts of ends: all agents."""
+COMMON = "__common__"
+"""In dicts of infos: what concerns all agents."""
 #: What `AgentsEnv` gives instead of an observation: plain data, so that it can be compared.
 Seen = Mapping[str, Any]
 ByAgent = Mapping[str, Any]
@@ -75,6 +76,39 @@ class AgentsSpace(spaces.Space[Any]):
         return f"AgentsSpace({self.of})"
 
 
+class AgentsConnector(EnvConnector):
+    """The first and the last step of each agent's list, at an environment of several."""
+
+    def __init__(self, own_spaces: OwnSpaces, of: Mapping[str, EnvConnector]) -> None:
+        self.own_spaces, self.of = own_spaces, of
+        self.observes = self.acts = True
+        self.depth = 0
+        self.observation_space = AgentsSpace({a: one.observation_space for a, one in of.items()})
+        self.action_space = AgentsSpace({a: one.action_space for a, one in of.items()})
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Step → how long it took, of all agents."""
+        total: dict[str, float] = {}
+        for one in self.of.values():
+            for name, seconds in one.seconds.items():
+                total[name] = total.get(name, 0.0) + seconds
+        return total
+
+    def observe(self, observation: Seen) -> Seen:
+        """What was `seen`, each agent's observation as an array."""
+        each = observation["observations"].items()
+        return {**observation, "observations": {a: self.of[a].observe(one) for a, one in each}}
+
+    def act(self, row: ByAgent) -> dict[str, Any]:
+        """Agent → its action."""
+        return {agent: self.of[agent].act(one) for agent, one in row.items()}
+
+    def row(self, action: ByAgent) -> dict[str, Any]:
+        """Agent → the row that `act` makes its action of."""
+        return {agent: self.of[agent].row(one) for agent, one in action.items()}
+
+
 class _Stepped(NamedTuple):
     """What one step of the environment itself gave, and whether its episode is over."""
 
@@ -99,6 +133,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     """
 
     observation_space: AgentsSpace
+    action_space: AgentsSpace
 
     def __init__(
         self,
@@ -111,20 +146,21 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
     ) -> None:
         self.env = env
         self._read = read
-        preprocessors = {a: make_preprocessor(one) for a, one in observation_spaces.items()}
-        flat = {agent: one.observation_space for agent, one in preprocessors.items()}
-        self.observation_space = AgentsSpace(flat)
+        self.observation_space = AgentsSpace(observation_spaces)
         self.action_space = AgentsSpace(action_spaces)
         self._observe = observe or _as_they_are
-        self._prepared = _each(preprocessors)
         self._masked = _masking(masks or {})
-        self._taken = _each({agent: unflattener(one) for agent, one in action_spaces.items()})
         self._living: list[str] = []
 
     @property
     def unwrapped(self) -> Any:
         """The environment that was named."""
         return getattr(self.env, "unwrapped", self.env)
+
+    @property
+    def metadata(self) -> dict[str, Any]:  # type: ignore[override]  # that of what was named
+        """Of the environment that was named: how it can be drawn."""
+        return getattr(self.env, "metadata", None) or {}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -139,17 +175,17 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         active = self._active()
         shown = {a: one for a, one in observations.items() if active is None or a == active}
         self._living = list(observations)
-        return seen(self._prepared(self._masked(shown, ())), {}), {}
+        return seen(self._masked(shown, ()), {}), {}
 
     def step(self, action: ByAgent) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """One step, in which the agents act that had an observation.
 
         Returns:
             What was `seen`, the sum of all rewards, whether and how the episode is over, and
-            ``agents``, the infos by agent, where there are any.
+            ``agents``, the infos by agent, and ``common``, that of all, where there are any.
         """
         taken = {a: one for a, one in action.items() if a in self._living}
-        stepped = self._read(self.env, self.env.step(self._taken(taken)))
+        stepped = self._read(self.env, self.env.step(taken))
         observations = self._observed(stepped.observations, "step")
         rewards = {a: _real(a, one) for a, one in stepped.rewards.items()}
         self._require_known(rewards, "rewards")
@@ -166,12 +202,13 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         cut = bool(stepped.truncated.get(ALL, not terminated))
         dead = [*shown] if stepped.over and not cut else terminated
         infos = {a: dict(one) for a, one in stepped.infos.items() if one}
+        common = infos.pop(COMMON, None)
         return (
-            seen(self._prepared(self._masked(shown, dead)), rewards, terminated, truncated),
+            seen(self._masked(shown, dead), rewards, terminated, truncated),
             float(sum(rewards.values())),
             stepped.over and not cut,
             stepped.over and cut,
-            {"agents": infos} if infos else {},
+            {**({"agents": infos} if infos else {}), **({"common": common} if common else {})},
         )
 
     def render(self) -> Any:
@@ -213,15 +250,6 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
 
 
 # Functions are none of an environment's state, as the objects that they use would be.
-
-
-def _each(convert: Mapping[str, Callable[[Any], Any]]) -> Callable[[ByAgent], dict[str, Any]]:
-    """``convert[agent]`` of each value."""
-
-    def converted(values: ByAgent) -> dict[str, Any]:
-        return {agent: convert[agent](one) for agent, one in values.items()}
-
-    return converted
 
 
 def _as_they_are(values: ByAgent) -> ByAgent:

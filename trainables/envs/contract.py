@@ -4,6 +4,7 @@ O is the shape of one observation. Whether numbers are finite is checked by the 
 environments at once.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,22 +23,35 @@ class EnvContractError(Exception):
 
 
 class EnvChecker:
-    """Checks what one environment returns; observations that are no arrays are let through."""
+    """Checks what one environment returns; of observations those of a Box alone.
 
-    def __init__(self, space: spaces.Space[Any]) -> None:
-        self._space = space
-        self.plain = is_plain(space)
+    Others are read, and refused, by the preprocessor that flattens them.
+
+    Args:
+        space: of its observations.
+        observe: what is made of an observation once it is checked; None: it stays as it is.
+    """
+
+    def __init__(
+        self, space: spaces.Space[Any], observe: Callable[[Any], Any] | None = None
+    ) -> None:
+        self._space, self._observe = space, observe
+        self._plain = isinstance(space, spaces.Box) and is_plain(space)
         self._shape = space.shape
         self._dtype = space.dtype
 
     def step(self, given: Any) -> Outcome:
-        """What `step` returned, its numbers as python's own; the observation is not copied."""
+        """What `step` returned, its numbers as python's own, its observation as observed."""
         try:
             observation, reward, terminated, truncated, info = given
         except (TypeError, ValueError):
             raise _wrong_step(given) from None
-        if self.plain and not self._fits(observation):
-            observation = self._converted(observation, "step")
+        if self._plain and not (  # as `fits` says, without a call in every step
+            observation.__class__ is np.ndarray
+            and observation.shape == self._shape
+            and observation.dtype == self._dtype
+        ):
+            observation = self.converted(observation, "step")
         if reward.__class__ is not float:
             reward = float(reward) if isinstance(reward, np.floating) else _real(reward)
         if terminated.__class__ is not bool:
@@ -46,10 +60,12 @@ class EnvChecker:
             truncated = _flag(truncated, "truncated")
         if info.__class__ is not dict:
             info = _info(info, "step")
+        if self._observe is not None:
+            observation = self._observe(observation)
         return observation, reward, terminated, truncated, info
 
     def reset(self, given: Any) -> Any:
-        """The observation that `reset` returned beside its info."""
+        """The observation that `reset` returned beside its info, as observed."""
         if given is None:
             raise EnvContractError(
                 "reset() returned nothing, expected (observation, info): every episode begins with "
@@ -60,11 +76,12 @@ class EnvChecker:
                 f"reset() returned {shorten(given)}, expected (observation, info) with a dict as "
                 "info, as gymnasium has it; an observation alone is the older gym interface"
             )
-        if not self.plain or self._fits(given[0]):
-            return given[0]
-        return self._converted(given[0], "reset")
+        observation = given[0]
+        if self._plain and not self.fits(observation):
+            observation = self.converted(observation, "reset")
+        return observation if self._observe is None else self._observe(observation)
 
-    def _fits(self, observation: Any) -> bool:
+    def fits(self, observation: Any) -> bool:
         """Whether it is an array just as the space promises."""
         return (
             observation.__class__ is np.ndarray
@@ -72,7 +89,7 @@ class EnvChecker:
             and observation.dtype == self._dtype
         )
 
-    def _converted(self, observation: Any, method: str) -> Array:
+    def converted(self, observation: Any, method: str) -> Array:
         """The observation as an array of the space's shape, of a kind that its dtype holds."""
         expected = f"shape {self._shape} and dtype {self._dtype}, as {self._space} promises"
         try:

@@ -10,38 +10,35 @@ packages after them; an environment class stands for its dotted path.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, cast
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.wrappers import TransformAction, TransformObservation
+from gymnasium.vector.utils import batch_space, concatenate, create_empty_array, iterate
 from pydantic import BeforeValidator, Field, PrivateAttr
 
 from trainables.core.importing import entry_points, load, load_module
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.envs import agents, atari, registry
+from trainables.envs import agents, atari, registry, together
 from trainables.envs.atari import is_atari
+from trainables.envs.external.calling import Called, calls_us
 from trainables.envs.pool import ENVPOOL, Pool
 from trainables.envs.registry import EnvContext
-from trainables.envs.spaces.actions import (
-    ActionLayout,
-    FlatActions,
-    layout_of,
-    quicken,
-    unflattener,
+from trainables.envs.spaces.actions import ActionLayout, layout_of, quicken
+from trainables.envs.spaces.connectors import (
+    PREVIOUS,
+    Connector,
+    Connectors,
+    EnvConnector,
+    Filtering,
+    Named,
+    make_own,
+    row_shape,
 )
 from trainables.envs.spaces.masks import ActionMask, MaskedObservation, Source
-from trainables.envs.spaces.observations import (
-    FlatObservations,
-    FlatteningPreprocessor,
-    NoPreprocessor,
-    OwnObservations,
-    is_image,
-    make_preprocessor,
-    own_one,
-)
+from trainables.envs.spaces.observations import NoPreprocessor, is_image
 from trainables.envs.state import mujoco
 from trainables.errors import ConfigError, nearest
 
@@ -85,6 +82,8 @@ class Sight:
     """That are stacked, of Atari."""
     preprocessor: str | None = None
     """Path of what a person's own observations are made by."""
+    previous: tuple[bool, bool] = (False, False)
+    """Whether it also sees its last action, and the last reward."""
 
 
 class EnvironmentConfig(Section):
@@ -124,6 +123,13 @@ class EnvironmentConfig(Section):
         "observation: in observations that are a Dict with the key action_mask, as PettingZoo's "
         "games. No other is ever chosen or learnt of, by ppo, a2c, impala and dqn. null: there is "
         "no mask, and what is called so is read like anything else.",
+    )
+    connectors: tuple[str | dict[str, dict[str, Any]], ...] = Field(
+        default=(),
+        strict=False,
+        description="Steps between environment and policy, before the filter: FrameStack, or "
+        "package.module:Name of a class of your own (docs/own-networks.md#a-connector-of-your-own)"
+        "; with arguments as {FrameStack: {frames: 4}}.",
     )
     no_framestack: bool = Field(
         default=False, description="Atari: one frame as the observation, not the last four."
@@ -186,22 +192,62 @@ class EnvSpaces:
     """What the environment itself gives."""
     own: str | None = None
     """Path of a person's own preprocessor."""
+    connectors: tuple[Named, ...] = ()
+    """Of one's own, as the settings name them."""
+    previous: tuple[bool, bool] = (False, False)
+    """Whether a policy also sees its last action, and the last reward."""
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Of an observation as it is preprocessed: (D,), or (H, W, C) for an image."""
+        return row_shape(self.observation)
+
+    @property
+    def row_dtype(self) -> np.dtype[Any]:
+        """float32; uint8 for an image."""
+        return _dtype(self.observation)
+
+    @cached_property
+    def filtered(self) -> spaces.Box:
+        """What the filter is given."""
+        before, _ = self.make_steps()
+        return before[-1].observation_space if before else self.observation
+
+    @cached_property
+    def seen(self) -> spaces.Box:
+        """What the networks see."""
+        _, behind = self.make_steps()
+        return behind[-1].observation_space if behind else self.filtered
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """One row: (D,), or (H, W, C) for an image."""
-        if is_image(self.observation):
-            return self.observation.shape
-        return (int(np.prod(self.observation.shape)),)
+        """Of an observation as the networks see it: (D,), or (H, W, C) for an image."""
+        return row_shape(self.seen)
 
     @property
     def observation_dtype(self) -> np.dtype[Any]:
-        """float32; uint8 for an image."""
-        return np.dtype(np.uint8 if is_image(self.observation) else np.float32)
+        """Likewise: float32; uint8 for an image."""
+        return _dtype(self.seen)
 
-    def preprocessor(self) -> Callable[[Any], Any]:
-        """What makes an array of what the environment gives."""
-        return make_preprocessor(self.raw) if self.own is None else own_one(self.own, self.raw)
+    def make_steps(self) -> tuple[list[Connector], list[Connector]]:
+        """New connectors: of one's own, before the filter; the last action and reward, after it."""
+        before = make_own(self.connectors, self.observation, self.action)
+        box, behind = before[-1].observation_space if before else self.observation, []
+        for kind, wanted in zip(PREVIOUS, self.previous, strict=True):
+            if wanted:
+                behind.append(kind(box, self.action))
+                box = behind[-1].observation_space
+        return before, behind
+
+    def connected(
+        self, name: str, observation_filter: Filtering, clip: bool, normalize: bool
+    ) -> Connectors:
+        """All that stands between it and a policy; errors call where observations come from so."""
+        return Connectors(self, name, observation_filter, clip, normalize)
+
+    def at_env(self) -> EnvConnector:
+        """The list's first step and its last, made anew."""
+        return EnvConnector(self.raw, self.action, self.own)
 
     @cached_property
     def layout(self) -> ActionLayout:
@@ -214,10 +260,14 @@ class EnvSpaces:
         return self.raw.choices if isinstance(self.raw, MaskedObservation) else 0
 
 
+def _dtype(box: spaces.Box) -> np.dtype[Any]:
+    return np.dtype(np.uint8 if is_image(box) else np.float32)
+
+
 def make_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
 ) -> Env:
-    """A new environment that gives arrays and takes arrays, whatever its spaces.
+    """A new environment, with its own spaces; `connect` says what makes arrays of these.
 
     Args:
         config: what to make.
@@ -225,40 +275,29 @@ def make_env(
         learning: False for evaluation, where an Atari episode is the whole game.
 
     Raises:
-        ConfigError: no such environment, it cannot be made from `env_config`, or no policy can live
-            in its spaces.
+        ConfigError: no such environment, or it cannot be made from `env_config`.
     """
     env = make_raw_env(config, context, learning)
-    if isinstance(env, agents.AgentsEnv):
+    if isinstance(env.observation_space, agents.AgentsSpace):
         return env
     quicken(env.unwrapped)
-    if config.action_mask is not None:
-        env = ActionMask(env, config.action_mask)
-    if isinstance(env.action_space, spaces.Tuple | spaces.Dict):
-        env = TransformAction(env, unflattener(env.action_space), FlatActions(env.action_space))
-    if config.sight.preprocessor is not None:
-        return _seen_through(config.sight.preprocessor, env)
-    if isinstance(env.observation_space, spaces.Box):
-        return env
-    if config.preprocessor_pref is None:
-        NoPreprocessor(env.observation_space)  # refuses it
-    preprocessor = FlatteningPreprocessor(env.observation_space)
-
-    def flatten(observation: Any) -> Any:  # a function is none of the environment's state
-        return preprocessor(observation)
-
-    return TransformObservation(env, flatten, preprocessor.observation_space)
+    return env if config.action_mask is None else ActionMask(env, config.action_mask)
 
 
-def _seen_through(preprocessor: str, env: Env) -> Env:
-    """An environment whose observations a preprocessor of a person's own prepares."""
-    own = own_one(preprocessor, env.observation_space)
-    shown = OwnObservations(own.observation_space, env.observation_space)
+def connect(
+    config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
+) -> EnvConnector:
+    """What stands at an environment with these spaces of its own, of the list (`connectors`).
 
-    def show(observation: Any) -> Any:  # a function is none of the environment's state
-        return own(observation)
-
-    return TransformObservation(env, show, shown)
+    Raises:
+        ConfigError: no policy can live in them.
+    """
+    if isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace):
+        each = {a: connect(config, one, action.of[a]) for a, one in observation.of.items()}
+        return agents.AgentsConnector((observation, action), each)
+    if config.preprocessor_pref is None and config.sight.preprocessor is None:
+        NoPreprocessor(observation)  # refuses what is no Box
+    return EnvConnector(observation, action, config.sight.preprocessor)
 
 
 def make_raw_env(
@@ -272,16 +311,27 @@ def make_raw_env(
     if context is None:
         context = EnvContext(config.env_config)
     env = _made(config, context, learning=learning)
+    if calls_us(env):
+        return Called(env)
     if (several := _several_agents(config, env)) is not None:
         return several
-    if not isinstance(env, gymnasium.Env):
-        raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
+    _require_steppable(config, env)
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), spaces.Space):
             env.close()
             hint = f"its {name} is missing or no gymnasium.spaces.Space"
             raise ConfigError("env", config.env, "an environment that says its spaces", hint)
-    return env
+    made: Env = env
+    return made
+
+
+def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
+    """ConfigError for what is no single environment."""
+    if isinstance(env, VectorEnv) or together.has_form(env):
+        hint = f"it made a {type(env).__name__}, whose environments are stepped together"
+        raise ConfigError("native_vector_env", config.native_vector_env, "true", hint)
+    if not isinstance(env, gymnasium.Env):
+        raise ConfigError("env", config.env, "a gymnasium.Env", f"it made a {type(env).__name__}")
 
 
 def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
@@ -298,10 +348,6 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
     """A new native vector environment; ConfigError if there is none, or it cannot be made."""
-    if config.sight.preprocessor is not None:
-        why = "a native vector environment is one object, whose observations stay as they are"
-        allowed = "false with model.custom_preprocessor"
-        raise ConfigError("native_vector_env", True, allowed, why)
     if config.env_engine == ENVPOOL:
         return Pool(config.env, num_envs, config.env_config)
     spec, allowed = gymnasium.registry.get(config.env), "false for this environment"
@@ -309,11 +355,23 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
         hint = f"{config.env} has no vector form of its own"
         raise ConfigError("native_vector_env", True, allowed, hint)
     vector = _made(config, EnvContext(config.env_config), num_envs)
+    if together.has_form(vector):
+        vector = together.SteppedTogether(vector, num_envs)
     if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
         hint = f"{config.env} made {vector!r}, no gymnasium.vector.VectorEnv of {num_envs}"
         raise ConfigError("native_vector_env", True, allowed, hint)
     quicken(vector.unwrapped)
     return vector
+
+
+def only_together(config: EnvironmentConfig) -> bool:
+    """Whether these settings name a class of environments that can only be stepped together."""
+    found = registry.find(config.env)
+    if found is None and ":" in config.env and config.env not in gymnasium.registry:
+        load_module("env", config.env)
+        if config.env.partition(":")[2] not in gymnasium.registry:
+            found = load("env", config.env, "an environment class or callable")
+    return together.is_vector_class(found)
 
 
 def natively_same(config: EnvironmentConfig) -> bool:
@@ -358,25 +416,26 @@ def checked_spaces(
     """The spaces of what `make_env` made, if a policy can live in them; ConfigError otherwise."""
     if isinstance(observation, agents.AgentsSpace):
         raise needs_policies(config, list(observation.of))
-    raw = (
-        observation.original
-        if isinstance(observation, FlatObservations | OwnObservations)
-        else observation
+    found = EnvSpaces(
+        cast("spaces.Box", connect(config, observation, action).observation_space),
+        action,
+        observation,
+        config.sight.preprocessor,
+        config.connectors,
+        config.sight.previous,
     )
-    taken = action.original if isinstance(action, FlatActions) else action
-    own = config.sight.preprocessor
-    found = EnvSpaces(NoPreprocessor(observation).observation_space, taken, raw, own)
-    if not all(found.observation_shape):
+    if not all(found.row_shape):
         hint = (
-            f"its observation space is {raw}, which holds none: for a task without observations "
-            "let a wrapper give a constant, for example numpy.zeros(1)"
+            f"its observation space is {observation}, which holds none: for a task without "
+            "observations let a wrapper give a constant, for example numpy.zeros(1)"
         )
         raise ConfigError("env", config.env, "observations with at least one number", hint)
     try:
         _ = found.layout
     except ConfigError as error:
-        hint = error.hint or f"it takes {taken}"
+        hint = error.hint or f"it takes {action}"
         raise ConfigError("env", config.env, error.allowed, hint) from error
+    _ = found.seen
     return found
 
 
@@ -476,16 +535,21 @@ class Single(gymnasium.Env[Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         super().reset(seed=seed)
-        return self.vector.reset(seed=seed, options=options)[0][0], {}
+        return self._only(self.vector.reset(seed=seed, options=options)[0]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step; where the vector has already begun anew, the true last observation."""
-        observations, rewards, terminated, truncated, infos = self.vector.step(np.asarray([action]))
-        observation = observations[0]
+        sent: Any = create_empty_array(self.action_space)
+        sent = concatenate(self.action_space, [action], sent)
+        observations, rewards, terminated, truncated, infos = self.vector.step(sent)
+        observation = self._only(observations)
         if terminated[0] or truncated[0]:
             at_once = self.vector.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP
             observation = infos["final_obs"][0] if at_once else observation
         return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
+
+    def _only(self, observations: Any) -> Any:
+        return next(iter(iterate(batch_space(self.observation_space), observations)))
 
     def close(self) -> None:
         """Close the vector."""

@@ -91,11 +91,15 @@ class AgentsPlayer(InferencePolicy):
         pid: str = known["policies"][agent]
         return pid
 
-    def rewarded(self, observation: Any, memory: Array) -> None:
+    def rewarded(self, observation: Any, memory: Array, reward: float) -> None:
         """Take note of what agents were rewarded with in a step that led to this observation."""
-        totals = memory[0]["rewards"]
-        for agent, reward in observation["rewards"].items():
-            totals[agent] = totals.get(agent, 0.0) + reward
+        known = memory[0]
+        totals = known["rewards"]
+        for agent, one in observation["rewards"].items():
+            totals[agent] = totals.get(agent, 0.0) + one
+            if agent in known["memory"]:
+                player = self.players[known["policies"][agent]]
+                player.rewarded(None, known["memory"][agent], one)
         for agent in [*observation["terminated"], *observation["truncated"]]:
             memory[0]["memory"].pop(agent, None)
 

@@ -36,7 +36,7 @@ from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import CallbackError, EnvError
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls
-from trainables.rollout.episode import EvaluationWatch, EvaluationWorker, OneEnv
+from trainables.rollout.episode import Episode, EpisodeWatch, EvaluationWorker, OneEnv
 from trainables.rollout.metrics import RolloutMetrics, with_written
 
 logger = logging.getLogger(__name__)
@@ -130,12 +130,13 @@ def _fill(slots: list[AnySlot], plan: Plan, count: int, seed: int) -> None:
     environment = plan.environment
     if not plan.envs.remote_worker_envs:
         make = partial(make_env, environment, learning=False)
-        slots += [EnvSlot(make) for _ in range(count)]
+        slots += [EnvSlot(make, environment) for _ in range(count)]
         return
     context = EnvContext(environment.env_config, remote=True)
     make = partial(make_env, environment, context, learning=False)
     remote = [
-        RemoteEnvSlot(make, f"evaluation-{i}", plan.envs.env_step_timeout_s) for i in range(count)
+        RemoteEnvSlot(make, environment, f"evaluation-{i}", plan.envs.env_step_timeout_s)
+        for i in range(count)
     ]
     slots += remote
     for i, slot in enumerate(remote):
@@ -168,7 +169,7 @@ class _Running:
     ) -> None:
         self._seed, self._plan = seed, plan
         self._player = inference
-        self._watch: EvaluationWatch | None = None
+        self._watch: EpisodeWatch | None = None
         self.slot = slot
         self.index = index
         self.reward = 0.0
@@ -189,7 +190,7 @@ class _Running:
         require_finite(np.array([reward]), f"{self._name}, row", "reward")
         self.reward += float(reward)
         self.length += 1
-        self._player.rewarded(self.observation, self.memory)
+        self._player.rewarded(self.observation, self.memory, float(reward))
         over = bool(terminated or truncated) or self.length == self._plan.envs.horizon
         if self._watch:
             self._watch.step(self.observation, float(reward), info)
@@ -232,7 +233,7 @@ class _Running:
         if self._watch:
             self._watch.start(self.observation)
 
-    def _watched(self) -> EvaluationWatch | None:
+    def _watched(self) -> EpisodeWatch | None:
         """The episode in the eyes of its callbacks, if there are any."""
         plan = self._plan
         if plan.calls is None:
@@ -242,7 +243,8 @@ class _Running:
         worker = EvaluationWorker(envs, plan.is_recorded, self._player.actor, plan.global_vars)
         restart = f"-{self.faults}" if self.faults else ""
         calls = plan.calls.another(plan.calls_state)
-        return EvaluationWatch(calls, worker, f"evaluation-{self.index}{restart}")
+        episode = Episode(f"evaluation-{self.index}{restart}", 0, 0)
+        return EpisodeWatch(calls, lambda: worker, episode)
 
     def _judged(self, method: str, error: Exception) -> Exception:
         """The error, counted and logged; EnvError if the episode may not go on."""

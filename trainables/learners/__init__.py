@@ -5,5 +5,6 @@ schedules  values that change with the steps sampled
 sequences  rows for a policy with a memory
 replay     transitions for off-policy algorithms
 sgd        the learning loop: epochs of shuffled minibatches
+compiling  losses that torch compiles
 fused      gradient steps in numpy, for small networks
 """

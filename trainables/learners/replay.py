@@ -346,6 +346,10 @@ class NStep:
         """
         rows = {**columns, "held": columns["valid"]}
         held = self._held.get(source)
+        if held is not None and (more := columns["t"].shape[1] - held["t"].shape[1]) > 0:
+            # Where episodes come and go there are more columns than before.
+            blank = {n: np.zeros((len(c), more, *c.shape[2:]), c.dtype) for n, c in held.items()}
+            held = {n: np.concatenate([c, blank[n]], axis=1) for n, c in held.items()}
         if held is not None and held["t"].shape[1:] == columns["t"].shape[1:]:
             rows = {name: np.concatenate([held[name], column]) for name, column in rows.items()}
         ended = rows["terminated"] | rows["truncated"]

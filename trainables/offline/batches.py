@@ -1,12 +1,15 @@
 """A batch of transitions under the names that files have for its columns.
 
+Of several agents it is, as in files, ``policy_batches``, policy → such columns, and ``count``, the
+environment steps in which they were sampled.
+
 The names are those of RLlib's SampleBatch: ``obs``, ``new_obs``, ``actions``, ``rewards``,
 ``terminateds``, ``truncateds``, ``t``, ``eps_id``, ``agent_index``, ``unroll_id``,
 ``prev_actions``, ``prev_rewards``, ``infos``, ``action_logp``, ``action_prob``, ``vf_preds``. T
 steps, N environments, R rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -17,8 +20,13 @@ from trainables.rollout.batch import Fragment
 Array = NDArray[Any]
 Columns: TypeAlias = Mapping[str, Array]
 """Name → (R, …)."""
+Batch: TypeAlias = Mapping[str, Any]
+"""Columns, or ``policy_batches`` and ``count``."""
 #: What is requested of workers whose experience is written.
 WRITTEN = frozenset({"new_obs", "t", "eps_id", "infos"})
+#: Likewise where rows lie in lanes, as those of several agents and of environments that call: what
+#: came before a row is known where it is made.
+WRITTEN_IN_LANES = WRITTEN | {"agent_index", "unroll_id", "prev_actions", "prev_rewards"}
 #: Name in a file → name in a fragment, which every fragment has or some actor declares.
 NAMES: Mapping[str, str] = {
     "obs": "observations",
@@ -55,10 +63,25 @@ def batch_of(fragment: Fragment, before: tuple[Array, Array] | None, unroll: int
         previous = np.concatenate([first[None], now[:-1]])
         previous[fragment.t == 0] = 0
         columns[f"prev_{name}"] = previous
+    return _valid_rows(fragment, columns)
+
+
+def batch_of_lanes(fragments: Sequence[Fragment]) -> Columns:
+    """The valid rows of one policy's fragments, which have `WRITTEN_IN_LANES`, lane after lane."""
+    named = {**NAMES, **{name: name for name in WRITTEN_IN_LANES - WRITTEN}}
+    parts = [
+        _valid_rows(one, {n: one[own] for n, own in named.items() if own in one.columns})
+        for one in fragments
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _valid_rows(fragment: Fragment, columns: Mapping[str, Array]) -> Columns:
+    """Columns (T, N, …) of the rows that may be learnt from, environment after environment."""
     if "action_logp" in columns:
-        columns["action_prob"] = np.exp(columns["action_logp"])
+        columns = {**columns, "action_prob": np.exp(columns["action_logp"])}
     kept = (fragment.valid & ~fragment.autoreset).T.reshape(-1)
     return {
-        name: column.swapaxes(0, 1).reshape(steps * envs, *column.shape[2:])[kept]
+        name: column.swapaxes(0, 1).reshape(kept.size, *column.shape[2:])[kept]
         for name, column in columns.items()
     }

@@ -21,6 +21,8 @@ FILES = "files"
 SMALL = 1e-6
 #: Estimators, by the names that `input_evaluation` has for them.
 ESTIMATORS = ("is", "wis", "simulation", "pdis", "dr")
+#: Those that are asked for by default.
+ESTIMATED = ["is", "wis"]
 PATH_OF_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 T = TypeVar("T")
 
@@ -53,12 +55,13 @@ class OfflineConfig(Section):
         BeforeValidator(_sources),
     ] = Field(
         default=SAMPLER,
-        description="Where experience comes from: sampler, which is the environment; files: a "
-        "folder, a glob, or a list of them; package.module:Name, a "
-        "trainables.offline.reader.InputReader; or {source: probability} of several.",
+        description="Where experience comes from: sampler, which is the environment; files of JSON "
+        "or Parquet: a folder, a glob, or a list of them; minari:NAME or the folder of a data set; "
+        "package.module:Name, a trainables.offline.reader.InputReader; or {source: probability} of "
+        "several.",
     )
     input_evaluation: Annotated[list[str], BeforeValidator(_estimators)] = Field(
-        default_factory=lambda: ["is", "wis"],
+        default_factory=lambda: list(ESTIMATED),
         description="Estimates of the policy's discounted return, in each result under off_policy: "
         "is, wis, pdis and dr from the first whole episodes that are read, and simulation, which "
         "plays evaluation_num_episodes.",
@@ -141,6 +144,10 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any]) -> None:
     only: dict[str, tuple[Any, str]] = {
         "observation_filter": ("NoFilter", f"{why}, and knows no statistics of a filter"),
         "normalize_rewards": (False, f"{why}, and knows no statistics of rewards"),
+        "connectors": ((), f"{why}, and what connectors carry is not in them"),
+        "model.lstm_use_prev_action": (False, f"{why}, and no previous actions stand in it"),
+        "model.lstm_use_prev_reward": (False, f"{why}, and no previous rewards stand in it"),
+        "normalize_actions": (False, f"{why}, and actions in files are the environment's"),
         "action_mask": (None, f"{why}, and files hold no masks"),
         "data_parallel": (False, "files are read and written by the trainer's own process"),
         "fake_sampler": (False, "one batch would be given for ever"),
@@ -151,6 +158,7 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any]) -> None:
         only["num_workers"] = (0, "nothing is sampled")
         only["render_env"] = (False, "nothing is sampled")
     word = "output" if config.output else "this input"
+    flat = {**flat, **{f"model.{key}": value for key, value in flat["model"]}}
     for key, (allowed, hint) in only.items() if config.output or config.reads else ():
         if flat[key] != allowed:
             raise ConfigError(key, flat[key], f"{allowed} with {word}", hint)

@@ -7,23 +7,27 @@
 
 A ratio is of the probabilities of actions, the policy's by those with which they were taken (Precup
 et al. 2000). All estimates are quotients of means over episodes, which the bootstrap draws.
+Of several agents an episode is what one of them did, and its ratio that of its own actions: the
+estimate is of a policy among the others as they were when the files were written.
 E episodes of T steps at most, zeros behind their ends; R rows of all, A choices, F features.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.offline.batches import Array, Columns
+from trainables.envs.make import EnvSpaces
+from trainables.offline.batches import Array, Batch, Columns
 from trainables.offline.config import SAMPLER, IOContext
-from trainables.offline.reader import InputReader, JsonReader, Rows
-from trainables.offline.workers import make_reader
+from trainables.offline.reader import InputReader, Rows, RowsByPolicy, each_once, pieces
+from trainables.offline.sources import make_reader
 
 logger = logging.getLogger(__name__)
 Reals = NDArray[np.float64]
@@ -183,17 +187,22 @@ def _features(observations: Array) -> Reals:
 # Episodes, out of the batches of files.
 
 
-def read_episodes(reader: InputReader, most: int) -> Episodes | None:
-    """The first whole episodes; None if there are none, or no probabilities of their actions."""
+def read_episodes(reader: InputReader, most: int, policy: str | None = None) -> Episodes | None:
+    """The first whole episodes, of the agents of a `policy` where there are several.
+
+    None if there are none, or no probabilities of their actions.
+    """
     found: list[Columns] = []
-    open_: dict[int, list[Columns]] = {}
-    for batch in _batches(reader):
+    open_: dict[tuple[int, int], list[Columns]] = {}
+    read = islice(each_once(reader), MOST_BATCHES)
+    for batch in read if policy is None else _of_policy(read, policy):
         if "action_logp" not in batch or "terminateds" not in batch or "rewards" not in batch:
             logger.warning("input_evaluation: action_logp, terminateds or rewards are not there")
             return None
-        for piece in _pieces(batch):
-            number, first = int(piece["eps_id"][0]), int(piece["t"][0])
-            before = open_.pop(number, [])
+        for piece in pieces(batch):
+            first = int(piece["t"][0])
+            whose = int(piece["eps_id"][0]), int(piece.get("agent_index", [0])[0])
+            before = open_.pop(whose, [])
             if first != sum(len(one["t"]) for one in before):
                 before = []
             if first and not before:
@@ -202,25 +211,16 @@ def read_episodes(reader: InputReader, most: int) -> Episodes | None:
             if piece["terminateds"][-1] or piece["truncateds"][-1]:
                 found.append({n: np.concatenate([p[n] for p in whole]) for n in piece})
             else:
-                open_[number] = whole
+                open_[whose] = whole
         if len(found) >= most:
             break
     return _side_by_side(found[:most]) if found else None
 
 
-def _batches(reader: InputReader) -> Iterator[Columns]:
-    for _ in range(MOST_BATCHES):
-        batch = reader.next()
-        if isinstance(reader, JsonReader) and reader.passes:
-            return
-        yield batch
-
-
-def _pieces(batch: Columns) -> Iterator[Columns]:
-    """The rows of a batch, episode by episode."""
-    edges = np.flatnonzero(~batch["goes_on"]) + 1
-    for begin, end in zip([0, *edges[:-1]], edges, strict=True):
-        yield {name: column[begin:end] for name, column in batch.items()}
+def _of_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
+    """The batches of one of several policies."""
+    by_policy = (batch["policy_batches"] for batch in read)
+    return (one[policy] for one in by_policy if policy in one)
 
 
 def _side_by_side(found: list[Columns]) -> Episodes:
@@ -246,13 +246,23 @@ class Estimates:
     Args:
         context: the settings; the episodes are the first ones of the first source that is read.
         rows: what rows must look like.
+        spaces: of the policy.
         gamma: discount per step.
+        policy: its name, where there are several.
     """
 
-    def __init__(self, context: IOContext, rows: Rows, gamma: float) -> None:
+    def __init__(
+        self,
+        context: IOContext,
+        rows: Rows | RowsByPolicy,
+        spaces: EnvSpaces,
+        gamma: float,
+        policy: str | None = None,
+    ) -> None:
         self._context = context
-        self._rows = rows
+        self._rows, self._spaces = rows, spaces
         self._gamma = gamma
+        self._policy = policy
         self._names = [name for name in context.config.input_evaluation if name != "simulation"]
 
     @cached_property
@@ -262,14 +272,15 @@ class Estimates:
         source = next(one for one in config.sources if one != SAMPLER)
         in_order = config.model_copy(update={"shuffle_buffer_size": 0})
         reader = make_reader(source, self._rows, replace(self._context, config=in_order))
-        return read_episodes(reader, config.input_evaluation_num_episodes)
+        return read_episodes(reader, config.input_evaluation_num_episodes, self._policy)
 
     def of(self, policy: LogLikelihoods, iteration: int) -> dict[str, Any]:
         """Each estimate by its name, with ``<name>_low`` and ``<name>_high``, and ``episodes``."""
         if not self._names or self.episodes is None:
             return {}
         result: dict[str, Any] = {"episodes": len(self.episodes)}
-        stream = rng.generator(self._context.seed, "off_policy", iteration)
+        own = () if self._policy is None else (self._policy,)
+        stream = rng.generator(self._context.seed, "off_policy", iteration, *own)
         for name in self._names:
             given = self._terms(name, policy, self.episodes)
             found = estimate(given, stream) if given else None
@@ -282,7 +293,7 @@ class Estimates:
         log_ratios = of.placed(own - of.logp[of.valid])
         if name != "dr":
             return terms(name, of.rewards, log_ratios, self._gamma)
-        layout = self._rows.spaces.layout
+        layout = self._spaces.layout
         if not layout.scalar or of.observations[0].size > MOST_FEATURES:
             return None
         now, then = (

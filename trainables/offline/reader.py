@@ -1,29 +1,33 @@
 """Batches that are read from files, in order, over and over; from which place on is its state.
 
-A line is a batch, as `trainables.offline.writer` or RLlib's JsonWriter wrote it. It is checked
-before it is learnt from; what is wrong with it is said with file and line. R rows of a line.
+A line of a JSON file is a batch, as `trainables.offline.writer` or RLlib's JsonWriter wrote it, of
+one agent or of several; `trainables.offline.tables` has other kinds of files. A batch is checked
+before it is learnt from; what is wrong with it is said with file and line. R rows of a batch.
 """
 
 import glob
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError, StoredDataError
-from trainables.offline.batches import NAMES, Array, Columns
+from trainables.offline.batches import NAMES, Array, Batch, Columns
 from trainables.offline.packed import NotAnArray, unpack
 
 logger = logging.getLogger(__name__)
 #: Longest line, in bytes.
 MAX_LINE = 256 * 2**20
 POLICY = "default_policy"
+PARQUET = ".parquet"
+#: Of the files that are read of a folder.
+ENDINGS = (".json", PARQUET)
 #: Columns that may stand in a line and are not read.
 UNREAD = frozenset(
     {"infos", "agent_index", "unroll_id", "prev_actions", "prev_rewards", "action_dist_inputs"}
@@ -32,9 +36,15 @@ UNREAD = frozenset(
 )
 _NUMBERS: Mapping[str, type] = {
     **dict.fromkeys(("rewards", "action_logp", "action_prob"), np.float32),
-    **dict.fromkeys(("t", "eps_id"), np.int64),
+    **dict.fromkeys(("t", "eps_id", "agent_index", "unroll_id"), np.int64),
     **dict.fromkeys(("terminateds", "truncateds", "dones"), np.bool_),
 }
+#: Columns that are read of several agents alone: they say whose rows stand side by side.
+OF_AGENTS = frozenset({"agent_index", "unroll_id"})
+#: Most environment steps of a line.
+MAX_STEPS = 10**9
+#: Columns that are read.
+READABLE = (NAMES.keys() | _NUMBERS.keys()) - UNREAD | {"dones"}
 
 
 class NotABatch(ValueError):
@@ -47,8 +57,11 @@ class InputReader:
     Without a state of its own it begins anew where a trial is restored.
     """
 
-    def next(self) -> Columns:
-        """The next batch: ``obs``, ``actions`` and what else there is, each (R, …)."""
+    def next(self) -> Batch:
+        """The next batch: ``obs``, ``actions`` and what else there is, each (R, …).
+
+        Of several agents ``policy_batches``, policy → such columns, and ``count``.
+        """
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
@@ -64,18 +77,19 @@ class Rows:
     """What the rows of a batch must look like in an environment of these spaces."""
 
     spaces: EnvSpaces
+    of_agents: bool = False
+    """Whether they may be several agents' (`OF_AGENTS`)."""
 
     def of(self, line: bytes) -> Columns:
         """The batch of a line, checked and completed; NotABatch if there is none."""
-        try:
-            found = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise NotABatch(f"no JSON object ({error})") from None
-        return self.completed({name: self._column(name, one) for name, one in _named(found)})
+        return self._checked(_parsed(line))
 
     def checked(self, given: Mapping[str, Any]) -> Columns:
         """The columns of a reader of one's own, as `of` gives those of a line."""
-        named = _named({"type": "SampleBatch", **given})
+        return self._checked({"type": "SampleBatch", **given})
+
+    def _checked(self, found: Any) -> Columns:
+        named = _named(found, UNREAD - OF_AGENTS if self.of_agents else UNREAD)
         return self.completed({name: self._column(name, one) for name, one in named})
 
     def completed(self, given: Columns) -> Columns:
@@ -132,7 +146,56 @@ class Rows:
         return rows
 
 
-def _named(found: Any) -> list[tuple[str, Any]]:
+@dataclass(frozen=True)
+class RowsByPolicy:
+    """What the rows of several policies must look like, as `Rows` says it of one."""
+
+    policies: Callable[[], Mapping[str, EnvSpaces]]
+    """Gives those that there are now."""
+
+    def of(self, line: bytes) -> Batch:
+        """The batch of a line, checked and completed; NotABatch if there is none."""
+        return self.checked(_parsed(line))
+
+    def checked(self, given: Any) -> Batch:
+        """``policy_batches`` with its columns, and ``count``."""
+        if not isinstance(given, Mapping):
+            raise NotABatch(f"a {type(given).__name__}, where an object with columns is expected")
+        kind, by_policy = given.get("type", "MultiAgentBatch"), given.get("policy_batches")
+        if kind != "MultiAgentBatch":
+            hint = "there are several policies"
+            raise NotABatch(f"type {str(kind)[:40]!r}; expected MultiAgentBatch, as {hint}")
+        if not isinstance(by_policy, Mapping) or not by_policy:
+            raise NotABatch("no policy_batches, policy → columns")
+        known = self.policies()
+        batches = {pid: _of_policy(known, pid, columns) for pid, columns in by_policy.items()}
+        if type(count := given.get("count")) is not int or not 0 < count <= MAX_STEPS:
+            raise NotABatch(
+                f"count {str(count)[:40]}, where the number of environment steps is expected"
+            )
+        return {"policy_batches": batches, "count": count}
+
+
+def _of_policy(known: Mapping[str, EnvSpaces], pid: str, columns: Any) -> Columns:
+    if pid not in known:
+        called = f"policy {str(pid)[:40]!r}"
+        raise NotABatch(f"a batch of {called}; the policies are {', '.join(known)}")
+    if not isinstance(columns, Mapping):
+        raise NotABatch(f"policy {pid}: a {type(columns).__name__}, which is no columns")
+    try:
+        return Rows(known[pid], of_agents=True).checked(columns)
+    except NotABatch as error:
+        raise NotABatch(f"policy {pid}: {error}") from None
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise NotABatch(f"no JSON object ({error})") from None
+
+
+def _named(found: Any, unread: frozenset[str]) -> list[tuple[str, Any]]:
     """The columns of a line's object that are read."""
     if not isinstance(found, dict):
         raise NotABatch(f"a {type(found).__name__}, where an object with columns is expected")
@@ -145,7 +208,7 @@ def _named(found: Any) -> list[tuple[str, Any]]:
     elif kind != "SampleBatch":
         raise NotABatch(f"type {str(kind)[:40]!r}; expected SampleBatch")
     known = NAMES.keys() | _NUMBERS.keys()
-    columns = [(name, one) for name, one in found.items() if name in known and name not in UNREAD]
+    columns = [(name, one) for name, one in found.items() if name in known and name not in unread]
     if "terminateds" not in found and "dones" in found:
         columns.append(("dones", found["dones"]))
     for name in found:
@@ -173,6 +236,8 @@ def _count_steps(columns: dict[str, Array]) -> None:
     ended = columns["terminateds"] | columns["truncateds"]
     count = len(ended)
     first = np.concatenate([[True], ended[:-1]])
+    for name in OF_AGENTS & columns.keys():
+        first |= np.concatenate([[True], np.diff(columns[name]) != 0])
     if "eps_id" not in columns:
         columns["eps_id"] = np.cumsum(first, dtype=np.int64) - 1
     else:
@@ -180,7 +245,9 @@ def _count_steps(columns: dict[str, Array]) -> None:
     if "t" not in columns:
         begun = np.maximum.accumulate(np.where(first, np.arange(count), 0))
         columns["t"] = np.arange(count) - begun
-    follows = ~first[1:] & (np.diff(columns["t"]) == 1)
+    further = np.diff(columns["t"])
+    # Rows of one unroll follow each other, though an agent may not act in every step.
+    follows = ~first[1:] & (further > 0 if "unroll_id" in columns else further == 1)
     columns["goes_on"] = np.concatenate([follows, [False]])
     if "new_obs" not in columns:
         columns["new_obs"] = np.concatenate([columns["obs"][1:], columns["obs"][-1:]])
@@ -193,53 +260,87 @@ def find_files(place: str, given: str | Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for one in [given] if isinstance(given, str) else given:
         path = Path(one).expanduser()
-        matches = [str(p) for p in path.glob("*.json")] if path.is_dir() else _globbed(path)
+        inside = (str(path / f"*{ending}") for ending in ENDINGS)
+        matches = [match for pattern in inside for match in _globbed(pattern)]
+        if not path.is_dir():
+            matches = _globbed(str(path))
         files = [Path(match) for match in sorted(matches) if Path(match).is_file()]
         if not files:
-            allowed = "a file, a folder with *.json files, or a glob that matches some"
-            raise ConfigError(place, one, allowed, f"seen from {Path.cwd()}")
+            allowed = f"a file, a folder with *{' or *'.join(ENDINGS)} files, or a glob that "
+            raise ConfigError(place, one, f"{allowed}matches some", f"seen from {Path.cwd()}")
         found += files
+    if len({path.suffix == PARQUET for path in found}) > 1:
+        allowed = f"files of one kind, all *{PARQUET} or none"
+        raise ConfigError(place, given, allowed, "several kinds may stand in a mixture")
     return found
 
 
-def _globbed(path: Path) -> list[str]:
-    return glob.glob(str(path))  # noqa: PTH207 a star may stand in any part of it
+def _globbed(pattern: str) -> list[str]:
+    return glob.glob(pattern)  # noqa: PTH207 a star may stand in any part of it
 
 
-class JsonReader(InputReader):
-    """Lines of files, file after file in the order of their names; after the last the first again.
+def each_once(reader: InputReader) -> Iterator[Batch]:
+    """The batches of all files once; a reader of one's own has no end."""
+    while True:
+        batch = reader.next()
+        if isinstance(reader, FilesReader) and reader.passes:
+            return
+        yield batch
+
+
+def pieces(batch: Columns) -> Iterator[Columns]:
+    """The rows of a batch, episode by episode."""
+    edges = np.flatnonzero(~batch["goes_on"]) + 1
+    for begin, end in zip([0, *edges[:-1]], edges, strict=True):
+        yield {name: column[begin:end] for name, column in batch.items()}
+
+
+class FilesReader(InputReader):
+    """Batches of files, file after file in the order given; after the last the first again.
 
     Args:
-        files: with a line for each batch.
+        files: each with batches one after the other.
         rows: what their rows must look like.
     """
 
-    def __init__(self, files: Sequence[Path], rows: Rows) -> None:
+    unit: ClassVar[str]
+    """What a place in a file counts."""
+
+    def __init__(self, files: Sequence[Path], rows: Rows | RowsByPolicy) -> None:
         self._files = list(files)
         self._rows = rows
         self._at, self._offset, self._line = 0, 0, 0
-        """Which file is read, and where in it: bytes and lines."""
+        """Which file is read, and where in it: units and batches."""
         self.passes = 0
         """How often the last file has come to its end."""
-        self._torn: set[Path] = set()
 
-    def next(self) -> Columns:
+    def take(self, path: Path) -> Batch | None:
+        """The next batch of a file, checked, or None at its end; moves the place in it on.
+
+        Raises:
+            NotABatch: what stands there is none.
+            StoredDataError: the file cannot be read.
+        """
+        raise NotImplementedError
+
+    def size(self, path: Path) -> int:
+        """Units in a file."""
+        raise NotImplementedError
+
+    def next(self) -> Batch:
         """The next batch.
 
         Raises:
-            StoredDataError: a line that is no batch; no file has any.
+            StoredDataError: what is no batch; no file has any.
         """
         for _ in range(len(self._files) + 1):
             path = self._files[self._at]
-            while line := self._read(path):
-                try:
-                    return self._rows.of(line)
-                except NotABatch as error:
-                    if not line.strip():
-                        continue
-                    if line.endswith(b"\n") or not str(error).startswith("no JSON"):
-                        raise StoredDataError(path, str(error), line=self._line) from None
-                    self._skip_torn(path)
+            try:
+                batch = self.take(path)
+            except NotABatch as error:
+                raise StoredDataError(path, str(error), line=self._line) from None
+            if batch is not None:
+                return batch
             self._at = (self._at + 1) % len(self._files)
             self._offset = self._line = 0
             self.passes += self._at == 0
@@ -263,14 +364,41 @@ class JsonReader(InputReader):
         self._files = [Path(path) for path in state["files"]]
         self._at, self._offset, self._line = state["at"], state["offset"], state["line"]
         for path in self._files:
-            if not path.is_file():
+            if not path.exists():
                 raise StoredDataError(
                     path, "the checkpoint reads it, and it is gone", "put it back"
                 )
         path = self._files[self._at]
-        if path.stat().st_size < self._offset:
-            found = f"shorter than the {self._offset} bytes that were read of it"
+        if self.size(path) < self._offset:
+            found = f"shorter than the {self._offset} {self.unit} that were read of it"
             raise StoredDataError(path, found, "put back the file of that time")
+
+
+class JsonReader(FilesReader):
+    """Lines of files, each a batch."""
+
+    unit = "bytes"
+
+    def __init__(self, files: Sequence[Path], rows: Rows | RowsByPolicy) -> None:
+        super().__init__(files, rows)
+        self._torn: set[Path] = set()
+
+    def take(self, path: Path) -> Batch | None:
+        """The batch of the next line that is not empty; a torn last one is left out."""
+        while line := self._read(path):
+            try:
+                return self._rows.of(line)
+            except NotABatch as error:
+                if not line.strip():
+                    continue
+                if line.endswith(b"\n") or not str(error).startswith("no JSON"):
+                    raise
+                self._skip_torn(path)
+        return None
+
+    def size(self, path: Path) -> int:
+        """Bytes."""
+        return path.stat().st_size
 
     def _read(self, path: Path) -> bytes:
         try:
@@ -305,9 +433,9 @@ class Shuffled(InputReader):
         self._reader = reader
         self._size = size
         self._stream = stream
-        self._window: list[Columns] = []
+        self._window: list[Batch] = []
 
-    def next(self) -> Columns:
+    def next(self) -> Batch:
         """One of the window."""
         while len(self._window) < self._size:
             self._window.append(self._reader.next())
@@ -320,7 +448,7 @@ class Shuffled(InputReader):
         return {
             "reader": self._reader.get_state(),
             "stream": rng.get_generator_state(self._stream),
-            "window": [dict(columns) for columns in self._window],
+            "window": [dict(batch) for batch in self._window],
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -330,6 +458,11 @@ class Shuffled(InputReader):
             raise ConfigError("shuffle_buffer_size", self._size, allowed)
         self._reader.set_state(state["reader"])
         rng.set_generator_state(self._stream, state["stream"])
-        self._window = [
-            {name: np.array(column) for name, column in one.items()} for one in state["window"]
-        ]
+        self._window = [_as_batch(one) for one in state["window"]]
+
+
+def _as_batch(data: Any) -> Any:
+    """Columns, or what holds them by policy, out of a checkpoint."""
+    if isinstance(data, Mapping):
+        return {name: _as_batch(one) for name, one in data.items()}
+    return data if isinstance(data, int) else np.array(data)

@@ -1,6 +1,7 @@
 """Rollout workers that read what they give, alone or by turns with those that sample it.
 
-A trainer learns from what is read as from what it samples: a sample is one fragment (R, 1) of rows.
+A trainer learns from what is read as from what it samples: a sample is one fragment (R, 1) of rows,
+with several agents one of each policy.
 Where the next row does not follow in time, the fragment says truncated, as the value goes on there.
 """
 
@@ -11,23 +12,12 @@ import numpy as np
 
 from trainables.core import rng
 from trainables.errors import ConfigError, StoredDataError
-from trainables.offline.batches import Array, Columns
-from trainables.offline.config import (
-    FILES,
-    PATH_OF_CLASS,
-    SAMPLER,
-    IOContext,
-    make_own,
-)
-from trainables.offline.reader import (
-    InputReader,
-    JsonReader,
-    NotABatch,
-    Rows,
-    Shuffled,
-    find_files,
-)
+from trainables.offline.batches import Array, Batch, Columns
+from trainables.offline.config import SAMPLER, IOContext
+from trainables.offline.reader import Rows, RowsByPolicy
+from trainables.offline.sources import make_reader
 from trainables.policies.filters import NoFilter
+from trainables.rollout.agents.worker import MultiAgentBatch, PolicySample
 from trainables.rollout.batch import Fragment, Sample
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_set import Arguments, WorkerSet
@@ -47,52 +37,25 @@ RECENT_ROWS = 64
 T = TypeVar("T")
 
 
-class OwnReader(InputReader):
-    """A reader of somebody else's, whose batches are checked as those of files are."""
-
-    def __init__(self, reader: InputReader, rows: Rows, path: str) -> None:
-        self._reader = reader
-        self._rows = rows
-        self._path = path
-        self.get_state = reader.get_state  # type: ignore[method-assign]
-        self.set_state = reader.set_state  # type: ignore[method-assign]
-
-    def next(self) -> Columns:
-        """The next batch; StoredDataError for one that does not fit."""
-        try:
-            return self._rows.checked(self._reader.next())
-        except NotABatch as error:
-            raise StoredDataError(self._path, str(error)) from None
-
-
-def make_reader(source: str, rows: Rows, context: IOContext) -> InputReader:
-    """The reader of one source, with its window of batches if there is one."""
-    config = context.config
-    reader: InputReader
-    if PATH_OF_CLASS.fullmatch(source):
-        reader = OwnReader(make_own("input", source, InputReader, context), rows, source)
-    else:
-        listed = config.input if source == FILES and isinstance(config.input, list) else source
-        reader = JsonReader(find_files("input", listed), rows)
-    if config.shuffle_buffer_size < 2:
-        return reader
-    stream = rng.generator(context.seed, "input", source)
-    return Shuffled(reader, config.shuffle_buffer_size, stream)
-
-
 class ReadingWorkers(WorkerSet):
     """Gives what is read, and where the sampler is among the sources what it samples.
 
     Args:
         context: the settings.
         rows: what rows must look like.
-        count: rows of a sample that is read, at least.
+        count: steps of a sample that is read, at least: rows, or with several agents what
+            ``count_steps_by`` says.
         index: of such a sample, which no worker that samples has.
         sampling: the workers that sample; None: nothing is sampled.
     """
 
     def __init__(
-        self, context: IOContext, rows: Rows, count: int, index: int, sampling: WorkerSet | None
+        self,
+        context: IOContext,
+        rows: Rows | RowsByPolicy,
+        count: int,
+        index: int,
+        sampling: WorkerSet | None,
     ) -> None:
         sources = context.config.sources
         self._readers = {
@@ -111,13 +74,26 @@ class ReadingWorkers(WorkerSet):
             source = list(self._shares)[int(drawn)]
         if self._sampling is not None and source == SAMPLER:
             return self._sampling.sample()
-        batches: list[Columns] = []
-        while sum(len(one["obs"]) for one in batches) < self._count:
+        batches: list[Batch] = []
+        while sum(map(self._steps, batches)) < self._count:
             batches.append(self._readers[source].next())
+        return [self._sample_of(batches, source)]
+
+    def _steps(self, batch: Batch) -> int:
+        return len(batch["obs"])
+
+    def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
+        return Sample(**self._read(batches, source), index=self._index, was_read=True)
+
+    def _read(self, batches: Sequence[Columns], source: str) -> dict[str, Any]:
+        """What a sample of these batches of one policy has."""
         fragment = fragment_of(batches, self._whole, source)
-        recent = fragment.observations[-RECENT_ROWS:, 0]
-        deltas = {"observation": NoFilter().get_delta()}
-        return [Sample([fragment], [], deltas, recent, index=self._index, was_read=True)]
+        return {
+            "fragments": [fragment],
+            "episodes": [],
+            "deltas": {"observation": NoFilter().get_delta()},
+            "recent": fragment.observations[-RECENT_ROWS:, 0],
+        }
 
     def get_state(self) -> list[Any]:
         """Of the readers and the stream that draws one, then of each worker that samples."""
@@ -166,6 +142,38 @@ class ReadingWorkers(WorkerSet):
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         return self._sampling._ask(method, args) if self._sampling else {}
+
+
+class ReadingAgents(ReadingWorkers):
+    """The same with several agents.
+
+    Args:
+        agent_steps: steps are those of agents, not of environments.
+        given: as `ReadingWorkers`.
+    """
+
+    def __init__(self, agent_steps: bool, *given: Any) -> None:
+        super().__init__(*given)
+        self._agent_steps = agent_steps
+
+    def _steps(self, batch: Batch) -> int:
+        if not self._agent_steps:
+            return int(batch["count"])
+        return sum(len(columns["obs"]) for columns in batch["policy_batches"].values())
+
+    def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
+        steps = sum(one["count"] for one in batches)
+        own = {"index": self._index, "was_read": True, "env_steps": steps}
+        each: dict[str, list[Columns]] = {}
+        for batch in batches:
+            for pid, columns in batch["policy_batches"].items():
+                each.setdefault(pid, []).append(columns)
+        by_policy = {
+            pid: PolicySample(**self._read(parts, f"{source}, policy {pid}"), **own)
+            for pid, parts in each.items()
+        }
+        none = np.zeros((0, 0), dtype=np.float32)
+        return MultiAgentBatch([], [], {}, none, policy_batches=by_policy, **own)
 
 
 def fragment_of(batches: Sequence[Columns], whole: bool, source: str) -> Fragment:

@@ -1,6 +1,7 @@
 """Files that a trainer writes its experience into, each row once, whatever is killed when.
 
-A line is a batch: a JSON object of `batches.batch_of`'s columns, as RLlib's JsonWriter writes it.
+A line is a batch: a JSON object of `batches.batch_of`'s columns, as RLlib's JsonWriter writes it;
+of several agents what one worker sampled in a round, by policy.
 The trainer writes as samples arrive, in worker order. A file's name says after how many environment
 steps its series began and the file's number in it: ``output-000000000000-00000.json``. A checkpoint
 holds which file is written and how long it was. A trial that is restored cuts off what came after
@@ -20,7 +21,7 @@ import numpy as np
 
 from trainables.checkpoint import disk
 from trainables.errors import StoredDataError
-from trainables.offline.batches import Array, Columns, batch_of
+from trainables.offline.batches import Array, Batch, Columns, batch_of, batch_of_lanes
 from trainables.offline.config import (
     LOGDIR,
     PATH_OF_CLASS,
@@ -29,7 +30,8 @@ from trainables.offline.config import (
     make_own,
 )
 from trainables.offline.packed import pack
-from trainables.rollout.batch import Sample
+from trainables.rollout.agents.worker import MultiAgentBatch
+from trainables.rollout.batch import Fragment, Sample
 from trainables.trainable import TrialContext
 
 logger = logging.getLogger(__name__)
@@ -40,8 +42,8 @@ _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 class OutputWriter:
     """Where batches are written; one of one's own is made with an `IOContext`."""
 
-    def write(self, columns: Columns) -> None:
-        """Write the next batch."""
+    def write(self, batch: Batch) -> None:
+        """Write the next batch: columns, or of several agents ``policy_batches`` and ``count``."""
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
@@ -76,9 +78,9 @@ class JsonWriter(OutputWriter):
         """Of it."""
         self._file: int | None = None
 
-    def write(self, columns: Columns) -> None:
+    def write(self, batch: Batch) -> None:
         """Append a line; StoredDataError if the disk refuses it."""
-        line = f"{json.dumps(self._as_data(columns), default=_plain)}\n".encode()
+        line = f"{json.dumps(self._as_data(batch), default=_plain)}\n".encode()
         try:
             if self._bytes >= self._most:
                 self._close(sync=True)
@@ -146,13 +148,16 @@ class JsonWriter(OutputWriter):
                 if sync:
                     os.fsync(file)
 
-    def _as_data(self, columns: Columns) -> dict[str, Any]:
+    def _as_data(self, batch: Batch) -> dict[str, Any]:
+        if "policy_batches" not in batch:
+            return {"type": "SampleBatch", **self._columns(batch)}
+        by_policy = {pid: self._columns(one) for pid, one in batch["policy_batches"].items()}
+        return {"type": "MultiAgentBatch", "count": batch["count"], "policy_batches": by_policy}
+
+    def _columns(self, columns: Columns) -> dict[str, Any]:
         return {
-            "type": "SampleBatch",
-            **{
-                name: pack(column) if name in self._packed else column.tolist()
-                for name, column in columns.items()
-            },
+            name: pack(column) if name in self._packed else column.tolist()
+            for name, column in columns.items()
         }
 
 
@@ -182,6 +187,8 @@ class Output:
     ) -> None:
         self._writer = _make_writer(config, context, logdir) if config.output else None
         self._whole = whole
+        self.in_lanes = False
+        """Whether the rows of one agent lie in lanes, with what came before."""
         self._before: dict[int, tuple[Array, Array]] = {}
         """Of each worker the actions (N, …) and rewards (N,) of its latest step."""
         self._unrolls = 0
@@ -189,17 +196,38 @@ class Output:
     def add(self, samples: Sequence[Sample]) -> None:
         """Write what was sampled, if anything is written; what was read stays where it is."""
         for sample in (one for one in samples if self._writer and not one.was_read):
+            if isinstance(sample, MultiAgentBatch):
+                self._add_agents(sample)
             for fragment in sample.fragments:
-                before = self._before.get(sample.index)
-                if before is not None and before[0].shape != fragment.actions[-1].shape:
-                    before = None
-                columns = batch_of(fragment, before, self._unrolls)
-                self._unrolls += fragment.valid.shape[1]
-                if not self._whole:
-                    last = fragment.actions[-1].copy(), fragment.rewards[-1].copy()
-                    self._before[sample.index] = last
+                columns = (
+                    batch_of_lanes([fragment])
+                    if self.in_lanes
+                    else self._numbered(fragment, sample.index)
+                )
                 if self._writer and len(columns["obs"]):
                     self._writer.write(columns)
+
+    def _numbered(self, fragment: Fragment, worker: int) -> Columns:
+        """The valid rows of a worker's next fragment."""
+        before = self._before.get(worker)
+        if before is not None and before[0].shape != fragment.actions[-1].shape:
+            before = None  # it is restored with other environments
+        columns = batch_of(fragment, before, self._unrolls)
+        self._unrolls += fragment.valid.shape[1]
+        if not self._whole:
+            last = fragment.actions[-1].copy(), fragment.rewards[-1].copy()
+            self._before[worker] = last
+        return columns
+
+    def _add_agents(self, sample: MultiAgentBatch) -> None:
+        found = {
+            pid: batch_of_lanes(one.fragments)
+            for pid, one in sample.policy_batches.items()
+            if one.fragments
+        }
+        found = {pid: columns for pid, columns in found.items() if len(columns["obs"])}
+        if found and self._writer:
+            self._writer.write({"count": sample.env_steps, "policy_batches": found})
 
     def get_state(self) -> dict[str, Any]:
         """Entry ``output``, if anything is written: its ``before``, ``unrolls`` and ``writer``."""

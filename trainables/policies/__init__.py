@@ -9,12 +9,10 @@ actor          acts in numpy
 recurrent      acts with an LSTM in numpy
 distributions  how actions are drawn
 exploration    how an actor tries other actions than the best
-parameter_noise  the same by other weights for an episode
 inference      a policy that plays and does not learn
 filters        running normalisation of observations and rewards
 q              policies that hold a value for each choice
 bounded        policies whose actions lie between bounds, with twin critics
-own            a torch module of a person's own: tried, learnt, acted with
-own_distribution   a distribution of a person's own, likewise
+own            parts that a person brings: a torch module, a distribution
 onnx           the policy as one file, in several formats
 """

@@ -9,7 +9,7 @@ carries from step to step: M is 0 here, and `recurrent.py` has one.
 
 from collections.abc import Mapping, Sequence
 from operator import sub
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.architecture import Activation, Architecture
 from trainables.policies.distributions import ChosenAhead, forbid, log_softmax
-from trainables.policies.exploration import StochasticSampling
+from trainables.policies.exploration.actions import StochasticSampling
 
 if TYPE_CHECKING:
     from trainables.policies.layers import ActingTrunk
@@ -31,6 +31,8 @@ REAL: Column = ((), np.dtype(np.float32))
 #: How far ahead of all others a choice has to be in float64 to be the best one in float32 as well:
 #: there its score is wrong by 4e-5 at most, since what is drawn lies between -88 and 5.
 CERTAIN = 1e-3
+#: Numbers that are fewer than it takes for numpy's vector instructions to be worth an array.
+FEW = 2048
 
 
 class Acted(NamedTuple):
@@ -164,7 +166,7 @@ class Actor:
             return self.exploration.ahead(steps, rows, self._log_std, stream)
         return stream
 
-    def one_by_one(self, draws: np.random.Generator) -> "OneByOne | None":
+    def one_by_one(self, draws: np.random.Generator) -> "Decider | None":
         """What decides for a single environment with the draws of `ahead`; None: `act` has to."""
         plain = type(self) is Actor and self._flat and not self._masks
         if not plain or not isinstance(draws, ChosenAhead):
@@ -198,6 +200,24 @@ class Actor:
         if memory is None:
             return self.forward(observations)[1]
         return self.advance(observations, memory)[1]
+
+    def as_layers(self) -> dict[str, Any] | None:
+        """What its head is made of, for others to run; None where it is more than dense layers."""
+        simple = type(self) is Actor and type(self.exploration) is StochasticSampling
+        if not simple or not self._flat or self._masks or not self._heads:
+            return None
+        head = self._heads["actor.weight"], self._heads["actor.bias"]
+        layers = [(weight[0], bias[0, 0]) for weight, bias in self._layers]
+        return {
+            "activation": self._activation,
+            "layers": [[one.copy() for one in pair] for pair in (*layers, head)],
+            "log_std": self._log_std.copy(),
+        }
+
+    def likelihood(self, observations: NDArray[Any], memory: Array, actions: NDArray[Any]) -> Array:
+        """(N,) log-probabilities of actions that were chosen in another way; see exploration's."""
+        head = self.advance(observations, memory)[0]
+        return self.exploration.likelihood(head, self._log_std, actions)
 
     def judge(self, observations: NDArray[Any], memory: Array) -> dict[str, NDArray[Any]]:
         """The columns `judged` of filtered observations that no action follows."""
@@ -261,6 +281,16 @@ def with_units(weight: Array, bias: Array) -> tuple[Array, Array]:
     )
 
 
+class Decider(Protocol):
+    """Decides for one environment, step after step, to the bit as `Actor.act` does."""
+
+    def choose(self, step: int, row: Array) -> Any:
+        """The choice, an int64, for the filtered observation (1, D) of a step."""
+
+    def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
+        """``actions`` (T,) of these steps, in which so was chosen, and `Actor.columns`."""
+
+
 class OneByOne:
     """Decides for one environment, one of T steps after the other; to the bit as `Actor.act` does.
 
@@ -321,7 +351,9 @@ def activate(x: Array, activation: Activation) -> None:
     if activation == "tanh":
         np.tanh(x, out=x)
     else:
-        np.maximum(x, 0.0, out=x)
+        # The greater of two arrays takes a third of the time of that of an array and a number.
+        zeros: Array | float = np.zeros(x.shape[-1], dtype=x.dtype) if x.size > FEW else 0.0
+        np.maximum(x, zeros, out=x)
 
 
 def _make_trunk(architecture: Architecture) -> "ActingTrunk | None":

@@ -15,7 +15,7 @@ from trainables.envs.atari import FRAMES, SIZE
 from trainables.envs.make import Sight
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
-from trainables.policies.own_distribution import OwnDistribution
+from trainables.policies.own.distribution import OwnDistribution
 
 Activation = Literal["tanh", "relu"]
 Size = Annotated[int, Field(gt=0, strict=True)]
@@ -46,7 +46,7 @@ class ModelConfig(Settings):
         default=None,
         strict=False,
         description="Units of each hidden layer, first to last; null: [64, 64] for ppo, a2c, "
-        "impala and bc, [128, 128] for dqn, [256, 256] for sac and td3, or [512] after "
+        "impala and bc, [128, 128] for dqn, [256, 256] for iql, sac and td3, or [512] after "
         "convolutions.",
     )
     activation: Activation | None = Field(
@@ -69,6 +69,14 @@ class ModelConfig(Settings):
         "actor in what both share: set `normalize_rewards`. Atari frames are not stacked with it.",
     )
     lstm_cell_size: Size = Field(default=64, description="Units of the LSTM.")
+    lstm_use_prev_action: bool = Field(
+        default=False,
+        description="The policy also sees its last action, choices one-hot, before the rest of a "
+        "vector; with and without an LSTM.",
+    )
+    lstm_use_prev_reward: bool = Field(
+        default=False, description="Likewise the last reward, as the environment gives it."
+    )
     custom_preprocessor: str | None = Field(
         default=None,
         description="package.module:Name, what makes observations of your own of those that the "
@@ -91,6 +99,11 @@ class ModelConfig(Settings):
         "weights of their own, the same in all states; false: outputs of the network, which follow "
         "the state; null: true.",
     )
+    log_std_init: float | None = Field(
+        default=None,
+        description="Of ppo, a2c and impala, for actions with real numbers whose deviations are "
+        "weights: their logarithm at first, -3 to 0; null: 0.",
+    )
     vf_share_layers: bool | None = Field(
         default=None,
         description="Of ppo and a2c: actor and critic share the hidden layers; null: after "
@@ -107,7 +120,8 @@ class ModelConfig(Settings):
         """What the policy is shown of the environment."""
         stacked = {True: FRAMES, False: 1}
         frames = stacked[self.framestack] if isinstance(self.framestack, bool) else self.framestack
-        return Sight(self.dim, frames, self.custom_preprocessor)
+        previous = self.lstm_use_prev_action, self.lstm_use_prev_reward
+        return Sight(self.dim, frames, self.custom_preprocessor, previous)
 
     @model_validator(mode="before")
     @classmethod
@@ -126,6 +140,14 @@ class ModelConfig(Settings):
                 raise ValueError(f"no {key} {why} (it is {value})")
         if self.custom_action_dist is not None and self.free_log_std is not None:
             raise ValueError("no free_log_std with custom_action_dist, which does not read it")
+        if self.max_seq_len is not None and not self.use_lstm:
+            longest = self.max_seq_len
+            raise ValueError(f"no max_seq_len without use_lstm, which reads it (it is {longest})")
+        if self.log_std_init is not None:
+            if self.custom_action_dist is not None:
+                raise ValueError("no log_std_init with custom_action_dist, which does not read it")
+            if self.free_log_std is False:
+                raise ValueError("no log_std_init with free_log_std: false, which has no weights")
         return self
 
 
@@ -214,6 +236,8 @@ class Architecture:
     """Whether actor and critic are heads of one trunk for vectors, too."""
     log_std_follows: bool = False
     """Whether the deviations of real numbers are outputs of the actor."""
+    log_std_init: float = 0.0
+    """Where they are weights, the logarithm that they have at first."""
     distribution: OwnDistribution | None = None
     """How actions are drawn from what the actor gives; None: as `policies.distributions` says."""
 
@@ -255,10 +279,13 @@ def architecture(
         raise ConfigError("model.custom_action_dist", config.custom_action_dist, allowed, why)
     if masks:
         shape = (shape[0] - masks,)
+    deviations: dict[str, Any] = {
+        "log_std_follows": config.free_log_std is False,
+        "log_std_init": config.log_std_init or 0.0,
+    }
     if config.custom_model is not None:
         own = OwnModule(config.custom_model, config.custom_model_config)
-        follows = config.free_log_std is False
-        return Architecture(shape, (), (), usual[1], masks=masks, own=own, log_std_follows=follows)
+        return Architecture(shape, (), (), usual[1], masks=masks, own=own, **deviations)
     filters = _filters(config, shape)
     hidden, activation = ((512,), "relu") if filters else usual
     if config.vf_share_layers is False and (filters or config.use_lstm):
@@ -271,8 +298,8 @@ def architecture(
         activation=config.activation or activation,
         lstm=config.lstm_cell_size if config.use_lstm else 0,
         shares=config.vf_share_layers is True,
-        log_std_follows=config.free_log_std is False,
         masks=masks,
+        **deviations,
     )
 
 

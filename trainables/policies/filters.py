@@ -300,7 +300,7 @@ class RewardScaler:
         return scaled
 
 
-def of_features(one: Filter) -> Filter:
+def of_features(one: Any) -> Any:
     """What filters the features, whether or not masks follow them."""
     return one.features if isinstance(one, BeforeMasks) else one
 

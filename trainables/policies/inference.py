@@ -1,7 +1,7 @@
 """A policy that plays: preprocessed observations in, the environment's actions out; it learns not.
 
-Evaluation, `Trainer.compute_action` and the exported model all do the same: reshape, filter without
-update, act, map back. N rows, M numbers of memory.
+Evaluation, `Trainer.compute_action` and the exported model all go through the policy's connectors,
+with the filter frozen. N rows; a memory (N, M) is the actor's, then what the connectors carry.
 """
 
 from collections.abc import Sequence
@@ -11,48 +11,56 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
-from trainables.envs.spaces.actions import ActionAdapter, unflattener
+from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.masks import require_valid
-from trainables.envs.spaces.observations import Rows
 from trainables.policies.actor import Acted, Actor
-from trainables.policies.filters import Filter
 
 Array = NDArray[Any]
 
 
 class InferencePolicy:
-    """Plays with an actor's weights and a filter's statistics, both shared with their owner.
+    """Plays with an actor's weights and a filter's statistics, both shared with their owner."""
 
-    The filter is frozen here; actions are clipped to the action space's bounds if so set.
-    """
-
-    def __init__(
-        self, actor: Actor, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
-    ) -> None:
+    def __init__(self, actor: Actor, spaces: EnvSpaces, connectors: Connectors) -> None:
         self.actor = actor
-        self.observation_filter = observation_filter
         self.spaces = spaces
-        self.clip_actions = clip_actions
-        self._rows = Rows(spaces.observation, "player")
-        self._adapt = ActionAdapter(spaces.action, clip_actions)
+        self.connectors = connectors
 
     def clipping(self, clip_actions: bool) -> Self:
         """A copy whose actions are clipped to the action space's bounds, or are not."""
-        return type(self)(self.actor, self.observation_filter, self.spaces, clip_actions)
+        return type(self)(self.actor, self.spaces, self.connectors.clipping(clip_actions))
 
-    def prepare(self, observations: Array) -> Array:
-        """(N, *O) as environments hand them over → rows as the networks want them."""
-        return self.observation_filter(self._rows(observations), update=False)
+    def prepare(self, observations: Array, memory: Array) -> tuple[Array, Array, Array]:
+        """(N, *O) as environments hand them over, seen with a memory.
+
+        Returns:
+            Rows as the networks want them, their memory, and what the connectors carry on.
+        """
+        own, carried = self.split(memory)
+        seen, carried = self.connectors.observe(self.connectors.rows(observations), carried)
+        return seen, own, carried
+
+    def split(self, memory: Array) -> tuple[Array, Array]:
+        """The actor's part of memories (…, M), and what the connectors carry."""
+        size = self.actor.memory_size
+        return memory[..., :size], memory[..., size:]
+
+    def follow(self, actions: Array, own: Array, carried: Array) -> Array:
+        """(N, M) for the observations after these actions."""
+        return np.concatenate([own, self.connectors.acted(carried, actions)], axis=1)
 
     def initial_memory(self) -> Array:
         """(M,) with which an episode begins."""
-        memory: Array = self.actor.initial_memory(1)[0]
+        memory: Array = np.concatenate(
+            [self.actor.initial_memory(1)[0], self.connectors.initial(1)[0]]
+        )
         return memory
 
     def split_state(self, memory: Array) -> list[Array]:
-        """The parts of a memory (M,), as callers keep them."""
+        """The parts of a memory (M,), as callers keep them; last what the connectors carry."""
+        own, carried = self.split(memory)
         parts = self.actor.state_parts
-        return list(np.split(memory, parts)) if parts else []
+        return [*(np.split(own, parts) if parts else ()), *([carried] if carried.size else ())]
 
     def join_state(self, state: Sequence[Any]) -> Array:
         """(M,) from what `split_state` gave.
@@ -72,6 +80,11 @@ class InferencePolicy:
             raise ValueError(f"a state of shapes {shapes}, where this policy's has {known}")
         return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
 
+    def with_previous(self, memory: Array, action: Any, reward: float | None) -> Array:
+        """A memory (M,) with another last action and reward, as the environment knows them."""
+        own, carried = self.split(memory)
+        return np.concatenate([own, self.connectors.previous(carried, action, reward)])
+
     def decide(
         self, observations: Array, memory: Array, stream: np.random.Generator | None
     ) -> tuple[Array, Acted]:
@@ -79,8 +92,10 @@ class InferencePolicy:
 
         They are drawn from the stream; without one they are the most probable ones.
         """
-        acted = self.actor.act(self.prepare(observations), memory, stream)
-        return self._adapt(acted.actions), acted
+        seen, own, carried = self.prepare(observations, memory)
+        acted = self.actor.act(seen, own, stream)
+        following = self.follow(acted.actions, acted.memory, carried)
+        return self.connectors.send(acted.actions), acted._replace(memory=following)
 
     def answer(
         self, obs: Any, memory: Array, stream: np.random.Generator | None
@@ -98,16 +113,18 @@ class InferencePolicy:
             The actions as the environment wants them, the memories for the next observations, and
             `Actor.fetches`, each (N,).
         """
-        preprocess, unflatten = self.spaces.preprocessor(), unflattener(self.spaces.action)
-        rows = np.stack([preprocess(one) for one in observations])
+        at_env = self.connectors.at_env
+        rows = at_env.observe_all(observations)
         if self.spaces.masks:
             require_valid(rows, self.spaces.layout)
         sent, acted = self.decide(rows, memory, stream)
         fetches = {key: acted.columns[name] for key, name in self.actor.fetches.items()}
-        return [unflatten(one) for one in sent], acted.memory, fetches
+        return [at_env.act(one) for one in sent], acted.memory, fetches
 
-    def rewarded(self, observation: Any, memory: Array) -> None:
-        """Take note of what agents were rewarded with in a step that led to this observation."""
+    def rewarded(self, observation: Any, memory: Array, reward: float) -> None:
+        """Take note in a memory (M,) of the reward of a step that led to this observation."""
+        _, carried = self.split(memory)
+        carried[:] = self.connectors.rewarded(carried[None], np.array([reward]))[0]
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
         """Agent → its policy and the sum of its rewards, where there are several."""
@@ -120,5 +137,6 @@ class InferencePolicy:
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[Array, Array]:
         """Actions and the next memory, each row by itself: others change nothing, to the bit."""
-        actions, following = self.actor.act_each(self.prepare(observations), memory, streams)
-        return self._adapt(actions), following
+        seen, own, carried = self.prepare(observations, memory)
+        actions, own = self.actor.act_each(seen, own, streams)
+        return self.connectors.send(actions), self.follow(actions, own, carried)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.architecture import Architecture
 from trainables.policies.distributions import NO_CHOICE, choice_grid
-from trainables.policies.exploration import LEAST_VARIANCE
+from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, lstm, perceptron, unit_pixels
 
 POLICY_GAIN = 0.01
@@ -130,7 +130,7 @@ class Stochastic(Networks):
         reals, of = len(self.layout.real_columns), self.architecture
         if not reals or of.log_std_follows or of.distribution is not None:
             return None
-        return nn.Parameter(torch.zeros(reals))
+        return nn.Parameter(torch.full((reals,), of.log_std_init))
 
     def _logp_entropy(self, head: Tensor, actions: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
         """(B,) log-probabilities of actions, and (B,) or () entropies of their distribution."""

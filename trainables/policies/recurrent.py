@@ -13,12 +13,12 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.policies.actor import Actor, Array, Weights, activate
 from trainables.policies.architecture import Architecture
 from trainables.policies.distributions import forbid
-from trainables.policies.exploration import (
+from trainables.policies.exploration.actions import (
     FollowingSampling,
     StateDependentSampling,
     StochasticSampling,
 )
-from trainables.policies.own_distribution import OwnSampling
+from trainables.policies.own.distribution import OwnSampling
 
 HALF = np.float32(0.5)
 
@@ -34,7 +34,7 @@ def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
         exploration = OwnSampling(layout, architecture.distribution)
     if architecture.own is not None:
         # Loaded for a module of one's own only: workers otherwise need no torch.
-        from trainables.policies.own import OwnActor
+        from trainables.policies.own.module import OwnActor
 
         return OwnActor(layout, architecture, exploration)
     made = RecurrentActor if architecture.lstm else Actor

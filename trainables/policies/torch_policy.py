@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
+from trainables.envs.spaces.connectors import Connectors
 from trainables.errors import ExportError, NotFiniteError
 from trainables.policies import optimizers
 from trainables.policies.actor import Actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
-from trainables.policies.filters import Filter
 from trainables.policies.networks import ActorCritic, Networks
-from trainables.policies.own import OwnActorCritic
+from trainables.policies.own.module import OwnActorCritic
 from trainables.policies.recurrent import make_actor
 
 
@@ -51,6 +51,8 @@ class TorchPolicy:
         self.distributed_world_size = 1
         self.reduce: Callable[[Sequence[Tensor]], None] = lambda _: None  # alone: the sum itself
         self._parameters = model.by_name
+        self._views: dict[tuple[str, str], tuple[Tensor, int, NDArray[Any]]] = {}
+        """Parameter and moment → a tensor, where its numbers lie, and these as an array."""
         self._configs = {"": config} if isinstance(config, OptimizerConfig) else dict(config)
         self._groups: dict[str, dict[str, nn.Parameter]] = {}
         self._moments: dict[str, dict[str, Tensor]] = {}
@@ -61,9 +63,7 @@ class TorchPolicy:
             self._groups[part] = group
             self._moments.update((name, {}) for name in group)
 
-    def onnx_graph(
-        self, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
-    ) -> bytes:
+    def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """The policy as one ONNX file, with what `policies.onnx.export` says it takes and gives.
 
         Raises:
@@ -115,6 +115,24 @@ class TorchPolicy:
             found = gradients.get(name)
             parameter.grad = None if found is None else torch.tensor(found, device=self.device)
         return self.descend(learning_rate, grad_clip, "")
+
+    def differentiate(self, loss: Tensor, part: str) -> None:
+        """Leave the gradient of a loss to the next `descend` of one optimiser.
+
+        Gradients of other parts stay as they are.
+
+        Raises:
+            NotFiniteError: NaN or infinity in the loss.
+        """
+        if not math.isfinite(loss.item()):
+            raise NotFiniteError(f"the loss is {loss.item()}")
+        moved = list(self._groups[part].values())
+        found = torch.autograd.grad(loss, moved, allow_unused=True)
+        for parameter, gradient in zip(moved, found, strict=True):
+            if parameter.grad is None or gradient is None:
+                parameter.grad = gradient
+            else:  # in place: the fused learner's arrays may lie there
+                parameter.grad.copy_(gradient)
 
     def _backward(self, loss: Tensor) -> None:
         if not math.isfinite(loss.item()):
@@ -171,15 +189,25 @@ class TorchPolicy:
     def get_state(self) -> dict[str, Any]:
         """Entries ``weights`` and ``optimizer``, parameter by parameter; no hyperparameters."""
         return {
-            "weights": self.model.weights(),
+            "weights": {name: self._copied(it, name) for name, it in self.model.kept().items()},
             "optimizer": {
                 name: {
-                    moment: value.cpu().numpy().copy()
+                    moment: self._copied(value, name, moment)
                     for moment, value in self.moments(name).items()
                 }
                 for name in self._parameters
             },
         }
+
+    def _copied(self, tensor: Tensor, name: str, moment: str = "") -> NDArray[Any]:
+        """The tensor's numbers; on the CPU by a view that is made once, as that takes longest."""
+        known = self._views.get((name, moment))
+        if known is None or known[0] is not tensor or known[1] != tensor.data_ptr():
+            array: NDArray[Any] = tensor.detach().cpu().numpy()
+            if tensor.device.type != "cpu":
+                return array
+            known = self._views[name, moment] = (tensor, tensor.data_ptr(), array)
+        return known[2].copy()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave; raises ValueError if it is not of such a policy."""
@@ -188,7 +216,7 @@ class TorchPolicy:
         for name, moments in state["optimizer"].items():
             if moments or name in self._moments:
                 self._moments[name] = {
-                    moment: torch.tensor(value, device=self.device)
+                    moment: torch.from_numpy(np.array(value)).to(self.device)
                     for moment, value in moments.items()
                 }
 
@@ -216,9 +244,14 @@ class ActorCriticPolicy(TorchPolicy):
 
     model: ActorCritic | OwnActorCritic
 
-    def onnx_graph(
-        self, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
-    ) -> bytes:
+    def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
+        """(R,) log-probabilities of actions for filtered observations (R, *S)."""
+        seen, taken = (torch.from_numpy(one).to(self.device) for one in (observations, actions))
+        with torch.no_grad():
+            found: NDArray[Any] = self.model.evaluate(seen, taken, None).logp.cpu().numpy()
+        return found
+
+    def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Preprocessor, frozen filter, networks and the greedy action in one file."""
         if (own := self.model.architecture.distribution) is not None:
             why = "is code of your own, which no file of these formats holds"
@@ -227,8 +260,8 @@ class ActorCriticPolicy(TorchPolicy):
         from trainables.policies.onnx import graph
 
         if isinstance(self.model, OwnActorCritic):
-            return graph.build_own(self.model, observation_filter, spaces, clip_actions)
-        return graph.build(self.model, observation_filter, spaces, clip_actions)
+            return graph.build_own(self.model, spaces, connectors)
+        return graph.build(self.model, spaces, connectors)
 
 
 def build_policy(

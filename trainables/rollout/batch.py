@@ -2,33 +2,47 @@
 
 T steps, N environments, B rows, *S the shape of a filtered observation: (D,), or (H, W, C) for an
 image; K columns of an action. A `Fragment` is (T, N), as the sampler writes it in place; a
-`TrainBatch` is rows, with advantages. `terminated` and `truncated` stay apart.
+`TrainBatch` is rows, with advantages. `terminated` and `truncated` stay apart. What a worker hands
+over is a `Sample`; its columns may be compressed on the way.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Any, Self
+from collections.abc import Collection, KeysView, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple, Self
 
+import lz4.frame
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.errors import WorkerError
-from trainables.policies.actor import Column
+from trainables.policies.actor import REAL, Column
 from trainables.rollout.episode import Trajectory
 from trainables.rollout.metrics import RolloutMetrics
 
 Array = NDArray[Any]
-REQUESTABLE: Mapping[str, Column | None] = {
-    "new_obs": None,  # as an observation
-    "t": ((), np.dtype(np.int64)),
-    "eps_id": ((), np.dtype(np.int64)),
+WHOLE: Column = ((), np.dtype(np.int64))
+REQUESTABLE: Mapping[str, Column | str] = {
+    "new_obs": "observations",
+    "t": WHOLE,
+    "eps_id": WHOLE,
     "infos": ((), np.dtype(object)),
+    "agent_index": WHOLE,
+    "unroll_id": WHOLE,
+    "prev_actions": "actions",
+    "prev_rewards": REAL,
+    "state_out": "memory",
 }
-"""Columns that stand in a fragment where a reader requests them (`WorkerSpec.columns`).
+"""Columns that stand in a fragment where a reader requests them (`WorkerSpec.columns`,
+`Callbacks.columns`): shape and type of a row, or the column that they are like.
 
 ``new_obs``: the next observation, at an episode's end its final one, filtered without being counted
 · ``t``: the step's number in its episode, from 0 · ``eps_id``: the episode's number, of which no
-two in a trial are alike · ``infos``: the step's info.
+two in a trial are alike · ``infos``: the step's info · ``agent_index``: which of several agents
+acted · ``unroll_id``: the number of these rows of an environment, no two in a trial alike: of the
+fragment, of whole episodes the episode's; with several agents, of what one of them did in a
+fragment without a gap, no two of a policy alike · ``prev_actions``, ``prev_rewards``: of the row
+before, 0 where an episode begins · ``state_out``: the policy's memory after the step; ``memory``,
+which every fragment of such a policy has, is that before it.
 """
 
 
@@ -87,6 +101,50 @@ class Fragment:
         """Transitions."""
         return self.autoreset.size - int(np.count_nonzero(self.autoreset))
 
+    def __getitem__(self, name: str) -> Array:
+        """A column by name, or one of `last`."""
+        return self.arrays[name]
+
+    def keys(self) -> KeysView[str]:
+        """Names of all columns and of `last`."""
+        return self.arrays.keys()
+
+    def slice(self, start: int, stop: int) -> "Fragment":
+        """Steps from `start` to before `stop`, as views; `last` stands where the end does."""
+        columns = {name: column[start:stop] for name, column in self.columns.items()}
+        return Fragment.of({**columns, **(self.last if stop >= len(self.valid) else {})})
+
+    def timeslices(self, size: int) -> "list[Fragment]":
+        """Slices of `size` steps; the last one may be shorter."""
+        return [self.slice(t, t + size) for t in range(0, len(self.valid), size)]
+
+    def split_by_episode(self) -> "list[Fragment]":
+        """The pieces of episodes (L, 1), environment after environment, as views.
+
+        Rows that are no transition are left out.
+        """
+        pieces: list[Fragment] = []
+        steps, envs = self.valid.shape
+        for env in range(envs):
+            whole = {name: column[:, env : env + 1] for name, column in self.arrays.items()}
+            one = Fragment.of(whole)
+            over = (one.terminated | one.truncated | one.autoreset)[:, 0]
+            ends = [*(np.flatnonzero(over) + 1).tolist(), steps]
+            pieces += [one.slice(*span) for span in zip([0, *ends], ends, strict=False)]
+        return [piece for piece in map(_transitions, pieces) if len(piece.valid)]
+
+    def shuffled(self, stream: np.random.Generator) -> "Fragment":
+        """The rows (R, 1) that may be learnt from, in another order."""
+        kept = np.flatnonzero(rows(self.valid & ~self.autoreset))
+        order = stream.permutation(kept)
+        return Fragment.of({n: rows(column)[order][:, None] for n, column in self.columns.items()})
+
+    @classmethod
+    def concat(cls, parts: "Sequence[Fragment]") -> "Fragment":
+        """All parts one after the other, of environments of one number; `last` is the last's."""
+        joined = {n: np.concatenate([one[n] for one in parts]) for n in parts[0].columns}
+        return cls.of({**joined, **parts[-1].last})
+
     def copy(self) -> "Fragment":
         """A fragment with copies of all arrays."""
         return Fragment.of({name: array.copy() for name, array in self.arrays.items()})
@@ -125,12 +183,18 @@ class Fragment:
         return cls.of(made)
 
 
+def _transitions(piece: Fragment) -> Fragment:
+    """A piece of one environment, without a row at its end that is no transition."""
+    steps = len(piece.valid)
+    return piece.slice(0, steps - 1) if steps and piece.autoreset[-1, 0] else piece
+
+
 BESIDE = ("declared", "last")
 """What of a fragment is no column."""
 
 
-def requested(names: frozenset[str], observation: Column) -> dict[str, Column]:
-    """The columns of these names, for such observations.
+def requested(names: frozenset[str], like: Mapping[str, Column]) -> dict[str, Column]:
+    """The columns of these names, some `like` those of observations, actions and memory.
 
     Raises:
         WorkerError: a name that no sampler writes.
@@ -140,7 +204,8 @@ def requested(names: frozenset[str], observation: Column) -> dict[str, Column]:
             f"columns: {', '.join(unknown)} cannot be requested of a worker; it can give "
             f"{', '.join(REQUESTABLE)}"
         )
-    return {name: REQUESTABLE[name] or observation for name in sorted(names)}
+    asked = {name: REQUESTABLE[name] for name in sorted(names)}
+    return {name: like[one] if isinstance(one, str) else one for name, one in asked.items()}
 
 
 @dataclass(frozen=True)
@@ -184,7 +249,7 @@ class TrainBatch:
 
 def rows(column: Array) -> Array:
     """(T, N, …) as (T·N, …)."""
-    return column.reshape(-1, *column.shape[2:])
+    return column.reshape(column.shape[0] * column.shape[1], *column.shape[2:])
 
 
 # -------------------------------------------------------------------------------------------------
@@ -222,6 +287,106 @@ class Sample:
     def count(self) -> int:
         """Environment steps."""
         return self.steps + sum(fragment.steps for fragment in self.fragments)
+
+    def __getitem__(self, name: str) -> Array:
+        """The rows (R, …) of a column, of all fragments, that are transitions."""
+        return np.concatenate([rows(one[name])[~rows(one.autoreset)] for one in self.fragments])
+
+    def keys(self) -> Collection[str]:
+        """Names of columns."""
+        return self.fragments[0].columns.keys() if self.fragments else ()
+
+    def split_by_episode(self) -> list[Fragment]:
+        """The pieces of episodes (L, 1) of all fragments, as views."""
+        return [piece for one in self.fragments for piece in one.split_by_episode()]
+
+    def slice(self, start: int, stop: int) -> Self:
+        """Steps from `start` to before `stop` of each environment, fragment after fragment."""
+        sliced, passed = list[Fragment](), 0
+        for one in self.fragments:
+            own = slice(max(0, start - passed), max(0, stop - passed))
+            passed += len(one.valid)
+            if len(one.valid[own]):
+                sliced.append(one.slice(own.start, own.stop))
+        return replace(self, fragments=sliced)
+
+    def timeslices(self, size: int) -> list[Self]:
+        """Slices of `size` steps of each environment; the last one may be shorter."""
+        steps = sum(len(one.valid) for one in self.fragments)
+        return [self.slice(t, t + size) for t in range(0, steps, size)]
+
+    def shuffled(self, stream: np.random.Generator) -> Self:
+        """The rows that may be learnt from, those of each fragment in another order."""
+        return replace(self, fragments=[one.shuffled(stream) for one in self.fragments])
+
+    @classmethod
+    def concat(cls, parts: Sequence[Self]) -> Self:
+        """The fragments and episodes of all parts; what else there is, is the last one's."""
+        fragments = [fragment for one in parts for fragment in one.fragments]
+        episodes = [episode for one in parts for episode in one.episodes]
+        return replace(parts[-1], fragments=fragments, episodes=episodes)
+
+    def compress(
+        self, bulk: bool = False, columns: Sequence[str] = ("observations", "new_obs")
+    ) -> "PackedSample":
+        """The sample with these columns compressed (LZ4), each row by itself or as a whole.
+
+        Raises:
+            WorkerError: a column does not hold numbers.
+        """
+        packed = [
+            {name: Packed.of(name, one[name], bulk) for name in columns if name in one.columns}
+            for one in self.fragments
+        ]
+        none = np.zeros((0, 0, 0), dtype=np.float32)
+        emptied = [
+            Fragment.of({**one.arrays, **dict.fromkeys(own, none)})
+            for one, own in zip(self.fragments, packed, strict=True)
+        ]
+        return PackedSample(replace(self, fragments=emptied), packed)
+
+
+class Packed(NamedTuple):
+    """A compressed array."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    frames: list[bytes]
+    """LZ4 frames that make its bytes, one after the other."""
+
+    @classmethod
+    def of(cls, name: str, array: Array, bulk: bool) -> Self:
+        """A column, row by row or as a whole."""
+        if array.dtype == object:
+            raise WorkerError(f"columns: {name} does not hold numbers, so it cannot be compressed")
+        parts = [array] if bulk else array.reshape(-1, *array.shape[2:])
+        frames = [lz4.frame.compress(part.tobytes()) for part in parts]
+        return cls(array.dtype.str, array.shape, frames)
+
+    def array(self) -> Array:
+        """The column again, to the bit."""
+        # A bytearray, because torch wants arrays that may be written.
+        data = bytearray(b"".join(lz4.frame.decompress(frame) for frame in self.frames))
+        return np.frombuffer(data, dtype=self.dtype).reshape(self.shape)
+
+
+@dataclass(frozen=True)
+class PackedSample:
+    """A sample some of whose columns are compressed."""
+
+    sample: Sample
+    """Without them."""
+    columns: list[dict[str, Packed]]
+    """Of each fragment."""
+
+    def decompress(self) -> Sample:
+        """The sample as it was, to the bit."""
+        pairs = zip(self.sample.fragments, self.columns, strict=True)
+        fragments = [
+            Fragment.of({**one.arrays, **{name: own.array() for name, own in packed.items()}})
+            for one, packed in pairs
+        ]
+        return replace(self.sample, fragments=fragments)
 
 
 def as_data(sample: Sample | None) -> dict[str, Any] | None:

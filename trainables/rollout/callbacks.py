@@ -13,7 +13,7 @@ that collects, made from the same source.
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -39,8 +39,9 @@ class Callbacks:
     """Base class of callbacks; every method does nothing.
 
     An episode has ``episode_id``, ``worker_index``, ``env_index``, ``length``, ``total_reward``,
-    ``last_observation`` and ``last_info``, and three dicts to write into: ``user_data`` (anything
-    plain), ``custom_metrics`` (name → number) and ``hist_data`` (name → list of numbers).
+    ``last_observation`` and ``last_info``, and four dicts to write into: ``user_data`` (anything
+    plain), ``custom_metrics`` (name → number), ``hist_data`` (name → list of numbers) and ``media``
+    (name → picture, list of pictures or table, for MLflow).
 
     A class that keeps something of its own which decides what it does later also defines
     ``get_state() -> plain data`` and ``set_state(state)``; it then stands in the checkpoints.
@@ -49,6 +50,10 @@ class Callbacks:
     True. There each episode has an object of its own, in the state of the trainer's: its numbers
     depend on no other episode, and training not on them.
     """
+
+    columns: ClassVar[frozenset[str]] = frozenset()
+    """Of samples, beside those that each has: names of `trainables.rollout.batch.REQUESTABLE`, for
+    `on_sample_end` and `on_postprocess_traj`."""
 
     def on_episode_created(self, *, worker: Any, episode: Any) -> None:
         """Before the environment is reset for the episode."""
@@ -110,6 +115,11 @@ class Calls:
         if isinstance(self._source, Mapping):
             return {phase: _dotted(self._source[phase]) for phase in self._functions or ()}
         return _dotted(self._source)
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """That a class asks for."""
+        return frozenset(getattr(self._own, "columns", ()))
 
     @property
     def empty(self) -> bool:

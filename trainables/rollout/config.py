@@ -49,6 +49,11 @@ class SamplingConfig(Section):
         default=True,
         description="Clip what is sent to the environment to the action space's bounds.",
     )
+    normalize_actions: bool = Field(
+        default=False,
+        description="The policy's real numbers from -1 to 1 are spread over the action space's "
+        "bounds before they are sent; of ppo, a2c and impala. Numbers without bounds stay.",
+    )
     clip_rewards: bool | Annotated[float, Field(gt=0)] | None = Field(
         default=None,
         description="true: learn from their sign; a number: clip them to ± it; null: as they are, "

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from trainables.checkpoint import state as state_
 from trainables.envs.vector.base import Step
 from trainables.policies.actor import Actor
+from trainables.rollout import media
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.metrics import EpisodesInFlight, checked_numbers, without_lost_lives
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
@@ -39,10 +40,11 @@ class Episode:
 
     episode_id: str
     """worker-environment-count, the same in every run of the same trial; in an evaluation
-    evaluation-index, and the restart after which it is played."""
+    evaluation-index, and the restart after which it is played; in an environment that calls what
+    that calls it."""
     worker_index: int
     env_index: int
-    """In an evaluation both are 0: they do not say who plays."""
+    """In an evaluation both are 0: they do not say who plays. So is this in one that calls."""
     length: int = 0
     """Environment steps so far."""
     total_reward: float = 0.0
@@ -50,7 +52,8 @@ class Episode:
     last_observation: Any = None
     """(*O) the latest raw observation; of several agents a dict by agent; None before the first."""
     last_info: Mapping[str, Any] = field(default_factory=dict)
-    """The info of the latest step, of several agents under ``agents``; empty after a restore."""
+    """The info of the latest step, of several agents under ``agents`` and what concerns all of them
+    under ``common``; empty after a restore."""
     agent_rewards: dict[str, float] = field(default_factory=dict)
     """Agent → sum of its rewards so far, where there are several."""
     user_data: dict[str, Any] = field(default_factory=dict)
@@ -59,6 +62,9 @@ class Episode:
     """Name → number; results have mean, minimum and maximum over episodes."""
     hist_data: dict[str, list[float]] = field(default_factory=dict)
     """Name → numbers; results hold those of all episodes that ended, under ``hist_stats``."""
+    media: dict[str, Any] = field(default_factory=dict)
+    """Name → picture (H, W, 3) of uint8, list of pictures, or table (column → cells), to be seen in
+    MLflow: of each name the one of the iteration's last episode (`trainables.rollout.media`)."""
 
     def observe(self, seen: Any) -> None:
         """Take note of the latest observation; what several agents saw and were rewarded with."""
@@ -99,6 +105,10 @@ class EpisodeTracker:
         self._starts = [0] * count
         """In each environment: the row of the fragment at which the running episode begins."""
         self._pieces: list[Trajectory] = []
+
+    def alone(self, episode_id: str) -> "EpisodeWatch":
+        """A new episode that is none of these environments'."""
+        return EpisodeWatch(self._calls, self._worker, Episode(episode_id, self._index, 0))
 
     def create(self, envs: Sequence[int]) -> None:
         """New episodes in these environments, which have not been reset yet."""
@@ -251,13 +261,19 @@ class EvaluationWorker:
         return dict(self.global_vars)
 
 
-class EvaluationWatch:
-    """One episode of an evaluation, with callbacks that are its own."""
+class EpisodeWatch:
+    """One episode by itself: of an evaluation, or of an environment that calls.
 
-    def __init__(self, calls: Calls, worker: EvaluationWorker, episode_id: str) -> None:
+    Args:
+        calls: are called.
+        worker: gives what they are called with as the worker.
+        episode: that begins.
+    """
+
+    def __init__(self, calls: Calls, worker: Callable[[], Any], episode: Episode) -> None:
         self._calls = calls
         self._worker = worker
-        self.episode = Episode(episode_id, 0, 0)
+        self.episode = episode
         self._call("on_episode_created")
 
     def start(self, observation: Any) -> None:
@@ -279,11 +295,12 @@ class EvaluationWatch:
         checked_numbers(self.episode)
 
     def _call(self, phase: str, **more: Any) -> None:
-        self._calls(phase, worker=self._worker, episode=self.episode, **more)
+        self._calls(phase, worker=self._worker(), episode=self.episode, **more)
 
 
 def _written(episode: Episode) -> dict[str, Any]:
     sums = {SUMS: episode.agent_rewards} if episode.agent_rewards else {}
-    written = {**{name: getattr(episode, name) for name in WRITTEN}, **sums}
+    seen = {"media": media.checked(episode.media)} if episode.media else {}
+    written = {**{name: getattr(episode, name) for name in WRITTEN}, **sums, **seen}
     state_.normalise(written, f"callbacks/episode {episode.episode_id}")
     return copy.deepcopy(written)

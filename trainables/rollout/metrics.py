@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from trainables.envs.atari import LIFE_LOST
 from trainables.envs.vector.base import Step
 from trainables.errors import CallbackError, shorten
+from trainables.rollout import media
 
 
 class RolloutMetrics(NamedTuple):
@@ -31,6 +32,8 @@ class RolloutMetrics(NamedTuple):
     """Name → numbers that callbacks wrote."""
     agent_rewards: Mapping[str, Sequence[Any]] | None = None
     """Agent → its policy and the sum of its rewards, where there are several."""
+    media: Mapping[str, Any] | None = None
+    """Name → picture, video or table that callbacks wrote."""
 
 
 class Written(Protocol):
@@ -38,6 +41,7 @@ class Written(Protocol):
 
     custom_metrics: dict[str, float]
     hist_data: dict[str, list[float]]
+    media: dict[str, Any]
 
 
 #: Arrays of `EpisodesInFlight` that stand in checkpoints.
@@ -134,7 +138,8 @@ def with_written(
     if written is None:
         return done._replace(faulty=faulty)
     custom, hist = written.custom_metrics, written.hist_data
-    return done._replace(faulty=faulty, custom_metrics=custom, hist_data=hist)
+    media = written.media or None
+    return done._replace(faulty=faulty, custom_metrics=custom, hist_data=hist, media=media)
 
 
 def without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]:
@@ -217,11 +222,13 @@ def histories(episodes: Sequence[RolloutMetrics]) -> dict[str, list[float]]:
 
 
 def checked_numbers(written: Written) -> None:
-    """Make custom metrics and histories plain floats, in place.
+    """Make custom metrics and histories plain floats, and media plain arrays, in place.
 
     Raises:
-        CallbackError: something that is no number; it names the key.
+        CallbackError: something that is no number, or nothing to be seen; it names the key.
     """
+    if written.media:
+        written.media = media.checked(written.media)
     for name, value in written.custom_metrics.items():
         written.custom_metrics[name] = _number(f"custom_metrics['{name}']", value)
     for name, values in written.hist_data.items():

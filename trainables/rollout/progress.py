@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from trainables.core.settings import LONGEST_WAIT_S, Section
+from trainables.rollout import media
 from trainables.rollout.metrics import (
     RolloutMetrics,
     histories,
@@ -24,6 +25,8 @@ from trainables.rollout.metrics import (
 # results hold them under ``sampler_perf``, which no comparison reads; no checkpoint holds them.
 PARTS = ("raw_obs_processing", "inference", "action_processing", "env_wait")
 """Observations to the filter's output, the policy, what is sent, the environments."""
+#: Under it a worker says the times of its connectors, beside those of `PARTS`.
+PREFIX = "connector_metrics/"
 
 
 class PerfConfig(Section):
@@ -71,6 +74,11 @@ class PerfStats:
             self._rendering = (self._rendering or 0.0) + seconds
         else:
             self._rendering += self._coefficient * (seconds - self._rendering)
+
+    def connectors(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        """Under `PREFIX` ``<step>_ms`` of a tick, of the seconds that each took in all of them."""
+        each = 1e3 / max(1, self._ticks)
+        return {f"{PREFIX}{name}_ms": total * each for name, total in seconds.items()}
 
     def means(self) -> dict[str, float]:
         """``mean_<part>_ms``, of ``env_render`` if drawn; empty before the first tick."""
@@ -150,7 +158,7 @@ class Progress:
         whole = [one for one in own if not one.faulty]
         self.timesteps += timesteps
         self.episodes += len(whole)
-        self._window.extend(whole)
+        self._window.extend(one._replace(media=None) for one in whole)
         self._sampled[worker] = self._sampled.get(worker, 0) + timesteps
         self._ended += own
         self._perf[worker] = perf
@@ -175,12 +183,17 @@ class Progress:
 
         ended = [one for one in self._ended if chosen(one.worker_index)]
         whole = [one for one in ended if not one.faulty]
+        perf = mean_perf([p for index, p in self._perf.items() if chosen(index)])
         more = {
             "num_faulty_episodes": len(ended) - len(whole),
             "num_late_metrics": self.late - self._late_before,
             "hist_stats": histories(whole),
+            "media": media.latest(one.media for one in whole),
             "weights_age": self._age(),
-            "sampler_perf": mean_perf([p for index, p in self._perf.items() if chosen(index)]),
+            "sampler_perf": {n: ms for n, ms in perf.items() if not n.startswith(PREFIX)},
+            "connector_metrics": {
+                n.removeprefix(PREFIX): ms for n, ms in perf.items() if n.startswith(PREFIX)
+            },
         }
         latest = [one for one in self._window if chosen(one.worker_index)]
         custom = summarise_custom(latest)
@@ -203,7 +216,7 @@ class Progress:
     def get_state(self) -> dict[str, Any]:
         """Entries ``timesteps``, ``episodes``, ``late`` and ``window``, oldest episode first."""
         latest = list(zip(*self._window, strict=True)) or [()] * len(RolloutMetrics._fields)
-        rewards, lengths, _, workers, custom, _, agents = latest
+        rewards, lengths, _, workers, custom, _, agents, _ = latest
         return {
             "timesteps": self.timesteps,
             "episodes": self.episodes,

@@ -2,6 +2,7 @@
 
 trainer        sample, learn, synchronise, evaluate, result
 multi_agent    the trainer of several policies
+agents         which policies these are, whom they serve, and their settings
 actor_critic   the base of methods that learn from what was just sampled
 policy_gradient  of these, those that take one step of the policy's gradient on each batch
 config         everything that can be set, one section for each reader

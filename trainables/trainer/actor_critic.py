@@ -4,8 +4,6 @@ An algorithm gives its loss twice: for torch, and as options of the fused learne
 """
 
 import logging
-import os
-import shutil
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -17,20 +15,21 @@ from pydantic import Field
 from trainables.envs.exactness.measuring import Inquiry, Look
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
+from trainables.learners import compiling
 from trainables.learners.fused import compiled
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.fused.ppo import Loss as FusedLoss
 from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.schedules import Schedule, due
 from trainables.learners.sequences import SequenceBatch, in_sequences
-from trainables.policies import own_distribution
 from trainables.policies.architecture import Architecture
-from trainables.policies.exploration import (
+from trainables.policies.exploration.actions import (
     FollowingSampling,
     PolicyNoiseConfig,
     StateDependentSampling,
 )
-from trainables.policies.own_distribution import OwnDistribution
+from trainables.policies.own import distribution
+from trainables.policies.own.distribution import OwnDistribution
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.trainable import gives_data
 from trainables.trainer import config_checks
@@ -79,13 +78,7 @@ class ActorCriticConfig(TrainerConfig):
         "one process on the CPU.",
     )
 
-    learner_compile: bool = Field(
-        default=False,
-        description="Torch compiles the loss and its gradient to C++ when the first batch is "
-        "learnt from (torch.compile): the same up to rounding. It takes 10 to 60 s of every "
-        "process that learns, and pays for large networks and long trainings. Needs a C++ "
-        "compiler.",
-    )
+    learner_compile: bool = Field(default=False, description=compiling.DESCRIPTION)
 
     @property
     def scheduled(self) -> dict[str, Schedule]:
@@ -149,6 +142,7 @@ class ActorCriticTrainer(Trainer):
                 "model.custom_model": (settings.model.custom_model, None),
                 "model.custom_action_dist": (settings.model.custom_action_dist, None),
                 "model.free_log_std": (settings.model.free_log_std is False, False),
+                "model.log_std_init": (settings.model.log_std_init, None),
                 "model.use_lstm": (settings.model.use_lstm, False),
                 "remote_env_batch_wait_ms": (settings.envs.remote_env_batch_wait_ms, 0),
             }
@@ -168,6 +162,10 @@ class ActorCriticTrainer(Trainer):
         cls._check_own(settings, seen.spaces)
         if settings.model.free_log_std is False:
             FollowingSampling(seen.spaces.layout)
+        at_first = settings.model.log_std_init
+        if at_first is not None and not len(seen.spaces.layout.real_columns):
+            allowed = "null for actions without real numbers, which have no deviations"
+            raise ConfigError("model.log_std_init", at_first, allowed)
         why = cls._not_fused(settings, seen.spaces)
         asked = settings.learner if isinstance(settings, ActorCriticConfig) else "auto"
         if why and asked in ("fused", COMPILED):
@@ -191,13 +189,13 @@ class ActorCriticTrainer(Trainer):
         """Raise ConfigError for a part of a person's own that breaks its contract."""
         tried = cls.networks(settings, spaces)
         if tried.distribution is not None:
-            own_distribution.check(tried.distribution, spaces.layout)
+            distribution.check(tried.distribution, spaces.layout)
         if tried.own is None:
             return
         # Loaded for such a module only: to choose needs no torch.
-        from trainables.policies import own
+        from trainables.policies.own.module import check
 
-        module = own.check(tried, tried.head(spaces.layout), "values")
+        module = check(tried, tried.head(spaces.layout), "values")
         if settings.workers.data_parallel and list(module.buffers()):
             hint = "each rank would have buffers of its own"
             allowed = "a module without buffers with data_parallel"
@@ -244,8 +242,10 @@ class ActorCriticTrainer(Trainer):
     @property
     def kernel(self) -> str:
         """The name of what computes the gradients if they are `COMPILED`; without it ``numpy``."""
+        if self.settings.learner != COMPILED:
+            return "numpy"
         found = self._kernel(self.settings, self.spaces)
-        return found.name if found and self.settings.learner == COMPILED else "numpy"
+        return found.name if found else "numpy"
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
         if self.settings.learner == COMPILED and compiled.built() is None:
@@ -375,7 +375,7 @@ class ActorCriticTrainer(Trainer):
             logger.info("learner: auto is torch, as %s", why)
         loss = self.torch_loss()
         if self.settings.learner_compile:
-            loss = _compiled(loss)
+            loss = compiling.compiled(loss)
         return TorchLearner(self.policy, loss, self.stats, self.settings.grad_clip)
 
 
@@ -390,19 +390,7 @@ def _check_compiling(settings: ActorCriticConfig) -> None:
     for key, (value, allowed) in only.items():
         if value != allowed:
             raise ConfigError(key, value, f"{str(allowed).lower()} with learner_compile: true")
-    compilers = [name for name in (os.environ.get("CXX"), "g++", "clang++") if name]
-    if not any(shutil.which(name) for name in compilers):
-        hint = "install one, for example g++, or name it in the environment variable CXX"
-        raise ConfigError("learner_compile", True, "false where there is no C++ compiler", hint)
-
-
-def _compiled(loss: "Loss") -> "Loss":
-    import torch
-    from torch._inductor import config
-
-    config.compile_threads = 1  # in this process: a trial has no other children than its workers
-    compiled_loss: Loss = torch.compile(loss, dynamic=True)
-    return compiled_loss
+    compiling.check_compiler()
 
 
 #: Where a method that is not an algorithm's own is defined.

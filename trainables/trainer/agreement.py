@@ -26,7 +26,10 @@ COLLECTING = (
     "synchronize_filters",
 )
 #: Keys that say what the policy sees and learns from.
-FILTERING = ("observation_filter", "normalize_rewards", "action_mask")
+FILTERING = (
+    *("observation_filter", "normalize_rewards", "action_mask"),
+    *("connectors", "normalize_actions"),
+)
 
 #: Filters with equal states.
 _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
@@ -35,6 +38,7 @@ _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
 def described(config: Mapping[str, Any]) -> dict[str, Any]:
     """The entry of a checkpoint that says how a trainer with these settings collected."""
     kept = {key: copy.deepcopy(config[key]) for key in COLLECTING + FILTERING}
+    kept["connectors"] = list(kept["connectors"])
     return {**kept, "observation_filter": _filter_name(config["observation_filter"])}
 
 
@@ -102,4 +106,4 @@ def _filter_name(kind: Any) -> str:
 
 
 def _alike(kind: Any) -> Any:
-    return _ALIKE.get(kind, kind)
+    return _ALIKE.get(kind, kind) if isinstance(kind, str) else kind

@@ -11,7 +11,9 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
+from trainables.policies import filters as filters_
 from trainables.policies.actor import Weights
+from trainables.policies.filters import Filter
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
@@ -66,6 +68,7 @@ class Asked(Protocol):
     spaces: EnvSpaces
     inference: InferencePolicy
     policy: "TorchPolicy"
+    filters: dict[str, Filter]
 
     def compute_action(
         self, obs: Any, state: Sequence[Array] | None, *, full_fetch: bool, explore: bool
@@ -127,6 +130,8 @@ class Policy:
         obs_batch: Sequence[Any],
         state_batches: Sequence[Array] | None = None,
         explore: bool = False,
+        prev_action_batch: Sequence[Any] | None = None,
+        prev_reward_batch: Sequence[float] | None = None,
     ) -> tuple[list[Any], list[Array], dict[str, Array]]:
         """Actions for raw observations, as `Trainer.compute_action` gives one.
 
@@ -134,6 +139,9 @@ class Policy:
             obs_batch: N observations as the environment gives them.
             state_batches: what the last answer gave, each part (N, …); None: episodes begin.
             explore: draw actions; otherwise they are the best ones.
+            prev_action_batch: N last actions, as the environment took them, where the policy reads
+                them; None: what the states say.
+            prev_reward_batch: likewise N last rewards.
 
         Returns:
             N actions as the environment takes them; the parts of the state for the next
@@ -149,6 +157,9 @@ class Policy:
             state_batches = [np.stack([part] * count) for part in self.get_initial_state()]
         inference = trainer.inference
         states = [inference.join_state([part[i] for part in state_batches]) for i in range(count)]
+        none = [None] * count
+        previous = prev_action_batch or none, prev_reward_batch or none
+        states = [inference.with_previous(*one) for one in zip(states, *previous, strict=True)]
         stream = trainer.acting_stream(explore)
         actions, following, fetches = inference.answer_all(obs_batch, np.stack(states), stream)
         parts = [inference.split_state(one) for one in following]
@@ -176,13 +187,20 @@ class Policy:
         self._trainer.set_weights({DEFAULT_POLICY_ID: weights})
 
     def get_state(self) -> dict[str, Any]:
-        """Weights and what the optimiser keeps of them."""
-        return self._trainer.policy.get_state()
+        """Weights, what the optimiser keeps of them, and what the filters have seen."""
+        seen = filters_.get_state(self._trainer.filters)
+        return {**self._trainer.policy.get_state(), "filters": seen}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave, for every worker too; ValueError for another's."""
-        self._trainer.policy.set_state(state)
+        self.adopt(state)
         self._trainer.broadcast()
+
+    def adopt(self, state: Mapping[str, Any]) -> None:
+        """`set_state` for this process alone."""
+        self._trainer.policy.set_state(state)
+        if "filters" in state:
+            filters_.set_state(self._trainer.filters, state["filters"])
 
     def export_model(self, export_dir: str) -> str:
         """``policy.onnx``, checked on observations that the trainer really saw; its path."""

@@ -106,11 +106,11 @@ def _agents(agents: Any) -> Any:
         raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
     _check_keys(agents)
     policies = _policies(agents.get("policies"))
-    named = _named(agents.get("policy_mapping_fn"))
-    for key, names in (("policy_mapping_fn", named), ("policies_to_train", _trained(agents))):
-        if unknown := [one for one in names if one not in policies]:
+    named = {f"policy_mapping_fn: {a}": pid for a, pid in _named(agents.get("policy_mapping_fn"))}
+    for place, pid in [*named.items(), *(("policies_to_train", one) for one in _trained(agents))]:
+        if pid not in policies:
             allowed = ", ".join(policies) or "policies, which are not there"
-            raise ValueError(f"{key}: {unknown[0]!r} is none of {allowed}")
+            raise ValueError(f"{place}: {pid!r} is none of {allowed}")
     if (counted := agents.get("count_steps_by", "env_steps")) not in COUNTED:
         raise ValueError(f"count_steps_by: {' or '.join(COUNTED)}, not {counted!r}")
     return dict(agents)
@@ -130,10 +130,10 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
         raise ValueError("observation_fn: null here; write it beside multiagent, not in it")
 
 
-def _named(mapping: Any) -> Sequence[Any]:
-    """The policies that a mapping names; none of a function's."""
+def _named(mapping: Any) -> Iterable[tuple[Any, Any]]:
+    """Agents and policies that a mapping names; none of a function's."""
     if isinstance(mapping, Mapping):
-        return list(mapping.values())
+        return mapping.items()
     is_path = isinstance(mapping, str) and ":" in mapping
     if not (mapping is None or is_path or callable(mapping)):
         raise ValueError(
@@ -172,7 +172,19 @@ def _policies(policies: Any) -> Mapping[str, Any]:
             raise ValueError(
                 f"policies: {name}: null as the first of four: the trainer is the policy's class"
             )
+        _check_source(name, (own[3] if classic else own) or {})
     return policies or {}
+
+
+def _check_source(name: str, own: Mapping[str, Any]) -> None:
+    """Refuse what names no file of a trained policy."""
+    source = own.get("restore")
+    named = source if isinstance(source, Mapping) else {"path": source, "policy": ""}
+    texts = all(isinstance(one, str) for one in named.values())
+    if source is not None and not (named.keys() == {"path", "policy"} and texts):
+        raise ValueError(
+            f"policies: {name}: restore: a path, or {{path: of a checkpoint, policy: a name in it}}"
+        )
 
 
 def _is_settings(own: Any) -> bool:
@@ -196,7 +208,8 @@ class MultiAgentConfig(Section):
     ] = Field(
         default_factory=dict,
         description="For environments of several agents. `policies`: name → its own settings "
-        "(`{shared: null}`: one for all agents); `policy_mapping_fn`: agent → policy, a dict or "
+        "(`{shared: null}`: one for all agents), and `restore`, a file of a trained policy that it "
+        "begins with; `policy_mapping_fn`: agent → policy, a dict or "
         "package.module:function (by default each agent has the only policy, or the one of its "
         "name); `policies_to_train`: a list, null: all; `count_steps_by`: env_steps, or "
         "agent_steps, which then make up train_batch_size.",
@@ -346,6 +359,10 @@ def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
     if (own := model.custom_preprocessor) is not None and environment.action_mask is not None:
         why = "masks stand at the end of rows that are made here"
         raise ConfigError("model.custom_preprocessor", own, "null with action_mask", why)
+    if environment.connectors and environment.action_mask is not None:
+        why = "masks stand at the end of rows that are made here"
+        named = list(environment.connectors)
+        raise ConfigError("connectors", named, "[] with action_mask", why)
     for key in ("dim", "framestack"):
         value = getattr(model, key)
         if repr(value) == repr(ModelConfig.model_fields[key].default):  # 1 is another one than true

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from trainables.core.importing import large_import
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
+from trainables.core.settings import flatten
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.exactness.rendering import check_pictures
@@ -38,6 +39,54 @@ NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
     "num_gpus_per_worker": (0, "ranks learn on the CPU"),
 }
 
+_ONE = "it is one object, which plays as many episodes at once as it likes"
+_OWN_PACE = "its steps come when they come"
+_NO_PICTURES = "nobody draws it"
+_AS_IT_SAYS = "connectors and an environment that calls do not combine: prepare what it sends there"
+#: Key → the values that it may have with an environment that calls the trainer, and why.
+NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
+    "native_vector_env": ((False, "auto"), _ONE),
+    "remote_worker_envs": ((False,), _ONE),
+    "restart_failed_sub_environments": ((False,), _ONE),
+    "env_level": (("auto",), "nobody knows its state, so that it is level D"),
+    "sample_async": ((False,), _OWN_PACE),
+    "fake_sampler": ((False,), _OWN_PACE),
+    "data_parallel": ((False,), "all ranks need batches of one size"),
+    "compress_observations": ((False,), "what children send of it is not compressed"),
+    "soft_horizon": ((False,), "its episodes end when it says so"),
+    "normalize_rewards": ((False,), "returns are followed by environment, not by episode"),
+    "action_mask": ((None,), "it calls without a mask"),
+    "observation_fn": ((None,), "it says what each agent sees"),
+    "connectors": (((),), _AS_IT_SAYS),
+    "normalize_actions": ((False,), _AS_IT_SAYS),
+    "model.lstm_use_prev_action": ((False,), _AS_IT_SAYS),
+    "model.lstm_use_prev_reward": ((False,), _AS_IT_SAYS),
+    "record_env": ((False, "evaluation"), _NO_PICTURES),
+    "render_env": ((False,), _NO_PICTURES),
+}
+
+
+def check_called(settings: TrainerConfig) -> None:
+    """Raise ConfigError for settings that an environment that calls the trainer cannot have."""
+    flat = {**flatten(settings), **{f"model.{key}": value for key, value in settings.model}}
+    for key, (values, why) in NEEDED_BY_CALLERS.items():
+        if flat[key] not in values:
+            written = {None: "null", (): "[]"}
+            only = " or ".join(written.get(one, str(one).lower()) for one in values)
+            allowed = f"{only} with an environment that calls the trainer"
+            raise ConfigError(key, flat[key], allowed, why)
+    calls = make_calls(settings.callbacks)
+    if calls and calls.wants(phase := "on_postprocess_traj"):
+        allowed = "absent with an environment that calls the trainer"
+        hint = "on_sample_end sees all that was sampled"
+        raise ConfigError(f"callbacks.{phase}", settings.callbacks.callbacks, allowed, hint)
+    environment = settings.environment
+    plays = settings.evaluation.evaluation_interval is not None
+    if plays and evaluation_plan(settings).environment.env == environment.env:
+        allowed = f"an environment other than {environment.env}, which only calls"
+        hint = "name one that can be stepped, or leave out evaluation_interval"
+        raise ConfigError("evaluation_config.env", environment.env, allowed, hint)
+
 
 def check_agents(settings: TrainerConfig, seen: Look) -> None:
     """Raise ConfigError where one policy meets several agents, or several policies a single one."""
@@ -65,7 +114,9 @@ def check_together(settings: TrainerConfig) -> None:
 
 
 #: Keys of ``model`` that only some algorithms read.
-OF_SOME = frozenset({"custom_action_dist", "custom_model", "free_log_std", "vf_share_layers"})
+OF_SOME = frozenset(
+    {"custom_action_dist", "custom_model", "free_log_std", "log_std_init", "vf_share_layers"}
+)
 
 
 def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
@@ -130,8 +181,6 @@ def check_by_trying(
 def why_separate(settings: TrainerConfig) -> str:
     """Why environments had better be separate than one native object; empty: that one is faster."""
     count = settings.sampling.num_envs_per_worker
-    if settings.model.custom_preprocessor is not None:
-        return "model.custom_preprocessor makes observations of each"
     if why := vector_config.why_separate(settings.environment, settings.envs, count):
         return why
     if settings.rendering.records_rollout or settings.rendering.render_env:

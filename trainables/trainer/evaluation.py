@@ -19,6 +19,7 @@ from trainables.evaluation.play import Plan, Played, play
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls, make_calls, of_episodes
+from trainables.rollout.media import latest
 from trainables.rollout.metrics import (
     histories,
     summarise,
@@ -65,7 +66,7 @@ class PeriodicEvaluation:
         changed, _ = evaluation_settings(settings, settings.evaluation)
         self._settings = settings
         self._seed = seed if changed.seed is None else changed.seed
-        self._inference = inference
+        self.inference = inference
         self._calls = calls
         self._own = changed.callbacks
         self.workers = Evaluators(settings.evaluation, seed, changed.resources, changed.logs)
@@ -75,12 +76,12 @@ class PeriodicEvaluation:
 
         Returns:
             ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes`` and
-            ``hist_stats``; ``custom_metrics`` where callbacks wrote some; with several agents
-            ``policy_reward_{mean,min,max}``; where environments failed
-            and were made anew also ``num_faulty_episodes``, which count beside.
+            ``hist_stats``; ``custom_metrics`` and ``media`` where callbacks wrote some; with
+            several agents ``policy_reward_{mean,min,max}``; where environments failed and were made
+            anew also ``num_faulty_episodes``, which count beside.
         """
         seed = rng.integer(self._seed, "evaluation", iteration)
-        played = self.workers.play(self._inference, self._plan(timesteps), seed)
+        played = self.workers.play(self.inference, self._plan(timesteps), seed)
         faults = sum(one.faults for one in played)
         episodes = [one.metrics for one in played]
         custom = summarise_custom(episodes)
@@ -91,6 +92,7 @@ class PeriodicEvaluation:
             **({"num_faulty_episodes": faults} if faults else {}),
             **({"custom_metrics": custom} if custom else {}),
             "hist_stats": histories(episodes),
+            **({"media": seen} if (seen := latest(one.media for one in episodes)) else {}),
         }
 
     def record(self, iteration: int, timesteps: int, folder: str) -> None:
@@ -110,7 +112,7 @@ class PeriodicEvaluation:
             ConfigError: there is no screen for a window, or nothing to write videos with.
         """
         if folder is None and not window:
-            return play(self._inference, self._plan(0), seed, range(episodes))
+            return play(self.inference, self._plan(0), seed, range(episodes))
         if folder is not None and not is_installed():
             raise ConfigError("--video", str(folder), "pip install 'sweep-rl[video]' first")
         viewer = find_viewer(True) if window else None
@@ -159,7 +161,7 @@ class PeriodicEvaluation:
         with ExitStack() as after:
             if video is not None:
                 after.callback(video.discard)
-            (played,) = play(self._inference, drawn, seed, [index], look)
+            (played,) = play(self.inference, drawn, seed, [index], look)
             if video is not None:
                 video.close()
         return played

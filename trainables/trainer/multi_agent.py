@@ -7,204 +7,58 @@ member saves. Sampling, synchronising, evaluating and counting are done here, on
 """
 
 import functools
-import inspect
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from gymnasium.spaces import Space
 
 from trainables.core import rng
-from trainables.core.importing import load
-from trainables.core.settings import Section, flatten, override
+from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness.measuring import Inquiry, Look
-from trainables.envs.make import EnvironmentConfig, EnvSpaces
-from trainables.envs.spaces.observations import make_preprocessor
-from trainables.errors import ConfigError, nearest
+from trainables.envs.make import EnvironmentConfig
+from trainables.errors import CheckpointError, ConfigError, SigningError
 from trainables.evaluation.agents import AgentsPlayer
-from trainables.policies import filters as filters_
+from trainables.offline.batches import WRITTEN_IN_LANES
+from trainables.offline.config import IOContext
+from trainables.offline.estimators import Estimates
+from trainables.offline.reader import RowsByPolicy
+from trainables.offline.workers import ReadingAgents, ReadingWorkers
 from trainables.policies.actor import Weights
 from trainables.rollout.agents.sampler import PolicyPlan
-from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch
+from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch, by_name
 from trainables.rollout.batch import Sample
 from trainables.rollout.callbacks import make_calls
+from trainables.rollout.external import ExternalAgentsSpec
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import TrialContext, gives_data
+from trainables.trainer import policy_files
+from trainables.trainer.agents import (
+    Agents,
+    agent_with,
+    as_data,
+    canonical,
+    changed,
+    from_data,
+    member_settings,
+    spaces_of,
+)
 from trainables.trainer.classic import Policy
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.trainer import Trainer
-
-Mapper = Callable[[str, np.random.Generator], str]
 
 #: Key → the only value that it may have with several policies, and why.
 NEEDED: Mapping[str, tuple[Any, str]] = {
     "sample_async": (False, "agents are stepped and learnt from in turn"),
     "fake_sampler": (False, "there is no single batch to give for ever"),
     "data_parallel": (False, "each policy learns in the trainer's own process"),
-    "compress_observations": (False, "what children send is not compressed"),
     "soft_horizon": (False, "an agent's episode ends with everybody's"),
     "remote_env_batch_wait_ms": (0.0, "all environments are stepped together"),
-    "output": (None, "experience is written of one policy"),
-    "input": ("sampler", "experience is read for one policy"),
-    "record_env": (False, "nobody draws an environment of several agents"),
-    "render_env": (False, "nobody draws an environment of several agents"),
-    "normalize_rewards": (False, "rewards are those of agents, not of environments"),
 }
-#: Settings of `TrainerConfig` that a policy may have for itself, beside those of its algorithm.
-OWN_SECTIONS = ("filters", "schedule")
-OWN = ("model", "gamma", "optimizer")
-SHARED_OF_THOSE = ("synchronize_filters", "normalize_rewards", "schedule_timesteps")
-
-
-# ---- what is asked for ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Agents:
-    """What ``multiagent`` says."""
-
-    policies: Mapping[str, Mapping[str, Any]]
-    """Policy → its own settings."""
-    given: Mapping[str, tuple[Any, Any]]
-    """Policy → the spaces that were given for it."""
-    mapping: Mapper
-    trained: tuple[str, ...]
-    agent_steps: bool = False
-
-    @classmethod
-    def of(cls, settings: TrainerConfig) -> "Agents":
-        """What the settings say; ConfigError for a mapping function that is not there."""
-        said = settings.agents.multiagent
-        policies = said["policies"]
-        if not isinstance(policies, Mapping):
-            policies = dict.fromkeys(policies)
-        classic = {pid: own for pid, own in policies.items() if isinstance(own, list | tuple)}
-        own = {pid: one[3] if pid in classic else one for pid, one in policies.items()}
-        trained = said.get("policies_to_train")
-        return cls(
-            # Policies are built in the order of their names.
-            {pid: dict(own[pid] or {}) for pid in sorted(own)},
-            {pid: (one[1], one[2]) for pid, one in classic.items() if one[1] is not None},
-            _mapper(said.get("policy_mapping_fn"), list(own)),
-            tuple(sorted(own if trained is None else trained)),
-            said.get("count_steps_by") == "agent_steps",
-        )
-
-
-@dataclass(frozen=True)
-class _Named:
-    """Agent → policy, by a dict; with one policy for all; or by the agent's name."""
-
-    policies: tuple[str, ...]
-    named: Mapping[str, str] = field(default_factory=dict)
-
-    def __call__(self, agent: str, stream: np.random.Generator) -> str:
-        if agent in self.named:
-            return self.named[agent]
-        return self.policies[0] if len(self.policies) == 1 else agent
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Agent → policy, by a person's function; it travels by its path."""
-
-    function: Any
-
-    def __call__(self, agent: str, stream: np.random.Generator) -> str:
-        function = self.function
-        if isinstance(function, str):
-            function = load("multiagent.policy_mapping_fn", function, "a function")
-        more = {"rng": stream} if "rng" in inspect.signature(function).parameters else {}
-        pid: str = function(agent, **more)
-        return pid
-
-
-def _mapper(given: Any, policies: Sequence[str]) -> Mapper:
-    if given is None or isinstance(given, Mapping):
-        return _Named(tuple(policies), dict(given or {}))
-    if isinstance(given, str):
-        load("multiagent.policy_mapping_fn", given, "a function")
-    return _Asked(given)
-
-
-def spaces_of(agents: Agents, seen: Look, environment: EnvironmentConfig) -> dict[str, EnvSpaces]:
-    """Policy → the spaces of its agents.
-
-    Raises:
-        ConfigError: the mapping gives an agent an unknown policy, gives one policy agents of
-            different spaces, or never gives it any where agents differ.
-    """
-    found: dict[str, tuple[str, EnvSpaces]] = {}
-    place = "multiagent.policy_mapping_fn"
-    for agent, spaces in seen.agents.items():
-        pid = agents.mapping(agent, rng.generator(0, "mapping", "look", agent))
-        if pid not in agents.policies:
-            hint = f"it gave that for agent {agent!r}"
-            raise ConfigError(place, pid, f"one of {', '.join(agents.policies)}", hint)
-        other, known = found.setdefault(pid, (agent, spaces))
-        if (known.observation, known.action) != (spaces.observation, spaces.action):
-            raise ConfigError(
-                place,
-                pid,
-                "a policy for agents of the same spaces",
-                f"{other} sees {known.raw} and does {known.action}, {agent} sees {spaces.raw} and "
-                f"does {spaces.action}: give them two policies",
-            )
-    made = {pid: spaces for pid, (_, spaces) in found.items()}
-    alike = {repr((one.raw, one.action)) for one in seen.agents.values()}
-    for pid in agents.policies:
-        if pid in agents.given:
-            observation, action = agents.given[pid]
-            box = make_preprocessor(observation).observation_space
-            made[pid] = EnvSpaces(box, action, observation)
-        elif pid not in made and len(alike) > 1:
-            hint = f"no agent of {environment.env} has it, and agents differ: give it its spaces, "
-            hint += f"policies: {{{pid}: [null, observation space, action space, {{}}]}}"
-            raise ConfigError(f"multiagent.policies.{pid}", None, "a policy with agents", hint)
-        elif pid not in made:
-            made[pid] = seen.spaces
-    return made
-
-
-def member_settings(settings: TrainerConfig, pid: str, own: Mapping[str, Any]) -> TrainerConfig:
-    """The settings of one policy's member; ConfigError for a key that all policies share."""
-    allowed = _own_keys(type(settings))
-    place = f"multiagent.policies.{pid}"
-    for key, value in own.items():
-        if key not in allowed:
-            shared = key in flatten(settings)
-            hint = "it is the same for all policies" if shared else nearest(key, allowed)
-            raise ConfigError(f"{place}.{key}", value, "a setting of one policy", hint.strip("; "))
-    alone = {
-        "multiagent": {},
-        "env_level": "C",
-        "native_vector_env": False,
-        "restart_failed_sub_environments": False,
-        "remote_worker_envs": False,
-        "env_step_timeout_s": None,
-        "horizon": None,
-        "evaluation_interval": None,
-        "evaluation_num_workers": 0,
-        "evaluation_config": {},
-        "monitor": False,
-        "callbacks": None,
-        "seed": None,
-    }
-    return override(override(settings, own, place), alone, place)
-
-
-def _own_keys(config: type[TrainerConfig]) -> list[str]:
-    keys: list[str] = []
-    for name, one in config.model_fields.items():
-        kind = one.annotation
-        if isinstance(kind, type) and issubclass(kind, Section):
-            if name in OWN_SECTIONS or name not in TrainerConfig.model_fields:
-                keys += kind.model_fields
-        elif name in OWN or name not in TrainerConfig.model_fields:
-            keys.append(name)
-    return [key for key in keys if key not in SHARED_OF_THOSE]
 
 
 # ---- one policy ----------------------------------------------------------------------------------
@@ -229,6 +83,8 @@ class _Shared(WorkerSet):
 class _MemberContext(TrialContext):
     seen: Look | None = None
     """What there is to know of its agents."""
+    broadcast: Callable[[], None] | None = None
+    """Gives what all members have to all workers."""
 
 
 class _Known(Inquiry):
@@ -260,10 +116,47 @@ class _Member(Trainer):
     def _make_workers(self, seed: int) -> WorkerSet:
         return _Shared()
 
+    def broadcast(self) -> None:
+        """Give the weights and the filters to all workers, which are those of all policies."""
+        assert self.context.broadcast is not None  # noqa: S101 as `_made` gives it
+        self.context.broadcast()
+
 
 @functools.cache
 def _member_class(algorithm: type[Trainer]) -> type[Trainer]:
     return type(algorithm.__name__, (_Member, algorithm), {"__module__": algorithm.__module__})
+
+
+def _read(pid: str, source: tuple[str, str]) -> tuple[Weights, Mapping[str, Any] | None]:
+    """What the file of a trained policy holds; ConfigError, by its key, if it cannot be read."""
+    try:
+        return policy_files.read_policy(*source)
+    except (CheckpointError, SigningError) as error:
+        raise _unfit(pid, source[0], str(error)) from error
+
+
+def _begin_with(member: Trainer, pid: str, source: tuple[str, str]) -> None:
+    """Take the weights and filter of a trained policy; ConfigError if they do not fit."""
+    found, seen = _read(pid, source)
+    expected = member.policy.model.weights()
+    if seen is None:  # an exported graph has constants of its own beside them
+        found = {name: one for name, one in found.items() if name in expected}
+    if problem := policy_files.misfit(found, expected):
+        raise _unfit(pid, source[0], problem)
+    mine = member.filters["observation"]
+    if (seen or {}).keys() != mine.get_state().keys():
+        raise _unfit(pid, source[0], "its policy saw the world through another filter")
+    member.policy.model.load_weights(found)
+    mine.set_state(seen or {})
+
+
+def _as_made(agents: Agents, made: Mapping[str, Trainer]) -> None:
+    """Policies whose weights come from a checkpoint begin as they were made."""
+
+
+def _unfit(pid: str, path: str, problem: str) -> ConfigError:
+    allowed = "a checkpoint or safetensors file of such a policy, or a folder with one"
+    return ConfigError(f"multiagent.policies.{pid}.restore", path, allowed, problem)
 
 
 # ---- all of them ---------------------------------------------------------------------------------
@@ -281,6 +174,7 @@ class MultiAgentTrainer(Trainer):
 
     algorithm: ClassVar[type[Trainer]]
     samples_on: ClassVar[bool] = False  # all policies learn between two rounds
+    written: ClassVar[frozenset[str]] = WRITTEN_IN_LANES
     members: dict[str, Trainer]
     """Policy → its trainer, in the order of their names."""
 
@@ -309,16 +203,24 @@ class MultiAgentTrainer(Trainer):
         super().validate_config(settings)
 
     @classmethod
+    def check_config(cls, config: Mapping[str, Any]) -> None:
+        """As `Trainer.check_config`; also for files of trained policies that cannot be read."""
+        super().check_config(config)
+        for pid, source in Agents.of(parse(cls.config_class, config)).sources.items():
+            _read(pid, source)
+
+    @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
         """What every policy can have; torch computes gradients where they choose differently."""
         agents = Agents.of(settings)
-        spaces = spaces_of(agents, seen, settings.environment)
+        spaces = spaces_of(agents, seen, settings.environment, {})
         chosen = [
             cls.algorithm.choose(member_settings(settings, pid, own), Look(spaces[pid], seen.limit))
             for pid, own in agents.policies.items()
         ]
+        otherwise = {**cls.before_auto, "learner": "torch"}
         return {
-            key: one if all(other[key] == one for other in chosen) else cls.before_auto[key]
+            key: one if all(other[key] == one for other in chosen) else otherwise[key]
             for key, one in chosen[0].items()
         }
 
@@ -334,41 +236,96 @@ class MultiAgentTrainer(Trainer):
 
     def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
         self.agents = Agents.of(settings)
+        self._began = canonical(settings.agents.multiagent)
         self._seen = seen
         self.spaces = seen.spaces
-        spaces = spaces_of(self.agents, seen, settings.environment)
-        self.members = {
-            pid: self._made(settings, pid, own, Look(spaces[pid], seen.limit))
-            for pid, own in self.agents.policies.items()
-        }
+        self.members = {}
+        self._unread: dict[str, ConfigError] = {}
+        """Policy → why the file of a trained one cannot be read; a trial that is restored, which
+        has its own weights, goes on without it."""
+
+        def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
+            for pid, source in agents.sources.items():
+                try:
+                    _begin_with(made[pid], pid, source)
+                except ConfigError as error:
+                    self._unread[pid] = error
+
+        self._estimates: dict[str, Estimates] = {}
+        self._have(settings, {}, begin)
         rng.seed_global(self.seed, "global")
-        self.policy = next(iter(self.members.values())).policy  # where one is asked for
         self.agent_steps = 0
         """Steps of all agents so far."""
         self.filters, self.streams, self.parts = {}, {}, {}
         self.recent = np.zeros((0, 0), dtype=np.float32)
-        players = {pid: one.inference for pid, one in self.members.items()}
-        self.inference = AgentsPlayer(players, self.agents.mapping)
+
+    def _have(
+        self,
+        settings: TrainerConfig,
+        like: Mapping[str, str],
+        begin: Callable[[Agents, Mapping[str, Trainer]], None],
+    ) -> set[str]:
+        """Have the policies of these settings; those that were there as they are stay untouched.
+
+        Args:
+            settings: whose ``multiagent`` says which.
+            like: policy → an agent with its spaces, where the mapping does not say that.
+            begin: is given the policies that were made, and may refuse them.
+
+        Returns:
+            Their names.
+        """
+        agents = Agents.of(settings)
+        spaces = spaces_of(agents, self._seen, settings.environment, like)
+        stay = {
+            pid for pid in self.members if agents.policies.get(pid) == self.agents.policies[pid]
+        }
+        members = {
+            pid: self.members[pid]
+            if pid in stay
+            else self._made(settings, pid, own, Look(spaces[pid], self._seen.limit))
+            for pid, own in agents.policies.items()
+        }
+        begin(agents, {pid: one for pid, one in members.items() if pid not in stay})
+        for pid in self.members.keys() - stay:
+            self.members[pid].cleanup()
+        self.agents, self.members = agents, members
+        self.policy = next(iter(members.values())).policy  # where one is asked for
+        players = {pid: one.inference for pid, one in members.items()}
+        self.inference = AgentsPlayer(players, agents.mapping)
+        return members.keys() - stay
 
     def _made(
         self, settings: TrainerConfig, pid: str, own: Mapping[str, Any], seen: Look
     ) -> Trainer:
-        config = flatten(member_settings(settings, pid, own))
+        me = weakref.proxy(self)
+
+        def broadcast() -> None:
+            me.broadcast()
+
+        # What is written is written for all of them together.
+        config = {**flatten(member_settings(settings, pid, own)), "output": None}
         plain = {one.name: getattr(self.context, one.name) for one in fields(TrialContext)}
         plain["seed"] = rng.integer(self.seed, "agents", pid)
         kind = _member_class(self.algorithm)  # type: ignore[arg-type]  # mypy: no class is hashable
-        return kind(config, _MemberContext(**plain, seen=seen))
+        return kind(config, _MemberContext(**plain, seen=seen, broadcast=broadcast))
 
-    def worker_spec(self) -> WorkerSpec:
+    def worker_spec(self) -> AgentsSpec:
         """What workers are made from: each policy's own part of it, too."""
         alone = {pid: one.worker_spec() for pid, one in self.members.items()}
         base = Trainer.worker_spec(self)
+        more = base.columns
         trained = self.agents.trained
-        return AgentsSpec(
+        kind = ExternalAgentsSpec if self.calls_us else AgentsSpec
+        return kind(
             **{one.name: getattr(base, one.name) for one in fields(WorkerSpec)},
             policies={
                 pid: PolicyPlan(
-                    spec.make_actor, self.members[pid].spaces, spec.columns, pid in trained
+                    spec.make_actor,
+                    self.members[pid].spaces,
+                    spec.columns | more,
+                    pid in trained,
+                    spec.gamma,
                 )
                 for pid, spec in alone.items()
             },
@@ -377,6 +334,27 @@ class MultiAgentTrainer(Trainer):
             mapping=self.agents.mapping,
             agent_steps=self.agents.agent_steps,
         )
+
+    def _make_reading(
+        self, context: IOContext, index: int, sampling: WorkerSet | None
+    ) -> ReadingWorkers:
+        me, of = weakref.proxy(self), self.settings
+        rows = RowsByPolicy(lambda: {pid: one.spaces for pid, one in me.members.items()})
+        self._estimate_from = context, rows
+        given = context, rows, of.batch_size, index, sampling
+        return ReadingAgents(self.agents.agent_steps, *given)
+
+    def _estimated(self) -> dict[str, Any]:
+        """By policy, of those that learn."""
+        found = {}
+        for pid in self.agents.trained:
+            member = self.members[pid]
+            own = self._estimates.get(pid) or Estimates(
+                *self._estimate_from, member.spaces, member.settings.gamma, pid
+            )
+            self._estimates[pid] = own
+            found[pid] = own.of(member.log_likelihoods, self.iteration + 1)
+        return {pid: one for pid, one in found.items() if one}
 
     # ---- training --------------------------------------------------------------------------------
 
@@ -412,7 +390,13 @@ class MultiAgentTrainer(Trainer):
         return shares
 
     def step(self) -> dict[str, Any]:
-        """One iteration, which also counts the steps of agents."""
+        """One iteration, which also counts the steps of agents.
+
+        Raises:
+            ConfigError: a policy cannot begin with the file that it is to begin with.
+        """
+        for error in self._unread.values():
+            raise error
         before = self.agent_steps
         result = super().step()
         counted = {"agent_timesteps_total": self.agent_steps}
@@ -426,12 +410,16 @@ class MultiAgentTrainer(Trainer):
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Give the weights and filters of all policies to the workers."""
-        weights, merged = {}, {}
+        weights: dict[str, Any] = {}
         for pid, member in self.members.items():
             weights[pid] = member.policy.model.acting_weights()
             member.inference.actor.load(weights[pid])
-            merged[pid] = filters_.get_state(member.filters)["observation"]
-        self.workers.sync(weights, merged)  # type: ignore[arg-type]  # of each policy
+        self.workers.sync(weights, self.filter_states())
+
+    def filter_states(self) -> dict[str, Any]:
+        """Of all policies."""
+        states = {pid: one.filter_states() for pid, one in self.members.items()}
+        return {name: one for pid, of in states.items() for name, one in by_name(pid, of).items()}
 
     def _date_actor(self) -> None:
         for member in self.members.values():
@@ -445,11 +433,15 @@ class MultiAgentTrainer(Trainer):
         """What all have together, and ``members``: policy → what its trainer saves."""
         settled = {key: self.config[key] for key in self.before_auto}
         members = {pid: one.save_checkpoint(checkpoint_dir) for pid, one in self.members.items()}
+        others = as_data(canonical(self.settings.agents.multiagent), self._began)
+        if others:
+            others["like"] = self._like()
         return {
             "members": members,
             "progress": self.progress.get_state(),
             "agent_steps": self.agent_steps,
             "workers": self.workers.get_state(),
+            **({"agents": others} if others else {}),
             "collected": dict(self._collected),
             "settled": settled,
             **({"inexact": self.inexact} if self.inexact else {}),
@@ -457,11 +449,14 @@ class MultiAgentTrainer(Trainer):
         }
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Take back what `save_checkpoint` gave.
+        """Take back what `save_checkpoint` gave, policies that had come and gone included.
 
         Raises:
             ConfigError: it has other policies, or as `Trainer.load_checkpoint`.
         """
+        others = dict(checkpoint.get("agents", {}))
+        like = others.pop("like", {})
+        self._serve(from_data(others, self._began), like, _as_made)
         if checkpoint.get("members", {}).keys() != self.members.keys():
             had = ", ".join(checkpoint.get("members", {})) or "a single one"
             hint = f"the checkpoint's are {had}"
@@ -473,6 +468,7 @@ class MultiAgentTrainer(Trainer):
         return Trainer.adapted(self, state)
 
     def _take_learnt(self, checkpoint: Mapping[str, Any]) -> None:
+        self._unread.clear()
         for pid, member in self.members.items():
             member.load_checkpoint(checkpoint["members"][pid])
         self.agent_steps = int(checkpoint["agent_steps"])
@@ -484,6 +480,130 @@ class MultiAgentTrainer(Trainer):
             member.cleanup()
 
     # ---- policies --------------------------------------------------------------------------------
+
+    def add_policy(
+        self,
+        policy_id: str,
+        policy_cls: type[Trainer] | str | None = None,
+        *,
+        observation_space: Space[Any] | None = None,
+        action_space: Space[Any] | None = None,
+        config: Mapping[str, Any] | None = None,
+        policy_state: Mapping[str, Any] | None = None,
+        policy_mapping_fn: Any = None,
+        policies_to_train: Sequence[str] | None = None,
+    ) -> Policy:
+        """Have one more policy from now on, in all workers, evaluations and checkpoints.
+
+        Episodes that are under way go on with the policies that their agents have.
+
+        Args:
+            policy_id: its name, a new one.
+            policy_cls: the algorithm, or its name; all policies have the same one.
+            observation_space: what its agents see; None: the mapping says which agents these are.
+            action_space: likewise, what they do.
+            config: its own settings, as ``multiagent.policies`` has them.
+            policy_state: what `Policy.get_state` gave, of this trainer or another one.
+            policy_mapping_fn: agent → policy, a dict or a function that can be imported; None:
+                every agent keeps its policy.
+            policies_to_train: those that learn; None: those that did, or all where all did.
+
+        Raises:
+            ConfigError: the name is there, or the settings or spaces fit nobody.
+            ValueError: a state of another policy. Nothing is changed by either.
+        """
+        if policy_id in self.members:
+            allowed = f"a new name; there are {', '.join(self.members)}"
+            raise ConfigError("policy_id", policy_id, allowed)
+        if policy_cls not in (None, self.algorithm, self.algorithm.__name__):
+            hint = "all policies of a trainer learn by its algorithm"
+            raise ConfigError("policy_cls", policy_cls, self.algorithm.__name__, hint)
+        like = self._like()
+        if observation_space is not None or action_space is not None:
+            agent = agent_with(self._seen.agents, observation_space, action_space)
+            if agent is None:
+                given = f"{observation_space} and {action_space}"
+                hint = f"the agents are {', '.join(self._seen.agents)}"
+                raise ConfigError(f"the spaces of {policy_id}", given, "those of an agent", hint)
+            like[policy_id] = agent
+        now = canonical(self.settings.agents.multiagent)
+        policies = {**now["policies"], policy_id: dict(config or {})}
+        said = changed(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
+
+        def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
+            if policy_id in agents.sources:
+                _begin_with(made[policy_id], policy_id, agents.sources[policy_id])
+            if policy_state is not None:
+                Policy(made[policy_id]).adopt(policy_state)
+
+        self._serve(said, like, begin)
+        return Policy(self.members[policy_id])
+
+    def remove_policy(
+        self,
+        policy_id: str,
+        *,
+        policy_mapping_fn: Any = None,
+        policies_to_train: Sequence[str] | None = None,
+    ) -> None:
+        """Have a policy no more; what it learnt and what is not yet learnt from is gone.
+
+        An episode in which an agent has it is dropped: its environment begins the next one.
+
+        Args:
+            policy_id: its name.
+            policy_mapping_fn: agent → policy; None: as it was, where that gives it to nobody.
+            policies_to_train: those that learn; None: those that did.
+
+        Raises:
+            ConfigError: there is no such policy, an agent would still have it, it is the last, or
+                files are read, which have batches of it.
+        """
+        self.member(policy_id)
+        if self.settings.offline.reads:
+            allowed = "a policy that stays with this input"
+            raise ConfigError("policy_id", policy_id, allowed, "batches of it may be read")
+        now = canonical(self.settings.agents.multiagent)
+        policies = {pid: one for pid, one in now["policies"].items() if pid != policy_id}
+        if not policies:
+            raise ConfigError(
+                "policy_id", policy_id, "a policy beside another one", "it is the last"
+            )
+        said = changed(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
+        like = {pid: agent for pid, agent in self._like().items() if pid != policy_id}
+        self._serve(said, like, _as_made)
+
+    def _serve(
+        self,
+        said: Mapping[str, Any],
+        like: Mapping[str, str],
+        begin: Callable[[Agents, Mapping[str, Trainer]], None],
+    ) -> None:
+        """Have the policies that ``multiagent`` says, here and in every worker; see `_have`."""
+        if said == canonical(self.settings.agents.multiagent):
+            return
+        settings = override(self.settings, {"multiagent": said}, "config")
+        self.validate_config(settings)
+        with rng.kept_global():
+            made = self._have(settings, like, begin)
+        self.settings = settings
+        self.config = SettingsView(flatten(settings))
+        self.evaluation.inference = self.inference
+        for member in self.members.values():
+            member.progress.timesteps = self.progress.timesteps
+        spec = self.worker_spec()
+        known = {pid: self.members[pid].filter_states() for pid in made}
+        changes = {"policies": spec.policies, "policy_filters": spec.policy_filters}
+        self.workers.respecify({**changes, "mapping": spec.mapping}, known)
+        self.set_global_vars({"timestep": self.progress.timesteps})
+        self._synchronise([])
+
+    def _like(self) -> dict[str, str]:
+        """Policy → an agent with its spaces."""
+        agents = self._seen.agents
+        each = {pid: one.spaces for pid, one in self.members.items()}
+        like = {pid: agent_with(agents, one.raw, one.action) for pid, one in each.items()}
+        return {pid: agent for pid, agent in like.items() if agent is not None}
 
     def member(self, policy_id: str) -> Trainer:
         """The trainer of one policy; ConfigError for an unknown one."""
@@ -534,7 +654,6 @@ class MultiAgentTrainer(Trainer):
     def import_policy_weights(self, path: str | Path, policy_id: str = "") -> None:
         """Adopt one policy's weights from a file; see `Trainer.import_policy_weights`."""
         self.member(policy_id).import_policy_weights(path)
-        self.broadcast()
 
     def compute_gradients(self, batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Policy → gradients, and what goes with them, of policy → rows; frozen ones are left."""
@@ -543,18 +662,13 @@ class MultiAgentTrainer(Trainer):
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> Any:
         """One step of each policy's optimiser; policy → its gradient's norm."""
-        norms = {
-            pid: self.members[pid].apply_gradients(one) for pid, one in self._learnt(gradients)
-        }
-        self.broadcast()
-        return norms
+        return {pid: self.members[pid].apply_gradients(one) for pid, one in self._learnt(gradients)}
 
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
         """One gradient step of each policy on policy → rows; frozen ones are left."""
         info = {}
         for pid, one in self._learnt(batch):
             (info[pid],) = self.members[pid].learn_on_batch(one).values()
-        self.broadcast()
         return info
 
     def _learnt(self, by_policy: Mapping[str, Any]) -> list[tuple[str, Any]]:

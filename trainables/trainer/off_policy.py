@@ -1,11 +1,8 @@
-"""What off-policy actor-critics share: settings, what cannot work together, and their round.
-
-Their losses and gradients are closed forms in numpy (`learners.fused`). B rows.
-"""
+"""What off-policy actor-critics share: settings, what cannot work together, and their round."""
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +13,9 @@ from trainables.core import rng
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
+from trainables.learners import compiling
 from trainables.learners.replay import ReplayBuffer, ReplayConfig, check_replay
 from trainables.policies.architecture import Activation
-from trainables.policies.bounded.acting import WarmUpConfig
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.config import TrainerConfig
@@ -45,9 +42,6 @@ class OffPolicyConfig(TrainerConfig):
     replay: ReplayConfig = ReplayConfig(
         buffer_size=100_000, replay_batch_size=256, target_network_update_freq=1
     )
-    exploration_config: WarmUpConfig = Field(
-        default=WarmUpConfig(), description="How actions are tried while experience is collected."
-    )
     tau: float = Field(
         default=0.005,
         gt=0,
@@ -66,15 +60,30 @@ class OffPolicyConfig(TrainerConfig):
         gt=0,
         description="Bound on the norm of each network's gradient; null: none. 1 to 40.",
     )
+    learner: Literal["auto", "fused", "torch"] = Field(
+        default="auto",
+        description="What computes gradients: torch, or fused, which is the same in numpy, 1.8 "
+        "to 2.6 times as fast; auto: fused where it can, which is for sac and td3 with "
+        "perceptrons on the CPU.",
+    )
+    learner_compile: bool = Field(default=False, description=compiling.DESCRIPTION)
+
+    @property
+    def exploration(self) -> str:
+        """The type of ``exploration_config``; empty: the algorithm learns from files alone."""
+        return ""
 
 
 class OffPolicyTrainer(Trainer):
-    """Base of algorithms that learn from a replay, by gradients in numpy."""
+    """Base of algorithms with an actor, critics and their targets that learn from a replay."""
 
     config_class: ClassVar[type[TrainerConfig]] = OffPolicyConfig
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((256, 256), "relu")
     fixed_keys: ClassVar[frozenset[str]] = Trainer.fixed_keys | {"buffer_size"}
     learns_from_others: ClassVar[bool] = True
+    before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "fused"}
+    #: Whether its gradients are known in closed form, too.
+    has_closed_form: ClassVar[bool] = True
     settings: OffPolicyConfig
     policy: "TwinsPolicy"
 
@@ -88,13 +97,36 @@ class OffPolicyTrainer(Trainer):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """As every trainer; raises ConfigError for spaces that do not fit."""
+        """The learner: fused, unless something is asked for that it does not know.
+
+        Raises:
+            ConfigError: spaces that do not fit, or fused cannot be.
+        """
         if len(seen.spaces.observation_shape) != 1:
             allowed = f"observations that are vectors with {cls.__name__}"
             hint = f"its images are {seen.spaces.observation_shape}"
             raise ConfigError("env", str(seen.spaces.raw), allowed, hint)
         cls.check_spaces(settings, seen.spaces)
-        return super().choose(settings, seen)
+        why = cls._not_fused(settings)
+        if why and isinstance(settings, OffPolicyConfig) and settings.learner == "fused":
+            raise ConfigError("learner", "fused", "auto or torch here", why)
+        return {**super().choose(settings, seen), "learner": "torch" if why else "fused"}
+
+    @classmethod
+    def _not_fused(cls, settings: TrainerConfig) -> str:
+        """Why the gradients have to be torch's; empty if they need not be."""
+        if not cls.has_closed_form:
+            return f"{cls.__name__} knows its gradients by torch alone"
+        if settings.resources.num_gpus:
+            return "num_gpus is not 0"
+        if isinstance(settings, OffPolicyConfig) and settings.learner_compile:
+            return "learner_compile is true"
+        return ""
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether numpy computes gradients: a checkpoint of it may be restored where it cannot."""
+        return self.settings.learner == "fused" and not self._not_fused(self.settings)
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
@@ -106,7 +138,11 @@ class OffPolicyTrainer(Trainer):
         check_replay(replay)
         only: dict[str, tuple[Any, Any, str]] = {
             "model.use_lstm": (settings.model.use_lstm, False, "a replay holds no sequences"),
-            "num_gpus": (settings.resources.num_gpus, 0, "its gradients are computed in numpy"),
+            "normalize_actions": (
+                settings.sampling.normalize_actions,
+                False,
+                "its actions lie within the bounds already",
+            ),
             "target_network_update_freq": (
                 replay.target_network_update_freq,
                 1,
@@ -116,13 +152,15 @@ class OffPolicyTrainer(Trainer):
         for key, (value, allowed, why) in only.items():
             if value != allowed:
                 raise ConfigError(key, value, f"{allowed} with {cls.__name__}", why)
+        if settings.learner_compile:
+            compiling.check_compiler()
         if settings.critic_lr is not None and not isinstance(settings.schedule.lr_schedule, str):
             allowed = "null where lr_schedule is a list of points"
             hint = "those stand in place of lr, of which critic_lr would be a multiple"
             raise ConfigError("critic_lr", settings.critic_lr, allowed, hint)
-        kind = getattr(settings.exploration_config, "type", "")
-        if kind in FOLLOWING and (wait := settings.envs.remote_env_batch_wait_ms):
-            allowed = f"0 with exploration_config.type: {kind}"
+        wait = settings.envs.remote_env_batch_wait_ms
+        if wait and settings.exploration in FOLLOWING:
+            allowed = f"0 with exploration_config.type: {settings.exploration}"
             hint = "its noise goes on from step to step of all environments together"
             raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
 
@@ -152,11 +190,3 @@ class OffPolicyTrainer(Trainer):
         """What the schedule gives for the critics now."""
         of = self.settings
         return self.learning_rate * (of.critic_lr or of.schedule.lr) / of.schedule.lr
-
-
-def valued(rows: Rows, following: NDArray[Any], gamma: float, kind: np.dtype[Any]) -> NDArray[Any]:
-    """(B,) targets: reward and discounted value of what follows, which an episode's end has not.
-
-    An episode that was cut off goes on: its last row has its true next observation.
-    """
-    return (rows["rewards"] + gamma * following * ~rows["terminated"]).astype(kind)

@@ -1,6 +1,6 @@
 """A trainer's policy in files: the model in each format, and the weights alone."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -9,7 +9,9 @@ from gymnasium.spaces import Dict, Tuple
 from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
+from trainables.checkpoint import file
 from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.leaves import named_leaves
 from trainables.errors import CheckpointError, ConfigError
 from trainables.policies.actor import Weights
@@ -21,18 +23,28 @@ if TYPE_CHECKING:
     from trainables.policies.torch_policy import TorchPolicy
 
 SUFFIX = ".safetensors"
+#: The constant of an exported graph that scales observations as a filter does.
+FILTERED = "deviation"
 
 
 class ExportedPolicy(InferencePolicy):
     """The policy in an exported file: its greedy actions in environments of these spaces.
 
-    `memory_size` numbers are what it carries from step to step.
+    `memory_size` numbers are what its networks carry from step to step; what connectors do is
+    carried here, as it was where the policy was trained.
     """
 
-    def __init__(self, path: Path, spaces: EnvSpaces, memory_size: int) -> None:
-        self.spaces = spaces
-        self._memory = np.zeros(memory_size, dtype=np.float32)
+    def __init__(
+        self, path: Path, spaces: EnvSpaces, memory_size: int, connectors: Connectors
+    ) -> None:
+        self.spaces, self.connectors = spaces, connectors
+        self._memory = np.zeros(memory_size + connectors.memory_size, dtype=np.float32)
+        self._size = memory_size
         self._run = formats.opened(path)
+
+    def split(self, memory: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The networks' part of memories (…, M), and what the connectors carry."""
+        return memory[..., : self._size], memory[..., self._size :]
 
     def clipping(self, clip_actions: bool) -> Self:
         """Itself: the bounds of actions stand in the file."""
@@ -49,18 +61,19 @@ class ExportedPolicy(InferencePolicy):
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], NDArray[Any]]:
         """The most probable actions, whatever the streams, and the next memory."""
-        rows = observations.reshape(len(observations), *self.spaces.observation_shape)
-        inputs = export.raw_inputs(self.spaces, rows)
-        if self._memory.size:
-            inputs |= dict(zip(export.STATES_IN, np.split(memory, 2, axis=1), strict=True))
-            outputs = self._run(inputs)
-            memory = np.concatenate([outputs[name] for name in export.STATES_OUT], axis=1)
-        else:
-            outputs = self._run(inputs)
+        rows = observations.reshape(len(observations), *self.spaces.row_shape)
+        given = {**export.raw_inputs(self, rows), **export.memory_inputs(self, memory)}
+        outputs = self._run(given)
+        own, carried = self.split(memory)
+        if own.size:
+            own = np.concatenate([outputs[name] for name in export.STATES_OUT], axis=1)
         leaves = [outputs[name] for name in named_leaves(self.spaces.action, "action")]
-        if isinstance(self.spaces.action, Tuple | Dict):
-            return np.concatenate([leaf.reshape(len(rows), -1) for leaf in leaves], 1), memory
-        return leaves[0], memory
+        flat = np.concatenate([leaf.reshape(len(rows), -1) for leaf in leaves], 1)
+        chosen = self.connectors.adapter.inverse(flat)
+        _, carried = self.connectors.observe(rows, carried)
+        following = self.follow(chosen, own, carried)
+        nested = isinstance(self.spaces.action, Tuple | Dict)
+        return flat if nested else leaves[0], following
 
 
 def save_weights(weights: Weights, path: Path) -> str:
@@ -85,16 +98,64 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
     return found
 
 
+def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
+    """The weights of a trained policy, and the state of its filter where the file holds one.
+
+    Args:
+        path: a checkpoint, or weights in a safetensors file, exported or alone; or a folder with
+            one of these, as a trial's is, of which the latest checkpoint is read.
+        name: of the policy among several in a checkpoint or folder; of a single one it is any.
+
+    Raises:
+        CheckpointError: there is no policy. Nothing in a file is run.
+    """
+    found = _found(Path(path).expanduser(), name)
+    if found.suffix == SUFFIX:
+        try:
+            weights = load_file(found)
+        except Exception as error:
+            raise CheckpointError(found, f"it is no safetensors file: {error}") from error
+        if FILTERED in weights:
+            why = "its filter can play and not learn; name a checkpoint, which holds all of it"
+            raise CheckpointError(found, why)
+        return weights, None
+    state = file.read(found).state.get("trainable", {})
+    data = state.get("data") if isinstance(state, Mapping) else None
+    members = data.get("members", {name: data}) if isinstance(data, Mapping) else {}
+    if name not in members and len(members) == 1:
+        name = next(iter(members))
+    if name not in members or "policy" not in members[name]:
+        there = ", ".join(members) or "none"
+        raise CheckpointError(found, f"it holds no policy {name!r}; its policies are {there}")
+    own = members[name]
+    return own["policy"]["weights"], own["filters"]["observation"]
+
+
+def _found(path: Path, name: str) -> Path:
+    """The file that a path to a file or folder means."""
+    if not path.is_dir():
+        return path
+    for folder in (path / name, path):
+        for plain in (FILES[formats.SAFETENSORS], f"model{SUFFIX}", f"checkpoint/model{SUFFIX}"):
+            if (folder / plain).is_file():
+                return folder / plain
+    saved = {one: file.parse_name(one.name) for one in path.iterdir()}
+    steps = {one: of[0] for one, of in saved.items() if of}
+    if not steps:
+        raise CheckpointError(path, "no checkpoint and no safetensors file lie in this folder")
+    return max(steps, key=lambda one: steps[one])
+
+
 def export_formats(
     policy: "TorchPolicy",
     inference: InferencePolicy,
     recent: NDArray[np.generic],
-    formats: Sequence[str],
+    asked: Sequence[str],
     folder: Path,
 ) -> dict[str, str]:
     """A file of each format, or ``model``: onnx in a folder; ``checkpoint``: the weights alone."""
     written: dict[str, str] = {}
-    for name in formats:
+    for name in asked:
         if name in FILES:
             written[name] = str(export.export(policy, inference, recent, folder, name))
         elif name == "model":

@@ -27,13 +27,14 @@ from trainables.envs.exactness import measuring
 from trainables.envs.exactness.levels import LEVELS
 from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
 from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.connectors import row_shape
 from trainables.envs.vector.config import check_vector_env
 from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
 from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
-from trainables.offline.batches import WRITTEN
-from trainables.offline.config import IOContext
+from trainables.offline.batches import WRITTEN, WRITTEN_IN_LANES
+from trainables.offline.config import ESTIMATED, IOContext
 from trainables.offline.estimators import Estimates
 from trainables.offline.reader import Rows
 from trainables.offline.workers import ReadingWorkers
@@ -44,7 +45,9 @@ from trainables.policies.architecture import Activation, Architecture, architect
 from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
+from trainables.rollout import media
 from trainables.rollout.batch import Sample, TrainBatch
+from trainables.rollout.external import ExternalSpec
 from trainables.rollout.progress import Progress
 from trainables.rollout.recording import FOLDER, RecordingPlan
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID, by_policy, require_policy
@@ -106,6 +109,8 @@ class Trainer(Trainable):
     masks_actions: ClassVar[bool] = False
     #: Whether children sample on while the trainer learns (`remote.asynchronous`).
     samples_on: ClassVar[bool] = False
+    #: Columns that are requested of workers whose experience is written.
+    written: ClassVar[frozenset[str]] = WRITTEN
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
     before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
@@ -195,6 +200,8 @@ class Trainer(Trainable):
     def _chosen(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
         """What `choose` gives, where policies and agents fit together."""
         config_checks.check_agents(settings, seen)
+        if seen.calls_us:
+            config_checks.check_called(settings)
         return cls.choose(settings, seen)
 
     @classmethod
@@ -228,7 +235,11 @@ class Trainer(Trainable):
         config_checks.check_together(settings)
         if settings.offline.reads and not cls.learns_from_others:
             allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
-            raise ConfigError("input", settings.offline.input, allowed, "bc, dqn, sac and td3 read")
+            raise ConfigError(
+                "input", settings.offline.input, allowed, "bc, dqn, iql, sac and td3 read"
+            )
+        if settings.offline.reads:
+            cls._check_reading(settings)
         if (source := settings.environment.action_mask) and not cls.masks_actions:
             hint = f"{cls.__name__} rules no choice out by a mask; ppo, a2c, impala and dqn do"
             raise ConfigError("action_mask", source, f"null with {cls.__name__}", hint)
@@ -240,9 +251,26 @@ class Trainer(Trainable):
             config_checks.check_data_parallel(settings)
 
     @classmethod
+    def _check_reading(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError for what would be made of rows that are read, and is not here."""
+        if settings.offline.postprocess_inputs and not hasattr(settings, "n_step"):
+            hint = "it learns from single steps, of which nothing is made; dqn has n_step"
+            raise ConfigError("postprocess_inputs", True, f"false with {cls.__name__}", hint)
+        asked, gives = settings.offline.input_evaluation, cls.log_likelihoods
+        if gives is Trainer.log_likelihoods and asked not in (ESTIMATED, ["simulation"], []):
+            hint = (
+                "its policy gives no probabilities, from which is estimated; those of bc and iql do"
+            )
+            raise ConfigError(
+                "input_evaluation", asked, f"[simulation] or [] with {cls.__name__}", hint
+            )
+
+    @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
         """Raise ConfigError for settings that cannot work, here and with this environment."""
-        cls = cls.of(config)  # noqa: PLW0642
+        if (asked := cls.of(config)) is not cls:
+            asked.check_config(config)
+            return
         settings = cls._with_stepping(parse(cls.config_class, config))
         cls.validate_config(settings)
         config_checks.check_by_trying(settings, cls.networks)
@@ -344,6 +372,8 @@ class Trainer(Trainable):
         self._settle({} if self.context.settled else chosen)
         settings = self.settings
         check_vector_env(settings.environment, settings.envs, seen.limit)
+        self.calls_us = output.in_lanes = seen.calls_us
+        """Whether the environment calls the trainer."""
         self.progress = Progress(settings.metrics)
         self._build_policy(settings, seen)
         self.environment, self.level = resolve(
@@ -351,7 +381,7 @@ class Trainer(Trainable):
         )
         if settings.offline.only_reads and not settings.by_clock:
             self.level = "A"
-        self._remembered = inquiry.as_data()
+        self._remembered, self._measured = inquiry.as_data(), settings.environment
         self.fps = config_checks.check_pictures_of(settings)
         self.workers: WorkerSet = self._make_workers(self.seed)
         if settings.evaluation.evaluation_interval is not None:
@@ -363,7 +393,7 @@ class Trainer(Trainable):
     def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
         """What learns and what plays, for these spaces."""
         self.spaces = seen.spaces
-        shape, masks = self.spaces.observation_shape, self.spaces.masks
+        shape, masks = row_shape(self.spaces.filtered), self.spaces.masks
         self.architecture = self.networks(settings, self.spaces)
         if (own := self.architecture.own) is not None:
             in_torch = "%s acts and learns in torch; built-in networks act in numpy, faster"
@@ -375,15 +405,12 @@ class Trainer(Trainable):
         }
         self.parts = self.make_parts()
         self.gives_copies = self._gives_copies()
-        self.recent: NDArray[Any] = np.zeros(
-            (0, *self.spaces.observation_shape), self.spaces.observation_dtype
+        self.recent: NDArray[Any] = np.zeros((0, *self.spaces.row_shape), self.spaces.row_dtype)
+        sampling, observed = settings.sampling, self.filters["observation"]
+        between = self.spaces.connected(
+            "player", observed, sampling.clip_actions, sampling.normalize_actions
         )
-        self.inference = InferencePolicy(
-            self.policy.make_actor(),
-            self.filters["observation"],
-            self.spaces,
-            settings.sampling.clip_actions,
-        )
+        self.inference = InferencePolicy(self.policy.make_actor(), self.spaces, between)
 
     def step(self) -> dict[str, Any]:
         """One iteration: rounds of sampling and learning until it is long enough."""
@@ -561,7 +588,11 @@ class Trainer(Trainable):
         spaces = measuring.look(settings.environment).spaces
         inputs = card["model"]["inputs"]
         memory = sum(inputs[name]["shape"][1] for name in export.STATES_IN if name in inputs)
-        policy = policy_files.ExportedPolicy(file, spaces, memory)
+        sampling = settings.sampling
+        between = spaces.connected(
+            "player", filters_.NoFilter(), sampling.clip_actions, sampling.normalize_actions
+        )
+        policy = policy_files.ExportedPolicy(file, spaces, memory, between)
         evaluation = PeriodicEvaluation(settings, seed, policy, None)
         return _episodes(evaluation.play(episodes, seed, video, window))
 
@@ -591,8 +622,12 @@ class Trainer(Trainable):
             found["simulation"] = self._evaluated(self.iteration + 1)["evaluation"]
             found["simulation"] = found["simulation"]["episode_reward_mean"]
         if type(self).log_likelihoods is not Trainer.log_likelihoods:
-            found |= self.estimates.of(self.log_likelihoods, self.iteration + 1)
+            found |= self._estimated()
         return {"off_policy": found} if found else {}
+
+    def _estimated(self) -> dict[str, Any]:
+        """What is estimated from episodes that are read."""
+        return self.estimates.of(self.log_likelihoods, self.iteration + 1)
 
     def _evaluation_at_start(self) -> dict[str, Any]:
         """The untrained policy's numbers, in the first result; a restored one has them behind it.
@@ -624,8 +659,9 @@ class Trainer(Trainable):
         Args:
             obs: as the environment gives it: an array, a number, a tuple, a dict.
             state: what the last answer gave for this episode; None: as an episode begins.
-            prev_action: not read by this policy.
-            prev_reward: not read by this policy.
+            prev_action: the environment's last action, where the policy reads it
+                (`lstm_use_prev_action`); None: what the state says, else none was taken.
+            prev_reward: likewise, the last reward.
             info: not read by this policy.
             policy_id: ``default_policy``.
             full_fetch: also return how the action was chosen.
@@ -643,6 +679,7 @@ class Trainer(Trainable):
         stream = self.acting_stream(explore)
         given = self.get_initial_state() if state is None else state
         memory = self.inference.join_state(given)
+        memory = self.inference.with_previous(memory, prev_action, prev_reward)
         action, following, fetches = self.inference.answer(obs, memory, stream)
         if state is None and not full_fetch:
             return action
@@ -812,7 +849,8 @@ class Trainer(Trainable):
     def worker_spec(self) -> WorkerSpec:
         """What workers are made from."""
         settings = self.settings
-        return WorkerSpec(
+        kind = ExternalSpec if self.calls_us else WorkerSpec
+        return kind(
             seed=self.seed,
             index=0,
             num_workers=settings.workers.num_workers,
@@ -827,20 +865,32 @@ class Trainer(Trainable):
             perf=settings.perf,
             logs=settings.logs,
             calls=self.reporter.calls,
-            columns=WRITTEN if settings.offline.output else frozenset(),
+            columns=self._columns(),
             filming=RecordingPlan(settings.rendering, self.videos, self.fps) if self.fps else None,
         )
 
+    def _columns(self) -> frozenset[str]:
+        """Of fragments, that the output and callbacks ask for."""
+        calls = self.reporter.calls
+        written = WRITTEN_IN_LANES if self.calls_us else self.written
+        written = written if self.settings.offline.output else frozenset()
+        return written | (calls.columns if calls else frozenset())
+
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
         completed = super()._complete({"config": self._given, **result}, elapsed)
+        step = completed["training_iteration"]
+        completed = media.with_files(completed, lambda: Path(self.logdir) / media.FOLDER, step)
         self.reporter.train_result(self, completed)
         return completed
 
     def _take_level(self) -> None:
         """Step and promise as the checkpoint's trainer did, should that be something else."""
         of, context = self.settings, self.context
-        if of.offline.only_reads:
+        mine = self._remembered
+        alike = bool(mine) and mine.items() <= dict(context.remembered).items()
+        if of.offline.only_reads or (alike and of.environment == self._measured):
             return
+        self._measured = of.environment
         restarts = of.envs.restart_failed_sub_environments
         known = known_by(of.environment, restarts, context.remembered)
         if known is None and of.environment.is_native == self.environment.is_native:
@@ -877,14 +927,20 @@ class Trainer(Trainable):
         me = weakref.proxy(self)
         context = IOContext(config=offline, log_dir=lambda: me.logdir, seed=seed)
         index = max(1, of.workers.num_workers) if sampling else 0
-        rows = Rows(self.spaces)
         try:
-            self.estimates = Estimates(context, rows, of.gamma)
-            return ReadingWorkers(context, rows, of.batch_size, index, sampling)
+            return self._make_reading(context, index, sampling)
         except BaseException:
             if sampling:
                 sampling.close()
             raise
+
+    def _make_reading(
+        self, context: IOContext, index: int, sampling: WorkerSet | None
+    ) -> ReadingWorkers:
+        """Workers that read, and what is estimated from what they read."""
+        rows = Rows(self.spaces)
+        self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)
+        return ReadingWorkers(context, rows, self.settings.batch_size, index, sampling)
 
     def _collect_anew(self) -> None:
         """Other workers, which begin new episodes in streams of their own."""
@@ -893,9 +949,13 @@ class Trainer(Trainable):
             rng.integer(self.seed, "restored", self.progress.timesteps)
         )
         if not self.settings.filters.synchronize_filters:
-            known = filters_.get_state(self.filters)
+            known = self.filter_states()
             states = self.workers.get_state()
             self.workers.set_state([{**state, "filters": known} for state in states])
+
+    def filter_states(self) -> dict[str, Any]:
+        """What the filters have seen, under the names that these have in a worker."""
+        return filters_.get_state(self.filters)
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge what the workers' filters saw, in worker order; give all of them the result."""

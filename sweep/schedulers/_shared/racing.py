@@ -121,7 +121,10 @@ class _Race:
     @property
     def at_rest(self) -> Iterator[int]:
         """Trials that wait at this level and can be given another seed."""
-        return (number for (number,) in self.history.order(_resting(self.level)))
+        entries = self.history.order(_resting)
+        first = bisect_left(entries, (self.level,))
+        last = bisect_left(entries, (self.level, math.inf), first)
+        return (entries[place][-1] for place in range(first, last))
 
     @property
     def open(self) -> bool:
@@ -164,10 +167,10 @@ class _Race:
         self, incumbent: Trial, count: int, spread: Spread | None
     ) -> Iterator[tuple[Trial, Evidence]]:
         best, trials = _scores(incumbent, self.level), self.history.trials
-        entries = self.history.order(_challenger(self.level, self.seeds))
-        for place in range(bisect_left(entries, (count,)), len(entries)):
-            others, _, number = entries[place]
-            if others != count:
+        entries = self.history.order(_challenger(self.seeds))
+        for place in range(bisect_left(entries, (self.level, count)), len(entries)):
+            level, others, _, number = entries[place]
+            if (level, others) != (self.level, count):
                 return
             if number == incumbent.number:
                 continue
@@ -234,11 +237,11 @@ def _member(level: float) -> Key:
     return key
 
 
-@cache
-def _resting(level: float) -> Key:
-    """Members that rest at the level, by number."""
-    member = _member(level)
-    return lambda trial: (trial.number,) if _rests_at(trial, level) and member(trial) else None
+def _resting(trial: Trial) -> Entry | None:
+    """Members that rest at a level, by level and number: one order, as each costs a look at all."""
+    level = math.inf if _standing(trial) is Status.COMPLETED else trial.goal.at
+    rests = level is not None and _rests_at(trial, level) and _member(level)(trial)
+    return (level, trial.number) if rests else None
 
 
 @cache
@@ -259,16 +262,19 @@ def _spread(several: list[Entry]) -> Spread | None:
 
 
 @cache
-def _challenger(level: float, seeds: int) -> Key:
-    """Members that can be given a seed here: by how many they have, then by mean, best first."""
-    resting = _resting(level)
+def _challenger(seeds: int) -> Key:
+    """Members that can be given a seed where they rest.
+
+    By level, then by how many they have, then by mean, best first.
+    """
 
     def key(trial: Trial) -> Entry | None:
         trains = len(trial.counted) < len(trial.replicas)  # another seed already
-        if trains or len(trial.replicas) >= seeds or resting(trial) is None:
+        if trains or len(trial.replicas) >= seeds or (rests := _resting(trial)) is None:
             return None
+        level, number = rests
         own = _scores(trial, level)
-        return (len(own), -trial.objective.sign * stats.mean(own), trial.number)
+        return (level, len(own), -trial.objective.sign * stats.mean(own), number)
 
     return key
 

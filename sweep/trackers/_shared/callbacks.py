@@ -194,10 +194,11 @@ def calls(where: TrackerContext, history: History, record: Recorded) -> Iterator
             for row in event.rows:
                 yield "on_trial_result", (trial, dict(row.metrics))
             for saved in event.saved:
-                path = where.folder.trial(event.trial, event.replica) / saved.file
+                its = where.folder.trial(event.trial, event.replica)
+                above = f"{where.storage}/trials/{its.name}" if where.storage else its
                 checkpoint = {
                     "iteration": saved.iteration,
-                    "path": str(path),
+                    "path": f"{above}/{saved.file}",
                     "sha256": saved.digest,
                     "size": saved.size,
                 }

@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from sweep.history.events import (
@@ -41,6 +42,7 @@ from sweep.history.replica import Replica
 from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
+from sweep.ledger.folder import leads_elsewhere
 from sweep.space import choice_key
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import Curve
@@ -62,6 +64,9 @@ SYSTEM = {
     "perf/cpu_util_percent": "system/cpu_utilization_percentage",
     "perf/ram_util_percent": "system/system_memory_usage_percentage",
 }
+#: In a trial's folder, among the keys of its results, and in MLflow.
+MEDIA = "media"
+MEDIA_FILE = re.compile(r"\d{6}-[A-Za-z0-9_-]{1,90}\.(png|json|mp4)")
 #: What of the rows and statuses a copy has; the tag ``sweep.layout`` of the sweep's own run. A copy
 #: without the tag has no scores, and pruned trials are KILLED there.
 LAYOUT = "2"
@@ -225,6 +230,23 @@ class Content:
             return []
         own = [(event.trial, event.replica)] if self.grouped or is_test(event.replica) else []
         return [(event.trial, WHOLE), *own]
+
+    def run_of(self, event: Closed) -> RunKey:
+        """The run that has its results."""
+        return self._about(event)[-1]
+
+    def media(self, event: Closed) -> Iterator[Path]:
+        """The files that its results name: what callbacks show of episodes."""
+        trial = self._where.folder.trial(event.trial, event.replica)
+        folder = trial / MEDIA
+        if leads_elsewhere(trial) or folder.is_symlink():
+            return
+        for key, name in ((key, name) for row in event.rows for key, name in row.metrics.items()):
+            named = MEDIA in key.split("/")[:-1] and isinstance(name, str)
+            if named and MEDIA_FILE.fullmatch(str(name)):
+                file = folder / str(name)
+                if file.is_file() and not file.is_symlink():
+                    yield file
 
     def _group(self, event: Closed) -> Iterator[Value]:
         """The aggregate of a trial's seeds by iteration, dated by the last of them."""

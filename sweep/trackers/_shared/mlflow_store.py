@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 T = TypeVar("T")
+logger = logging.getLogger(__name__)
 
 RUNS_PER_PAGE = 1000
 #: MLflow's empty tables, and in the first line of which release.
@@ -136,8 +137,8 @@ class Store(Protocol):
         """Set a tag of the sweep's experiment."""
         ...
 
-    def attach(self, run: StoredRun, file: Path) -> None:
-        """Add a file to a run's artifacts, where the store takes any."""
+    def attach(self, run: StoredRun, file: Path, into: str = "") -> None:
+        """Add a file to a run's artifacts, in a folder of them, where the store takes any."""
         ...
 
     def close(self) -> None:
@@ -398,12 +399,12 @@ class FileStore:
                 (self._experiment, key, value),
             )
 
-    def attach(self, run: StoredRun, file: Path) -> None:
+    def attach(self, run: StoredRun, file: Path, into: str = "") -> None:
         """Add a file to a run's artifacts, unless they lie elsewhere than in a folder."""
         place = "SELECT artifact_uri FROM runs WHERE run_uuid = ?"
         parts = urlsplit(self._database.execute(place, (run.id,)).fetchone()[0])
         if parts.scheme == "file":
-            folder = Path(unquote(parts.path))
+            folder = Path(unquote(parts.path)) / into
             folder.mkdir(parents=True, exist_ok=True)
             draft = shutil.copyfile(file, folder / f".{file.name}.new")
             draft.replace(folder / file.name)
@@ -559,8 +560,18 @@ class ServerStore:
         """Set a tag of the sweep's experiment."""
         self._client.set_experiment_tag(self._experiment, key, value)
 
-    def attach(self, run: StoredRun, file: Path) -> None:
-        """Add nothing: many servers take rows alone, others would have it in the current folder."""
+    def attach(self, run: StoredRun, file: Path, into: str = "") -> None:
+        """Add what trials show (`into`), if the server keeps files; the spec stands in its tags.
+
+        Many servers take rows alone, others would have files in the current folder.
+        """
+        place = self._client.get_run(run.id).info.artifact_uri if into else ""
+        if urlsplit(place).scheme not in ("", "file"):
+            try:
+                self._client.log_artifact(run.id, str(file), into)
+            except Exception as error:  # noqa: BLE001 rows must not wait for a store of files
+                later = "it is sent when the sweep has finished"
+                logger.warning("%s is not in MLflow: %s; %s", file, error, later)
 
 
 def _stored(run: "Run") -> StoredRun:

@@ -18,10 +18,9 @@ from sweep.history import ranking
 from sweep.history.events import Recorded
 from sweep.history.optuna_terms import STATES, directions, distribution, encode
 from sweep.history.trial import Trial
-from sweep.ledger import tables
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import together
-from sweep.trackers._shared.optuna_storage import DRAFT, Storage
+from sweep.trackers._shared.optuna_storage import DRAFT, Storage, exists, place
 
 #: An attribute of the study: in which state its trials are that were pruned or stopped with a
 #: value. Optuna's plots and importances leave out all but complete ones; a study of an earlier
@@ -35,7 +34,7 @@ class Copy:
     def __init__(self, where: TrackerContext, k: int) -> None:
         self._where = where
         self.history = where.history(k)
-        self._storage = Storage(where.folder.optuna.absolute())
+        self._storage = Storage(place(where.folder))
         self._storage.sweep_up(where.name)
         study = self._storage.find(where.name)
         self._study = self._create(where.name) if study is None else study
@@ -242,9 +241,10 @@ def _read(
     where: TrackerContext,
 ) -> tuple[list[str] | None, object, TrialState, list[FrozenTrial]] | None:
     """What the study's values are called, its metric, `PRUNED_AS` and trials, if there is one."""
-    if not tables.has(where.folder.optuna, "studies"):
+    at = place(where.folder)
+    if not exists(at):
         return None
-    with closing(Storage(where.folder.optuna.absolute(), only_read=True)) as storage:
+    with closing(Storage(at, only_read=True)) as storage:
         study = storage.find(where.name)
         if study is None:
             return None

@@ -1,16 +1,17 @@
-"""The file that holds a sweep's copy in Optuna's own tables.
+"""Where a sweep's copy in Optuna's own tables lies: in a file, or on the server of its ledger.
 
 Studies are made and read through Optuna's storage. Trials are written to its tables directly, a
 batch in one transaction: the storage takes 3 ms for each. The file is in WAL mode, so that a
 dashboard never blocks the writer. It is not synced at every commit: what a power cut removes from a
-copy is written again.
+copy is written again. On a server the tables have a schema of their own beside the ledger's; a copy
+that was begun in a file stays there.
 """
 
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from optuna.distributions import distribution_to_json
@@ -18,9 +19,15 @@ from optuna.storages import RDBStorage
 from optuna.storages._rdb import models
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
-from sqlalchemy.dialects import sqlite
+from sqlalchemy.dialects import postgresql, sqlite
 
-from sweep.ledger import tables
+from sweep.ledger import storage, tables
+from sweep.ledger.folder import Folder
+
+if TYPE_CHECKING:
+    from sweep.ledger import postgres
+
+    Place = Path | postgres.Database
 
 #: Names of a study that is being written, or replaced; after a crash it is deleted.
 DRAFT = "{} (being written)"
@@ -34,27 +41,73 @@ _DATES = {
     .key
     for name in ("datetime_start", "datetime_complete")
 }
+#: The table of values, whose steps may be larger than 2**31, as those of environments are. A file
+#: has no such limit.
+_VALUES = models.TrialIntermediateValueModel.__table__.to_metadata(sa.MetaData())
+_VALUES.c.step.type = sa.BigInteger()
 #: Where Optuna keeps the names of a study's metrics.
 METRIC_NAMES = "study:metric_names"
 
 
-class Storage:
-    """Optuna's tables in a file of any path; they are made unless it is `only_read`."""
+def place(folder: Folder) -> "Place":
+    """Where the copy of this sweep lies, or will."""
+    path = folder.optuna
+    on_server = None if path.is_symlink() or path.exists() else _beside(folder)
+    return on_server or path.absolute()
 
-    def __init__(self, path: Path, only_read: bool = False) -> None:
-        url = sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
-        connect = tables.reading if only_read else _connect
+
+def _beside(folder: Folder) -> "postgres.Database | None":
+    return storage.beside(folder.ledger, "optuna")
+
+
+def exists(at: "Place") -> bool:
+    """Whether Optuna's tables are there."""
+    return tables.has(at, "studies") if isinstance(at, Path) else at.has("studies")
+
+
+def unreadable(at: "Place") -> str:
+    """Why a copy that was made there cannot be read; empty if it can."""
+    if isinstance(at, Path):
+        return tables.unreadable(at)
+    return "" if exists(at) else f"{at.shown} is gone"
+
+
+def remove(at: "Place") -> None:
+    """Delete Optuna's tables and all that is in them."""
+    if not isinstance(at, Path):
+        at.drop_schema()
+        return
+    for suffix in ("", "-wal", "-shm"):
+        at.with_name(f"{at.name}{suffix}").unlink(missing_ok=True)
+
+
+class Storage:
+    """Optuna's tables in a file of any path or on a server; made unless it is `only_read`."""
+
+    def __init__(self, at: "Place", only_read: bool = False) -> None:
+        url, engine = _in_file(at, only_read) if isinstance(at, Path) else _on_server(at, only_read)
         self._rdb = RDBStorage(
             url,
-            engine_kwargs={"creator": lambda: connect(path)},
+            engine_kwargs=engine,
             skip_compatibility_check=only_read,
             skip_table_creation=only_read,
         )
+        if not (isinstance(at, Path) or only_read):
+            self._widen()
 
     def close(self) -> None:
         """Close the file."""
         self._rdb.remove_session()
         self._rdb.engine.dispose()
+
+    def _widen(self) -> None:
+        """Let the steps of values be as large as they are in `_VALUES`."""
+        with self._rdb.engine.begin() as connection:
+            columns = sa.inspect(connection).get_columns(_VALUES.name)
+            (found,) = (column["type"] for column in columns if column["name"] == "step")
+            if not isinstance(found, sa.BigInteger):
+                change = f"ALTER TABLE {_VALUES.name} ALTER COLUMN step TYPE BIGINT"
+                connection.execute(sa.text(change))
 
     def find(self, name: str) -> int | None:
         """The id of a study, or None if there is none."""
@@ -117,23 +170,41 @@ class Storage:
             more: intermediate values and attributes of others that it has.
             moved: those of the others whose state is another now, with their values and dates.
         """
-        trials, attributes = models.TrialModel.__table__, models.TrialUserAttributeModel
+        trials = models.TrialModel.__table__
+        parameters = models.TrialParamModel.__table__
+        attributes = models.TrialUserAttributeModel.__table__
         with self._rdb.engine.begin() as connection:
             newest = connection.execute(sa.select(sa.func.max(trials.c.trial_id))).scalar()
             for trial_id, trial in enumerate(new, start=(newest or 0) + 1):
                 trial._trial_id = trial_id
             rows = [{"study_id": study, "number": t.number, **_state(t)} for t in new]
-            _upsert(connection, models.TrialModel, ("trial_id",), rows)
-            _upsert(connection, models.TrialModel, ("trial_id",), [_state(t) for t in moved])
+            _upsert(connection, trials, ("trial_id",), rows)
+            _upsert(connection, trials, ("trial_id",), [_state(t) for t in moved])
             by_name = ("trial_id", "param_name")
-            _upsert(connection, models.TrialParamModel, by_name, _each(_parameters, new))
+            _upsert(connection, parameters, by_name, _each(_parameters, new))
             by_objective = ("trial_id", "objective")
             scores = _each(_scores, [*new, *moved])
-            _upsert(connection, models.TrialValueModel, by_objective, scores)
+            _upsert(connection, models.TrialValueModel.__table__, by_objective, scores)
             both = [*new, *more]
             by_step = ("trial_id", "step")
-            _upsert(connection, models.TrialIntermediateValueModel, by_step, _each(_values, both))
+            _upsert(connection, _VALUES, by_step, _each(_values, both))
             _upsert(connection, attributes, ("trial_id", "key"), _each(_attributes, both))
+
+
+def _in_file(path: Path, only_read: bool) -> tuple[str, dict[str, Any]]:
+    """URL and options of SQLAlchemy's engine."""
+    connect = tables.reading if only_read else _connect
+    url = sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
+    return url, {"creator": lambda: connect(path)}
+
+
+def _on_server(at: "postgres.Database", only_read: bool) -> tuple[str, dict[str, Any]]:
+    """URL and options of SQLAlchemy's engine: one connection stays, where it is still alive."""
+    if not only_read:
+        at.make_schema()
+        at.close()
+    engine = {"creator": lambda: at.connected(only_read), "pool_size": 1, "pool_pre_ping": True}
+    return f"{at.dialect}://", engine
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -183,11 +254,14 @@ def _attributes(trial: FrozenTrial) -> Iterator[Row]:
 
 def _upsert(
     connection: sa.Connection,
-    model: type[Any],
+    table: sa.Table,
     identity: tuple[str, ...],
     rows: Sequence[Row],
 ) -> None:
-    if rows:
-        insert = sqlite.insert(model)
-        changed = {name: insert.excluded[name] for name in rows[0] if name not in identity}
-        connection.execute(insert.on_conflict_do_update(identity, set_=changed), rows)
+    if not rows:
+        return
+    server = connection.dialect.name == "postgresql"
+    insert = postgresql.insert(table) if server else sqlite.insert(table)
+    changed = {name: insert.excluded[name] for name in rows[0] if name not in identity}
+    update = insert.on_conflict_do_update(index_elements=identity, set_=changed)
+    connection.execute(update, rows)

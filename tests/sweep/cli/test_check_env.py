@@ -44,6 +44,12 @@ def test_it_is_made_with_what_is_given(capsys: pytest.CaptureFixture[str]) -> No
     assert "--env-config: 30" in capsys.readouterr().err
 
 
+def test_rules_for_one_agent_are_not_asked_of_several(capsys: pytest.CaptureFixture[str]) -> None:
+    found = report(capsys, "tests.support.agents:Targets")
+    assert found["breaches"] == []
+    assert found["steps_per_s"] > 0
+
+
 @pytest.mark.slow
 def test_what_breaks_while_it_is_stepped_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     broken = report(capsys, f"{HERE}:Broken", "--env-config", "{what: shape}")

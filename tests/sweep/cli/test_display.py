@@ -1,11 +1,13 @@
 """What is seen while a sweep runs."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
 from rich.text import Text
 
+from sweep.cli import tables
 from sweep.cli.live import Kind, LiveView, Narrator, PlainView, make_view
 from sweep.cli.terminal import Terminal
 from sweep.driver import launch
@@ -15,7 +17,7 @@ from sweep.history.events import Closed, End, Goal, Moved, Opened, Recorded, Sta
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.schedulers import SchedulerContext, asha
-from sweep.views import progress
+from sweep.views import overview, progress
 from sweep.views.progress import Aim, Note
 from tests.support import sweeps, trials
 
@@ -235,3 +237,20 @@ def test_a_torn_note_is_no_note(tmp_path: Path, content: str) -> None:
     assert progress.read_notes(folder, past) == {(0, 0): Note(4, 4.0, 0.5)}
     past.trials[0].replicas[0].curve = trials.trial(0, Status.RUNNING, [1.0] * 4).replicas[0].curve
     assert progress.read_notes(folder, past) == {}
+
+
+@pytest.mark.parametrize("worker", ["", "node-2-0"])
+def test_the_workers_of_a_cluster_stand_beside_what_they_run(tmp_path: Path, worker: str) -> None:
+    folder = sweeps.make(tmp_path)
+    folder.make_trial(0)
+    past = trials.history([trials.trial(0, Status.RUNNING)], 1)
+    (folder.trial(0) / "progress.json").write_text(
+        json.dumps({"training_iteration": 4, "score": 0.5, "worker": worker})
+    )
+    notes = progress.read_notes(folder, past)
+    row = overview.running_replica(past, past.trials[0].replicas[0], notes, None, 0.0)
+    assert row["worker"] == (worker or None)
+    stream = io.StringIO()
+    screen(stream).show(tables.running([row], "score", "training_iteration"))
+    head, _, line = stream.getvalue().partition("\n")
+    assert ("worker" in head, "node-2-0" in line) == (bool(worker), bool(worker))

@@ -2,17 +2,21 @@
 
 import contextlib
 from collections.abc import Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sweep import pools
 from sweep.driver import launch
 from sweep.driver.driver import Driver
+from sweep.driver.launch import Launch
 from sweep.errors import UnknownMetric
 from sweep.history.events import Closed, Event, Opened, Recorded, Status, TermBegan
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.slices.messages import SliceOutcome, SliceSpec
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
 from trainables.core import rng
@@ -308,6 +312,51 @@ def test_a_damaged_checkpoint_costs_one_interval_and_is_named(tmp_path: Path) ->
     assert all("do not give its SHA-256" in text for text in skipped)
     for number in range(27):
         assert sweeps.curve(damaged, number) == sweeps.curve(straight, number)
+
+
+class Watched(Future[SliceOutcome]):
+    """Runs for ever, and counts how often its state is looked at."""
+
+    looks = 0
+
+    @property
+    def _condition(self) -> Any:
+        Watched.looks += 1
+        return self.__dict__["condition"]
+
+    @_condition.setter
+    def _condition(self, condition: Any) -> None:
+        self.__dict__["condition"] = condition
+
+
+class Endless(pools.Pool):
+    blocks = False
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+
+    def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
+        return Watched()
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_turn_looks_at_no_slice_that_still_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
+    folder = sweeps.make(tmp_path, scheduler="fifo", trackers=[])
+    with (
+        launch.opened(Launch(folder, 4), Endless) as (context, _warnings),
+        contextlib.closing(Driver(context, lambda _records: None).turns()) as turns,
+    ):
+        next(turns)
+        assert Watched.looks >= 4
+        Watched.looks = 0
+        for _ in range(5):
+            next(turns)
+    assert Watched.looks == 0
 
 
 def test_every_decision_carries_its_reason(tmp_path: Path) -> None:

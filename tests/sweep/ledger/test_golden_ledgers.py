@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sweep.history.events import Status
-from sweep.ledger import hold, upgrade
+from sweep.ledger import hold, storage, upgrade
 from sweep.ledger.folder import Folder
 from sweep.operations import ledger_check
 from tests.support import sweeps
@@ -19,11 +19,18 @@ DUMPS = sorted((Path(__file__).parents[2] / "golden").glob("ledger-*.sql"))
 
 
 @pytest.fixture(params=DUMPS, ids=lambda path: path.stem)
-def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Folder:
-    folder = Folder(tmp_path, "golden")
+def golden(request: pytest.FixtureRequest, tmp_path: Path, either_database: str) -> Folder:
+    folder, dump = Folder(tmp_path, "golden"), request.param.read_text()
     folder.path.mkdir()
-    with closing(sqlite3.connect(folder.ledger)) as database:
-        database.executescript(request.param.read_text())
+    if either_database == "sqlite":
+        with closing(sqlite3.connect(folder.ledger)) as database:
+            database.executescript(dump)
+        return folder
+    server, url = (request.getfixturevalue(name) for name in ("server", "storage_url"))
+    storage.made(folder.ledger, url, "0" * 32)
+    schema = f"sweep_{'0' * 32}"
+    with server.admin(url.rpartition("/")[2]) as connection:
+        connection.execute(f"CREATE SCHEMA {schema}; SET search_path TO {schema}; {dump}".encode())
     return folder
 
 

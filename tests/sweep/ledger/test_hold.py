@@ -1,7 +1,6 @@
 """One driver per sweep: at once on one machine, by a lease between machines, by no clock's date."""
 
 import signal
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -19,10 +18,11 @@ from sweep.driver.launch import Launch
 from sweep.driver.outbox import Outbox
 from sweep.errors import SweepLocked
 from sweep.history.events import Closed, Created, Recorded, Status, TermBegan
-from sweep.ledger import hold, lease, tables, upgrade
+from sweep.ledger import hold, lease, storage, upgrade
 from sweep.ledger.folder import Folder
 from sweep.ledger.lease import Host, Lease
 from sweep.ledger.ledger import Ledger
+from sweep.ledger.tables import Connection
 from sweep.operations import ledger_check, repair
 from sweep.trackers import Tracker
 from sweep.views import lookup
@@ -36,7 +36,7 @@ DAY_S = 86_400.0
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
+def folder(tmp_path: Path, either_database: str) -> Folder:
     return sweeps.make(tmp_path, trackers=[])
 
 
@@ -49,8 +49,8 @@ def elsewhere(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Lease:
     return lease.look(folder.ledger)
 
 
-def transact(folder: Folder, do: Callable[[sqlite3.Connection], object]) -> None:
-    database = tables.Database(folder.ledger)
+def transact(folder: Folder, do: Callable[[Connection], object]) -> None:
+    database = storage.opened(folder.ledger)
     with database.writing() as connection:
         do(connection)
     database.close()
@@ -107,7 +107,7 @@ def test_a_repair_says_what_it_waits_for_and_calls_it_no_repair(
     assert said[-1] == "there was none: the sweep is taken over"
 
 
-SIGNS: dict[str, Callable[[sqlite3.Connection], object]] = {
+SIGNS: dict[str, Callable[[Connection], object]] = {
     "renewed": lambda connection: lease.renew(connection, 1),
     "an event": lambda connection: connection.execute(
         "INSERT INTO events (k, epoch, at, kind, body) VALUES (1, 1, 0.0, 'epoch', '{}')"

@@ -1,5 +1,3 @@
-import contextlib
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -20,14 +18,14 @@ from sweep.history.events import (
     TermBegan,
     TermEnded,
 )
-from sweep.ledger import tables
+from sweep.ledger import storage, tables
 from sweep.ledger.ledger import Ledger, iterate
 
 SPEC = '{"a":1}'
 
 
 @pytest.fixture
-def ledger(tmp_path: Path) -> Ledger:
+def ledger(tmp_path: Path, either_database: str) -> Ledger:
     return Ledger.create(tmp_path / "odd % name {x}?#.db", "demo", SPEC, {"versions": {}})
 
 
@@ -92,8 +90,8 @@ def test_an_illegal_move_is_refused_and_nothing_of_its_transaction_stays(ledger:
     with pytest.raises(IllegalMove) as refusal:
         ledger.append(term, [created(1), Moved(0, Status.COMPLETED, "no")])
     assert (refusal.value.before, refusal.value.after) == ("WAITING", "COMPLETED")
-    with contextlib.closing(sqlite3.connect(ledger.path)) as database:
-        assert database.execute("SELECT status FROM replicas").fetchall() == [("WAITING",)]
+    with storage.opened(ledger.path).reading() as connection:
+        assert connection.execute("SELECT status FROM replicas").fetchall() == [("WAITING",)]
     assert len(ledger.read()) == 2
 
 
@@ -137,7 +135,8 @@ def test_what_trackers_have_is_remembered_for_each(ledger: Ledger) -> None:
     assert (ledger.published("mlflow"), ledger.published("optuna")) == (9, 3)
 
 
-def test_the_file_is_in_wal_mode_with_full_sync(ledger: Ledger) -> None:
+def test_the_file_is_in_wal_mode_with_full_sync(tmp_path: Path) -> None:
+    ledger = Ledger.create(tmp_path / "sweep.db", "demo", SPEC, {})
     with tables.Database(ledger.path).reading() as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
@@ -152,10 +151,10 @@ def test_a_file_that_is_no_ledger_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_what_the_database_reports_names_the_file(ledger: Ledger) -> None:
     term = begin(ledger)
-    with tables.Database(ledger.path).writing() as connection:
+    with storage.opened(ledger.path).writing() as connection:
         connection.execute("DROP TABLE results")
     ledger.append(term, [created(), Opened(0, 0, 0, Goal(), "")])
-    with pytest.raises(StorageError, match="no such table"):
+    with pytest.raises(StorageError, match=r"the database .*(no such table|does not exist)"):
         ledger.append(term, [closed((Row(1, {}),))])
 
 

@@ -203,7 +203,7 @@ def test_what_cannot_be_sent_is_said_and_stays_due(
     with monkeypatch.context() as broken:
         broken.setattr(attachments, "_add", refuse)
         attachments.attach(finished, said.append, 0.0)
-    why = "lacks the report or a model: the disk is full; `sweep sync demo` sends it"
+    why = "lacks the report, a model or media: the disk is full; `sweep sync demo` sends it"
     assert said == logged(finished) == [f"MLflow {why}"]
     assert here.json("sync", "demo")["attached"] is True
 

@@ -121,7 +121,15 @@ def test_a_continuous_policy_with_a_memory_plays_from_every_format(
         **PPO["config"],
         "env": "Pendulum-v1",
         "env_config": {"g": 9.81},
-        "model": {"hidden": [8], "use_lstm": True, "lstm_cell_size": 8},
+        "model": {
+            "hidden": [8],
+            "use_lstm": True,
+            "lstm_cell_size": 8,
+            "lstm_use_prev_action": True,
+            "lstm_use_prev_reward": True,
+        },
+        "connectors": ["FrameStack"],
+        "normalize_actions": True,
     }
     changes = {"trials": 1, "config": config}
     assert here("run", write_spec(tmp_path, **PPO | changes), "--pool", "inline")[0] == 0

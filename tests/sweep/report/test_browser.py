@@ -1,6 +1,9 @@
 """The report in a real browser without a network, on a desk and on a phone, by day and by night."""
 
+import json
+import math
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -22,6 +25,16 @@ BRED = {
 }
 RUNGS = {"name": "rungs", "searcher": "random", "trials": 40, "trackers": (), "replicas": 2}
 
+#: Settings with names as long as those of PPO, too many to stand beside each other.
+WIDE = {
+    "name": "wide",
+    "searcher": "random",
+    "trials": 4,
+    "trackers": (),
+    "space": {"x": {"uniform": [0.1, 1.0]}}
+    | {f"_a_long_name_of_setting_{n}": {"uniform": [0.0, 1.0]} for n in range(10)},
+}
+
 CHROMIUM = browser.path()
 OFFLINE = "--host-resolver-rules=MAP * ~NOTFOUND"
 
@@ -42,7 +55,7 @@ def tab() -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     root = tmp_path_factory.mktemp("pages")
     made = []
-    for changes in (HOSTILE, BRED, RUNGS):
+    for changes in (HOSTILE, BRED, RUNGS, WIDE):
         folder = sweeps.make(root, **changes)
         sweeps.run(folder)
         made.append(root / f"{folder.name}.html")
@@ -64,6 +77,25 @@ def test_every_picture_is_drawn_without_an_error_and_without_a_network(
         assert tab.trouble == []
         assert tab.requests == []
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+
+
+@pytest.mark.parametrize(("place", "tilted"), [(2, False), (3, True)])
+def test_names_of_settings_do_not_run_into_each_other(
+    tab: Browser, pages: list[Path], place: int, tilted: bool
+) -> None:
+    tab.open_drawn(pages[place])
+    names = "[...document.querySelectorAll('[data-chart=parallel] .annotation-text')].filter"
+    bold = f"{names}(t => t.querySelector('tspan[style*=bold]'))"
+    told = tab.evaluate(
+        f"JSON.stringify({bold}.map(t => [t.getBoundingClientRect().left, "
+        "t.getBoundingClientRect().right, t.getBBox().height]))"
+    )
+    boxes = json.loads(told)
+    assert len(boxes) >= 2
+    height = max(box[2] for box in boxes)
+    for (left, right, _), (following, _, _) in pairwise(boxes):
+        needed = height / math.sin(math.radians(25)) if tilted else right - left
+        assert following - left >= needed, boxes
 
 
 def test_words_of_users_are_neither_run_nor_links(tab: Browser, pages: list[Path]) -> None:

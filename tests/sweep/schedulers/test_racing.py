@@ -1,12 +1,13 @@
 """Racing: seeds are spent where they could still change who is best."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sweep.history.events import Goal, Opened, Status
 from sweep.history.history import History
-from sweep.history.replica import Replica
+from sweep.history.replica import Point, Replica
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -135,9 +136,47 @@ def test_a_seed_that_catches_up_does_not_count_until_it_is_there() -> None:
     assert (trial.status, trial.score) == (PAUSED, 6.0)
 
 
+def test_a_race_at_another_level_looks_at_no_trial_of_the_first_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    many = [group(n, -float(n), status=PAUSED) for n in range(60)]
+    many[0] = group(0, 4.99, 5.0, 5.01, status=PAUSED)
+    history = trials.history([group(0, 5.0, status=PAUSED), *many[1:]], wanted=60)
+    scheduler = rungs()
+    assert seeds_of(scheduler.plan(history, 1)) == [(0, 1)]  # who rests at the level is known
+    looked, rests = list[float](), racing._rests_at
+
+    def counted(trial: Trial, level: float) -> bool:
+        looked.append(level)
+        return rests(trial, level)
+
+    def goes(to: Trial) -> Plan:
+        history.trials[to.number] = to
+        history.touch(to.number)
+        looked.clear()
+        return scheduler.plan(history, 1)
+
+    monkeypatch.setattr(racing, "_rests_at", counted)
+    goes(many[0])  # who can be given a seed there is known
+    assert len(looked) > 60
+    for seeds in (1, 3):  # a race that is open at the next level, and one that is not
+        ahead = group(1, *[9.0 + seed for seed in range(seeds)], status=PAUSED)
+        for replica in ahead.replicas:
+            replica.goal = Goal(3, top=9)
+            replica.curve = [Point(at, float(at), replica.curve[0].value) for at in (1, 2, 3)]
+        goes(ahead)
+        assert 3 in looked
+        assert len(looked) < 20
+
+
 # ---- whole sweeps ---------------------------------------------------------------------------
 
-RACING = {"replicas": 3, "racing": True, "searcher": "random", "config": {"noise": 0.01}}
+RACING: dict[str, Any] = {
+    "replicas": 3,
+    "racing": True,
+    "searcher": "random",
+    "config": {"noise": 0.01},
+}
 
 
 def steps(folder: Folder) -> int:

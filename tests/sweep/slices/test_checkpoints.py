@@ -19,7 +19,7 @@ from sweep.history.replica import Replica
 from sweep.slices import cache, retention
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.slice import run_slice
-from sweep.spec import Limits, Score
+from sweep.spec import CheckpointPolicy, Limits, Score
 from tests.support import sweeps
 from tests.support.quadratic import Quadratic
 from tests.support.slices import slice_spec
@@ -356,6 +356,23 @@ def test_a_large_checkpoint_is_written_at_once(
     monkeypatch.setattr("sweep.slices.checkpoints.HELD_BYTES", 100)
     run_slice(slice_spec(tmp_path))
     assert disk.saves == 5
+
+
+def test_checkpoints_are_held_as_long_as_all_together_are_small(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = FullDisk(monkeypatch, ())
+    monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", 1e9)
+    policy = CheckpointPolicy(keep_last=4, keep_best=0)
+    spec = slice_spec(tmp_path / "0", goal=Goal(12), policy=policy)
+    outcome = run_slice(spec)
+    assert disk.saves == len(outcome.saved) == 4
+    state = file.read(tmp_path / "0" / outcome.saved[-1].file).state
+    monkeypatch.setattr("sweep.slices.checkpoints.HELD_BYTES", int(2.9 * pack(state).size))
+    cache.forget()
+    disk.saves = 0
+    run_slice(replace(spec, folder=str(tmp_path / "1")))
+    assert disk.saves == 12
 
 
 class Fails(Quadratic):

@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from sweep.driver.decisions import judge
 from sweep.history.events import End, Goal, Status
 from sweep.history.objective import Objective
 from sweep.history.replica import Replica
-from sweep.slices import cache
+from sweep.slices import cache, checkpoints
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.slice import run_slice
 from sweep.spec import CheckpointPolicy
@@ -18,6 +19,8 @@ from sweep.spec.sections import Limits
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
 from tests.support.sweeps import stable
+from trainables import trainable
+from trainables.checkpoint import file
 
 
 @pytest.fixture(autouse=True)
@@ -142,6 +145,21 @@ def test_a_checkpoint_of_somebody_else_is_not_taken(tmp_path: Path, change: str)
     outcome = go_on(stranger, head, Goal(10))
     assert outcome.source == 0
     assert "belongs elsewhere" in outcome.skipped[0]
+
+
+def test_a_slice_that_was_given_up_and_goes_on_takes_no_file_of_the_one_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoints, "HELD_S", 0.0)  # each is written, and then let go
+    # Two machines may take equally long; a checkpoint holds the seconds that it took.
+    monkeypatch.setattr(trainable, "time", SimpleNamespace(monotonic=lambda: 0.0))
+    head = run_slice(slice_spec(tmp_path, goal=Goal(2)))
+    spec = slice_spec(tmp_path, sources=head.saved, number=2, policy=CheckpointPolicy(every=1))
+    tail = run_slice(replace(spec, goal=Goal(5)))
+    given_up = run_slice(replace(spec, number=1, goal=Goal(40)))  # and lets go of its older ones
+    assert curve(given_up)[: len(tail.rows)] == curve(tail)
+    for saved in tail.saved:
+        assert file.verify(tmp_path / saved.file, saved.digest)["step"] == saved.iteration
 
 
 def test_from_a_damaged_checkpoint_it_falls_back_to_the_one_before(tmp_path: Path) -> None:

@@ -319,3 +319,27 @@ def test_a_shipped_search_space_proposes_only_what_its_trainable_accepts(name: s
         found = spec.space.resolve(lambda _, domain: sample(domain, generator))
         config = spec.space.nest(found.settings, spec.config)
         cls.check_config(cls.complete_config(config, spec.stop))
+
+
+GAMES = ("spread_ppo", "tag_ppo", "connect_four_ppo", "knights_archers_zombies_ppo")
+
+
+@pytest.mark.parametrize("name", GAMES)
+def test_a_shipped_game_of_several_agents_trains_and_gives_its_metric(name: str) -> None:
+    spec = load(find(name))
+    generator = np.random.default_rng(0)
+    found = spec.space.resolve(lambda _, domain: sample(domain, generator))
+    short = {"num_envs_per_worker": 2, "rollout_fragment_length": 40, "sgd_minibatch_size": 16}
+    played = {"evaluation_interval": 1, "evaluation_num_episodes": 1, "env_level": "C"}
+    config = spec.space.nest({**found.settings, "num_sgd_iter": 1}, {**spec.config, **played})
+    cls = find_trainable(spec.trainable, [])
+    trainer = cls(cls.complete_config({**config, **short}, spec.stop))
+    result = trainer.train()
+    trainer.stop()
+    policies = set(config["multiagent"]["policies"])
+    assert policies == set(result["evaluation"]["policy_reward_mean"])
+    assert result["agent_timesteps_total"] > 40
+    value: Any = result
+    for part in str(spec.metric).split("/"):
+        value = value[part]
+    assert np.isfinite(value)

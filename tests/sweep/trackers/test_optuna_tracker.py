@@ -1,5 +1,6 @@
 import json
 import math
+import os
 import sqlite3
 import subprocess
 import sys
@@ -15,17 +16,21 @@ from typing import Any
 import optuna
 import pytest
 import sqlalchemy as sa
+from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from sweep.driver import sync
 from sweep.history.events import Created, End, Recorded, Status
 from sweep.ledger import hold
 from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
 from sweep.operations import repair as repairing
 from sweep.space import Space
 from sweep.trackers import Comparable
-from sweep.trackers._shared.optuna_storage import DRAFT, OUTDATED, Storage
+from sweep.trackers._shared.optuna_storage import DRAFT, OUTDATED, Storage, place
 from sweep.trackers.optuna import Tracker
+from tests.support import sweeps
+from tests.support.command_line import Here
 from tests.support.events import Story, publish_with, row, rows
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -52,16 +57,25 @@ publish = partial(publish_with, Tracker)
 
 
 def url(story: Story) -> str:
-    path = str(story.where.folder.optuna)
+    """As docs/storage.md says it is given to Optuna's own commands."""
+    folder = story.where.folder
+    if server := os.environ.get("SWEEP_STORAGE"):
+        return f"{server}?options=-csearch_path%3Dsweep_{story.where.sweep_id}_optuna"
+    path = str(folder.optuna)
     return sa.URL.create("sqlite", database=path).render_as_string(hide_password=False)
 
 
+def stored(story: Story) -> RDBStorage:
+    """The study as Optuna opens it, with no connection that stays open."""
+    return RDBStorage(url(story), engine_kwargs={"poolclass": sa.NullPool})
+
+
 def load(story: Story) -> optuna.Study:
-    return optuna.load_study(study_name="demo", storage=url(story))
+    return optuna.load_study(study_name="demo", storage=stored(story))
 
 
 def names(story: Story) -> list[str]:
-    return optuna.get_all_study_names(url(story))
+    return optuna.get_all_study_names(stored(story))
 
 
 def values_of(trial: FrozenTrial) -> dict[int, float | None]:
@@ -91,6 +105,7 @@ def assert_whole(story: Story) -> None:
 # ---- what stands there --------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("either_database")
 def test_the_study_holds_every_trial_under_its_number_with_its_curve_and_its_state(
     told: Story,
 ) -> None:
@@ -518,9 +533,10 @@ def fail_after(patch: pytest.MonkeyPatch, survives: int, written: bool) -> None:
         patch.setattr(Storage, name, counted(getattr(Storage, name)))
 
 
+@pytest.mark.usefixtures("either_database")
 def test_what_a_crash_left_behind_is_swept_up(told: Story) -> None:
     publish(told, 1, 6)
-    storage = Storage(told.where.folder.optuna)
+    storage = Storage(place(told.where.folder))
     for leftover in (DRAFT, OUTDATED):
         storage.create(leftover.format("demo"), ["maximize"], {})
     storage.close()
@@ -528,6 +544,7 @@ def test_what_a_crash_left_behind_is_swept_up(told: Story) -> None:
     assert_whole(told)
 
 
+@pytest.mark.usefixtures("either_database")
 def test_what_a_power_cut_took_from_the_copy_is_written_again(told: Story) -> None:
     publish(told)
     engine = sa.create_engine(url(told))
@@ -540,6 +557,7 @@ def test_what_a_power_cut_took_from_the_copy_is_written_again(told: Story) -> No
     assert_whole(told)
 
 
+@pytest.mark.usefixtures("either_database")
 def test_iterations_that_are_run_again_stand_there_as_in_the_ledger(story: Story) -> None:
     story.begin()
     story.start(0)
@@ -575,3 +593,61 @@ print(optuna.logging.get_verbosity() == optuna.logging.WARNING)
     command = [sys.executable, "-c", code]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
     assert ran.stdout.strip() == b"True"
+
+
+# ---- on the server of the ledger ----------------------------------------------------------------
+
+
+def test_the_study_of_a_ledger_on_a_server_lies_there_too(
+    tmp_path: Path, storage_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = Here(capsys, tmp_path / "sweeps")
+    folder = sweeps.make(here.root, trials=3, trackers=["optuna"], storage=storage_url)
+    sweeps.run(folder)
+    sync.send(folder, lambda _said: None, 600.0)
+    assert not folder.optuna.exists()
+    with closing(Ledger(folder.ledger)) as ledger:
+        schema = f"sweep_{ledger.sweep_id}_optuna"
+    address = f"{storage_url}?options=-csearch_path%3D{schema}"
+    command = [str(Path(sys.executable).with_name("optuna")), "trials", "--study-name", "demo"]
+    words = ["--storage", address, "--format", "json"]  # Optuna's own command
+    shown = subprocess.run([*command, *words], check=True, capture_output=True, cwd=tmp_path)
+    assert len(json.loads(shown.stdout)) == 3
+    assert here("verify", "demo")[1].startswith("demo is whole")
+    engine = sa.create_engine(address, poolclass=sa.NullPool)
+    for damage in ("DELETE FROM trial_values", f"DROP SCHEMA {schema} CASCADE"):
+        with engine.begin() as connection:
+            connection.execute(sa.text(damage))
+        code, out, _ = here("verify", "demo")
+        assert (code, "optuna" in out) == (6, True), out
+        code, out, _ = here("verify", "demo", "--repair")
+        assert (code, "optuna was sent" in out) == (0, True), out
+        assert here("verify", "demo")[0] == 0
+    assert here("rm", "demo", "--yes")[0] == 0
+    with engine.connect() as connection:
+        left = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'sweep%'"
+        assert connection.execute(sa.text(left)).scalar() == 0
+
+
+@pytest.mark.usefixtures("either_database")
+def test_a_step_may_be_larger_than_the_numbers_that_optuna_thought_of(story: Story) -> None:
+    story.begin()
+    story.start(0)
+    far = row(0, 3, timesteps_total=3_000_000_000)
+    story.close(0, Status.PAUSED, [far])
+    publish(story)
+    assert list(values_of(load(story).trials[0])) == [3_000_000_000]
+
+
+def test_a_study_that_was_begun_in_a_file_goes_on_there(
+    tmp_path: Path, storage_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sweeps.make(tmp_path, trials=2, trackers=["optuna"], storage=storage_url)
+    with monkeypatch.context() as earlier:
+        earlier.setattr("sweep.trackers._shared.optuna_storage._beside", lambda _folder: None)
+        sweeps.run(folder)
+        sync.send(folder, lambda _said: None, 600.0)
+    sweeps.run(folder, trials=4)
+    sync.send(folder, lambda _said: None, 600.0)
+    study = optuna.load_study(study_name="demo", storage=f"sqlite:///{folder.optuna}")
+    assert len(study.trials) == 4

@@ -87,10 +87,16 @@ def has_ended(process: psutil.Process) -> bool:
         return True
 
 
+def sleepers() -> list[psutil.Process]:
+    """Programs of this process that have become `sleep`; between the two they have no name."""
+    return [p for p in psutil.Process().children() if p.cmdline() == ["sleep", "600"]]
+
+
 def test_it_ends_when_its_trainable_does(tmp_path: Path) -> None:
     trainable = Command(SLEEPS, TrialContext(5, "7", "trial 7", tmp_path))
     assert trainable.train()["loss"] == 1
-    (process,) = [p for p in psutil.Process().children() if "sleep 600" in " ".join(p.cmdline())]
+    wait_until(lambda: bool(sleepers()))
+    (process,) = sleepers()
     trainable.stop()
     assert not trainable.lingers
     assert has_ended(process)

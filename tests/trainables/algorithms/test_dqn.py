@@ -1,6 +1,7 @@
 """DQN: what it learns from a batch, its options, its checkpoints, and that it learns."""
 
 import copy
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,6 @@ SMALL: dict[str, Any] = {
     "replay_batch_size": 16,
     "updates_per_step": 3,
     "buffer_size": 100,
-    "target_network_update_freq": 48,
     "timesteps_per_iteration": 64,
     "model": {"hidden": [16, 8]},
     "n_step": 1,
@@ -225,6 +225,20 @@ def _assert_alike(policy: QPolicy, reference: QPolicy) -> None:
         torch.testing.assert_close(*gradients, rtol=2e-3, atol=1e-5)
 
 
+def test_a_fused_update_gets_no_array_of_all_weights_anew() -> None:
+    trainer = make({"learner": "fused", "model": {"hidden": [256, 256]}})
+    try:
+        trainer.train()
+        rows = trainer.replay.sample(8)
+        tracemalloc.start()
+        trainer.update(rows)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        trainer.stop()
+    assert most < 4 * 256 * 256
+
+
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
@@ -261,7 +275,7 @@ def test_one_who_changes_how_it_learns_learns_in_torch() -> None:
 def test_the_target_becomes_what_is_learnt_after_so_many_steps(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    small = make({"tau": None})
+    small = make({"tau": None, "target_network_update_freq": 48})
     followed = list[tuple[int, float]]()
     follow = small.target.follow
 
@@ -302,7 +316,9 @@ def test_acting_exporting_and_learning_see_the_same_values(
         config["model"] = {"hidden": [8], "conv_filters": [[4, 3, 2]]}
     trainer = make(config)
     trainer.train()
-    seen = trainer.inference.prepare(trainer.recent)[:7]
+    recent = trainer.recent[:7]
+    whole = np.stack([trainer.inference.initial_memory()] * len(recent))
+    seen, memory, _ = trainer.inference.prepare(recent, whole)
     model, actor = trainer.policy.model, trainer.inference.actor
     with torch.no_grad():
         q = model.values(model.outputs(torch.from_numpy(seen), {})).numpy()
@@ -311,7 +327,6 @@ def test_acting_exporting_and_learning_see_the_same_values(
     found, highest = actor.forward(seen)
     np.testing.assert_allclose(found, q, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(highest, q.max(1), rtol=1e-4, atol=1e-5)
-    memory = actor.initial_memory(len(seen))
     assert actor.act(seen, memory, None).actions.tolist() == q.argmax(1).tolist()
     assert actor.act_each(seen, memory, [None] * 7)[0].tolist() == q.argmax(1).tolist()
     assert bool(noise) is bool(config.get("noisy"))

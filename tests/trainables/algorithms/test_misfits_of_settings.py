@@ -9,6 +9,7 @@ import torch
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.impala import IMPALA
+from trainables.algorithms.iql import IQL
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
@@ -16,7 +17,7 @@ from trainables.errors import ConfigError
 from trainables.trainer.trainer import Trainer
 
 ON_POLICY: tuple[type[Trainer], ...] = (PPO, A2C, IMPALA)
-WITH_REPLAY: tuple[type[Trainer], ...] = (DQN, SAC, TD3)
+WITH_REPLAY: tuple[type[Trainer], ...] = (DQN, IQL, SAC, TD3)
 ALL = (*ON_POLICY, *WITH_REPLAY)
 VAULT = "tests.support.masked:Vault"
 BOX, CHOICE = "Pendulum-v1", "CartPole-v1"
@@ -52,6 +53,26 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
         {"buffer_size": 200, "learning_starts": 100, "replay_batch_size": 32, "n_step": 201},
         {DQN: ("n_step: 201", "buffer_size")},
     ),
+    "noise that is not there": ({"sigma0": 0.4}, {DQN: ("sigma0: 0.4", "noisy: true")}),
+    "the least of one value": ({"v_min": 0.0}, {DQN: ("v_min: 0.0", "num_atoms above 1")}),
+    "the most of one value": ({"v_max": 500.0}, {DQN: ("v_max: 500.0", "num_atoms above 1")}),
+    "a period of targets that follow": (
+        {"target_network_update_freq": 500},
+        {DQN: ("target_network_update_freq: 500", "tau: null")}
+        | dict.fromkeys((SAC, TD3), ("target_network_update_freq: 500", "tau")),
+    ),
+    "shares by error where all are alike": (
+        {"prioritized_replay_alpha": 0.5},
+        {DQN: ("prioritized_replay_alpha: 0.5", "prioritized_replay: true")},
+    ),
+    "a growing weight where all are alike": (
+        {"prioritized_replay_beta_annealing_timesteps": 1000},
+        {DQN: ("prioritized_replay_beta_annealing_timesteps: 1000", "prioritized_replay: true")},
+    ),
+    "sequences without a memory": (
+        {"model": {"max_seq_len": 20}},
+        dict.fromkeys(ALL, ("max_seq_len", "use_lstm")),
+    ),
     "learning in ranks": (
         {"data_parallel": True, "num_workers": 2},
         {cls: ("data_parallel: True", cls.__name__) for cls in ALL if cls is not PPO},
@@ -62,7 +83,7 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
     ),
     "action masks of numbers, or for numbers": (
         {"env": VAULT, "action_mask": "info"},
-        {cls: ("action_mask: 'info'", cls.__name__) for cls in (SAC, TD3)},
+        {cls: ("action_mask: 'info'", cls.__name__) for cls in (IQL, SAC, TD3)},
     ),
     "noise of the state for choices": (
         {"env": CHOICE, **GSDE},
@@ -77,10 +98,6 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
     "noise that goes on, in environments that do not wait": (
         {**NOISE, **POLLED},
         dict.fromkeys((DQN, TD3), ("remote_env_batch_wait_ms: 5.0", "ParameterNoise")),
-    ),
-    "a GPU for gradients in numpy": (
-        {"num_gpus": 1},
-        {cls: ("num_gpus: 1.0", cls.__name__, "numpy") for cls in (SAC, TD3)},
     ),
     "a linear schedule without a length": (
         {"lr_schedule": "linear"},
@@ -134,8 +151,8 @@ def test_it_is_refused_in_one_line_that_names_both(name: str, cls: type[Trainer]
 ACCEPTED = [
     (name, cls)
     for name, classes in {
-        "real numbers for values of choices": (*ON_POLICY, SAC, TD3),
-        "choices for noise on numbers": (*ON_POLICY, DQN, SAC),
+        "real numbers for values of choices": (*ON_POLICY, IQL, SAC, TD3),
+        "choices for noise on numbers": (*ON_POLICY, DQN, IQL, SAC),
         "a memory without sequences": ON_POLICY,
         "action masks of numbers, or for numbers": (*ON_POLICY, DQN),
     }.items()
@@ -148,7 +165,7 @@ def test_it_is_accepted_where_it_works(name: str, cls: type[Trainer]) -> None:
     cls.check_config(config_of(cls, MISFITS[name][0]))
 
 
-WITH_GPU: tuple[type[Trainer], ...] = (*ON_POLICY, DQN)
+WITH_GPU = ALL
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="torch sees a GPU")
 

@@ -1,5 +1,6 @@
-"""Losses and gradients of SAC and TD3 equal plain ones in torch, whose graph computes them."""
+"""Losses and gradients of SAC and TD3, by either learner, equal plain ones that stand here."""
 
+import tracemalloc
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -96,7 +97,6 @@ def in_doubles(trainer: SAC | TD3) -> None:
     for parameter in trainer.policy.model.parameters():
         parameter.data = parameter.data.double()
         parameter.data += 0.1 * torch.randn(parameter.shape, generator=stream, dtype=torch.float64)
-    trainer.losses = type(trainer.losses)(trainer.policy, trainer.settings, trainer.spaces)  # type: ignore[arg-type]
 
 
 def tensors(rows: Rows) -> dict[str, Tensor]:
@@ -120,16 +120,21 @@ def assert_same(trainer: SAC | TD3, plain: Plain, part: str) -> None:
     assert compared
 
 
+@pytest.fixture(params=["fused", "torch"])
+def learner(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(params=KINDS)
-def of_numbers(request: pytest.FixtureRequest) -> Iterator[SAC]:
-    settings = {**SMALL, "env": "Pendulum-v1", **KINDS[request.param]}
+def of_numbers(request: pytest.FixtureRequest, learner: str) -> Iterator[SAC]:
+    settings = {**SMALL, "env": "Pendulum-v1", "learner": learner, **KINDS[request.param]}
     trainer = SAC(settings, TrialContext(seed=1))
     in_doubles(trainer)
     yield trainer
     trainer.stop()
 
 
-def test_sac_of_numbers_is_what_torch_computes(of_numbers: SAC) -> None:
+def test_sac_of_numbers_is_as_published(of_numbers: SAC) -> None:
     plain, losses = Plain(of_numbers.policy.model), of_numbers.losses
     rows = batch("Pendulum-v1")
     losses.look(rows, np.random.default_rng(7))
@@ -171,8 +176,8 @@ def test_sac_of_numbers_is_what_torch_computes(of_numbers: SAC) -> None:
     assert_same(of_numbers, plain, "log_alpha")
 
 
-def test_sac_of_choices_is_what_torch_computes() -> None:
-    trainer = SAC({**SMALL, "env": "CartPole-v1"}, TrialContext(seed=1))
+def test_sac_of_choices_is_as_published(learner: str) -> None:
+    trainer = SAC({**SMALL, "env": "CartPole-v1", "learner": learner}, TrialContext(seed=1))
     in_doubles(trainer)
     plain, losses, rows = Plain(trainer.policy.model), trainer.losses, batch("CartPole-v1")
     of, alpha = tensors(rows), plain.of["log_alpha"].exp().detach()
@@ -206,9 +211,10 @@ def test_sac_of_choices_is_what_torch_computes() -> None:
     trainer.stop()
 
 
-def test_td3_is_what_torch_computes() -> None:
-    trainer = TD3({**SMALL, "env": "Pendulum-v1"}, TrialContext(seed=1))
+def test_td3_is_as_published(learner: str) -> None:
+    trainer = TD3({**SMALL, "env": "Pendulum-v1", "learner": learner}, TrialContext(seed=1))
     in_doubles(trainer)
+    trainer.policy.model.get_parameter("target_actor.2.bias").data.fill_(1.0)  # noise leads beyond
     plain, losses, rows = Plain(trainer.policy.model), trainer.losses, batch("Pendulum-v1")
     of = tensors(rows)
     critic_loss, _ = losses.critics(rows, np.random.default_rng(7))
@@ -216,6 +222,7 @@ def test_td3_is_what_torch_computes() -> None:
     noise = (0.2 * torch.from_numpy(drawn)).clamp(-0.5, 0.5)
     with torch.no_grad():
         best = plain.actor(of["new_obs"], "target_actor")[0].tanh()
+        assert ((best + noise).abs() > 1).any()
         x = torch.cat([of["new_obs"], (best + noise).clamp(-1, 1)], 1)
         least = plain.critics(x, "targets").min(0).values.squeeze(1)
         targets = of["rewards"] + GAMMA * (~of["terminated"]).double() * least
@@ -235,10 +242,12 @@ def test_td3_is_what_torch_computes() -> None:
 
 
 @pytest.mark.parametrize("of", [SAC, TD3])
-def test_an_episode_that_is_cut_off_goes_on_and_one_that_ends_does_not(of: type[SAC]) -> None:
+def test_an_episode_that_is_cut_off_goes_on_and_one_that_ends_does_not(
+    of: type[SAC], learner: str
+) -> None:
     """By hand: networks of zeros but for the last biases, so that every Q is 5 and every next 7."""
-    colder = {"initial_alpha": 1e-9} if of is SAC else {}
-    trainer = of({**SMALL, "env": "Pendulum-v1", **colder}, TrialContext(seed=1))
+    given = {"learner": learner, **({"initial_alpha": 1e-9} if of is SAC else {})}
+    trainer = of({**SMALL, "env": "Pendulum-v1", **given}, TrialContext(seed=1))
     model = trainer.policy.model
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -260,3 +269,23 @@ def test_an_episode_that_is_cut_off_goes_on_and_one_that_ends_does_not(of: type[
         assert q == 5.0
         assert loss == pytest.approx(2 * 0.5 * (5.0 - target) ** 2, rel=1e-5)
     trainer.stop()
+
+
+@pytest.mark.parametrize("of", [SAC, TD3])
+def test_an_update_gets_no_array_of_units_anew(of: type[SAC] | type[TD3]) -> None:
+    """Such arrays are got from and given back to the system: that takes as long as the products."""
+    config = {**SMALL, "env": "Pendulum-v1", "model": {"hidden": [256, 256]}, "policy_delay": 1}
+    if of is SAC:
+        del config["policy_delay"]
+    trainer = of(config, TrialContext(seed=1))
+    try:
+        rows = {name: np.tile(one, (8, *(1,) * (one.ndim - 1))) for name, one in batch("").items()}
+        trainer.update(rows)
+        tracemalloc.start()
+        trainer.update(rows)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        trainer.stop()
+    units = 2 * 8 * ROWS * 256  # of a layer of both critics; a byte of each says what is above 0
+    assert most < 2 * units

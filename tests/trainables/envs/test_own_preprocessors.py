@@ -84,12 +84,6 @@ def test_what_breaks_the_contract_is_refused_before_training(name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_native_vector_environment_has_none() -> None:
-    config = {"env": "CartPole-v1", "model": POSITIONS, "native_vector_env": True}
-    with pytest.raises(ConfigError, match=r"native_vector_env.*false with model.custom_prepro"):
-        PPO.check_config(config)
-
-
 def test_masks_and_a_preprocessor_do_not_go_together() -> None:
     config = {"env": "CartPole-v1", "model": POSITIONS, "action_mask": "info"}
     with pytest.raises(ConfigError, match=r"model.custom_preprocessor.*null with action_mask"):

@@ -20,7 +20,7 @@ from trainables.envs.spaces.actions import ActionLayout, layout_of
 from trainables.envs.spaces.leaves import leaf_values, named_leaves
 from trainables.envs.spaces.observations import FlatteningPreprocessor, NoPreprocessor
 from trainables.errors import ConfigError, EnvError
-from trainables.policies.exploration import StochasticSampling
+from trainables.policies.exploration.actions import StochasticSampling
 from trainables.policies.networks import ActorCritic
 from trainables.policies.onnx.formats import FILES, opened
 from trainables.rollout.batch import Fragment, TrainBatch
@@ -454,7 +454,9 @@ def test_T19_a_state_or_full_fetch_also_gives_state_and_fetches() -> None:
         assert set(fetches) == {"logp", "value"}
     choice, means = action
     head, values = trainer.inference.actor.forward(
-        trainer.inference.prepare(FlatteningPreprocessor(trainer.spaces.raw)(obs)[None])
+        trainer.inference.prepare(
+            FlatteningPreprocessor(trainer.spaces.raw)(obs)[None], np.zeros((1, 0))
+        )[0]
     )
     assert choice - 5 == np.argmax(head[0, :3])
     np.testing.assert_allclose(means, np.clip(head[0, 3:], -0.1, 0.1))

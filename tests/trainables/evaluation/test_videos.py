@@ -87,6 +87,27 @@ def test_W8_evaluations_are_recorded_as_they_were_played(tmp_path: Path) -> None
         assert seen[0].mean() > 200 > seen[0].min(), "a dark cart on a white ground"
 
 
+def test_W8_several_agents_are_recorded_as_one_is(tmp_path: Path) -> None:
+    """And drawing changes nothing of what they learn."""
+    agents = {"env": "tests.support.agents:Drawn", "multiagent": {"policies": {"shared": None}}}
+    evaluated = {"record_env": True, "evaluation_interval": 1, "evaluation_num_episodes": 1}
+    trainer = make(tmp_path, **agents, **evaluated, record_every=3)
+    plain = make(tmp_path / "plain", **agents, **{**evaluated, "record_env": False})
+    compared = ("learner", "hist_stats", "evaluation")
+    both = [[{key: one[key] for key in compared} for one in run(t, 2)] for t in (trainer, plain)]
+    trainer.stop()
+    plain.stop()
+    assert both[0] == both[1]
+    assert not (tmp_path / "plain" / FOLDER).exists()
+    recorded = names(tmp_path)
+    assert recorded == [
+        *(f"evaluation-00000{i}-episode-1.mp4" for i in (0, 1, 2)),
+        *(f"rollout-episode-00000{i}.mp4" for i in (1, 4, 7)),
+    ]
+    for name in recorded:
+        assert ages(tmp_path / FOLDER / name) == list(range(9))
+
+
 def test_W8_an_evaluation_that_callbacks_steer_is_recorded_as_it_was_played(
     tmp_path: Path,
 ) -> None:

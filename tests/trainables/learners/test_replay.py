@@ -325,3 +325,19 @@ def test_several_environments_give_what_each_gives_alone_however_they_are_cut(le
             powers = np.float32(0.9) ** np.arange(span)
             expected.append((powers @ of_env["rewards"][:span], 0.9**span))
     np.testing.assert_allclose(sorted(found), sorted(expected), rtol=1e-5)
+
+
+def test_transitions_over_several_steps_are_all_given_where_columns_come_and_go() -> None:
+    def fragment(lanes: int, first: int) -> dict[str, Any]:
+        t = np.broadcast_to(first + np.arange(4)[:, None], (4, lanes)).copy()
+        numbers = (100.0 * np.arange(lanes) + t).astype(np.float32)
+        flags = {name: np.zeros((4, lanes), dtype=bool) for name in ("terminated", "truncated")}
+        real = {"observations": numbers[..., None], "new_obs": numbers[..., None] + 1}
+        chosen = {"actions": np.zeros((4, lanes), dtype=np.int64), "rewards": np.ones((4, lanes))}
+        return {**real, **chosen, **flags, "valid": np.ones((4, lanes), dtype=bool), "t": t}
+
+    steps = NStep(3, 0.5)
+    given = [steps(0, fragment(1, 0)), steps(0, fragment(2, 4)), steps(0, fragment(3, 8))]
+    seen = sorted(float(one) for rows in given for one in rows["observations"][:, 0])
+    assert seen == sorted([*range(10), *range(104, 110), *range(208, 210)])
+    assert all((rows["rewards"] == 1.75).all() for rows in given)

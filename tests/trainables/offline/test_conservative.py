@@ -41,6 +41,35 @@ def test_the_penalty_is_how_far_all_choices_are_valued_above_the_one_taken(confi
     np.testing.assert_array_equal(found[0].errors.numpy(), found[1].errors.numpy())
 
 
+def test_the_loss_is_that_of_the_paper() -> None:
+    """CQL(H): its penalty, and half the squared difference to the target, linear beyond 1."""
+    stream = np.random.default_rng(3)
+    seen, then = stream.normal(size=(2, 6, 4)).astype(np.float32)
+    actions, rewards = np.array([0, 1, 1, 0, 1, 0]), 2 * stream.normal(size=6).astype(np.float32)
+    ended = np.array([False, True, False, False, True, False])
+    config = {"cql_alpha": 0.7, "gamma": 0.9, "learner": "torch", "grad_clip": None}
+    trainer = DQN({**BASE, **config}, TrialContext(seed=1))
+    q_of = trainer.policy.make_actor()
+    q_of.load(trainer.policy.model.weights())
+    q, ahead = (q_of.forward(one)[0] for one in (seen, then))  # the target is its copy still
+    taken = q[np.arange(6), actions]
+    errors = np.abs(rewards + 0.9 * ahead.max(axis=1) * ~ended - taken)
+    huber = np.where(errors < 1, 0.5 * errors**2, errors - 0.5)
+    by_hand = (huber + 0.7 * (np.log(np.exp(q).sum(axis=1)) - taken)).mean()
+    learnt = trainer._learn(
+        {
+            "observations": seen,
+            "new_obs": then,
+            "actions": actions,
+            "rewards": rewards,
+            "terminated": ended,
+        }
+    )
+    trainer.stop()
+    assert errors.min() < 1 < errors.max()
+    assert learnt.loss == pytest.approx(by_hand, rel=1e-5)
+
+
 def test_auto_is_torch_with_the_penalty() -> None:
     for alpha, learner in ((0.0, "fused"), (0.5, "torch")):
         trainer = DQN({**BASE, "cql_alpha": alpha}, TrialContext(seed=1))

@@ -15,9 +15,11 @@ import pytest
 from gymnasium import spaces
 
 from tests.support.trainers import differences, final_state, run
+from trainables.algorithms.bc import BC
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
+from trainables.algorithms.td3 import TD3
 from trainables.envs.exactness import measuring
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError, StoredDataError
@@ -145,7 +147,7 @@ def test_K7_a_window_shuffles_and_gives_each_batch_once(tmp_path: Path) -> None:
     assert sorted([*seen, *window]) == list(range(20))
 
 
-@pytest.mark.parametrize("kind", ["files", "shuffled", "mixed", "n_step", "sac"])
+@pytest.mark.parametrize("kind", ["files", "shuffled", "mixed", "n_step", "sac", "td3"])
 def test_a_restored_trial_reads_on_exactly_where_it_was(
     kind: str, data: Path, tmp_path: Path
 ) -> None:
@@ -157,8 +159,8 @@ def test_a_restored_trial_reads_on_exactly_where_it_was(
     }
     config = {**BASE, "input": str(data), **modes.get(kind, {})}
     trainable: Any = DQN
-    if kind == "sac":
-        trainable, config["env"] = SAC, "Pendulum-v1"
+    if kind in ("sac", "td3"):
+        trainable, config["env"] = {"sac": SAC, "td3": TD3}[kind], "Pendulum-v1"
         config["input"] = {"sampler": 0.5, str(_pendulum(tmp_path)): 0.5}
 
     def new() -> Any:
@@ -174,6 +176,38 @@ def test_a_restored_trial_reads_on_exactly_where_it_was(
     assert differences(final_state(through), final_state(again)) == []
     for one in (through, again):
         one.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cls", "reached"), [(DQN, 120), (SAC, -700)])
+def test_half_of_what_is_learnt_from_is_read(cls: Any, reached: float, tmp_path: Path) -> None:
+    """An untrained policy wrote it: it has 22 on CartPole, -1200 on Pendulum."""
+    env = {DQN: "CartPole-v1"}.get(cls, "Pendulum-v1")
+    writes = {"output": "logdir", "train_batch_size": 3200, "lr": 1e-12}
+    writer = PPO(
+        {"env": env, "num_envs_per_worker": 1, "rollout_fragment_length": 32, **writes},
+        TrialContext(seed=1, logdir=tmp_path),
+    )
+    writer.train()
+    writer.stop()
+    shares = {"sampler": 0.5, str(tmp_path / "output"): 0.5}
+    config = {
+        "env": env,
+        "input": shares,
+        "lr": 1e-3,
+        "model": {"hidden": [64, 64]},
+        "num_envs_per_worker": 1,
+        "rollout_fragment_length": 32,
+        "updates_per_step": 32,
+        "replay_batch_size": 128,
+        "timesteps_per_iteration": 1600,
+        "evaluation_num_episodes": 20,
+    }
+    trainer = cls(config, TrialContext(seed=1))
+    run(trainer, 5)
+    found = trainer.evaluate()["episode_reward_mean"]
+    trainer.stop()
+    assert found >= reached
 
 
 def _pendulum(folder: Path) -> Path:
@@ -469,6 +503,25 @@ def test_settings_with_which_nothing_can_be_read_are_refused(
     with pytest.raises(ConfigError) as error:
         DQN.check_config({**BASE, "input": str(RLLIB), **config})
     assert str(error.value).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("cls", "config", "said"),
+    [
+        (SAC, {"postprocess_inputs": True}, "postprocess_inputs: True is not allowed; expected fa"),
+        (BC, {"postprocess_inputs": True}, "postprocess_inputs: True is not allowed; expected fal"),
+        (DQN, {"input_evaluation": ["dr"]}, "input_evaluation: ['dr'] is not allowed; expected [s"),
+        (TD3, {"env": "Pendulum-v1", "input_evaluation": ["wis", "simulation"]}, "input_evaluatio"),
+    ],
+)
+def test_what_nothing_would_be_made_of_is_refused(
+    cls: Any, config: dict[str, Any], said: str
+) -> None:
+    given = {"env": "CartPole-v1", "input": str(RLLIB), **config}
+    with pytest.raises(ConfigError) as error:
+        cls.check_config(given)
+    assert str(error.value).startswith(said)
+    cls.check_config({**given, "postprocess_inputs": False, "input_evaluation": ["simulation"]})
 
 
 def test_what_learns_from_its_own_policy_alone_reads_nothing() -> None:

@@ -315,3 +315,28 @@ def test_without_output_workers_are_asked_for_no_more_columns(tmp_path: Path) ->
     assert trainer.worker_spec().columns == frozenset()
     assert "output" not in trainer.save_checkpoint("")
     trainer.stop()
+
+
+def test_what_an_environment_that_calls_did_before_stands_beside_each_row(tmp_path: Path) -> None:
+    """Its episodes run side by side, each at its own pace."""
+    more = {"num_envs_per_worker": 1, "rollout_fragment_length": 48, "num_sgd_iter": 1}
+    trainer = PPO(
+        {"env": "tests.support.external:Counting", "output": "logdir", **more},
+        TrialContext(seed=3, logdir=tmp_path),
+    )
+    for _ in range(4):
+        trainer.train()
+    trainer.stop()
+    before: dict[int, dict[str, Any]] = {}
+    names = ("eps_id", "t", "actions", "rewards", "prev_actions", "prev_rewards")
+    for line in lines(tmp_path):
+        for values in zip(*(line[name] for name in names), strict=True):
+            row = dict(zip(names, values, strict=True))
+            known = before.get(row["eps_id"], {"t": -1, "actions": 0, "rewards": 0.0})
+            assert row["t"] == known["t"] + 1
+            assert row["prev_actions"] == known["actions"]
+            assert row["prev_rewards"] == known["rewards"]
+            before[row["eps_id"]] = row
+    assert len(before) > 10
+    unrolls = [i for line in lines(tmp_path) for i in set(line["unroll_id"])]
+    assert len(unrolls) == len(set(unrolls)) > len(before)

@@ -101,8 +101,17 @@ def test_drifting_noise_goes_on_from_step_to_step_and_from_0_in_each_episode() -
 
 def test_E8_P16_a_sampler_says_which_episodes_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """Episodes of five steps in two environments that are stepped side by side."""
-    told: list[list[bool]] = []
-    monkeypatch.setattr(ActionNoise, "ended", lambda _, rows: told.append(rows.tolist()))
+    told: list[tuple[int, list[bool]]] = []
+    ticks, draw = list[int](), ActionNoise.draw
+
+    def counted(self: ActionNoise, head: Any, log_std: Any, stream: Any) -> Any:
+        ticks.append(len(head))
+        return draw(self, head, log_std, stream)
+
+    monkeypatch.setattr(ActionNoise, "draw", counted)
+    monkeypatch.setattr(
+        ActionNoise, "ended", lambda _, rows: told.append((len(ticks), rows.tolist()))
+    )
     trainer = TD3(
         {
             "env": "tests.support.environments:Counting",
@@ -113,8 +122,7 @@ def test_E8_P16_a_sampler_says_which_episodes_ended(monkeypatch: pytest.MonkeyPa
         TrialContext(seed=1),
     )
     trainer.train()
-    assert [i for i, rows in enumerate(told) if any(rows)] == [4, 9]
-    assert told[4] == [True, True]
+    assert [each for each in told if any(each[1])] == [(5, [True, True]), (10, [True, True])]
     trainer.stop()
 
 

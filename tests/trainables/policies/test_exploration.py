@@ -12,7 +12,11 @@ from trainables.algorithms.ppo import PPO
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError
 from trainables.policies.distributions import Actions, Array
-from trainables.policies.exploration import EpsilonGreedy, EpsilonGreedyConfig, StochasticSampling
+from trainables.policies.exploration.actions import (
+    EpsilonGreedy,
+    EpsilonGreedyConfig,
+    StochasticSampling,
+)
 
 HEAD = np.tile(np.array([0.0, 3.0, 1.0, 2.0], dtype=np.float32), (20_000, 1))
 NONE = np.zeros(0, dtype=np.float32)

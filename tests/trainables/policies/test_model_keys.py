@@ -127,6 +127,19 @@ def test_deviations_follow_the_state() -> None:
     trainer.stop()
 
 
+@pytest.mark.parametrize("learner", ["fused", "torch"])
+def test_deviations_begin_where_log_std_init_says(learner: str) -> None:
+    model = {"hidden": [8], "log_std_init": -1.5}
+    trainer = make({"env": "Pendulum-v1", "model": model, "learner": learner})
+    assert trainer.get_weights()["default_policy"]["log_std"].tolist() == [-1.5]
+    stream = np.random.default_rng(0)
+    actor = trainer.inference.actor
+    rows = np.zeros((4000, 3), np.float32)
+    drawn = actor.act(rows, actor.initial_memory(4000), stream).actions
+    assert abs(drawn.std() / np.exp(-1.5) - 1) < 0.05
+    trainer.stop()
+
+
 @pytest.mark.parametrize(
     ("of", "config", "message"),
     [
@@ -150,6 +163,22 @@ def test_deviations_follow_the_state() -> None:
             },
             "model.free_log_std.*StateDependentNoise",
         ),
+        (PPO, {"model": {"log_std_init": -1.0}}, "model.log_std_init: -1.0.*no deviations"),
+        (
+            PPO,
+            {"env": "Pendulum-v1", "model": {"log_std_init": -1.0, "free_log_std": False}},
+            "no log_std_init with free_log_std: false",
+        ),
+        (
+            PPO,
+            {
+                "env": "Pendulum-v1",
+                "model": {"log_std_init": -1.0},
+                "exploration_config": {"type": "StateDependentNoise"},
+            },
+            "model.log_std_init.*StateDependentNoise",
+        ),
+        (SAC, {"env": "Pendulum-v1", "model": {"log_std_init": -1.0}}, "null with SAC"),
         (PPO, {"model": SHARED, "learner": "fused"}, "learner.*model.vf_share_layers is true"),
         (
             PPO,

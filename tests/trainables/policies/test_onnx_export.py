@@ -9,6 +9,7 @@ import torch
 
 from tests.support.trainers import make
 from trainables.algorithms.dqn import DQN
+from trainables.algorithms.iql import IQL
 from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError, ExportError, NotFiniteError
@@ -18,6 +19,7 @@ from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
 HERE = "tests.support.environments"
+NO_MEMORY = np.zeros((1, 0), np.float32)
 
 
 def exported(config: dict[str, Any], folder: Path) -> tuple[Any, Any]:
@@ -40,7 +42,7 @@ def test_an_exported_discrete_policy_acts_as_the_trained_one(
     for rows in (1, 5, 64):
         raw = np.random.default_rng(rows).normal(0, 1, (rows, 4)).astype(np.float32)
         logits, actions = session.run(["action_logits", "action"], {"observation": raw})
-        head, _ = trainer.inference.actor.forward(trainer.inference.prepare(raw))
+        head, _ = trainer.inference.actor.forward(trainer.inference.prepare(raw, NO_MEMORY)[0])
         np.testing.assert_allclose(logits, head, atol=1e-5)
         assert actions.tolist() == [trainer.compute_action(one) for one in raw]
 
@@ -65,6 +67,8 @@ def test_every_format_acts_as_the_trained_policy_on_what_it_saw(env: str, tmp_pa
         (SAC, {"env": "Pendulum-v1"}),
         (SAC, {}),
         (TD3, {"env": "Pendulum-v1"}),
+        (IQL, {}),
+        (IQL, {"env": "Pendulum-v1"}),
     ],
 )
 def test_every_format_acts_as_policies_of_other_families(
@@ -99,10 +103,12 @@ def test_weights_without_a_graph_are_no_policy(tmp_path: Path) -> None:
 def test_an_exported_policy_filters_without_a_bound_where_there_is_none(tmp_path: Path) -> None:
     trainer, session = exported({"observation_filter_clip": None}, tmp_path)
     raw = np.full((1, 4), 100.0, dtype=np.float32)
-    assert np.abs(trainer.inference.prepare(raw)).max() > 100.0
+    assert np.abs(trainer.inference.prepare(raw, NO_MEMORY)[0]).max() > 100.0
     (logits,) = session.run(["action_logits"], {"observation": raw})
     np.testing.assert_allclose(
-        logits, trainer.inference.actor.forward(trainer.inference.prepare(raw))[0], atol=1e-4
+        logits,
+        trainer.inference.actor.forward(trainer.inference.prepare(raw, NO_MEMORY)[0])[0],
+        atol=1e-4,
     )
     trainer.stop()
 

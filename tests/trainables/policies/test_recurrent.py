@@ -301,7 +301,7 @@ def test_T19_a_state_is_given_and_given_back() -> None:
     assert [part.tolist() for part in state] == [[0.0] * UNITS] * 2
     actor, memory = trainer.inference.actor, trainer.inference.actor.initial_memory(1)
     for obs in trainer.recent[:20]:
-        head, value, memory = actor.advance(trainer.inference.prepare(obs[None]), memory)
+        head, value, memory = actor.advance(trainer.inference.prepare(obs[None], memory)[0], memory)
         action, state, fetches = trainer.compute_action(obs, state=state)
         assert action == head[0].argmax()
         assert fetches["value"] == pytest.approx(float(value[0]))
@@ -316,7 +316,7 @@ def test_T19_a_state_is_given_and_given_back() -> None:
 
 def test_P18_a_state_of_another_arity_is_refused_with_both_lengths() -> None:
     trainer = make({"model": LSTM})
-    obs = trainer.inference.prepare(np.zeros((1, 4), np.float32))[0]
+    obs = np.zeros(4, np.float32)
     with pytest.raises(ValueError, match=r"state of 1 part\(s\), where this policy has 2"):
         trainer.compute_action(obs, state=[np.zeros(UNITS)])
     with pytest.raises(ValueError, match=r"shapes \[\(3,\), \(8,\)\].*\[\(8,\), \(8,\)\]"):

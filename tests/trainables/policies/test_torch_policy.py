@@ -68,6 +68,28 @@ def test_each_goes_on_to_the_bit() -> None:
     assert first.get_state()["optimizer"]["fixed.weight"] == {}
 
 
+def test_a_state_is_read_through_views_that_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = two()
+    steps(policy, 1)
+    first = policy.get_state()
+    with monkeypatch.context() as without:
+        without.setattr(torch.Tensor, "detach", None)  # no view is made again
+        before = policy.get_state()
+    assert differences(before, first) == []
+    steps(policy, 1)
+    after = policy.get_state()
+    assert differences(before, first) == []  # a copy, which no step moves
+    moved = {name for name, it in after["weights"].items() if (it != before["weights"][name]).any()}
+    assert moved == {"actor.weight", "actor.bias", "critic.weight", "critic.bias"}
+    # The numbers of a parameter may come to lie elsewhere, and its moments be others.
+    weight: Any = policy.parameters["actor.weight"]
+    weight.data = torch.full_like(weight, 7.0)
+    policy.moments("actor.weight")["exp_avg"] = torch.full_like(weight.data, 8.0)
+    state = policy.get_state()
+    np.testing.assert_array_equal(state["weights"]["actor.weight"], 7.0)
+    np.testing.assert_array_equal(state["optimizer"]["actor.weight"]["exp_avg"], 8.0)
+
+
 def test_a_weight_has_one_optimiser() -> None:
     with pytest.raises(ValueError, match=r"two optimisers move critic\.bias, critic\.weight"):
         two(crit=OptimizerConfig())

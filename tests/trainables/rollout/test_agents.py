@@ -14,6 +14,7 @@ from tests.support.agents import Comings, Dicts
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, EnvError
 from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker, MultiAgentBatch
+from trainables.rollout.batch import REQUESTABLE
 
 HERE = "tests.support.agents"
 SHARED = {"policies": {"shared": None}}
@@ -27,7 +28,7 @@ def spec(env: str, agents: Mapping[str, Any] = SHARED, **more: Any) -> AgentsSpe
     made = trainer.worker_spec()
     trainer.stop()
     assert isinstance(made, AgentsSpec)
-    columns = frozenset({"new_obs", "t", "eps_id", "infos"})
+    columns = frozenset(REQUESTABLE)
     plans = {pid: replace(plan, columns=columns) for pid, plan in made.policies.items()}
     return replace(made, policies=plans)
 
@@ -72,7 +73,7 @@ def rows(batch: MultiAgentBatch, pid: str = "shared") -> list[dict[str, Any]]:
             for t in lasts:
                 one = {name: column[t, lane] for name, column in fragment.columns.items()}
                 last = fragment.last_values[0, lane] if t == lasts[-1] else None
-                found.append({**one, "last": last})
+                found.append({**one, "last": last, "lane": lane})
     return found
 
 
@@ -125,6 +126,28 @@ def test_E5_E7_every_transition_comes_once_whoever_comes_and_goes(
                 assert np.isclose(row["final_values"], follows, atol=1e-5)
             elif row["last"] is not None and not row["terminated"]:
                 assert np.isclose(row["last"], follows, atol=1e-5)
+        require_what_was_before(given_)
+
+
+def require_what_was_before(given_: list[dict[str, Any]]) -> None:
+    """Of each lane's rows: what stood in the one before, also in another fragment."""
+    before: dict[int, dict[str, Any]] = {}
+    for row in given_:
+        previous, follows = before.get(row["lane"], {}), row["t"] > 0
+        assert row["observations"][0] == row["agent_index"]
+        assert row["t"] == (previous["t"] + 1 if follows else 0)
+        assert row["prev_actions"] == (previous["actions"] if follows else 0)
+        assert row["prev_rewards"] == (previous["rewards"] if follows else 0.0)
+        if previous.get("unroll_id") == row["unroll_id"]:
+            assert follows
+            assert previous["eps_id"] == row["eps_id"]
+        before[row["lane"]] = row
+    starts = [
+        i
+        for i, row in enumerate(given_)
+        if i == 0 or row["unroll_id"] != given_[i - 1]["unroll_id"]
+    ]
+    assert len(starts) == len({row["unroll_id"] for row in given_})
 
 
 # ---- one step at a time, in an environment of dicts ----------------------------------------------

@@ -4,17 +4,25 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Discrete
 
 from tests.support.environments import Counting
 from tests.support.trainers import PLAIN, differences, final_state, make
+from trainables.algorithms.dqn import DQN
 from trainables.core import rng
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import EnvError, NotFiniteError
 from trainables.policies import distributions
 from trainables.policies.actor import Actor, OneByOne
 from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.exploration import EpsilonGreedy, EpsilonGreedyConfig, StochasticSampling
+from trainables.policies.exploration.actions import (
+    EpsilonGreedy,
+    EpsilonGreedyConfig,
+    StochasticSampling,
+)
+from trainables.policies.q.actor import GreedyOneByOne, QActor, QArchitecture
 from trainables.rollout.samplers.fragments import Sampler
+from trainables.trainable import TrialContext
 
 FIRST = 201
 """The step in which each breach begins."""
@@ -176,7 +184,7 @@ def test_steps_in_which_nothing_ended_are_written_as_all_others_are(
         return True
 
     with monkeypatch.context() as changed:
-        changed.setattr(Sampler, "_looks_at_all", property(looks))
+        changed.setattr(Sampler, "_is_watched", property(looks))
         slow = collected()
     assert asked
     assert differences(quick, slow) == []
@@ -187,6 +195,7 @@ class Restless(Counting):
 
     def __init__(self) -> None:
         super().__init__(length=1000)
+        self.action_space = Discrete(3)  # other choices are not sent as a policy counts them
 
     def step(self, action: Any) -> Any:
         observation, _, _, _, _ = super().step(action)
@@ -238,6 +247,89 @@ def test_one_environment_is_sampled_without_arrays_of_one_row_to_the_same_bits(
     assert bool(taken) is (kind not in NOT_ALONE)
     monkeypatch.setattr(Actor, "one_by_one", lambda *_: None)
     assert differences(quick, collected()) == []
+
+
+OWN = "tests.support.own_networks:Values"
+#: Where DQN samples: settings, and whether decisions are made one by one.
+OF_DQN: dict[str, tuple[dict[str, Any], bool]] = {
+    "a step": ({"n_step": 1}, True),
+    "three steps": ({"n_step": 3}, True),
+    "three choices": ({"env": "Acrobot-v1", "env_config": {"max_episode_steps": 11}}, True),
+    "one hidden layer": ({"model": {"hidden": [8]}}, True),
+    "restless": ({"env": f"{__name__}:Restless", "env_level": "C"}, True),
+    "dueling": ({"dueling": True}, False),
+    "noisy": ({"noisy": True}, False),
+    "several": ({"num_envs_per_worker": 3, "rollout_fragment_length": 8}, False),
+    "a module of one's own": ({"model": {"custom_model": OWN}}, False),
+    "noise on the weights": ({"exploration_config": {"type": "ParameterNoise"}}, False),
+}
+
+
+@pytest.mark.parametrize("kind", OF_DQN)
+def test_what_dqn_stores_of_calm_steps_is_what_it_stores_of_all(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, quickly = OF_DQN[kind]
+    size = {"rollout_fragment_length": 24, "replay_batch_size": 16, "updates_per_step": 2}
+    config = {
+        "env": "CartPole-v1",
+        "num_envs_per_worker": 1,
+        "learning_starts": 24,
+        **size,
+        **given,
+    }
+    taken: list[int] = []
+
+    def collected() -> Any:
+        trainer = DQN(config, TrialContext(seed=2))
+        for _ in range(6):
+            trainer.train()
+        state = final_state(trainer)
+        trainer.stop()
+        return state
+
+    choose = GreedyOneByOne.choose
+
+    def counted(self: GreedyOneByOne, step: int, row: Any) -> Any:
+        taken.append(step)
+        return choose(self, step, row)
+
+    with monkeypatch.context() as changed:
+        changed.setattr(GreedyOneByOne, "choose", counted)
+        quick = collected()
+    assert bool(taken) is quickly
+    monkeypatch.setattr(Sampler, "_is_watched", property(lambda _: True))
+    assert differences(quick, collected()) == []
+
+
+@pytest.mark.parametrize("choices", [2, 3, 7])
+def test_greedy_decisions_one_by_one_are_those_of_arrays_of_one_row(choices: int) -> None:
+    """Also where choices are equally good, or differ by next to nothing."""
+    steps, features = 300, 4
+    layout = ActionLayout((choices,), scalar=True)
+    shape = QArchitecture.of(Architecture((features,), (), (9, 8), "relu"), False, 0.0, ())
+    actor = QActor(layout, shape, EpsilonGreedyConfig(initial_epsilon=0.3))
+    drawn = np.random.default_rng(1)
+    sizes = {"trunk.dense.0": (9, features), "head.0": (8, 9), "head.1": (choices, 8)}
+    for scale in (0.0, 1e-9, 1e-7, 1.0, 300.0):
+        weights: dict[str, Any] = {}
+        for name, of in sizes.items():
+            last = name == "head.1"
+            for part, size in (("weight", of), ("bias", of[:1])):
+                numbers = drawn.standard_normal(size) * (scale if last else 1.0)
+                weights[f"{name}.{part}"] = numbers.astype(np.float32)
+        actor.load(weights)
+        rows = drawn.standard_normal((steps, 1, features)).astype(np.float32)
+        one, other = np.random.default_rng(3), np.random.default_rng(3)
+        alone = actor.one_by_one(one)
+        assert alone is not None
+        chosen = [alone.choose(step, row) for step, row in enumerate(rows)]
+        memory = actor.initial_memory(1)
+        expected = np.concatenate([actor.act(row, memory, other).actions for row in rows])
+        columns = alone.columns(slice(0, steps), chosen)
+        assert differences(columns, {"actions": expected}) == []
+        assert {type(each) for each in chosen} == {np.int64}
+        assert rng.get_generator_state(one) == rng.get_generator_state(other)
 
 
 @pytest.mark.parametrize("choices", [1, 2, 3, 7, 18, 40])

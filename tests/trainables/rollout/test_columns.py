@@ -14,7 +14,8 @@ from tests.support.trainers import PLAIN, differences, make
 from trainables.algorithms.ppo import PPO
 from trainables.errors import WorkerError
 from trainables.policies.actor import Acted, Actor, Column
-from trainables.rollout.batch import REQUESTABLE, Fragment
+from trainables.rollout.batch import REQUESTABLE, Fragment, Sample
+from trainables.rollout.callbacks import Callbacks
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
@@ -221,3 +222,187 @@ def test_a_fragment_is_made_of_its_arrays_again() -> None:
     again = Fragment.of(made.arrays)
     assert again.arrays.keys() == made.arrays.keys()
     assert again.copy().values is not made.values
+
+
+def rows_of(worker: RolloutWorker, samples: int) -> list[Fragment]:
+    """Of several samples; each fragment is written again by the next."""
+    return [one.copy() for _ in range(samples) for one in worker.sample().fragments]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_was_done_before_stands_beside_each_row(mode: str) -> None:
+    """Across fragments, too; nothing was done before an episode's first row."""
+    worker = worker_with(MODES[mode])
+    fragments = rows_of(worker, 3)
+    whole = "whole" in mode
+    unrolls = [set(one.unroll_id[~one.autoreset].tolist()) for one in fragments]
+    assert sum(map(len, unrolls)) == len(set().union(*unrolls))
+    assert (fragments[0].agent_index == 0).all()
+    if not whole:
+        assert len(set().union(*unrolls)) == sum(one.valid.shape[1] for one in fragments)
+        fragments = [Fragment.concat(fragments)]
+    for fragment in fragments:
+        if whole:
+            assert (fragment.unroll_id == fragment.eps_id).all()
+        goes_on = fragment.t > 0
+        assert goes_on.any()
+        for name in ("actions", "rewards"):
+            now = fragment[name][:-1] * goes_on[1:]
+            assert (fragment[f"prev_{name}"][1:] == now).all()
+            assert (fragment[f"prev_{name}"][0] == 0).all()
+    assert fragments[0].state_out.shape[2] == 0
+    worker.close()
+
+
+def test_the_memory_after_a_step_is_the_one_before_the_next() -> None:
+    worker = worker_with({"model": {"use_lstm": True, "lstm_cell_size": 4}})
+    fragment = Fragment.concat(rows_of(worker, 2))
+    goes_on = (fragment.t > 0)[1:]
+    assert (fragment.memory[1:] == fragment.state_out[:-1])[goes_on].all()
+    assert fragment.state_out.any()
+    worker.close()
+
+
+def test_a_restored_worker_writes_the_same_columns() -> None:
+    first, again = worker_with({}), worker_with({})
+    first.sample()
+    again.set_state(copy.deepcopy(first.get_state()))
+    expected = rows_of(first, 1)[0].arrays
+    found = rows_of(again, 1)[0].arrays
+    assert found.pop("infos").tolist() == expected["infos"].tolist()
+    assert [name for name in found if differences(found[name], expected[name])] == []
+    assert expected["prev_rewards"].any()
+    first.close()
+    again.close()
+
+
+class AsksForAll(Callbacks):
+    """Wants all that there is."""
+
+    columns = ALL
+
+
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+def test_of_several_agents_a_restored_worker_writes_the_same_columns(mode: str) -> None:
+    """Also of the rows that waited: three steps of an episode of eight are a fragment."""
+    lstm = {"policies": {"shared": {"model": {"use_lstm": True, "lstm_cell_size": 4}}}}
+    config: dict[str, Any] = {"env": "tests.support.agents:Targets", "multiagent": lstm}
+    config |= {"batch_mode": mode, "rollout_fragment_length": 3, "callbacks": AsksForAll}
+    first, again = (make({**config, "train_batch_size": 6}) for _ in range(2))
+    first.train()
+    again.load_checkpoint(copy.deepcopy(first.save_checkpoint("")))
+    for _ in range(2):
+        batches: list[Any] = [one.workers.sample()[0] for one in (first, again)]
+        (ours,), (theirs,) = (one["shared"].fragments for one in batches)
+        assert set(ours.keys()) >= ALL
+        assert ours.infos.tolist() == theirs.infos.tolist()
+        found = {name: differences(ours[name], theirs[name]) for name in ours.keys() - {"infos"}}
+        assert not any(found.values()), found
+    goes_on = (ours.t > 0)[1:]
+    assert (ours.memory[1:] == ours.state_out[:-1])[goes_on].all()
+    assert ours.state_out[~ours.autoreset].all()
+    assert (ours.prev_actions[ours.t > 0]).any()
+    for one in (first, again):
+        one.stop()
+
+
+class Asks(Callbacks):
+    """Wants to know whose rows they are."""
+
+    columns = frozenset({"agent_index", "eps_id"})
+    seen: ClassVar[list[Any]] = []
+
+    def on_sample_end(self, *, worker: Any, samples: Any) -> None:
+        self.seen.append(samples)
+
+
+def test_columns_that_callbacks_ask_for_are_there() -> None:
+    Asks.seen.clear()
+    trainer = make({**COUNTING, "callbacks": Asks})
+    trainer.train()
+    assert {"agent_index", "eps_id"} <= set(Asks.seen[0].keys())
+    assert "infos" not in Asks.seen[0].keys()  # noqa: SIM118 no mapping
+    trainer.stop()
+    Asks.seen.clear()
+    agents = {"env": "tests.support.agents:Targets", "multiagent": {"policies": {"shared": None}}}
+    several = make({**agents, "callbacks": Asks, "normalize_rewards": False})
+    several.train()
+    (batch,) = Asks.seen
+    assert set(batch.keys()) == {"shared"}
+    assert set(batch["shared"]["agent_index"].tolist()) == {0, 1, 2}
+    several.stop()
+
+
+def test_fragments_are_sliced_split_joined_and_shuffled() -> None:
+    worker = worker_with({})
+    sample = worker.sample()
+    (fragment,) = sample.fragments
+    parts = fragment.timeslices(5)
+    assert [len(one.valid) for one in parts] == [5, 5, 2]
+    assert np.shares_memory(parts[1].rewards, fragment.rewards)
+    assert not parts[0].last
+    joined = Fragment.concat(parts)
+    assert set(joined.keys()) == set(fragment.keys())
+    numbers = fragment.keys() - {"infos"}
+    assert [name for name in numbers if differences(joined[name], fragment[name])] == []
+    pieces = sample.split_by_episode()
+    assert [len(one.valid) for one in pieces] == [5, 5, 2] * 2
+    assert all(len(set(one.eps_id.ravel().tolist())) == 1 for one in pieces)
+    assert np.shares_memory(pieces[0].rewards, fragment.rewards)
+    assert ["last_values" in one.last for one in pieces] == [False, False, True] * 2
+    mixed = fragment.shuffled(np.random.default_rng(1))
+    assert sorted(mixed.eps_id.ravel().tolist()) == sorted(fragment.eps_id.ravel().tolist())
+    assert mixed.t.ravel().tolist() != fragment.t.ravel().tolist()
+    same = (mixed["observations"][..., 0] == mixed.t).all()
+    assert same
+    assert sample["rewards"].shape == (24,)
+    twice = Sample.concat([sample, sample])
+    assert twice.count == 48
+    assert len(twice.episodes) == 2 * len(sample.episodes)
+    assert [one.count for one in twice.timeslices(7)] == [14, 14, 14, 6]
+    across = twice.slice(10, 14)
+    assert [len(one.valid) for one in across.fragments] == [2, 2]
+    assert across.fragments[1].t.tolist() == fragment.t[:2].tolist()
+    assert np.shares_memory(across.fragments[0].rewards, fragment.rewards)
+    assert twice.shuffled(np.random.default_rng(1)).count == 48
+    worker.close()
+
+
+def test_batches_of_several_agents_have_the_same_verbs_by_policy() -> None:
+    agents = {"policies": ["left", "right", "brief"]}
+    config = {"env": "tests.support.agents:Targets", "multiagent": agents, "callbacks": AsksForAll}
+    trainer: Any = make(config)
+    (batch,) = trainer.workers.sample()
+    trainer.stop()
+    assert set(batch.keys()) == {"left", "right", "brief"}
+    twice = type(batch).concat([batch, batch])
+    assert (twice.count, twice.agent_steps()) == (2 * batch.count, 2 * batch.agent_steps())
+    assert twice["left"].count == twice.count
+    for pid, pieces in batch.split_by_episode().items():
+        assert sum(len(one.valid) for one in pieces) == len(batch[pid]["t"])
+        assert all((np.diff(one.t[:, 0]) == 1).all() for one in pieces)
+    mixed = batch.shuffled(np.random.default_rng(1))
+    for pid in batch.keys():  # noqa: SIM118 no mapping
+        assert mixed[pid]["t"].tolist() != batch[pid]["t"].tolist()
+        assert sorted(mixed[pid]["t"].tolist()) == sorted(batch[pid]["t"].tolist())
+    packed = batch.compress()
+    again = packed.decompress()
+    assert packed.policies["left"].sample.fragments[0].new_obs.size == 0
+    for pid in batch.keys():  # noqa: SIM118 no mapping
+        ours, theirs = again[pid].fragments[0], batch[pid].fragments[0]
+        assert not any(
+            differences(ours[name], theirs[name]) for name in ("observations", "new_obs")
+        )
+    slices = batch["left"].timeslices(5)
+    assert sum(one.steps for part in slices for one in part.fragments) == len(batch["left"]["t"])
+    for verb in (batch.timeslices, lambda size: batch.slice(0, size)):
+        with pytest.raises(WorkerError, match=r"has no steps of all: slice batch\[policy\]"):
+            verb(3)
+
+
+def test_an_environment_that_restarts_by_itself_is_split_without_its_empty_rows() -> None:
+    worker = worker_with(MODES["next step"])
+    pieces = worker.sample().split_by_episode()
+    assert not any(one.autoreset.any() for one in pieces)
+    assert {len(one.valid) for one in pieces} <= {1, 2, 3, 4, 5}
+    worker.close()

@@ -5,7 +5,8 @@ import pytest
 
 from tests.support.trainers import differences, final_state, make, run
 from trainables.core.child import ChildProcess, Patience
-from trainables.rollout.workers.remote.server import PackedSample, pack, unpack
+from trainables.errors import WorkerError
+from trainables.rollout.batch import PackedSample
 
 TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_interval": None}
 
@@ -14,10 +15,10 @@ TWO: dict[str, Any] = {"num_workers": 2, "train_batch_size": None, "evaluation_i
 def test_B3_observations_are_compressed_as_a_whole_or_row_by_row(bulk: bool, frames: int) -> None:
     trainer = make({"train_batch_size": None})
     (sample,) = trainer.workers.sample()
-    packed = pack(sample, bulk)
-    assert [len(one.frames) for one in packed.observations] == [frames]
+    packed = sample.compress(bulk)
+    assert [len(one["observations"].frames) for one in packed.columns] == [frames]
     assert packed.sample.fragments[0].observations.size == 0
-    expanded = unpack(packed)
+    expanded = packed.decompress()
     assert differences(expanded.fragments[0].arrays, sample.fragments[0].arrays) == []
     assert expanded.fragments[0].observations.flags.writeable
     trainer.stop()
@@ -27,8 +28,10 @@ def test_B3_repetitive_observations_travel_smaller() -> None:
     trainer = make({"train_batch_size": None})
     (sample,) = trainer.workers.sample()
     sample.fragments[0].observations[:] = 0.0
-    (packed,) = pack(sample, bulk=True).observations
-    assert sum(map(len, packed.frames)) < sample.fragments[0].observations.nbytes / 5
+    (packed,) = sample.compress(bulk=True).columns
+    assert (
+        sum(map(len, packed["observations"].frames)) < sample.fragments[0].observations.nbytes / 5
+    )
     trainer.stop()
 
 
@@ -36,7 +39,9 @@ def test_B3_repetitive_observations_travel_smaller() -> None:
 @pytest.mark.parametrize(
     "settings",
     [{"compress_observations": "bulk", "recreate_failed_workers": True},
-     {"compress_observations": True, "batch_mode": "complete_episodes"}],
+     {"compress_observations": True, "batch_mode": "complete_episodes"},
+     {"compress_observations": "bulk", "env": "tests.support.agents:Targets",
+      "multiagent": {"policies": ["left", "right", "brief"]}}],
 )  # fmt: skip
 def test_B3_a_run_with_compressed_observations_equals_one_without(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -69,6 +74,20 @@ def test_B3_rows_of_any_number_of_features_come_back() -> None:
     (sample,) = trainer.workers.sample()
     object.__setattr__(sample.fragments[0], "observations", rows)
     for bulk in (True, False):
-        found = unpack(pack(sample, bulk)).fragments[0].observations
+        found = sample.compress(bulk).decompress().fragments[0].observations
         assert differences(found, rows) == []
+    trainer.stop()
+
+
+def test_B3_columns_are_compressed_as_asked_and_what_holds_no_numbers_is_refused() -> None:
+    trainer = make({"train_batch_size": None})
+    (sample,) = trainer.workers.sample()
+    packed = sample.compress(columns=["rewards", "logp"])
+    assert [set(one) for one in packed.columns] == [{"rewards", "logp"}]
+    again = packed.decompress().fragments[0]
+    assert differences(again.arrays, sample.fragments[0].arrays) == []
+    infos = np.empty(sample.fragments[0].valid.shape, dtype=object)
+    object.__setattr__(sample.fragments[0], "declared", {"infos": infos})
+    with pytest.raises(WorkerError, match="columns: infos does not hold numbers"):
+        sample.compress(columns=["infos"])
     trainer.stop()

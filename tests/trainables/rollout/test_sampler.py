@@ -227,3 +227,12 @@ def test_native_vector_lanes_have_no_ghost_steps() -> None:
     assert (np.abs(starts) <= 0.05).all()
     lengths = np.diff([-1, *np.flatnonzero(ended[:, 0])])
     assert set(lengths) <= {episode.length for episode in sample.episodes}
+
+
+def test_one_environment_is_sent_choices_as_it_counts_them() -> None:
+    trainer = make({**PLAIN, "env": "tests.support.own_connectors:World", "num_envs_per_worker": 1})
+    fragment = trainer.workers.sample()[0].fragments[0]
+    steps = np.arange(len(fragment.valid)) % 5 + 1
+    sent = (fragment.rewards[:, 0] - steps / 2) * 8
+    np.testing.assert_allclose(sent, fragment.actions[:, 0] + 2)
+    trainer.stop()

@@ -73,6 +73,8 @@ def test_agents_learn_and_results_say_how_well_each_policy_does() -> None:
         (PPO, "Targets", {"model": {"use_lstm": True}}),
         (PPO, "Targets", {"observation_filter": "MeanStdFilter"}),
         (PPO, "Targets", {"env_level": "B"}),
+        (PPO, "Targets", {"normalize_rewards": True, "multiagent": EACH}),
+        (PPO, "Targets", {"normalize_rewards": True, "num_workers": 2}),
         (DQN, "Targets", {"learning_starts": 20, "n_step": 3, "multiagent": EACH}),
         (SAC, "Reaching", {"learning_starts": 20}),
         (IMPALA, "Targets", {"multiagent": EACH}),
@@ -119,6 +121,34 @@ def test_W19_B8_a_policy_that_is_not_trained_is_not_touched() -> None:
     assert set(last["learner"]) == {"left", "brief"}
     assert "right" in last["policy_reward_mean"]
     trainer.stop()
+
+
+@pytest.mark.parametrize("batch_mode", ["truncate_episodes", "complete_episodes"])
+def test_rewards_are_scaled_by_the_returns_of_each_agent(batch_mode: str) -> None:
+    """As recorded without it, each trajectory discounted for itself, the deviation that of all."""
+    config: dict[str, Any] = {"gamma": 0.9, "batch_mode": batch_mode}
+    scaling, plain = made(normalize_rewards=True, **config), made(**config)
+    (fragments,), (raw,) = (
+        [
+            one.policy_batches["shared"].fragments
+            for one in samples
+            if isinstance(one, MultiAgentBatch)
+        ]
+        for samples in (scaling.workers.sample(), plain.workers.sample())
+    )
+    counted: list[float] = []
+    for scaled, fragment in zip(fragments, raw, strict=True):
+        returns = np.zeros(fragment.valid.shape[1])
+        for t, rewards in enumerate(fragment.rewards):
+            there = ~fragment.autoreset[t]
+            returns[there] = returns[there] * 0.9 + rewards[there]
+            counted += returns[there].tolist()
+            assert np.allclose(scaled.rewards[t, there], rewards[there] / np.std(counted)), t
+            returns[fragment.terminated[t]] = 0.0
+    assert len(fragments) == 1
+    assert len(counted) == sum(one.steps for one in raw) > 40
+    scaling.stop()
+    plain.stop()
 
 
 def test_a_policy_learns_by_its_own_settings() -> None:
@@ -184,6 +214,27 @@ def test_E8_callbacks_see_agents_and_what_they_write_is_restored(tmp_path: Path)
     restored.stop()
     with pytest.raises(ConfigError, match="on_postprocess_traj"):
         made(callbacks={"on_postprocess_traj": print})
+
+
+class Informed(Callbacks):
+    """Writes down what is common to all agents, and for whom there are infos."""
+
+    def on_episode_step(self, *, worker: Any, episode: Any) -> None:
+        assert "__common__" not in episode.last_info["agents"]
+        episode.hist_data.setdefault("t", []).append(episode.last_info["common"]["t"])
+
+    def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
+        episode.custom_metrics["agents"] = len(episode.last_info["agents"])
+
+
+def test_E5_what_concerns_all_agents_reaches_callbacks() -> None:
+    more: dict[str, Any] = {"evaluation_interval": 1, "evaluation_num_episodes": 1}
+    trainer = made(env=f"{HERE}:Informed", callbacks=f"{__name__}:Informed", **more)
+    result = trainer.train()
+    trainer.stop()
+    for one in (result, result["evaluation"]):
+        assert one["hist_stats"]["t"][:8] == list(range(1, 9))
+        assert one["custom_metrics"]["agents_mean"] == 2
 
 
 def batched(returns: list[float]) -> list[list[float]]:
@@ -316,7 +367,7 @@ def nowhere(agent: str) -> str:
         ({"multiagent": {"policies": {"a": {"lrr": 1e-3}}}}, "policies.a.lrr: .*'lr'"),
         ({"multiagent": {"policies": {"a": {"lr": -1.0}}}}, "policies.a.lr: -1.0"),
         ({"sample_async": True}, "sample_async: True .*False with several policies"),
-        ({"normalize_rewards": True}, "normalize_rewards: True"),
+        ({"soft_horizon": True}, "soft_horizon: True"),
         ({"native_vector_env": True}, "no vector form"),
     ],
 )

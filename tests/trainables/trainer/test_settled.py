@@ -66,6 +66,22 @@ def test_a_restore_that_changes_no_choice_reads_no_settings_again(tmp_path: Path
     trainer.stop()
 
 
+def test_a_restore_where_the_environment_is_known_asks_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = paced()
+    trainer.train()
+    path = trainer.save(tmp_path)
+    before = trainer.get_state()
+    trainer.train()
+    monkeypatch.setattr("trainables.trainer.trainer.known_by", None)
+    monkeypatch.setattr("trainables.trainer.trainer.Inquiry", None)
+    monkeypatch.setattr(Paced, "_kernel", None)
+    trainer.restore(path)
+    assert differences(trainer.get_state(), before) == []
+    trainer.stop()
+
+
 def test_a_checkpoint_goes_on_with_its_choice(tmp_path: Path) -> None:
     first = paced(pace="slow")
     first.train()

@@ -7,6 +7,7 @@ call of an environment is announced (`trainables.envs.exactness.watching.beat`).
 import copy
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -130,14 +131,14 @@ class Episodes:
         self._play(original, self._seeds[0])
         saved = copy.deepcopy(original.get_state())
         position = rng.capture_global()
-        expected = _steps(original, self._steps, "tail")
+        expected = self._steps_of(original, "tail")
         self._play(replayed, self._seeds[1])
         rng.seed_global(SEED, "elsewhere")
         replayed.set_state(saved)
         rng.restore_global(position)
         if lost := replayed.get_state()["lost"]:
             return f"of an episode: {lost}"
-        if _steps(replayed, self._steps, "tail") != expected:
+        if self._steps_of(replayed, "tail") != expected:
             return "a replayed episode went on in another way"
         return ""
 
@@ -173,7 +174,8 @@ class Episodes:
             beat()
             return make.make_env(self._config)
 
-        made = Replayed(make_env, 10 * EPISODE_STEPS)
+        connect = partial(make.connect, self._config)
+        made = Replayed(make_env, 10 * EPISODE_STEPS, connect)
         self._sub_envs.append(made)
         return made
 
@@ -182,7 +184,11 @@ class Episodes:
         sub_env.seed_spaces(seed)
         beat()
         observation, _ = sub_env.reset(seed=seed)
-        return [fingerprint(observation), *_steps(sub_env, self._steps, str(seed))]
+        first = fingerprint(sub_env.connector.observe(observation))
+        return [first, *self._steps_of(sub_env, str(seed))]
+
+    def _steps_of(self, sub_env: Replayed, name: str) -> list[str]:
+        return _steps(sub_env, self._steps, name, observe=sub_env.connector.observe)
 
 
 # ---- drawing ---------------------------------------------------------------------------------
@@ -213,7 +219,11 @@ def _looked_at(config: EnvironmentConfig, look: Callable[[Env], object]) -> list
 
 
 def _steps(
-    env: Env, count: int, name: str, look: Callable[[Env], object] = lambda _: None
+    env: Env,
+    count: int,
+    name: str,
+    look: Callable[[Env], object] = lambda _: None,
+    observe: Callable[[Any], Any] = lambda observation: observation,
 ) -> list[str]:
     """What random actions bring about, over episode ends; `look` is called before each step."""
     choices = copy.deepcopy(env.action_space)
@@ -223,10 +233,10 @@ def _steps(
         look(env)
         beat()
         observation, reward, terminated, truncated, _ = env.step(choices.sample())
-        seen.append(fingerprint([observation, reward, terminated, truncated]))
+        seen.append(fingerprint([observe(observation), reward, terminated, truncated]))
         if terminated or truncated:
             beat()
-            seen.append(fingerprint(env.reset()[0]))
+            seen.append(fingerprint(observe(env.reset()[0])))
     return seen
 
 

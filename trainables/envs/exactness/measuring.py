@@ -40,6 +40,7 @@ from trainables.envs.exactness.watching import (
     refusal,
     watched,
 )
+from trainables.envs.external.calling import Called
 from trainables.envs.make import (
     EnvironmentConfig,
     EnvSpaces,
@@ -74,6 +75,8 @@ class Look:
     """Steps after which it ends an episode by itself."""
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
     """Agent → its spaces, where there are several; `spaces` are those of the first."""
+    calls_us: bool = False
+    """Whether it calls the trainer, so that nobody can step it, or measure how it comes back."""
 
 
 _looks: dict[object, tuple[Any, object]] = {}
@@ -262,7 +265,7 @@ class Inquiry:
             return Measured("C", (f"not A: {error}",))
         if found is None:
             with watched(self._config):
-                return examine(self._config, self._restarts)
+                return _examined(self._config, self._restarts, look(self._config))
         return found
 
     def _answer(self, ask: Callable[["_Child"], T | None]) -> T | None:
@@ -293,6 +296,8 @@ def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
         del every["env_engine"]
     if config.observation_fn is None:  # likewise
         del every["observation_fn"]
+    if not config.connectors:  # likewise
+        del every["connectors"]
     return every if config.sight == Sight() else {**every, "sight": vars(config.sight)}
 
 
@@ -321,7 +326,13 @@ def _look(config: EnvironmentConfig) -> Look:
             both = env.observation_space, env.action_space
             agents = agents_spaces(config, *both)
             first = next(iter(agents.values())) if agents else checked_spaces(config, *both)
-            return Look(first, limit, agents)
+            return Look(first, limit, agents, isinstance(env.unwrapped, Called))
+
+
+def _examined(config: EnvironmentConfig, restarts: bool, seen: Look) -> Measured:
+    if seen.calls_us:
+        return Measured("D", ("not A: it calls the trainer, so nobody else knows its state",))
+    return examine(config, restarts)
 
 
 # ---- what several processes share ------------------------------------------------------------
@@ -477,8 +488,8 @@ class _Server:
         """Its level; any error means that the environment cannot be made here."""
         with heard_by(self._beat):
             config, restarts = _unpacked(self._packed)
-            child.note(_look(config))
-            return examine(config, restarts)
+            child.note(seen := _look(config))
+            return _examined(config, restarts, seen)
 
     def end(self) -> None:
         pass

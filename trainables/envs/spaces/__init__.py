@@ -2,6 +2,7 @@
 
 observations  observations as rows
 actions       rows as actions
+connectors    the list of steps between an environment and a policy
 masks         which actions are valid
 leaves        nested spaces as named leaves
 """

@@ -5,7 +5,7 @@ Discrete, for each entry of a MultiDiscrete and for each bit of a MultiBinary, a
 each entry of a Box. The policy counts choices from 0. N rows, K columns.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.envs.spaces.leaves import count_choices, inner, named_leaves
+from trainables.envs.spaces.leaves import count_choices, inner, leaf_values, named_leaves
 from trainables.errors import ConfigError
 
 Array = NDArray[Any]
@@ -68,16 +68,6 @@ class ActionLayout:
         return np.dtype(np.float32 if self.real_columns else np.int64)
 
 
-class FlatActions(spaces.Box):
-    """The rows of an environment with Tuple or Dict actions (`original`), as a space."""
-
-    def __init__(self, original: spaces.Space[Any]) -> None:
-        dtype = _sent_type(layout_of(original))
-        low, high = bounds(original)
-        super().__init__(low.astype(dtype), high.astype(dtype), dtype=dtype)
-        self.original = original
-
-
 class _QuickDiscrete(spaces.Discrete):
     """Knows its own choices at once: gymnasium's way costs as much as a small environment."""
 
@@ -117,9 +107,15 @@ def quicken(env: Any) -> None:
 
 
 class ActionAdapter:
-    """From the policy's action rows to the environments' actions; `clip` bounds real numbers."""
+    """From the policy's action rows to the environments' actions.
 
-    def __init__(self, space: spaces.Space[Any], clip: bool) -> None:
+    Args:
+        space: of the environment's actions.
+        clip: bounds real numbers.
+        normalize: spreads those from -1 to 1 over their bounds first, where they have both.
+    """
+
+    def __init__(self, space: spaces.Space[Any], clip: bool, normalize: bool = False) -> None:
         self._space = space
         self._layout = layout_of(space)
         low, high = bounds(space)
@@ -129,19 +125,51 @@ class ActionAdapter:
         self._starts: Array = starts if starts.any() else np.zeros(0)
         if isinstance(space, spaces.Box) and space.dtype == np.float32:  # the bounds fit, too
             low, high = low.astype(np.float32), high.astype(np.float32)
+        self.counts_from_zero = not len(self._starts)
+        """Whether choices are sent as the policy counts them."""
         self._bounds = (low, high) if clip and self._layout.real_columns else None
+        self.spread = spread(space) if normalize and self._layout.real_columns else None
+        """What numbers are multiplied by, and what is added (K,); None: they are sent as chosen."""
 
     def __call__(self, actions: Array) -> Array:
         """(N,) choices or (N, K) rows → (N, *A) for the environments, rows for nested spaces."""
-        rows = actions + self._starts if len(self._starts) else actions
+        rows = actions if self.counts_from_zero else actions + self._starts
         if self._layout.scalar:
             return rows
+        if self.spread is not None:
+            rows = rows * self.spread[0] + self.spread[1]
         if self._bounds is not None:
             rows = np.minimum(np.maximum(rows, self._bounds[0]), self._bounds[1])
         if not isinstance(self._space, ActionLeaf):
             return np.asarray(rows, dtype=_sent_type(self._layout))
         shape = (len(rows), *(self._space.shape or ()))
         return np.asarray(rows.reshape(shape), dtype=self._space.dtype)
+
+    def bounded(self, actions: Array) -> Array:
+        """The policy's rows themselves, clipped as far as what is sent is."""
+        if self._bounds is None:
+            return actions
+        low, high = (self.inverse(one) for one in self._bounds)
+        return np.minimum(np.maximum(actions, low), high)
+
+    def inverse(self, rows: Array) -> Array:
+        """Rows (…, K) in the environment's numbers as the policy's own."""
+        if self.spread is not None:
+            rows = (rows - self.spread[1]) / self.spread[0]
+        return rows if self.counts_from_zero else rows - self._starts
+
+
+def spread(space: spaces.Space[Any]) -> tuple[Array, Array]:
+    """Half the width and the middle of each column (K,), float32; 1 and 0 of what is no interval.
+
+    Choices are none, and neither are numbers without both bounds.
+    """
+    low, high = bounds(space)
+    real = np.isin(np.arange(len(low)), layout_of(space).real_columns)
+    within = real & np.isfinite(low) & np.isfinite(high) & (high > low)
+    half = np.where(within, np.where(within, high, 0) / 2 - np.where(within, low, 0) / 2, 1.0)
+    middle = np.where(within, np.where(within, high, 0) / 2 + np.where(within, low, 0) / 2, 0.0)
+    return half.astype(np.float32), middle.astype(np.float32)
 
 
 def _sent_type(layout: ActionLayout) -> type[np.int64 | np.float64]:
@@ -220,7 +248,29 @@ def bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
     return np.concatenate(lows), np.concatenate(highs)
 
 
+def rows_of(space: spaces.Space[Any], actions: Iterable[Any]) -> Array:
+    """(N,) choices or (N, K) rows, as a policy's, of actions as environments take them."""
+    layout = layout_of(space)
+    rows = np.array([row_of(space, action) for action in actions], dtype=np.float64)
+    choices = list(layout.choice_columns)
+    rows[:, choices] -= bounds(space)[0][choices]
+    made = np.asarray(rows, dtype=layout.dtype)
+    return made[:, 0] if layout.scalar else made
+
+
 Unflattener = Callable[[Array], Any]
+
+
+def row_space(space: spaces.Space[Any]) -> spaces.Box:
+    """The adapter's rows of an environment with Tuple or Dict actions, as a space."""
+    dtype = _sent_type(layout_of(space))
+    low, high = bounds(space)
+    return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
+
+
+def row_of(space: spaces.Space[Any], action: Any) -> Array:
+    """The numbers (K,) of an action as the environment takes it."""
+    return np.concatenate([np.reshape(leaf, -1) for leaf in leaf_values(space, action)])
 
 
 def unflattener(space: spaces.Space[Any]) -> Unflattener:

@@ -70,12 +70,12 @@ class FlatteningPreprocessor:
     def __init__(self, space: spaces.Space[Any]) -> None:
         _check_leaves(space)
         self.space = space
-        self._write, self._read, size = _plan(space, 0)
-        self.observation_space = FlatObservations(space, size)
+        self._write, self._read, self._size = _plan(space, 0)
+        self.observation_space = spaces.Box(-np.inf, np.inf, (self._size,), np.float32)
 
     def __call__(self, observation: Any) -> NDArray[np.float32]:
         """A new vector (D,)."""
-        out = np.zeros(self.observation_space.shape, dtype=np.float32)
+        out: NDArray[np.float32] = np.zeros(self._size, np.float32)
         try:
             self._write(observation, out)
         except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -86,22 +86,6 @@ class FlatteningPreprocessor:
     def invert(self, row: Array) -> Any:
         """The raw observation that `row` (D,) was made from."""
         return self._read(row)
-
-
-class FlatObservations(spaces.Box):
-    """Vectors (D,) of float32, flattened from the `original` space of the environment."""
-
-    def __init__(self, original: spaces.Space[Any], size: int) -> None:
-        super().__init__(-np.inf, np.inf, (size,), np.float32)
-        self.original = original
-
-
-class OwnObservations(spaces.Box):
-    """What a person's own preprocessor makes of the `original` space of the environment."""
-
-    def __init__(self, made: spaces.Box, original: spaces.Space[Any]) -> None:
-        super().__init__(made.low, made.high, made.shape, made.dtype.type)
-        self.original = original
 
 
 class OwnPreprocessor(Protocol):
@@ -282,15 +266,17 @@ def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read,
 def _plan_numbers(space: spaces.Box | spaces.MultiBinary, first: int) -> tuple[Write, Read, int]:
     size = int(np.prod(space.shape))
     last = first + size
+    part, flat = slice(first, last), (size,)
     scale = PIXEL if is_image(space) else 1.0
 
     def write(observation: Any, out: Array) -> None:
-        out[first:last] = np.asarray(observation, dtype=np.float32).reshape(size)
+        numbers = np.asarray(observation, dtype=np.float32)
+        out[part] = numbers if numbers.shape == flat else numbers.reshape(size)
         if scale != 1.0:
-            out[first:last] /= scale
+            out[part] /= scale
 
     def read(row: Array) -> Array:
-        numbers = row[first:last] * scale
+        numbers = row[part] * scale
         whole = space.dtype is not None and space.dtype.kind in "iub"
         return (np.rint(numbers) if whole else numbers).reshape(space.shape).astype(space.dtype)
 

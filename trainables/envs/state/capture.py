@@ -18,9 +18,13 @@ from trainables.core import rng
 from trainables.envs.agents import AgentsEnv
 from trainables.envs.state import mujoco
 from trainables.envs.state.plain import Encoded, NotPlainError, decode, encode, is_plain
+from trainables.envs.together import SteppedTogether
 
 #: Links between layers and how they were made: rebuilt with the environment, no state.
 STRUCTURE = frozenset({"env", "spec", "_cached_spec", "_saved_kwargs", "metadata", "render_mode"})
+
+#: All that was saved of the layers in which preprocessors were before they were connectors.
+SPACES = frozenset({"_action_space", "_observation_space", "_metadata"})
 
 #: What an attribute may be without being state: it is made anew with the environment.
 CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, np.dtype)
@@ -52,7 +56,10 @@ def capture(sub_env: Any) -> dict[str, Any]:
 
 def restore(sub_env: Any, state: Mapping[str, Any]) -> None:
     """Put `state` into an environment that was made alike and has been reset once."""
-    for layer, attributes in zip(layers(sub_env), state["layers"], strict=True):
+    made, saved = list(layers(sub_env)), state["layers"]
+    while len(saved) > len(made) and saved[0].keys() <= SPACES:
+        saved = saved[1:]
+    for layer, attributes in zip(made, saved, strict=True):
         if isinstance(layer, KeepsState):
             layer.set_state(attributes)
             continue
@@ -83,9 +90,12 @@ def left_out(sub_env: Any) -> list[str]:
     ]
 
 
-def seed_spaces(sub_env: Any, seed: int) -> None:
-    """Give every space of every layer a stream of its own: an environment may draw from them."""
-    for depth, layer in enumerate(layers(sub_env)):
+def seed_spaces(sub_env: Any, seed: int, first: int = 0) -> None:
+    """Give every space of every layer a stream of its own: an environment may draw from them.
+
+    Streams are named by the depth of the layer; that of the outermost is `first`.
+    """
+    for depth, layer in enumerate(layers(sub_env), first):
         if isinstance(layer, KeepsState):
             layer.seed_spaces(seed)
             continue
@@ -96,7 +106,7 @@ def seed_spaces(sub_env: Any, seed: int) -> None:
 
 def layers(sub_env: Any) -> Iterator[Any]:
     """The wrappers, outermost first, and the unwrapped environment; a `KeepsState` is the last."""
-    while isinstance(sub_env, gymnasium.Wrapper | AgentsEnv):
+    while isinstance(sub_env, gymnasium.Wrapper | AgentsEnv | SteppedTogether):
         yield sub_env
         if isinstance(sub_env, KeepsState):
             return

@@ -8,16 +8,19 @@ of an Atari game are one episode here: between them it is reset without a seed, 
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium import spaces
 
 from trainables.core import rng
 from trainables.envs.atari import LIFE_LOST
 from trainables.envs.exactness.watching import beat
-from trainables.envs.make import Env, EnvironmentConfig, make_env
+from trainables.envs.make import Env, EnvironmentConfig, connect, make_env
 from trainables.envs.registry import EnvContext
+from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import KeepsState, seed_spaces
 from trainables.envs.state.plain import decode, encode, fingerprint
 
@@ -26,11 +29,18 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     """Begins every episode in an environment made anew, and records its seed and actions.
 
     The seed of an episode is derived from the one last given to `reset` and from the number of
-    episodes since. An episode of more than `limit` actions has no state.
+    episodes since. An episode of more than `limit` actions has no state. Actions are recorded as
+    the rows that the connector makes them of, observations as what it makes of them.
     """
 
-    def __init__(self, make: Callable[[], Env], limit: int) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Env],
+        limit: int,
+        connect: Callable[[spaces.Space[Any], spaces.Space[Any]], EnvConnector] = EnvConnector,
+    ) -> None:
         super().__init__(make())
+        self.connector = connect(self.env.observation_space, self.env.action_space)
         self._make = make
         self._limit = limit
         self._fresh = True
@@ -60,7 +70,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """One step, whose action is recorded."""
         if not self._lost:
-            self._actions.append(copy.deepcopy(action))
+            self._actions.append(copy.deepcopy(self.connector.row(action)))
             if len(self._actions) > self._limit:
                 self._lose(f"it has more than {self._limit} steps (env_replay_limit)")
         outcome = self.env.step(action)
@@ -81,8 +91,14 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
             "lost": self._lost,
             "actions": _pack(self._actions),
             "lives": list(self._lives),
-            "seen": fingerprint(self._last),
+            "seen": self._seen(),
         }
+
+    def _seen(self) -> str:
+        observation, reward = self._last
+        if self.connector.observes and observation is not None:
+            observation = self.connector.observe(observation)
+        return fingerprint((observation, reward))
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Play the episode again up to `get_state`, or lose it; global streams are kept."""
@@ -102,10 +118,10 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
             beat()
             if i in lives:
                 self._next_life(None)
-            self.step(action)
+            self.step(self.connector.act(action))
         if len(actions) in lives:
             self._next_life(None)
-        if fingerprint(self._last) != state["seen"]:
+        if self._seen() != state["seen"]:
             self._lose(
                 f"played again it was another one after {len(self._actions)} steps; the "
                 "environment depends on more than its seed and actions"
@@ -130,7 +146,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
             self.env.close()
             self.env = self._make()
         self._fresh = False
-        seed_spaces(self.env, self._derived(1, "spaces"))
+        seed_spaces(self.env, self._derived(1, "spaces"), self.connector.depth)
         self._actions, self._lives, self._life_lost = [], [], False
         self._lost = "" if options is None else "it began with options"
         observation, info = self.env.reset(seed=self._derived(0, "reset"), options=options)
@@ -145,7 +161,8 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
 def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -> Env:
     """The object that one environment steps: at level B its episodes can be replayed."""
     if config.env_level == "B":
-        return Replayed(lambda: make_env(config, context), config.env_replay_limit)
+        make = partial(make_env, config, context)
+        return Replayed(make, config.env_replay_limit, partial(connect, config))
     return make_env(config, context)
 
 

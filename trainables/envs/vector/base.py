@@ -14,6 +14,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trainables.envs.spaces.connectors import OwnSpaces
+
 Array = NDArray[Any]
 NONE: Mapping[int, Any] = types.MappingProxyType({})
 
@@ -72,7 +74,8 @@ class VectorEnv(Protocol):
     """N environments that are stepped together.
 
     Units are the environment objects, which are what is seeded and what has a state: one per
-    environment, or one for all. The two spaces are those of one environment.
+    environment, or one for all. The two spaces are those of one environment, as the connector at it
+    (`trainables.envs.spaces.connectors.EnvConnector`) makes them.
     """
 
     count: int
@@ -81,6 +84,7 @@ class VectorEnv(Protocol):
     """Environment objects: N, or 1."""
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
+    own_spaces: OwnSpaces
     restarts_unasked: bool
     """Whether environments begin their next episode before anybody can know that one has
     ended."""
@@ -110,6 +114,9 @@ class VectorEnv(Protocol):
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
         """Take back what `get_counters` gave."""
+
+    def connector_seconds(self) -> dict[str, float]:
+        """Step of the connectors at the environments → how long it took, all in all."""
 
     def left_out(self) -> list[str]:
         """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""

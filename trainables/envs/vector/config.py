@@ -5,7 +5,7 @@ import logging
 from pydantic import Field
 
 from trainables.core.settings import LONGEST_WAIT_S, Section
-from trainables.envs.make import MANY_ENVS, EnvironmentConfig, natively_same
+from trainables.envs.make import MANY_ENVS, EnvironmentConfig, natively_same, only_together
 from trainables.envs.pool import ENVPOOL
 from trainables.errors import ConfigError
 
@@ -57,6 +57,13 @@ class VectorConfig(Section):
         le=LONGEST_WAIT_S,
         description="Seconds after which a step or reset is cut off by ending the environment's "
         "process; null: never. Only with remote_worker_envs.",
+    )
+    external_timeout_s: float = Field(
+        default=300.0,
+        gt=0,
+        le=LONGEST_WAIT_S,
+        description="Seconds in which an environment that calls the trainer (an ExternalEnv, a "
+        "PolicyServer) may ask for nothing; then the trial ends with an error that says so.",
     )
 
     @property
@@ -112,6 +119,12 @@ def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: in
         return next((f"{name} is true" for name in ONLY_SEPARATE if getattr(config, name)), "")
     if environment.action_mask:
         return f"action_mask: {environment.action_mask} is taken from each"
+    if only_together(environment):
+        return ""
+    return _why_separate(environment, config, count)
+
+
+def _why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
     if not natively_same(environment):
         return f"{environment.env} has no vector form that is known to do the same"
     if count < MANY_ENVS:

@@ -12,9 +12,11 @@ import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
+from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
-from trainables.envs.make import EnvironmentConfig, make_vector
+from trainables.envs.make import EnvironmentConfig, connect, make_vector
+from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import capture, left_out, restore, seed_spaces
 from trainables.envs.vector.base import NONE, Array, Step, VectorEnv, WorkerContext
 from trainables.envs.vector.config import VectorConfig
@@ -33,8 +35,10 @@ def make_native(
         ConfigError: it has none, restarts environments in an unknown way, or cannot be cut off.
     """
     vector = make_vector(environment, num_envs)
+    spaces = vector.single_observation_space, vector.single_action_space
+    connector = connect(environment, *spaces)
     if isinstance(vector.unwrapped, CartPoleVectorEnv):
-        return CartPoleNative(vector.unwrapped, config, place)
+        return CartPoleNative(vector.unwrapped, connector, config, place)
     mode = vector.metadata.get("autoreset_mode")
     if mode not in KINDS:
         raise ConfigError(
@@ -52,7 +56,7 @@ def make_native(
             f"it starts its environments anew by itself ({mode}), none when asked; give it a limit "
             "of its own in env_config, or set native_vector_env: false",
         )
-    return KINDS[mode](vector, config, place)
+    return KINDS[mode](vector, connector, config, place)
 
 
 class NativeVectorEnv:
@@ -60,6 +64,7 @@ class NativeVectorEnv:
 
     Args:
         vector: the environment.
+        connector: what stands at each of its N.
         config: the horizon.
         place: of the worker.
     """
@@ -67,14 +72,20 @@ class NativeVectorEnv:
     restarts_unasked: bool = False
 
     def __init__(
-        self, vector: GymnasiumVectorEnv[Any, Any, Any], config: VectorConfig, place: WorkerContext
+        self,
+        vector: GymnasiumVectorEnv[Any, Any, Any],
+        connector: EnvConnector,
+        config: VectorConfig,
+        place: WorkerContext,
     ) -> None:
         self._vector: Any = vector  # its state is its own affair
+        self._connector = connector
         self._place = place
         self.sub_envs: Sequence[Any] = [vector]
         self.count, self.sub_env_count = vector.num_envs, 1
-        self.observation_space = vector.single_observation_space
-        self.action_space = vector.single_action_space
+        self.own_spaces = connector.own_spaces
+        self.observation_space = connector.observation_space
+        self.action_space = connector.action_space
         self._ends = TimeLimit(config, self.count)
         self.before_restart: Callable[[Step], None] | None = None
 
@@ -90,8 +101,10 @@ class NativeVectorEnv:
     def step(self, actions: Array) -> Step:
         """One step of every environment."""
         self._ends.count()
+        if self._connector.acts:
+            actions = self._connector.act_all(actions)
         given = self._called("step", 5, "five: observations … infos", actions)
-        step = self._taken(given)
+        step = self._taken((self._observed(given[0]), *given[1:]))
         return step if step.is_calm else self._ends.settle(step)
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
@@ -115,6 +128,10 @@ class NativeVectorEnv:
         """Take back what `get_counters` gave."""
         self._ends.set_state(counters["ends"])
 
+    def connector_seconds(self) -> dict[str, float]:
+        """Step of the connector → how long it took, all in all."""
+        return self._connector.seconds
+
     def left_out(self) -> list[str]:
         """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
         return left_out(self._vector)
@@ -128,7 +145,14 @@ class NativeVectorEnv:
         raise NotImplementedError
 
     def _reset(self, **how: Any) -> Array:
-        return np.asarray(self._called("reset", 2, "(observations, infos)", **how)[0])
+        return self._observed(self._called("reset", 2, "(observations, infos)", **how)[0])
+
+    def _observed(self, observations: Any) -> Array:
+        """(N, *O) of what it gave."""
+        if not self._connector.observes:
+            return np.asarray(observations)
+        batched = batch_space(self._connector.own_spaces[0], self.count)
+        return self._connector.observe_all(iterate(batched, observations))
 
     def _called(
         self, method: str, parts: int, expected: str, *args: Any, **kwargs: Any
@@ -159,6 +183,9 @@ class SameStepVectorEnv(NativeVectorEnv):
     def _taken(self, given: tuple[Any, ...]) -> Step:
         observations, rewards, terminated, truncated, infos = given
         final_observations = infos.get("final_obs", ())
+        see = self._connector.observe
+        if self._connector.observes:
+            final_observations = [None if one is None else see(one) for one in final_observations]
         for env_index in np.flatnonzero(terminated | truncated).tolist():
             if len(final_observations) <= env_index or final_observations[env_index] is None:
                 raise EnvError(
@@ -176,9 +203,13 @@ class NextStepVectorEnv(NativeVectorEnv):
     restarts_unasked = True
 
     def __init__(
-        self, vector: GymnasiumVectorEnv[Any, Any, Any], config: VectorConfig, place: WorkerContext
+        self,
+        vector: GymnasiumVectorEnv[Any, Any, Any],
+        connector: EnvConnector,
+        config: VectorConfig,
+        place: WorkerContext,
     ) -> None:
-        super().__init__(vector, config, place)
+        super().__init__(vector, connector, config, place)
         self._restarting: Flags = np.zeros(self.count, dtype=np.bool_)
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
@@ -248,7 +279,7 @@ class CartPoleNative(DisabledVectorEnv):
         vector.state[:, which] = starts
         vector.steps[which] = 0
         vector.prev_done[which] = False
-        observations[which] = starts.T
+        observations[which] = self._observed(starts.T.astype(np.float32))
         return observations
 
 

@@ -48,14 +48,17 @@ class RemoteVectorEnv(SeparateVectorEnv):
         self._asked: set[int] = set()
         every = standing(for_children(environment), num_envs, place, remote=True)
         self._remote = [
-            RemoteEnvSlot(partial(make_sub_env, *one), f"{place.worker}-{i}", timeout_s, is_remade)
+            RemoteEnvSlot(
+                partial(make_sub_env, *one), one[0], f"{place.worker}-{i}", timeout_s, is_remade
+            )
             for i, one in enumerate(every)
         ]
         try:
             for env_index, slot in enumerate(self._remote):
                 slot.start(rng.integer(place.seed, "env", place.worker, env_index, "global"))
-            env_spaces = [slot.finish_start() for slot in self._remote]
-            super().__init__(self._remote, env_spaces, config, place)
+            for slot in self._remote:
+                slot.finish_start()
+            super().__init__(self._remote, config, place)
         except BaseException:
             self.close()
             raise

@@ -14,13 +14,13 @@ from gymnasium import spaces
 from trainables.core import rng
 from trainables.core.child import ChildProcess, Patience
 from trainables.envs.contract import EnvContractError, Outcome, is_plain
-from trainables.envs.make import Env
+from trainables.envs.make import Env, EnvironmentConfig, connect
+from trainables.envs.spaces.connectors import EnvConnector, OwnSpaces
 from trainables.envs.state.replay import steps_to_replay
 from trainables.envs.vector.restarts import Fault, Gone
 from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import WorkerError
 
-Spaces = tuple[spaces.Space[Any], spaces.Space[Any]]
 ALIGNMENT = 64
 
 
@@ -31,7 +31,7 @@ class Shared:
     """
 
     numbers: Any
-    """reward, terminated, truncated"""
+    """reward, terminated, truncated, and the seconds of the connector's steps"""
     observation: Any
     """None if it is no array; likewise ``action``."""
     action: Any
@@ -42,16 +42,17 @@ class Shared:
     def __reduce__(self) -> Any:
         return _arrived, (reduction.DupFd(self._descriptor),)
 
-    def map(self, env_spaces: Spaces) -> None:
-        """Hold one observation and one action of these spaces; it never becomes smaller."""
+    def map(self, connector: EnvConnector) -> None:
+        """Hold one observation and one action of its spaces; it never becomes smaller."""
         # To travel it became one that programs inherit, no matter who starts them.
         os.set_inheritable(self._descriptor, False)
+        env_spaces = connector.observation_space, connector.action_space
         observation, action = map(_bytes, env_spaces)
         size = ALIGNMENT + observation + action
         if os.fstat(self._descriptor).st_size < size:
             os.ftruncate(self._descriptor, size)
         self._memory = mmap.mmap(self._descriptor, size)
-        self.numbers = np.frombuffer(self._memory, np.float64, 3)
+        self.numbers = np.frombuffer(self._memory, np.float64, 3 + len(connector.seconds))
         self.observation = self._array(env_spaces[0], ALIGNMENT)
         self.action = self._array(env_spaces[1], ALIGNMENT + observation)
 
@@ -84,30 +85,30 @@ class EnvServer(EnvSlot):
 
     Args:
         make: makes the environment.
+        config: what it makes.
         shared: holds the numbers of a step.
     """
 
-    def __init__(self, make: Callable[[], Env], shared: Shared) -> None:
-        self._make = make
+    def __init__(self, make: Callable[[], Env], config: EnvironmentConfig, shared: Shared) -> None:
+        self._make, self._config = make, config
         self._shared = shared
         self._is_mapped = False
 
-    def remake(self, seed: int) -> Spaces:
+    def remake(self, seed: int) -> OwnSpaces:
         """An environment made anew; the global streams, here its own, begin at `seed`."""
         rng.seed_global(seed, "global")
-        super().__init__(self._make)
-        env_spaces = (self.env.observation_space, self.env.action_space)
+        super().__init__(self._make, self._config)
         if not self._is_mapped:
-            self._shared.map(env_spaces)
+            self._shared.map(self.connector)
             self._is_mapped = True
-        return env_spaces
+        return self.connector.own_spaces
 
     def step(self, action: Any) -> Any:
         """Observation (None: it is shared) and info; an action of None is shared, too."""
         if action is None:
             action = self._shared.action.copy()[()]
         observation, *numbers, info = super().step(action)
-        self._shared.numbers[:] = numbers
+        self._shared.numbers[:] = *numbers, *self.seconds.values()
         return self._shown(observation), info
 
     def reset(self, seed: int | None) -> Any:
@@ -139,17 +140,25 @@ class RemoteEnvSlot:
 
     Args:
         make: makes the environment, there.
+        config: what it makes.
         name: of the process.
         timeout_s: seconds within which a step or reset has to be done; None: some day.
         is_remade: it is made anew when its process is gone, so that this is a state as well.
     """
 
     _child: ChildProcess
+    connector: EnvConnector
+    """As in the process, where it acts; here it says the spaces."""
 
     def __init__(
-        self, make: Callable[[], Env], name: str, timeout_s: float | None, is_remade: bool = False
+        self,
+        make: Callable[[], Env],
+        config: EnvironmentConfig,
+        name: str,
+        timeout_s: float | None,
+        is_remade: bool = False,
     ) -> None:
-        self._make = make
+        self._make, self._config = make, config
         self._name = name
         self._patience = Patience(timeout_s, "env_step_timeout_s")
         self._is_remade = is_remade
@@ -174,16 +183,21 @@ class RemoteEnvSlot:
 
     def start(self, seed: int) -> None:
         """Start the process and ask it to make the environment."""
-        server = (self._make, self._shared)
+        server = (self._make, self._config, self._shared)
         self._child = ChildProcess(f"environment {self._name}", EnvServer, server, self._patience)
         self._gone, self._is_started = None, True
         self._send("remake", seed)
 
-    def finish_start(self) -> Spaces:
-        """Wait for the environment; the two spaces."""
-        env_spaces: Spaces = self._receive(self._patience)
-        self._shared.map(env_spaces)
-        return env_spaces
+    @property
+    def seconds(self) -> dict[str, float]:
+        """How long the connector's steps took, there."""
+        return dict(zip(self.connector.seconds, self._shared.numbers[3:].tolist(), strict=True))
+
+    def finish_start(self) -> None:
+        """Wait for the environment."""
+        env_spaces: OwnSpaces = self._receive(self._patience)
+        self.connector = connect(self._config, *env_spaces)
+        self._shared.map(self.connector)
 
     def send_step(self, action: Any) -> None:
         """Ask for a step; a process that is gone is noticed by `receive_step`."""
@@ -196,7 +210,7 @@ class RemoteEnvSlot:
     def receive_step(self) -> Outcome:
         """What the step gave; a shared observation is written again by the next request."""
         observation, info = self._receive(self._patience)
-        reward, terminated, truncated = self._shared.numbers.tolist()
+        reward, terminated, truncated, *_ = self._shared.numbers.tolist()
         return self._seen(observation), reward, bool(terminated), bool(truncated), info
 
     def reset(self, seed: int | None) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 
 from trainables.core import rng
 from trainables.envs.contract import EnvContractError, Outcome
+from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.vector.base import WorkerContext
 from trainables.errors import EnvError, WorkerError
 
@@ -36,6 +37,13 @@ class Gone(Fault):
 
 class AnySlot(Protocol):
     """One environment, wherever it runs."""
+
+    connector: EnvConnector
+    """What stands at it."""
+
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """How long the connector's steps took, all in all."""
 
     def send_step(self, action: Any) -> None:
         """Ask for a step."""

@@ -31,8 +31,7 @@ class SeparateVectorEnv:
     """One object per environment.
 
     Args:
-        slots: where the environments are, N of them.
-        env_spaces: observation and action space of each; they must be alike.
+        slots: where the environments are, N of them; their spaces must be alike.
         config: horizon and restarts.
         place: of the worker.
     """
@@ -42,7 +41,6 @@ class SeparateVectorEnv:
     def __init__(
         self,
         slots: Sequence[AnySlot],
-        env_spaces: Sequence[tuple[spaces.Space[Any], spaces.Space[Any]]],
         config: VectorConfig,
         place: WorkerContext,
     ) -> None:
@@ -50,12 +48,16 @@ class SeparateVectorEnv:
         self._config = config
         self._place = place
         self.count = self.sub_env_count = len(slots)
-        self.observation_space, self.action_space = env_spaces[0]
-        for env_index, one in enumerate(env_spaces):
-            if one != env_spaces[0]:
+        first = slots[0].connector
+        self.own_spaces = first.own_spaces
+        self.observation_space, self.action_space = first.observation_space, first.action_space
+        for env_index, slot in enumerate(slots):
+            one = slot.connector
+            both = one.observation_space, one.action_space
+            if both != (self.observation_space, self.action_space):
                 raise EnvError(
-                    f"{place.name(env_index)}: its spaces {one} differ from environment 0's, "
-                    f"{env_spaces[0]}; all environments of a trainer must have the same"
+                    f"{place.name(env_index)}: its spaces {one.own_spaces} differ from environment "
+                    f"0's, {self.own_spaces}; all environments of a trainer must have the same"
                 )
         self.before_restart: Callable[[Step], None] | None = None
         self._rows = _Rows(self.observation_space, self.count)
@@ -140,6 +142,11 @@ class SeparateVectorEnv:
         """Take back what `get_counters` gave."""
         self._ends.set_state(counters["ends"])
         self._restarts.set_state(counters)
+
+    def connector_seconds(self) -> dict[str, float]:
+        """Step of the connectors at the environments → how long it took, all in all."""
+        each = [slot.seconds for slot in self._slots]
+        return {name: sum(one[name] for one in each) for name in each[0]}
 
     def left_out(self) -> list[str]:
         """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
@@ -249,11 +256,11 @@ class InProcessVectorEnv(SeparateVectorEnv):
         place: WorkerContext,
     ) -> None:
         self._local = [
-            EnvSlot(partial(make_sub_env, made, context))
+            EnvSlot(partial(make_sub_env, made, context), made)
             for made, context in standing(environment, num_envs, place)
         ]
-        env_spaces = [(one.env.observation_space, one.env.action_space) for one in self._local]
-        super().__init__(self._local, env_spaces, config, place)
+        super().__init__(self._local, config, place)
+        self._acts = self._local[0].connector.acts
         self._no_flags = np.zeros(num_envs, dtype=np.bool_)
         self._no_flags.flags.writeable = False
 
@@ -269,6 +276,9 @@ class InProcessVectorEnv(SeparateVectorEnv):
         outcomes: list[Outcome | Exception] = []
         rewards: list[float] = []
         infos: dict[int, Mapping[str, Any]] = {}
+        if self._acts:
+            own = zip(self._local, actions, strict=True)
+            actions = [slot.connector.act(action) for slot, action in own]
         for env_index, (slot, action) in enumerate(zip(self._local, actions, strict=True)):
             try:
                 outcome = slot.check(slot.env.step(action))
@@ -294,9 +304,11 @@ class InProcessVectorEnv(SeparateVectorEnv):
     def only_row(self) -> Array | None:
         """(D,) a view of the only environment's current observation; None: `step_alone` cannot be.
 
-        Neither can it where there are several, or where a horizon may end an episode.
+        Neither can it where there are several, where actions are nested, or where a horizon may end
+        an episode.
         """
-        return None if self.count > 1 or self._ends.is_set else self._rows.only()
+        alone = self.count == 1 and not (self._acts or self._ends.is_set)
+        return self._rows.only() if alone else None
 
     def step_alone(self, action: Any) -> float | Step:
         """One step of the only environment: its reward where the episode just goes on."""

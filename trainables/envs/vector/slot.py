@@ -1,11 +1,16 @@
-"""One environment in its slot: made, stepped and reset under the contract, made anew in place."""
+"""One environment in its slot: made, stepped and reset under the contract, made anew in place.
+
+What it returns is checked as it is; then the list's first step makes an array of an observation, as
+its last step made an action of what was sent.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainables.envs.contract import EnvChecker, Outcome, refused_seed
-from trainables.envs.make import Env
+from trainables.envs.make import Env, EnvironmentConfig, connect
 from trainables.envs.rendering import draw
+from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import capture, left_out, restore, seed_spaces
 
 
@@ -14,18 +19,29 @@ class EnvSlot:
 
     Args:
         make: gives a new environment.
+        config: what it makes.
     """
 
-    def __init__(self, make: Callable[[], Env]) -> None:
+    def __init__(self, make: Callable[[], Env], config: EnvironmentConfig) -> None:
         self._make = make
         self.env = make()
-        self.contract = EnvChecker(self.env.observation_space)
+        both = self.env.observation_space, self.env.action_space
+        self.connector: EnvConnector = connect(config, *both)
+        observe = self.connector.observe if self.connector.observes else None
+        self.contract = EnvChecker(both[0], observe)
         self.check = self.contract.step
         self._action: Any = None
 
+    @property
+    def seconds(self) -> Mapping[str, float]:
+        """How long the connector's steps took."""
+        return self.connector.seconds
+
     def step(self, action: Any) -> Outcome:
         """One step; the observation may be written again by the next."""
-        return self.contract.step(self.env.step(action))
+        if self.connector.acts:
+            action = self.connector.act(action)
+        return self.check(self.env.step(action))
 
     def send_step(self, action: Any) -> None:
         """Take the action of the step that `receive_step` makes."""
@@ -56,7 +72,7 @@ class EnvSlot:
 
     def seed_spaces(self, seed: int) -> None:
         """Give the spaces streams of their own."""
-        seed_spaces(self.env, seed)
+        seed_spaces(self.env, seed, self.connector.depth)
 
     def get_state(self) -> dict[str, Any]:
         """The environment's state, as `trainables.envs.state.capture.capture` gives it."""

@@ -10,6 +10,7 @@ dqn          the loss of Q-learning, and its gradient
 distributions  log-probabilities and entropies of actions, and their gradients
 perceptrons  actor and critic, forwards and backwards
 stacks       an actor, or critics side by side, of an off-policy algorithm
+twins        the losses of SAC and TD3, and their gradients
 squashed     Gaussians squashed by tanh, and their gradients
 compiled     the steps of PPO and A2C in C (kernel.c), where it is built
 flat         weights, gradient and Adam's moments as vectors that torch's policy shares

@@ -138,7 +138,8 @@ class FlatOptimizer:
         scratch = self._scratch
         (beta1, beta2), eps = self._config.betas, self._config.eps
         self._first *= beta1
-        self._first += (1.0 - beta1) * ahead
+        room = None if ahead is scratch else scratch
+        self._first += np.multiply(ahead, 1.0 - beta1, out=room)
         np.multiply(ahead, ahead, out=scratch)
         scratch *= 1.0 - beta2
         self._second *= beta2

@@ -131,4 +131,4 @@ def slope(units: Array, activation: Activation, out: Array) -> Array:
     if activation == "tanh":
         np.multiply(units, units, out=out)
         return np.subtract(1.0, out, out=out)
-    return np.sign(units, out=out)  # relu: its values are not negative
+    return np.greater(units, 0.0, out=out, casting="unsafe")

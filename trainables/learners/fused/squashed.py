@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.policies.bounded.acting import LOG_STD, MEAN_CLIP
-from trainables.policies.exploration import LEAST_VARIANCE
+from trainables.policies.exploration.actions import LEAST_VARIANCE
 
 Array = NDArray[Any]
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)

@@ -1,7 +1,9 @@
 """Perceptrons of torch's parameters, forwards and backwards in numpy: one, or several side by side.
 
 Weights are read and gradients written where torch has them, so the policy's own optimisers step.
-B rows, I inputs, O outputs; with several networks every array has them as its first axis.
+Units and errors are written to buffers that are kept: to get and give back some megabytes at every
+update takes as long as the products. B rows, I inputs, O outputs; with several networks every array
+has them as its first axis.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -35,15 +37,21 @@ class Stack:
         self.layers: Layers = [_views(layer) for layer in layers]
         self.kind = self.layers[0][0].dtype
         self._gradients: Layers = [_gradients(layer) for layer in layers] if learns else []
+        self._buffers: dict[tuple[str, int, tuple[int, ...]], Array] = {}
 
     def forward(self, x: Array, first: int | None = None) -> list[Array]:
-        """What each layer was given, and last what the last one gave; of the `first` networks."""
+        """What each layer was given, and last what the last one gave; of the `first` networks.
+
+        All but `x` hold until the next call.
+        """
         seen = [x]
-        for weight, bias in self.layers:
-            if len(seen) > 1:
+        for i, layer in enumerate(self.layers):
+            weight, bias = (one[:first] for one in layer) if first else layer
+            if i:
                 activate(x, self._activation)
-            x = np.matmul(x, weight[:first] if first else weight)
-            x += bias[:first] if first else bias
+            shape = (*weight.shape[:-2], x.shape[-2], weight.shape[-1])
+            x = np.matmul(x, weight, out=self._buffer("units", i, shape))
+            x += bias
             seen.append(x)
         return seen
 
@@ -60,7 +68,7 @@ class Stack:
                 np.matmul(error.T, seen[i], out=weight)
             np.add.reduce(error, axis=-2, out=bias, keepdims=bias.ndim > 1)
             if i:
-                error = np.matmul(error, _turned(self.layers[i][0]))
+                error = self._below(i, error, seen[i])
                 if top is not None and i == len(self.layers) - 1:
                     error += top
                 error *= self._slope(seen[i])
@@ -69,11 +77,26 @@ class Stack:
         """The gradient by these columns of the inputs, of `error` by the outputs of `forward`."""
         count = len(error) if error.ndim > 2 else None
         for i in range(len(self.layers) - 1, 0, -1):
-            error = np.matmul(error, _turned(self.layers[i][0][:count]))
+            error = self._below(i, error, seen[i])
             error *= self._slope(seen[i])
         weight = self.layers[0][0][:count]
         gradient: Array = np.matmul(error, _turned(weight[..., columns, :]))
         return gradient
+
+    def _below(self, layer: int, error: Array, units: Array) -> Array:
+        """The gradient by the units that a layer was given, of `error` by what it gave."""
+        weight = self.layers[layer][0]
+        turned = _turned(weight[: len(error)] if error.ndim > 2 else weight)
+        # A product over one number is an outer one, for which BLAS takes five times as long.
+        product = np.matmul if error.shape[-1] > 1 else np.multiply
+        return product(error, turned, out=self._buffer("errors", layer, units.shape))
+
+    def _buffer(self, of: str, layer: int, shape: tuple[int, ...]) -> Array:
+        """An array that is written anew whenever it is asked for."""
+        key = (of, layer, shape)
+        if key not in self._buffers:
+            self._buffers[key] = np.empty(shape, dtype=self.kind)
+        return self._buffers[key]
 
     def _slope(self, units: Array) -> Array:
         """The activation's derivative, from its values."""

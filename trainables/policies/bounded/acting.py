@@ -19,14 +19,14 @@ from trainables.envs.spaces.actions import ActionLayout, bounds, layout_of
 from trainables.errors import ConfigError
 from trainables.policies.actor import Acted, Actor, Array, Column, Weights, activate, with_units
 from trainables.policies.architecture import Architecture
-from trainables.policies.exploration import (
+from trainables.policies.exploration.actions import (
     NOISE_KEYS,
     NoiseMatrices,
     PolicyNoiseConfig,
     StochasticSampling,
     refuse_unread,
 )
-from trainables.policies.parameter_noise import ParameterNoise, ParameterNoiseConfig
+from trainables.policies.exploration.weights import ParameterNoise, ParameterNoiseConfig
 
 Stream = np.random.Generator
 #: Between these lie the logarithms of standard deviations.

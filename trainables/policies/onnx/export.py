@@ -13,7 +13,7 @@ preprocessed one, G real numbers of an action, U units of an LSTM.
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +21,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.envs.make import EnvSpaces
-from trainables.envs.spaces.actions import ActionLayout, unflattener
+from trainables.envs.spaces.actions import ActionAdapter, ActionLayout
+from trainables.envs.spaces.connectors import Filtering, PreviousAction, PreviousReward
 from trainables.envs.spaces.leaves import leaf_paths, leaf_values, named_leaves
-from trainables.envs.spaces.observations import make_preprocessor
 from trainables.errors import ExportError, NotFiniteError
 from trainables.policies.distributions import NO_CHOICE, choice_grid
-from trainables.policies.filters import Filter, MeanStdFilter, of_features
+from trainables.policies.filters import MeanStdFilter, of_features
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import formats, plain
 
@@ -64,16 +63,16 @@ def export(
     if (own := inference.spaces.own) is not None:
         why = "is code of your own, which no file of these formats holds"
         raise ExportError(f"how observations are made (model.custom_preprocessor: {own}) {why}")
-    _require_finite(policy, inference.observation_filter)
+    _require_finite(policy, inference.connectors.filter)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / formats.FILES[form]
     temporary = folder / f".tmp-{os.getpid()}-{path.name}"
     try:
         seen = inference.spaces
-        graph = policy.onnx_graph(inference.observation_filter, seen, inference.clip_actions)
+        graph = policy.onnx_graph(seen, inference.connectors)
         formats.write(graph, temporary)
         if not len(recent):
-            recent = np.zeros((1, *seen.observation_shape), dtype=seen.observation_dtype)
+            recent = np.zeros((1, *seen.row_shape), dtype=seen.row_dtype)
         check(inference, formats.opened(temporary), recent)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
@@ -94,18 +93,56 @@ def check(inference: InferencePolicy, run: formats.Run, observations: Array) -> 
     repeated = np.resize(observations, (64, *observations.shape[1:]))
     for batch in (observations, observations[:1], repeated):
         _compare_sequence(inference, run, [batch])
-    if inference.actor.memory_size:
+    if inference.initial_memory().size:
         _compare_sequence(inference, run, list(observations[:, None]))
 
 
 def _compare_sequence(inference: InferencePolicy, run: formats.Run, batches: list[Array]) -> None:
     """Compare step after step; the file and the policy each take their own state along."""
-    memory = inference.actor.initial_memory(len(batches[0]))
-    states = dict(zip(STATES_IN, np.split(memory, 2, axis=1), strict=True)) if memory.size else {}
+    memory = np.stack([inference.initial_memory()] * len(batches[0]))
+    states: dict[str, Array] = {}
     for batch in batches:
-        outputs = run({**raw_inputs(inference.spaces, batch), **states})
+        given = {
+            **raw_inputs(inference, batch),
+            **memory_inputs(inference, memory),
+            **states,
+        }
+        outputs = run(given)
         memory = _compare(inference, batch, memory, outputs)
-        states = {i: outputs[o] for i, o in zip(STATES_IN, STATES_OUT, strict=True) if i in states}
+        states = {name: outputs[_out(name)] for name in given if _out(name) in outputs}
+
+
+def _out(name: str) -> str:
+    """What the file calls an input of its own when it gives it for the next step."""
+    return name.replace("_in_", "_out_")
+
+
+def memory_inputs(inference: InferencePolicy, memory: Array) -> dict[str, Array]:
+    """What the file is given of memories (N, M)."""
+    own, carried = inference.split(memory)
+    given = dict(zip(STATES_IN, np.split(own, 2, axis=1), strict=True)) if own.size else {}
+    connectors, spaces_ = inference.connectors, inference.spaces
+    for i, one in enumerate(connectors.before):
+        given[f"frames_in_{i}"] = carried[:, connectors.parts[one]]
+    if (part := connectors.part(PreviousReward)) is not None:
+        given["prev_reward"] = carried[:, part][:, 0]
+    if (part := connectors.part(PreviousAction)) is not None:
+        free = ActionAdapter(spaces_.action, False, connectors.normalize)  # zeros may be no action
+        rows = carried[:, part].astype(spaces_.layout.dtype)
+        sent = free(rows[:, 0] if spaces_.layout.scalar else rows)
+        given |= _leaf_inputs(spaces_.action, map(connectors.at_env.act, sent), "prev_action")
+    return given
+
+
+def _leaf_inputs(space: spaces.Space[Any], values: Iterable[Any], name: str) -> dict[str, Array]:
+    """Elements of a space as the file takes them, leaf by leaf."""
+    from trainables.policies.onnx.graph import input_type
+
+    rows = [leaf_values(space, one) for one in values]
+    return {
+        port: np.stack([row[i] for row in rows]).astype(input_type(leaf))
+        for i, (port, leaf) in enumerate(named_leaves(space, name).items())
+    }
 
 
 def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any]:
@@ -113,12 +150,12 @@ def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any
     from trainables.policies.onnx import graph
 
     taken, layout = inference.spaces.action, inference.spaces.layout
-    units, valued = inference.actor.memory_size // 2, inference.actor.judged
-    state = {"shape": ["batch", units], "dtype": "float32"}
+    first = memory_inputs(inference, inference.initial_memory()[None])
+    valued = inference.actor.judged
     return {
         "inputs": {
             **_describe_leaves(inference.spaces.raw, "observation", graph.input_type),
-            **{name: state for name in STATES_IN if units},
+            **{name: _describe_first(one) for name, one in first.items()},
         },
         "outputs": {
             **{
@@ -127,12 +164,22 @@ def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any
             },
             **_describe_leaves(taken, "action", graph.output_type),
             **({"value": {"shape": ["batch"], "dtype": "float32"}} if valued else {}),
-            **{name: state for name in STATES_OUT if units},
+            **{_out(n): _describe_array(one) for n, one in first.items() if _out(n) != n},
         },
         "action_space": _describe_space(taken),
-        "observation_filter": _describe_filter(inference.observation_filter),
+        "observation_filter": _describe_filter(inference.connectors.filter),
         "parameters": sum(p.numel() for p in policy.model.parameters()),
     }
+
+
+def _describe_array(rows: Array) -> dict[str, Any]:
+    return {"shape": ["batch", *rows.shape[1:]], "dtype": str(rows.dtype)}
+
+
+def _describe_first(rows: Array) -> dict[str, Any]:
+    """An input that an episode begins with; ``first`` where that is not zeros."""
+    first = {"first": rows[0].tolist()} if rows.any() else {}
+    return {**_describe_array(rows), **first}
 
 
 def _describe_leaves(
@@ -150,17 +197,10 @@ def _describe_leaves(
     }
 
 
-def raw_inputs(spaces_: EnvSpaces, batch: Array) -> dict[str, Array]:
+def raw_inputs(inference: InferencePolicy, batch: Array) -> dict[str, Array]:
     """What the file is fed for preprocessed observations (n, *S)."""
-    from trainables.policies.onnx.graph import input_type
-
-    preprocessor = make_preprocessor(spaces_.raw)
-    rows = [leaf_values(spaces_.raw, preprocessor.invert(row)) for row in batch]
-    leaves = named_leaves(spaces_.raw, "observation")
-    return {
-        name: np.stack([row[i] for row in rows]).astype(input_type(leaf))
-        for i, (name, leaf) in enumerate(leaves.items())
-    }
+    own = map(inference.connectors.at_env.invert, batch)
+    return _leaf_inputs(inference.spaces.raw, own, "observation")
 
 
 def _compare(
@@ -169,7 +209,8 @@ def _compare(
     """The policy's memory for the next step."""
     from trainables.policies.onnx.graph import heads
 
-    head, value, following = inference.actor.advance(inference.prepare(batch), memory)
+    seen, own, _ = inference.prepare(batch, memory)
+    head, value, following = inference.actor.advance(seen, own)
     valued = {"value": value} if inference.actor.judged else {}
     layout = inference.spaces.layout
     expected = {name: head[:, columns] for name, columns in heads(layout).items()}
@@ -185,9 +226,12 @@ def _compare(
                 f"{name} of the exported policy differs from the trained one by {difference}; "
                 f"at most {bound} is allowed for a batch of {len(batch)}"
             )
-    sent, _ = inference.decide(batch, memory, None)
-    _compare_actions(inference.spaces.action, sent, outputs, _clear(layout, head))
-    return following
+    sent, acted = inference.decide(batch, memory, None)
+    actions = [inference.connectors.at_env.act(row) for row in sent]
+    _compare_actions(inference.spaces.action, actions, outputs, _clear(layout, head))
+    own, carried = inference.split(acted.memory)
+    rewards = np.ones(len(batch))  # any will do, as long as both are given it
+    return np.concatenate([own, inference.connectors.rewarded(carried, rewards)], axis=1)
 
 
 def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
@@ -202,12 +246,11 @@ def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
 
 def _compare_actions(
     taken: spaces.Space[Any],
-    sent: Array,
+    actions: Sequence[Any],
     outputs: Mapping[str, Array],
     clear: NDArray[np.bool_],
 ) -> None:
-    unflatten = unflattener(taken)
-    rows = [leaf_values(taken, unflatten(row)) for row in sent]
+    rows = [leaf_values(taken, action) for action in actions]
     for i, name in enumerate(named_leaves(taken, "action")):
         expected = np.stack([row[i] for row in rows])
         seen = outputs[name]
@@ -218,7 +261,7 @@ def _compare_actions(
             )
 
 
-def _require_finite(policy: "TorchPolicy", one: Filter) -> None:
+def _require_finite(policy: "TorchPolicy", one: Filtering) -> None:
     arrays, one = policy.model.weights(), of_features(one)
     if isinstance(one, MeanStdFilter):
         arrays |= {"filter mean": one.mean, "filter deviation": one.std}
@@ -244,7 +287,7 @@ def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
     return described
 
 
-def _describe_filter(one: Filter) -> dict[str, Any]:
+def _describe_filter(one: Filtering) -> dict[str, Any]:
     one = of_features(one)
     if not isinstance(one, MeanStdFilter):
         return {"kind": type(one).__name__}

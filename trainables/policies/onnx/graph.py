@@ -1,4 +1,4 @@
-"""The graph of an exported policy: preprocessor → frozen filter → networks → greedy action.
+"""The graph of an exported policy: connectors, the filter frozen → networks → greedy action.
 
 Written with onnx's own builder: these networks need no tracing, and the file is the same for the
 same weights. N rows, D features of a flattened observation, K columns of an action.
@@ -15,23 +15,30 @@ from onnx import TensorProto, helper, numpy_helper
 
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout, bounds
+from trainables.envs.spaces.connectors import (
+    Connector,
+    Connectors,
+    Filtering,
+    FrameStack,
+    PreviousAction,
+    PreviousReward,
+)
 from trainables.envs.spaces.leaves import named_leaves
 from trainables.envs.spaces.observations import PIXEL, is_image
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, ExportError
 from trainables.policies.architecture import Architecture
 from trainables.policies.bounded.acting import MEAN_CLIP, Bounds
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import (
     EPSILON,
     ConcurrentMeanStdFilter,
-    Filter,
     MeanStdFilter,
     NoFilter,
     of_features,
 )
 from trainables.policies.networks import ActorCritic
 from trainables.policies.onnx.traced import inline
-from trainables.policies.own import OwnActorCritic
+from trainables.policies.own.module import OwnActorCritic
 from trainables.policies.q.actor import QArchitecture
 
 Array = NDArray[Any]
@@ -43,6 +50,10 @@ class GraphBuilder:
     def __init__(self) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        self.inputs: list[Any] = []
+        """What is given beside the observation."""
+        self.outputs: list[Any] = []
+        """What is given back for the next step."""
 
     def constant(self, name: str, value: Array) -> str:
         """An array stored in the file."""
@@ -120,39 +131,42 @@ def output_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if isinstance(leaf, spaces.Box) else leaf.dtype or np.int64)
 
 
-def build(model: ActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: bool) -> bytes:
+def build(model: ActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
     """The serialised model of an actor and a critic."""
     graph = GraphBuilder()
-    x = _filter(graph, _observations(graph, spaces_), one)
+    x = _seen(graph, spaces_, connectors)
     forbidden = _forbidden(graph, spaces_)
     weights, architecture = model.weights(), model.architecture
     x = _features(graph, x, weights, architecture, architecture.shared)
-    states_in, states_out, x = _memory(graph, x, model)
+    x = _memory(graph, x, model)
     head = graph.perceptron(x, "actor", weights, architecture.activation)
     reals = "action_mean" if model.layout.real_columns else ""
-    outputs = _outputs(graph, head, spaces_, model.layout, reals, clip_actions, forbidden)
+    outputs = _outputs(graph, head, spaces_, model.layout, reals, connectors, forbidden)
     value = graph.perceptron(x, "critic", weights, architecture.activation)
     graph.node("Squeeze", [value, graph.constant("last_axis", np.array([1]))], "value")
-    return _finished(graph, spaces_, states_in, outputs + states_out)
+    return _finished(graph, spaces_, outputs)
 
 
-def build_own(model: OwnActorCritic, one: Filter, spaces_: EnvSpaces, clip_actions: bool) -> bytes:
+def build_own(model: OwnActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
     """As `build`, of a torch module of a person's own."""
     graph, layout = GraphBuilder(), model.layout
-    x = _floats(graph, _filter(graph, _observations(graph, spaces_), one))
+    x = _floats(graph, _seen(graph, spaces_, connectors))
     inline(graph, model.module, x, model.architecture.shape, ["head", "value"])
     reals = "action_mean" if layout.real_columns else ""
     forbidden = _forbidden(graph, spaces_)
-    outputs = _outputs(graph, "head", spaces_, layout, reals, clip_actions, forbidden)
-    return _finished(graph, spaces_, [], outputs)
+    outputs = _outputs(graph, "head", spaces_, layout, reals, connectors, forbidden)
+    return _finished(graph, spaces_, outputs)
 
 
 def build_q(
-    weights: dict[str, Array], architecture: QArchitecture, one: Filter, spaces_: EnvSpaces
+    weights: dict[str, Array],
+    architecture: QArchitecture,
+    spaces_: EnvSpaces,
+    connectors: Connectors,
 ) -> bytes:
     """The serialised model of the values of all choices: they are its logits, without noise."""
     graph, layout = GraphBuilder(), spaces_.layout
-    x = _filter(graph, _observations(graph, spaces_), one)
+    x = _seen(graph, spaces_, connectors)
     activation, atoms = architecture.trunk.activation, len(architecture.support)
     x = _features(graph, x, weights, architecture.trunk, shared=True)
     q = graph.perceptron(x, "head", weights, activation)
@@ -170,22 +184,22 @@ def build_q(
     q = graph.node("Squeeze", [q, graph.constant("third_axis", np.array([2]))], "q")
     if forbidden := _forbidden(graph, spaces_):
         q = graph.node("Add", [q, forbidden], "allowed")
-    return _of_values(graph, spaces_, q)
+    return _of_values(graph, spaces_, connectors, q)
 
 
-def build_own_q(module: torch.nn.Module, one: Filter, spaces_: EnvSpaces) -> bytes:
+def build_own_q(module: torch.nn.Module, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
     """As `build_q`, of a torch module of a person's own."""
     graph = GraphBuilder()
-    x = _floats(graph, _filter(graph, _observations(graph, spaces_), one))
+    x = _floats(graph, _seen(graph, spaces_, connectors))
     inline(graph, module, x, spaces_.observation_shape, ["q"])
-    return _of_values(graph, spaces_, "q")
+    return _of_values(graph, spaces_, connectors, "q")
 
 
-def _of_values(graph: GraphBuilder, spaces_: EnvSpaces, q: str) -> bytes:
+def _of_values(graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors, q: str) -> bytes:
     """The serialised model that takes the choice with the highest of these values (N, A)."""
     graph.node("ReduceMax", [q, graph.constant("of_choices", np.array([1]))], "value", keepdims=0)
-    outputs = _outputs(graph, q, spaces_, spaces_.layout, "", clip=True)
-    return _finished(graph, spaces_, [], outputs)
+    outputs = _outputs(graph, q, spaces_, spaces_.layout, "", connectors)
+    return _finished(graph, spaces_, outputs)
 
 
 def _outputs(
@@ -194,11 +208,12 @@ def _outputs(
     spaces_: EnvSpaces,
     layout: ActionLayout,
     reals: str,
-    clip: bool,
+    connectors: Connectors,
     forbidden: str = "",
 ) -> list[Any]:
     """What every policy gives: its head, the action, and the ``value`` that stands there."""
-    outputs = _heads(graph, head, layout, forbidden) + _actions(graph, spaces_, layout, reals, clip)
+    outputs = _heads(graph, head, layout, forbidden)
+    outputs += _actions(graph, spaces_, layout, reals, connectors)
     return [*outputs, _value("value", np.dtype(np.float32), ())]
 
 
@@ -208,25 +223,25 @@ class BoundedActor(Protocol):
     layout: ActionLayout
     architecture: Architecture
 
+    limits: Bounds | None
+
     @property
-    def clips_means(self) -> bool:
+    def follows_state(self) -> bool:
         """Whether means are kept near 0 before they are squashed."""
 
     def weights(self) -> dict[str, Array]:
         """Those of ``actor``, among others."""
 
 
-def build_bounded(
-    model: BoundedActor, one: Filter, spaces_: EnvSpaces, limits: Bounds | None
-) -> bytes:
+def build_bounded(model: BoundedActor, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
     """As `build`, of an actor alone: its means are squashed and scaled to their bounds."""
-    graph, layout = GraphBuilder(), model.layout
-    x = _filter(graph, _observations(graph, spaces_), one)
+    graph, layout, limits = GraphBuilder(), model.layout, model.limits
+    x = _seen(graph, spaces_, connectors)
     head = graph.perceptron(x, "actor", model.weights(), model.architecture.activation)
     outputs, reals = _heads(graph, head, layout), ""
     if limits is not None:
         x = "action_mean"
-        if model.clips_means:
+        if model.follows_state:
             clip = (("lowest_mean", -MEAN_CLIP), ("highest_mean", MEAN_CLIP))
             ends = [graph.constant(name, np.array(end, np.float32)) for name, end in clip]
             x = graph.node("Clip", [x, *ends], "clipped_mean")
@@ -236,21 +251,19 @@ def build_bounded(
         )
         middle = graph.constant("middle", (limits.high + limits.low) / 2)
         reals = graph.node("Add", [x, middle], "unbounded")
-    outputs += _actions(graph, spaces_, layout, reals, True)
-    return _finished(graph, spaces_, [], outputs)
+    outputs += _actions(graph, spaces_, layout, reals, connectors.clipping(True))
+    return _finished(graph, spaces_, outputs)
 
 
-def _finished(
-    graph: GraphBuilder, spaces_: EnvSpaces, states: list[Any], outputs: list[Any]
-) -> bytes:
+def _finished(graph: GraphBuilder, spaces_: EnvSpaces, outputs: list[Any]) -> bytes:
     """The serialised model, checked against ONNX's own rules; the batch axis is free."""
     inputs = [
         _value(name, input_type(leaf), leaf.shape or ())
         for name, leaf in named_leaves(spaces_.raw, "observation").items()
     ]
-    inputs += states
+    ends = [*inputs, *graph.inputs], [*outputs, *graph.outputs]
     made = helper.make_model(
-        helper.make_graph(graph.nodes, "policy", inputs, outputs, graph.constants),
+        helper.make_graph(graph.nodes, "policy", *ends, graph.constants),
         opset_imports=[helper.make_opsetid("", OPSET)],
         ir_version=IR_VERSION,
         producer_name="trainables",
@@ -258,6 +271,62 @@ def _finished(
     onnx.checker.check_model(made, full_check=True)
     serialised: bytes = made.SerializeToString(deterministic=True)
     return serialised
+
+
+def _seen(graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors) -> str:
+    """What the networks see (N, D) of what the file is given, or the image itself."""
+    x = _observations(graph, spaces_)
+    for i, one in enumerate(connectors.before):
+        x = _stacked(graph, x, i, one)
+    x = _filter(graph, x, connectors.filter)
+    if connectors.part(PreviousAction) is not None:
+        x = _with_previous_action(graph, x, spaces_, connectors)
+    if connectors.part(PreviousReward) is not None:
+        graph.inputs.append(_value("prev_reward", np.dtype(np.float32), ()))
+        axis = graph.constant("prev_reward:axis", np.array([1]))
+        column = graph.node("Unsqueeze", ["prev_reward", axis], "prev_reward:column")
+        x = graph.node("Concat", [column, x], "rewarded", axis=1)
+    return x
+
+
+def _stacked(graph: GraphBuilder, x: str, number: int, one: Connector) -> str:
+    """Observations with those before, which are ``frames_in_0`` and ``frames_out_0``."""
+    given, left, size = f"frames_in_{number}", f"frames_out_{number}", one.memory_size
+    shape = one.observation_space.shape
+    if type(one) is not FrameStack or len(shape) != 1:
+        what = "images are stacked" if type(one) is FrameStack else f"{type(one).__name__} does"
+        raise ExportError(f"what {what} (connectors) stands in no file of these formats")
+    stacked = graph.node("Concat", [given, x], f"stacked_{number}", axis=1)
+    width = int(np.prod(shape))
+    graph.columns(stacked, np.arange(width - size, width), left)
+    graph.inputs.append(_value(given, np.dtype(np.float32), (size,)))
+    graph.outputs.append(_value(left, np.dtype(np.float32), (size,)))
+    return stacked
+
+
+def _with_previous_action(
+    graph: GraphBuilder, x: str, spaces_: EnvSpaces, connectors: Connectors
+) -> str:
+    """The last action before a row; it is given as the environment took it, in the policy's own."""
+    parts, first, widen = [], 0, connectors.adapter.spread
+    for name, leaf in named_leaves(spaces_.action, "prev_action").items():
+        graph.inputs.append(_value(name, input_type(leaf), leaf.shape or ()))
+        columns = slice(first, first + int(np.prod(leaf.shape or ())))
+        # A bit is read as it is where it is observed, and as a choice of two where it is chosen.
+        hot = (
+            spaces.MultiDiscrete([2] * int(np.prod(leaf.n)))
+            if isinstance(leaf, spaces.MultiBinary)
+            else leaf
+        )
+        part = _leaf(graph, name, hot)
+        if widen is not None and isinstance(leaf, spaces.Box):
+            middle = graph.constant(f"{name}:middle", widen[1][columns])
+            half = graph.constant(f"{name}:half", widen[0][columns])
+            part = graph.node("Sub", [part, middle], f"{name}:centred")
+            part = graph.node("Div", [part, half], f"{name}:narrowed")
+        parts.append(part)
+        first = columns.stop
+    return graph.node("Concat", [*parts, x], "acted", axis=1)
 
 
 def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
@@ -300,7 +369,7 @@ def _leaf(graph: GraphBuilder, name: str, leaf: spaces.Space[Any]) -> str:
     return graph.unit_pixels(rows, PIXEL) if is_image(leaf) else rows
 
 
-def _filter(graph: GraphBuilder, rows: str, one: Filter) -> str:
+def _filter(graph: GraphBuilder, rows: str, one: Filtering) -> str:
     """(x - mean) / (std + ε), clipped; float64: a mean may be large beside its deviation."""
     one = of_features(one)
     if type(one) is NoFilter:  # not what derives from it and may do anything
@@ -351,17 +420,15 @@ def _floats(graph: GraphBuilder, x: str) -> str:
     return graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
 
 
-def _memory(graph: GraphBuilder, x: str, model: ActorCritic) -> tuple[list[Any], list[Any], str]:
-    """Inputs and outputs of a policy with a memory, and what its heads are given."""
+def _memory(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
+    """What the heads of a policy with a memory are given, or of one without."""
     units = model.architecture.lstm
     if not units:
-        return [], [], x
+        return x
     graph.lstm(x, ("state_in_0", "state_in_1"), model.weights())
-    states_in, states_out = (
-        [_value(f"{name}_{i}", np.dtype(np.float32), (units,)) for i in range(2)]
-        for name in ("state_in", "state_out")
-    )
-    return states_in, states_out, "state_out_0"
+    for name, ends in (("state_in", graph.inputs), ("state_out", graph.outputs)):
+        ends += [_value(f"{name}_{i}", np.dtype(np.float32), (units,)) for i in range(2)]
+    return "state_out_0"
 
 
 def heads(layout: ActionLayout) -> dict[str, slice]:
@@ -387,11 +454,16 @@ def _heads(graph: GraphBuilder, head: str, layout: ActionLayout, forbidden: str 
 
 
 def _actions(
-    graph: GraphBuilder, spaces_: EnvSpaces, layout: ActionLayout, measured: str, clip: bool
+    graph: GraphBuilder,
+    spaces_: EnvSpaces,
+    layout: ActionLayout,
+    measured: str,
+    connectors: Connectors,
 ) -> list[Any]:
     """The best action as the environment wants it, one output per leaf.
 
-    `measured` are its real numbers, of which there may be none; clipped to their bounds if so set.
+    `measured` are its real numbers, of which there may be none; spread over their bounds and
+    clipped to them if so set.
     """
     low, high = bounds(spaces_.action)
     choices, reals = list(layout.choice_columns), list(layout.real_columns)
@@ -404,7 +476,14 @@ def _actions(
         logits = graph.node("Add", [logits, mask], "masked")
         best = graph.node("ArgMax", [logits], "best", axis=2, keepdims=0)
         graph.node("Add", [best, graph.constant("start", low[choices].astype(np.int64))], "chosen")
-    if measured and clip:
+    if measured and (widen := connectors.adapter.spread) is not None:
+        half, middle = (
+            graph.constant("half", widen[0][reals]),
+            graph.constant("middle", widen[1][reals]),
+        )
+        wide = graph.node("Mul", [measured, half], "spread_out")
+        measured = graph.node("Add", [wide, middle], "unsquashed")
+    if measured and connectors.clip:
         lowest = graph.constant("low", low[reals].astype(np.float32))
         highest = graph.constant("high", high[reals].astype(np.float32))
         raised = graph.node("Max", [measured, lowest], "raised")

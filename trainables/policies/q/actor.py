@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.policies.actor import Acted, Actor, Array, Weights, activate
-from trainables.policies.architecture import Architecture
+from trainables.policies.actor import CERTAIN, Acted, Actor, Array, Decider, Weights, activate
+from trainables.policies.architecture import Activation, Architecture
 from trainables.policies.distributions import forbid, log_softmax
-from trainables.policies.exploration import EpsilonGreedy, EpsilonGreedyConfig
-from trainables.policies.parameter_noise import ParameterNoise
+from trainables.policies.exploration.actions import EpsilonGreedy, EpsilonGreedyConfig
+from trainables.policies.exploration.weights import ParameterNoise
 
 Noise = Mapping[str, Array]
 
@@ -106,6 +106,15 @@ class QActor(Actor):
         """Choices for filtered observations: explored, or the best without a stream."""
         return Acted(self._choose(observations, stream), {}, memory)
 
+    def one_by_one(self, draws: np.random.Generator) -> Decider | None:
+        """What decides for a single environment, epsilon-greedily; None: `act` has to."""
+        of, greedy = self._architecture, self._greedy
+        plain = type(self) is QActor and self._flat and not self._masks
+        plain = plain and not (of.noisy or of.dueling or of.support)
+        if not plain or not self.explore or greedy.parameter_noise is not None:
+            return None
+        return GreedyOneByOne(self._weights, self._activation, greedy, draws)
+
     def act_each(
         self,
         observations: NDArray[Any],
@@ -192,3 +201,54 @@ class QActor(Actor):
             if i < layers - 1:
                 activate(x, self._activation)
         return x
+
+
+class GreedyOneByOne:
+    """Decides epsilon-greedily for one environment, to the bit as `QActor.act` does.
+
+    Args:
+        weights: of the layers, weight and bias of each, transposed.
+        activation: after each layer but the last.
+        greedy: explores.
+        stream: of what it draws.
+    """
+
+    def __init__(
+        self,
+        weights: Weights,
+        activation: Activation,
+        greedy: EpsilonGreedy,
+        stream: np.random.Generator,
+    ) -> None:
+        arrays = list(weights.values())
+        biases = [bias[None] for bias in arrays[1::2]]
+        units = [np.empty_like(bias) for bias in biases]
+        self._steps = list(zip(arrays[::2], biases, units, strict=True))
+        self._activation, self._greedy = activation, greedy
+        self._epsilon, self._stream = greedy.epsilon, stream
+        self._choices = list(np.arange(units[-1].shape[1]))
+
+    def choose(self, step: int, row: Array) -> Any:
+        """The choice, an int64, for the filtered observation (1, D) of a step."""
+        explores = self._stream.random() < self._epsilon
+        anything = self._stream.integers(0, len(self._choices))
+        if explores:
+            return anything
+        x, head = row, self._steps[-1][2]
+        for weight, bias, out in self._steps:
+            np.matmul(x, weight, out=out)
+            np.add(out, bias, out=out)
+            if out is not head:
+                activate(out, self._activation)
+            x = out
+        values = head[0].tolist()
+        best = max(values)
+        choice = values.index(best)
+        values[choice] = -np.inf
+        if not best - max(values) > CERTAIN:
+            choice = int(self._greedy.draw(head, head, None)[0][0])
+        return self._choices[choice]
+
+    def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
+        """``actions`` (T,) of these steps, in which so was chosen."""
+        return {"actions": np.array(chosen, dtype=np.int64)}

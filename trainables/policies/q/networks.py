@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
+from trainables.envs.spaces.connectors import Connectors
 from trainables.policies.architecture import OptimizerConfig
-from trainables.policies.exploration import EpsilonGreedyConfig
-from trainables.policies.filters import Filter
+from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, perceptron
 from trainables.policies.networks import VALUE_GAIN, Networks, allowed, split
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
@@ -136,16 +136,12 @@ class QPolicy(TorchPolicy):
 
     model: QNetwork
 
-    def onnx_graph(
-        self, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
-    ) -> bytes:
+    def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Preprocessor, frozen filter, network and the best choice in one file."""
         # Loaded only to export: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 
-        return graph.build_q(
-            self.model.weights(), self.model.architecture, observation_filter, spaces
-        )
+        return graph.build_q(self.model.weights(), self.model.architecture, spaces, connectors)
 
 
 def build_q_policy(

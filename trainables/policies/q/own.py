@@ -11,13 +11,13 @@ from torch import Tensor
 
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
+from trainables.envs.spaces.connectors import Connectors
 from trainables.policies.actor import Array, Weights
 from trainables.policies.architecture import OptimizerConfig
-from trainables.policies.exploration import EpsilonGreedyConfig
-from trainables.policies.filters import Filter
+from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.layers import unit_pixels
 from trainables.policies.networks import Networks
-from trainables.policies.own import InTorch, made
+from trainables.policies.own.module import InTorch, made
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 from trainables.policies.q.networks import QNetwork, QPolicy
 
@@ -76,14 +76,12 @@ class OwnQPolicy(QPolicy):
 
     model: OwnQNetwork
 
-    def onnx_graph(
-        self, observation_filter: Filter, spaces: EnvSpaces, clip_actions: bool
-    ) -> bytes:
+    def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
         """Preprocessor, frozen filter, module and the best choice in one file."""
         # Loaded only to export: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 
-        return graph.build_own_q(self.model.module, observation_filter, spaces)
+        return graph.build_own_q(self.model.module, spaces, connectors)
 
 
 def build_own_q_policy(

@@ -8,7 +8,7 @@ policy when it first appears in an episode, and has it for the episode. N enviro
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -18,24 +18,25 @@ from numpy.typing import NDArray
 from trainables.core import rng
 from trainables.envs.agents import Seen
 from trainables.envs.make import EnvSpaces
-from trainables.envs.spaces.actions import ActionAdapter
-from trainables.envs.spaces.observations import Rows, make_preprocessor
+from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.vector.base import Step, VectorEnv
 from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError, EnvError
-from trainables.policies.actor import Actor
-from trainables.policies.filters import Filter
+from trainables.policies.actor import Acted, Actor
+from trainables.policies.exploration.actions import require_stateless
+from trainables.policies.filters import Filter, MeanStdFilter, RewardScaler
 from trainables.rollout.agents.transitions import Row, Transitions
 from trainables.rollout.batch import Fragment
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.episode import EpisodeTracker
 from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics
 from trainables.rollout.progress import PerfConfig, PerfStats
+from trainables.rollout.recording import VideoRecorder
 
 Array = NDArray[Any]
 RECENT_ROWS = 64
-#: (agent, number of its episode in the trial) → its policy.
-Mapper = Callable[[str, int], str]
+#: (agent, number of its episode in the trial, or another name of it) → its policy.
+Mapper = Callable[[str, int | str], str]
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,8 @@ class PolicyPlan:
     """Of fragments, beside those that every one has and those that the actor declares."""
     learns: bool
     """False: its filter stands still, too."""
+    gamma: float
+    """With which returns are discounted that scale rewards."""
 
 
 class CollectedByPolicy(NamedTuple):
@@ -65,7 +68,7 @@ class CollectedByPolicy(NamedTuple):
 
 
 @dataclass
-class _Episode:
+class RunningEpisode:
     """The running episode of one environment."""
 
     number: int
@@ -83,7 +86,8 @@ class _Episode:
     steps: dict[str, int] = field(default_factory=dict)
     """Agent → steps of its trajectory."""
     memory: dict[str, Array] = field(default_factory=dict)
-    """Agent → (M,) with which its policy sees the next observation."""
+    """Agent → (M + L,) with which its policy sees the next observation: the policy's memory, and
+    what the connectors carry."""
     acted: int = 0
     """Decisions of all agents in it."""
 
@@ -98,7 +102,7 @@ class AgentsSampler:
         envs: are stepped; their observations are `trainables.envs.agents.Seen`.
         ends: how they are cut off.
         actors: by policy; they are shared with their owner.
-        filters: by policy; likewise.
+        filters: by policy, and `of_rewards` where rewards are normalised; likewise.
         mapper: gives an agent its policy.
         agents: agent → its spaces.
         steps: that one `sample` has to bring: of environments, or of agents with `agent_steps`.
@@ -107,7 +111,9 @@ class AgentsSampler:
         worker: index of the worker, and the number of all.
     """
 
-    film = None
+    known_as = "several agents"
+    at_own_pace = False
+    """Whether a sample is one fragment, as long as it takes."""
 
     def __init__(
         self,
@@ -129,42 +135,78 @@ class AgentsSampler:
         self.name = name
         self._config = config
         self._envs, self._ends = envs, ends
-        self._plans = plans
+        self._plans: Mapping[str, PolicyPlan] = {}
         self._actors, self._filters = actors, filters
-        self._mapper = mapper
         self._agents = agents
+        self._order = {agent: i for i, agent in enumerate(agents)}
         self._steps, self._agent_steps = steps, agent_steps
         self._seed = seed
-        index, workers = worker
-        self._numbers = index * envs.count, workers * envs.count
+        self._worker = worker
+        self._index, workers = worker
+        self._numbers = self._index * envs.count, workers * envs.count
         self.episodes = EpisodesInFlight(envs.count)
         self.perf = PerfStats(PerfConfig())
         self.latest: dict[str, Any] = {}
         self.watch: EpisodeTracker | None = None
         """Where there are callbacks: what calls them."""
-        self._streams = {pid: rng.generator(seed, "policy", index, pid) for pid in plans}
-        self._missing = rng.generator(seed, "missing observations", index)
-        clip = config.clip_rewards
-        self._transitions = {
-            pid: Transitions(
-                f"{name}, policy {pid}", actors[pid], filters[pid], plan.spaces, plan.columns, clip
-            )
-            for pid, plan in plans.items()
-        }
-        self._sent = {
-            pid: ActionAdapter(plan.spaces.action, config.clip_actions)
-            for pid, plan in plans.items()
-        }
-        self._as_rows = {
-            pid: Rows(plan.spaces.observation, f"{name}, policy {pid}")
-            for pid, plan in plans.items()
-        }
-        self._recent: dict[str, deque[Array]] = {pid: deque(maxlen=RECENT_ROWS) for pid in plans}
-        self._running: list[_Episode] = []
+        self.film: VideoRecorder | None = None
+        """Where somebody looks at the first environment."""
+        self._missing = rng.generator(seed, "missing observations", self._index)
+        self._streams: dict[str, np.random.Generator] = {}
+        self._transitions: dict[str, Transitions] = {}
+        self._connectors: dict[str, Connectors] = {}
+        self._recent: dict[str, deque[Array]] = {}
+        self._running: dict[Any, RunningEpisode] = {}
+        """Environment → its episode."""
         self._infos: Mapping[str, Any] = {}
         self._warned = False
-        for pid in plans:
-            self._refuse_stateful(pid)
+        self.have(plans, mapper, frozenset(plans))
+
+    def have(
+        self, plans: Mapping[str, PolicyPlan], mapper: Mapper, anew: Container[str]
+    ) -> list[int]:
+        """Act by these policies from now on; nothing is known yet of those that are `anew`.
+
+        Returns:
+            The environments in whose running episode an agent has a policy that is no more: those
+            are to be dropped.
+        """
+        kept = {pid for pid in self._plans if pid in plans and pid not in anew}
+        self._plans, self._mapper = plans, mapper
+        for pid in [one for one in plans if one not in kept]:
+            self._begin_policy(pid)
+        for own in (self._streams, self._transitions, self._connectors, self._recent):
+            in_order(own, plans)
+        bound = {env: {*one.policies.values()} for env, one in self._running.items()}
+        return [env for env, pids in bound.items() if pids - kept]
+
+    def _begin_policy(self, pid: str) -> None:
+        plan, called, config = self._plans[pid], self._called(pid), self._config
+        self._streams[pid] = rng.generator(self._seed, "policy", self._index, pid)
+        self._connectors[pid] = plan.spaces.connected(
+            called, self._filters[pid], config.clip_actions, config.normalize_actions
+        )
+        self._transitions[pid] = Transitions(
+            called,
+            self._actors[pid],
+            self._connectors[pid],
+            plan.spaces,
+            plan.columns,
+            self._worker,
+            config.clip_rewards,
+            self._scaler(pid),
+        )
+        self._recent[pid] = deque(maxlen=RECENT_ROWS)
+        require_stateless(self._actors[pid].exploration, self.known_as)
+
+    def _called(self, pid: str) -> str:
+        """How errors of a policy's transitions begin."""
+        return f"{self.name}, policy {pid}"
+
+    def _scaler(self, pid: str) -> RewardScaler | None:
+        stat = self._filters.get(of_rewards(pid))
+        gamma = self._plans[pid].gamma
+        return RewardScaler(0, gamma, stat) if isinstance(stat, MeanStdFilter) else None
 
     def start(self, seeds: list[int]) -> None:
         """Begin the first episode of every environment."""
@@ -174,7 +216,30 @@ class AgentsSampler:
         seen = self._envs.reset(seeds)
         if self.watch:
             self.watch.start(every, seen)
-        self._running = [self._begun(env, one) for env, one in enumerate(seen)]
+        self._running = {env: self._begun(env, one) for env, one in enumerate(seen)}
+        if self.film:
+            self.film.begin(1)
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Mean times of ticks, of each policy's connectors under `PREFIX`.
+
+        Those at the environments are of all agents together.
+        """
+        seconds = {
+            f"{pid}/{name}": one
+            for pid, connectors in self._connectors.items()
+            for name, one in connectors.seconds.items()
+        }
+        return {
+            **self.perf.means(),
+            **self.perf.connectors({**self._envs.connector_seconds(), **seconds}),
+        }
+
+    @property
+    def described(self) -> dict[str, list[str]]:
+        """Policy → what stands between the environments and it, and between it and them."""
+        return {pid: one.described() for pid, one in self._connectors.items()}
 
     # ---- sampling --------------------------------------------------------------------------------
 
@@ -186,14 +251,15 @@ class AgentsSampler:
         episodes: list[RolloutMetrics] = []
         whole = self._config.batch_mode == "complete_episodes"
         counted = env_steps = 0
+        at_once = whole or self.at_own_pace
         while counted < self._steps:
             ticks = 0
-            while ticks < self._config.rollout_fragment_length or whole:
+            while ticks < self._config.rollout_fragment_length or at_once:
                 more = self._tick(episodes, whole)
                 counted += more[0] if self._agent_steps else more[1]
                 env_steps += more[1]
                 ticks += 1
-                if counted >= self._steps and (whole or self._agent_steps):
+                if counted >= self._steps and (at_once or self._agent_steps):
                     break
             taken = self._take(whole)
             for pid, fragment in taken.items():
@@ -213,20 +279,22 @@ class AgentsSampler:
         began = clock()
         asked = self._asked()
         processed = clock()
-        actions: list[dict[str, Any]] = [{} for _ in self._running]
+        actions: dict[Any, dict[str, Any]] = {env: {} for env in self._running}
         for pid, who in asked.items():
             for (env_index, agent), action in zip(who, self._decide(pid, who), strict=True):
                 actions[env_index][agent] = action
         decided = clock()
-        step = self._envs.step(actions)  # type: ignore[arg-type]  # a dict for each environment
+        step = self._envs.step([*actions.values()])  # type: ignore[arg-type]  # a dict for each
         self.perf.add(began, processed, decided, decided, clock())
         over = step.terminated | step.truncated
         lengths = self.episodes.lengths + 1
-        for env_index in range(self._envs.count):
-            self._settle(env_index, step, bool(over[env_index]))
+        for env_index in self._running:
+            self._settle_step(env_index, step, bool(over[env_index]))
         ended = over.copy()
         ended[list(step.faults)] = True
         written = self.watch.after_step(step, 0) if self.watch else {}
+        if self.film:
+            self.perf.add_rendering(self.film.after_step(bool(ended[0])))
         finished = self.episodes.step(step.rewards, ended, step.faults, None, written)
         acted = 0
         for env_index, metrics in zip(np.flatnonzero(ended).tolist(), finished, strict=True):
@@ -236,58 +304,75 @@ class AgentsSampler:
             return acted, int(lengths[over].sum())
         return sum(map(len, asked.values())), self._envs.count
 
-    def _asked(self) -> dict[str, list[tuple[int, str]]]:
+    def _asked(self) -> dict[str, list[tuple[Any, str]]]:
         """Policy → the agents that act in this tick, environment after environment."""
-        asked: dict[str, list[tuple[int, str]]] = {}
-        for env_index, episode in enumerate(self._running):
+        asked: dict[str, list[tuple[Any, str]]] = {}
+        for env, episode in self._running.items():
             for agent in episode.waiting:
-                asked.setdefault(episode.policies[agent], []).append((env_index, agent))
+                asked.setdefault(episode.policies[agent], []).append((env, agent))
         return {pid: asked[pid] for pid in self._plans if pid in asked}
 
-    def _decide(self, pid: str, who: Sequence[tuple[int, str]]) -> Array:
+    def _decide(self, pid: str, who: Sequence[tuple[Any, str]]) -> Array:
         """One batched decision of a policy, written down; the actions as environments take them."""
         running, transitions, actor = self._running, self._transitions[pid], self._actors[pid]
         seen = [running[env].waiting.pop(agent) for env, agent in who]
         self._recent[pid].extend(seen[-RECENT_ROWS:])
-        observations = np.stack(seen)
-        filtered = self._filters[pid](observations, update=self._plans[pid].learns)
-        memory = actor.initial_memory(len(who))
-        if actor.memory_size:
+        connectors, size = self._connectors[pid], actor.memory_size
+        memory = np.hstack([actor.initial_memory(len(who)), connectors.initial(len(who))])
+        if memory.size:
             for i, (env, agent) in enumerate(who):
                 memory[i] = running[env].memory.get(agent, memory[i])
-        acted = actor.act(filtered, memory, self._streams[pid])
+        memory, carried = memory[:, :size], memory[:, size:]
+        filtered, carried = connectors.observe(
+            np.stack(seen), carried, counted=self._plans[pid].learns
+        )
+        acted = self._done(pid, who, filtered, memory)
+        following = np.hstack([acted.memory, connectors.acted(carried, acted.actions)])
         rows = []
         for env, agent in who:
             episode = running[env]
-            rows.append(Row(episode.lanes[agent], episode.steps[agent], episode.number))
+            which = self._order[agent]
+            rows.append(Row(episode.lanes[agent], episode.steps[agent], episode.number, which))
             episode.steps[agent] += 1
             episode.acted += 1
         first = transitions.decided(filtered, memory, acted, rows)
         for i, (env, agent) in enumerate(who):
             running[env].open[agent] = first + i
-            if actor.memory_size:
-                running[env].memory[agent] = acted.memory[i]
-        return self._sent[pid](acted.actions)
+            if following.size:
+                running[env].memory[agent] = following[i]
+        return connectors.send(acted.actions)
+
+    def _done(
+        self, pid: str, who: Sequence[tuple[Any, str]], filtered: Array, memory: Array
+    ) -> Acted:
+        """What these agents do: what their policy draws."""
+        return self._actors[pid].act(filtered, memory, self._streams[pid])
 
     # ---- what came of a step ---------------------------------------------------------------------
 
-    def _settle(self, env_index: int, step: Step, over: bool) -> None:
-        """Write down what a step of one environment gave to each of its agents."""
-        episode = self._running[env_index]
+    def _settle_step(self, env_index: int, step: Step, over: bool) -> None:
+        """Write down what a step of one environment gave, or that it failed."""
         if env_index in step.faults:
             for transitions in self._transitions.values():
-                transitions.drop_episode(episode.number)
+                transitions.drop_episode(self._running[env_index].number)
             return
         seen: Seen = step.final_observations[env_index] if over else step.observations[env_index]
         self._infos = step.infos.get(env_index, {}).get("agents", {})
+        self._settle(env_index, seen, over, dead=bool(step.terminated[env_index]))
+
+    def _settle(self, env_index: Any, seen: Seen, over: bool, dead: bool) -> None:
+        """Write down what a step of one environment gave to each of its agents.
+
+        Where it is `over` for all of them, `dead` says that it was not only cut off.
+        """
+        episode = self._running[env_index]
         ends = {*seen["terminated"], *seen["truncated"]}
         new = [] if over else [a for a in seen["observations"] if a not in ends]
         self._reward(env_index, episode, seen["rewards"], ends if not over else self._agents)
         for agent in [one for one in self._agents if one in episode.open]:
             if agent in ends or over:
-                dead = bool(step.terminated[env_index]) and agent not in seen["truncated"]
-                dead = dead or agent in seen["terminated"]
-                self._end(env_index, episode, agent, seen["observations"].get(agent), dead)
+                died = (dead and agent not in seen["truncated"]) or agent in seen["terminated"]
+                self._end(env_index, episode, agent, seen["observations"].get(agent), died)
             elif agent in seen["observations"]:
                 observation = self._observed(episode, agent, seen["observations"][agent])
                 self._close(episode, agent, observation)
@@ -298,8 +383,8 @@ class AgentsSampler:
 
     def _reward(
         self,
-        env_index: int,
-        episode: _Episode,
+        env_index: Any,
+        episode: RunningEpisode,
         rewards: Mapping[str, float],
         ended: Container[str],
     ) -> None:
@@ -312,11 +397,15 @@ class AgentsSampler:
             episode.rewards[agent] += reward
             if agent in episode.open:
                 self._row(episode, agent).reward += reward
+            pid = episode.policies[agent]
+            if agent in episode.memory and (carries := self._connectors[pid].memory_size):
+                carried = episode.memory[agent][None, -carries:]
+                carried[:] = self._connectors[pid].rewarded(carried, np.array([reward]))
 
-    def _row(self, episode: _Episode, agent: str) -> Row:
+    def _row(self, episode: RunningEpisode, agent: str) -> Row:
         return self._transitions[episode.policies[agent]].rows[episode.open[agent]]
 
-    def _close(self, episode: _Episode, agent: str, observation: Array | None) -> Row:
+    def _close(self, episode: RunningEpisode, agent: str, observation: Array | None) -> Row:
         row = self._row(episode, agent)
         del episode.open[agent]
         row.known, row.after = True, observation
@@ -326,7 +415,7 @@ class AgentsSampler:
         return row
 
     def _end(
-        self, env_index: int, episode: _Episode, agent: str, given: Array | None, dead: bool
+        self, env_index: Any, episode: RunningEpisode, agent: str, given: Array | None, dead: bool
     ) -> None:
         """An agent's trajectory ends, whether it is terminated or cut off."""
         lasting = self._ends.no_done_at_end
@@ -350,23 +439,32 @@ class AgentsSampler:
         row.terminated, row.truncated = dead and not lasting, not dead or lasting
         self._leave(episode, agent)
 
-    def _leave(self, episode: _Episode, agent: str) -> None:
+    def _leave(self, episode: RunningEpisode, agent: str) -> None:
         """Its lane is free again; it may come back in another trajectory."""
         for one in (episode.open, episode.lanes, episode.steps, episode.memory):
             one.pop(agent, None)
 
-    def _appear(self, env_index: int, episode: _Episode, agent: str, given: Array) -> None:
+    def _appear(self, env_index: Any, episode: RunningEpisode, agent: str, given: Array) -> None:
         """An agent begins a trajectory."""
         if agent not in episode.policies:
             self._bind(env_index, episode, agent)
-        pid = episode.policies[agent]
-        taken = {lane for one, lane in episode.lanes.items() if episode.policies[one] == pid}
-        episode.lanes[agent] = self._transitions[pid].lane(env_index, taken)
+        episode.lanes[agent] = self._lane(env_index, episode, episode.policies[agent])
         episode.steps[agent] = 0
         episode.waiting[agent] = self._observed(episode, agent, given)
 
-    def _bind(self, env_index: int, episode: _Episode, agent: str) -> None:
-        pid = self._mapper(agent, episode.number)
+    def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
+        """A lane of a policy that nobody is in."""
+        taken = {lane for one, lane in episode.lanes.items() if episode.policies[one] == pid}
+        return self._transitions[pid].lane(env_index, taken)
+
+    def _bind(self, env_index: Any, episode: RunningEpisode, agent: str) -> None:
+        pid = self._policy_of(env_index, episode.number, agent)
+        episode.policies[agent] = pid
+        episode.rewards[agent] = 0.0
+
+    def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
+        """What the mapping says; ConfigError if no such policy can play this agent."""
+        pid = self._mapper(agent, episode)
         if pid not in self._plans:
             raise ConfigError(
                 "multiagent.policy_mapping_fn",
@@ -383,28 +481,27 @@ class AgentsSampler:
                 f"the agent sees {own.raw} and does {own.action}; the policy sees {policy.raw} "
                 f"and does {policy.action}",
             )
-        episode.policies[agent] = pid
-        episode.rewards[agent] = 0.0
+        return pid
 
-    def _observed(self, episode: _Episode, agent: str, given: Array) -> Array:
+    def _observed(self, episode: RunningEpisode, agent: str, given: Array) -> Array:
         """(*S) of its own: an environment may write into what it gave."""
-        row: Array = self._as_rows[episode.policies[agent]](np.asarray(given)[None])[0]
+        row: Array = self._connectors[episode.policies[agent]].rows(np.asarray(given)[None])[0]
         return row
 
     def _made_up(self, pid: str) -> Array:
         """An observation that nothing is learnt from, as a terminated agent has no future."""
-        space = self._plans[pid].spaces.raw
+        space, connectors = self._plans[pid].spaces.raw, self._connectors[pid]
         space.seed(int(self._missing.integers(2**31)))
-        row: Array = self._as_rows[pid](make_preprocessor(space)(space.sample())[None])[0]
+        row: Array = connectors.rows(connectors.at_env.observe_all([space.sample()]))[0]
         return row
 
     # ---- episodes --------------------------------------------------------------------------------
 
-    def _begun(self, env_index: int, seen: Seen) -> _Episode:
+    def _begun(self, env_index: int, seen: Seen) -> RunningEpisode:
         """The next episode of an environment."""
         own, every = self._numbers
         number = int(self.episodes.counts[env_index]) * every + own + env_index
-        episode = _Episode(number)
+        episode = RunningEpisode(number)
         for agent, given in seen["observations"].items():
             self._appear(env_index, episode, agent, given)
         return episode
@@ -440,7 +537,7 @@ class AgentsSampler:
             fragment, moved = transitions.take(whole)
             if fragment is not None:
                 taken[pid] = fragment
-            for episode in self._running:
+            for episode in self._running.values():
                 of = episode.policies
                 for agent in [a for a in episode.open if of[a] == pid]:
                     episode.open[agent] = moved[episode.open[agent]]
@@ -456,20 +553,12 @@ class AgentsSampler:
             *(self.name, ticks),
         )
 
-    def _refuse_stateful(self, pid: str) -> None:
-        exploration = self._actors[pid].exploration
-        exploration.begin(0)
-        if exploration.get_state():
-            hint = "agents come and go, so its noise has no step to follow"
-            allowed = "one whose noise does not go on from step to step, with several agents"
-            raise ConfigError("exploration_config", type(exploration).__name__, allowed, hint)
-
     # ---- state -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
         """Entries ``episodes``, ``running``, ``transitions``, ``streams`` and ``missing``."""
         running = []
-        for one in self._running:
+        for one in self._running.values():
             arrays = {"waiting": _listed(one.waiting), "memory": _listed(one.memory)}
             plain = {n: dict(getattr(one, n)) for n in PLAIN}
             running.append({"number": one.number, "acted": one.acted, **plain, **arrays})
@@ -484,16 +573,16 @@ class AgentsSampler:
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
         self.episodes.set_state(state["episodes"])
-        self._running = [
-            _Episode(
+        self._running = {
+            env: RunningEpisode(
                 number=int(one["number"]),
                 acted=int(one["acted"]),
                 waiting={agent: np.array(row) for agent, row in one["waiting"]},
                 memory={agent: np.array(row) for agent, row in one["memory"]},
                 **{name: dict(one[name]) for name in PLAIN},
             )
-            for one in state["running"]
-        ]
+            for env, one in enumerate(state["running"])
+        }
         for pid, transitions in self._transitions.items():
             transitions.set_state(state["transitions"][pid])
             rng.set_generator_state(self._streams[pid], state["streams"][pid])
@@ -502,6 +591,18 @@ class AgentsSampler:
 
 #: Fields of an episode that are dicts of plain values.
 PLAIN = ("policies", "rewards", "open", "lanes", "steps")
+
+
+def of_rewards(pid: str) -> str:
+    """The name of a policy's filter of rewards, where its filter of observations has its own."""
+    return f"{pid}/reward"
+
+
+def in_order(own: dict[str, Any], policies: Iterable[str]) -> None:
+    """Leave in `own` what is of these policies, in their order, which is that of checkpoints."""
+    kept = {pid: own[pid] for pid in policies}
+    own.clear()
+    own.update(kept)
 
 
 def _listed(rows: Mapping[str, Array]) -> list[list[Any]]:

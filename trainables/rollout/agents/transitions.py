@@ -8,7 +8,7 @@ the last row of every lane is followed by ``last_<name>``, and whatever runs bac
 fragment (advantages, V-trace) is right for every lane. K rows, *S the shape of an observation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.connectors import Connectors
 from trainables.errors import NotFiniteError
 from trainables.policies.actor import Acted, Actor, Column
-from trainables.policies.filters import Filter, NoFilter
+from trainables.policies.filters import NoFilter, RewardScaler
 from trainables.rollout.batch import Fragment, requested
 
 Array = NDArray[Any]
@@ -32,6 +33,8 @@ class Row:
     t: int
     """The agent's step in its trajectory, from 0."""
     episode: int
+    agent: int = 0
+    """Which of the environment's it is."""
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
@@ -44,7 +47,7 @@ class Row:
     after: Array | None = None
     """(*S) the raw observation that followed; None: not known, or not needed."""
     memory: Array | None = None
-    """(M,) with which that is seen."""
+    """(M + L,) with which that is seen."""
     info: Mapping[str, Any] | None = None
 
     @property
@@ -56,7 +59,7 @@ class Row:
 #: Fields of a row that stand in checkpoints as arrays.
 PLAIN = (
     *("lane", "t", "episode", "reward", "terminated", "truncated", "valid", "known", "over"),
-    "dropped",
+    *("dropped", "agent"),
 )
 
 
@@ -66,27 +69,37 @@ class Transitions:
     Args:
         name: how errors call them.
         actor: decides; its columns stand in the fragments.
-        observation_filter: of the policy.
+        connectors: of the policy.
         spaces: of its agents.
         columns: that are requested beside.
+        worker: index of the worker, and the number of all.
         clip_rewards: as the setting says.
+        scaler: of rewards, where they are normalised; its returns are those of lanes.
     """
 
     def __init__(
         self,
         name: str,
         actor: Actor,
-        observation_filter: Filter,
+        connectors: Connectors,
         spaces: EnvSpaces,
         columns: frozenset[str],
+        worker: tuple[int, int],
         clip_rewards: bool | float | None,
+        scaler: RewardScaler | None = None,
     ) -> None:
         self._name = name
         self._actor = actor
-        self._filter = observation_filter
+        self._connectors = connectors
         self._spaces = spaces
         self._requested = columns
+        self._worker = worker
+        self._unrolls = 0
+        """How many were numbered."""
+        self._latest: dict[str, Array] = {}
+        """Of each lane (lanes, …) the action and the reward of the last row that was given away."""
         self._clip = clip_rewards
+        self._scaler = scaler
         self.rows: list[Row] = []
         self._blocks: dict[str, list[Array]] = {}
         self._lanes: dict[tuple[int, int], int] = {}
@@ -167,7 +180,10 @@ class Transitions:
         arrays["autoreset"][where] = False
         for name in ("terminated", "truncated", "valid"):
             arrays[name][where] = [getattr(row, name) for row in rows]
-        self._write_requested(arrays, where, rows)
+        if self._scaler:
+            self._scale(self._scaler, fragment, _begins(fragment, where, rows))
+        if self._requested:
+            self._write_requested(fragment, where, rows)
         cut = [i for i, row in enumerate(rows) if row.truncated]
         for name, values in self._judged([rows[i] for i in cut]).items():
             arrays[f"final_{name}"][times[cut], lanes[cut]] = values
@@ -178,12 +194,14 @@ class Transitions:
 
     def _blank(self, length: int, lanes: int) -> Fragment:
         """A fragment in which no row is a transition."""
-        whole = isinstance(self._filter, NoFilter)
+        whole = isinstance(self._connectors.filter, NoFilter)
         observed = self._spaces.observation_dtype if whole else np.dtype(np.float32)
         observation: Column = self._spaces.observation_shape, observed
-        declared = {**self._actor.in_fragments, **requested(self._requested, observation)}
         layout = self._spaces.layout
         action = layout.shape, layout.dtype
+        memory = (self._actor.memory_size,), np.dtype(np.float32)
+        like = {"observations": observation, "actions": action, "memory": memory}
+        declared = {**self._actor.in_fragments, **requested(self._requested, like)}
         fragment = Fragment.allocate(length, lanes, observation, action, declared)
         fragment.valid[:], fragment.autoreset[:] = False, True
         return fragment
@@ -200,37 +218,94 @@ class Transitions:
             return np.asarray(np.sign(rewards))
         return np.clip(rewards, -self._clip, self._clip) if self._clip else rewards
 
+    @staticmethod
+    def _scale(scaler: RewardScaler, fragment: Fragment, begins: NDArray[np.bool_]) -> None:
+        """Scale the rewards of a fragment, tick after tick; trajectories begin where `begins`."""
+        lanes = fragment.valid.shape[1]
+        scaler.returns = np.pad(scaler.returns, (0, lanes - len(scaler.returns)))
+        for t, rewards in enumerate(fragment.rewards):
+            scaler.returns[begins[t]] = 0.0  # one before it may have been dropped
+            ended = fragment.terminated[t] | fragment.truncated[t]
+            skipped = fragment.autoreset[t]
+            scaled = scaler(np.asarray(rewards, dtype=np.float64), ended, skipped)
+            rewards[~skipped] = scaled[~skipped]
+
     def _write_requested(
-        self, arrays: Mapping[str, Array], where: tuple[Array, Array], rows: list[Row]
+        self, fragment: Fragment, where: tuple[Array, Array], rows: list[Row]
     ) -> None:
-        if "new_obs" in self._requested:
-            arrays["new_obs"][where] = self._filter(self._after(rows), update=False)
-        if "t" in self._requested:
-            arrays["t"][where] = [row.t for row in rows]
-        if "eps_id" in self._requested:
-            arrays["eps_id"][where] = [row.episode for row in rows]
-        if "infos" in self._requested:
-            infos = np.empty(len(rows), dtype=object)
-            infos[:] = [dict(row.info or {}) for row in rows]
-            arrays["infos"][where] = infos
+        """Write what readers ask for."""
+        size, begins = self._actor.memory_size, _begins(fragment, where, rows)
+        made: dict[str, Callable[[], Any]] = {
+            "new_obs": lambda: self._after(rows)[0],
+            "t": lambda: [row.t for row in rows],
+            "eps_id": lambda: [row.episode for row in rows],
+            "agent_index": lambda: [row.agent for row in rows],
+            "infos": lambda: _objects([dict(row.info or {}) for row in rows]),
+            "unroll_id": lambda: self._unroll_ids(fragment, begins)[where],
+            "prev_actions": lambda: self._before("actions", fragment, begins)[where],
+            "prev_rewards": lambda: self._before("rewards", fragment, begins)[where],
+            "state_out": lambda: self._memories(rows)[:, :size],
+        }
+        columns = fragment.columns
+        for name in self._requested:
+            columns[name][where] = made[name]()
+
+    def _before(self, name: str, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
+        """(T, lanes, …) a column's row before, which may have been given away; 0 at a beginning."""
+        column, there = fragment[name], ~fragment.autoreset
+        latest = np.zeros_like(column[0])
+        known = self._latest.get(name, latest[:0])
+        latest[: len(known)] = known
+        found = np.concatenate([latest[None], column[:-1]])
+        lanes = np.flatnonzero(there.any(axis=0))
+        found[there.argmax(axis=0)[lanes], lanes] = latest[lanes]
+        found[begins] = 0
+        latest[lanes] = column[-1, lanes]
+        self._latest[name] = latest
+        return found
+
+    def _unroll_ids(self, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
+        """(T, lanes) a number for the rows of a trajectory that follow each other in a fragment."""
+        follows = np.zeros_like(begins)
+        follows[1:] = fragment.valid[:-1] & ~begins[1:]
+        number = np.cumsum(~(follows | fragment.autoreset).T).reshape(begins.T.shape).T - 1
+        index, workers = self._worker
+        ids: Array = (self._unrolls + number) * workers + index
+        self._unrolls += int(number.max()) + 1
+        return ids
 
     def _judged(self, rows: list[Row]) -> dict[str, Array]:
         """What the actor says of the observations that followed these rows."""
         if not rows or not self._actor.judged:
             return {}
-        memory = self._actor.initial_memory(len(rows))
-        if self._actor.memory_size:
-            memory = np.stack([row.memory for row in rows if row.memory is not None])
-        return self._actor.judge(self._filter(self._after(rows), update=False), memory)
+        return self._actor.judge(*self._after(rows))
 
-    def _after(self, rows: list[Row]) -> Array:
-        return np.stack([row.after for row in rows if row.after is not None])
+    def _after(self, rows: list[Row]) -> tuple[Array, Array]:
+        """The observations that followed, as the policy sees them, and its memory then."""
+        size, memory = self._actor.memory_size, self._memories(rows)
+        after = np.stack([row.after for row in rows if row.after is not None])
+        return self._connectors.observe(after, memory[:, size:])[0], memory[:, :size]
+
+    def _memories(self, rows: list[Row]) -> Array:
+        """(R, M + L) with which the observations that followed are seen."""
+        size, carries = self._actor.memory_size, self._connectors.memory_size
+        memory = np.zeros((len(rows), size + carries), dtype=np.float32)
+        if memory.size:
+            memory[:] = [row.memory for row in rows if row.memory is not None]
+        return memory
 
     # ---- state -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``lanes``, ``columns`` and ``rows``: what has not been given away."""
+        """Entries ``lanes``, ``columns`` and ``rows``: what has not been given away.
+
+        Where rewards are scaled also ``returns``; ``unrolls`` and ``latest``, where columns of them
+        are requested.
+        """
         return {
+            **({"unrolls": self._unrolls} if self._unrolls else {}),
+            **({"latest": {n: c.copy() for n, c in self._latest.items()}} if self._latest else {}),
+            **({"returns": self._scaler.returns.copy()} if self._scaler else {}),
             "lanes": [list(place) for place in self._lanes],
             "columns": {name: column.copy() for name, column in self._columns().items()},
             "rows": {name: np.array([getattr(row, name) for row in self.rows]) for name in PLAIN},
@@ -241,8 +316,13 @@ class Transitions:
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave."""
+        self._unrolls = int(state.get("unrolls", 0))
+        self._latest = {name: np.array(one) for name, one in state.get("latest", {}).items()}
+        if self._scaler:
+            self._scaler.returns = np.array(state["returns"])
         self._lanes = {(int(env), int(n)): i for i, (env, n) in enumerate(state["lanes"])}
-        plain = zip(*(state["rows"][name].tolist() for name in PLAIN), strict=True)
+        none = np.zeros_like(state["rows"]["lane"])  # as checkpoints from before say of agents
+        plain = zip(*(state["rows"].get(name, none).tolist() for name in PLAIN), strict=True)
         beside = zip(state["after"], state["memory"], state["infos"], strict=True)
         self.rows = [
             Row(
@@ -254,3 +334,17 @@ class Transitions:
             for one, (after, memory, info) in zip(plain, beside, strict=True)
         ]
         self._blocks = {n: [np.array(c)] for n, c in state["columns"].items()} if self.rows else {}
+
+
+def _begins(fragment: Fragment, where: tuple[Array, Array], rows: list[Row]) -> NDArray[np.bool_]:
+    """(T, lanes) whether a trajectory begins."""
+    begins = np.zeros(fragment.valid.shape, dtype=np.bool_)
+    begins[where] = [row.t == 0 for row in rows]
+    return begins
+
+
+def _objects(given: list[Any]) -> Array:
+    """(R,) of these, whatever they are."""
+    made = np.empty(len(given), dtype=object)
+    made[:] = given
+    return made

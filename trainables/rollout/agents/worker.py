@@ -1,18 +1,27 @@
 """A rollout worker of several policies: its plan, its sample, and what is different from one's."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
 from trainables.core import rng
 from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.connectors import row_shape
 from trainables.errors import ConfigError, WorkerError
+from trainables.policies import filters as filters_
 from trainables.policies.actor import Actor, Weights
 from trainables.policies.filters import Filter, FilterConfig, make_filters
-from trainables.rollout.agents.sampler import AgentsSampler, CollectedByPolicy, PolicyPlan
-from trainables.rollout.batch import Sample
+from trainables.rollout.agents.sampler import (
+    AgentsSampler,
+    CollectedByPolicy,
+    Mapper,
+    PolicyPlan,
+    in_order,
+    of_rewards,
+)
+from trainables.rollout.batch import PackedSample, Sample
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
@@ -44,9 +53,70 @@ class MultiAgentBatch(Sample):
         """Environment steps."""
         return self.env_steps
 
+    def __getitem__(self, name: str) -> Any:
+        """What a policy's agents did."""
+        return self.policy_batches[name]
+
+    def keys(self) -> Collection[str]:
+        """Policies of which agents acted."""
+        return self.policy_batches.keys()
+
+    def split_by_episode(self) -> Any:
+        """Policy → the pieces (L, 1) of what its agents did, as views."""
+        return {pid: one.split_by_episode() for pid, one in self.policy_batches.items()}
+
+    def slice(self, start: int, stop: int) -> Self:
+        """WorkerError: agents act at ticks of their own, so `slice` the batch of a policy."""
+        raise WorkerError("a batch of several agents has no steps of all: slice batch[policy]")
+
+    def timeslices(self, size: int) -> list[Self]:
+        """WorkerError, as `slice`."""
+        return [self.slice(0, size)]
+
+    def shuffled(self, stream: np.random.Generator) -> Self:
+        """The rows of each policy that may be learnt from, in another order."""
+        return self._with({pid: one.shuffled(stream) for pid, one in self.policy_batches.items()})
+
+    @classmethod
+    def concat(cls, parts: Sequence[Self]) -> Self:
+        """What all parts have, policy by policy."""
+        each: dict[str, list[PolicySample]] = {}
+        for one in parts:
+            for pid, batch in one.policy_batches.items():
+                each.setdefault(pid, []).append(batch)
+        steps = sum(one.env_steps for one in parts)
+        joined = {
+            pid: replace(PolicySample.concat(batches), env_steps=sum(b.env_steps for b in batches))
+            for pid, batches in each.items()
+        }
+        return replace(super().concat(parts), policy_batches=joined, env_steps=steps)
+
+    def compress(
+        self, bulk: bool = False, columns: Sequence[str] = ("observations", "new_obs")
+    ) -> "PackedAgents":
+        """As `Sample.compress`, of every policy."""
+        packed = {pid: one.compress(bulk, columns) for pid, one in self.policy_batches.items()}
+        return PackedAgents(self._with({}), [], packed)
+
+    def _with(self, policy_batches: Mapping[str, Any]) -> Self:
+        return replace(self, policy_batches=policy_batches)
+
     def agent_steps(self) -> int:
         """Steps of all agents."""
         return sum(one.steps for b in self.policy_batches.values() for one in b.fragments)
+
+
+@dataclass(frozen=True)
+class PackedAgents(PackedSample):
+    """A batch of several agents, some of whose columns are compressed."""
+
+    policies: Mapping[str, PackedSample]
+
+    def decompress(self) -> Sample:
+        """The batch as it was, to the bit."""
+        batches = {pid: one.decompress() for pid, one in self.policies.items()}
+        changes: dict[str, Any] = {"policy_batches": batches}
+        return replace(self.sample, **changes)
 
 
 @dataclass(frozen=True)
@@ -104,6 +174,7 @@ class AgentsWorker(RolloutWorker):
     """Collects what the agents of several policies do, with the weights it was last given."""
 
     spec: AgentsSpec
+    sampler_class: ClassVar[type[AgentsSampler]] = AgentsSampler
 
     def _make_sampler(self, spec: WorkerSpec) -> AgentsSampler:
         assert isinstance(spec, AgentsSpec)  # noqa: S101 as `worker_class` says
@@ -111,20 +182,10 @@ class AgentsWorker(RolloutWorker):
         self._actors: Actors = self._actor
         for actor in self._actors.values():
             actor.explore = spec.sampling.explore
-        self._filters: dict[str, Filter] = {
-            pid: make_filters(
-                spec.policy_filters[pid], plan.spaces.observation_shape, masks=plan.spaces.masks
-            )["observation"]
-            for pid, plan in spec.policies.items()
-        }
-        seed, mapping = spec.seed, spec.mapping
-
-        def mapper(agent: str, episode: int) -> str:
-            if mapping is None:
-                return agent
-            return mapping(agent, rng.generator(seed, "mapping", episode, agent))
-
-        return AgentsSampler(
+        self._filters: dict[str, Filter] = {}
+        for pid in spec.policies:
+            self._filters |= _filters(spec, pid)
+        return self.sampler_class(
             f"worker {spec.index}",
             spec.effective_sampling,
             spec.policies,
@@ -132,13 +193,37 @@ class AgentsWorker(RolloutWorker):
             ends=spec.envs,
             actors=self._actors,
             filters=self._filters,
-            mapper=mapper,
+            mapper=_mapper(spec),
             agents=spec.agents,
             steps=spec.steps,
             agent_steps=spec.agent_steps,
-            seed=seed,
+            seed=spec.seed,
             worker=(spec.index, max(1, spec.num_workers)),
         )
+
+    def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+        """Go on with other policies: those in `known` are made anew, others stay as they are.
+
+        Episodes in which an agent has a policy that is gone, or is made anew, are dropped.
+
+        Args:
+            changes: fields of the spec.
+            known: policy → what its filters have seen.
+        """
+        spec = self.spec = replace(self.spec, **changes)
+        for pid, seen in known.items():
+            self._actors[pid] = spec.policies[pid].make_actor()
+            self._actors[pid].explore = spec.sampling.explore
+            made = _filters(spec, pid)
+            filters_.set_state(made, by_name(pid, seen))
+            self._filters |= made
+        in_order(self._actors, spec.policies)
+        in_order(self._filters, [one for pid in spec.policies for one in _filters(spec, pid)])
+        self._weights = {pid: one for pid, one in self._weights.items() if pid in self._actors}
+        lost = self._sampler.have(spec.policies, _mapper(spec), frozenset(known))
+        self._begin_next_episodes(lost)
+        if self._sampler.film and 0 in lost:
+            self._sampler.film.resume(int(self._sampler.episodes.counts[0]) + 1, 0)
 
     def _sampled(self, collected: Any) -> MultiAgentBatch:
         assert isinstance(collected, CollectedByPolicy)  # noqa: S101 as its sampler gives it
@@ -148,7 +233,11 @@ class AgentsWorker(RolloutWorker):
             pid: PolicySample(
                 collected.fragments.get(pid, []),
                 [],
-                {"observation": deltas[pid]},
+                {
+                    name: deltas[one]
+                    for name, one in (("observation", pid), ("reward", of_rewards(pid)))
+                    if one in deltas
+                },
                 collected.recent.get(pid, none),
                 index=index,
                 env_steps=collected.env_steps,
@@ -160,7 +249,7 @@ class AgentsWorker(RolloutWorker):
             collected.episodes,
             {},
             none,
-            perf=self._sampler.perf.means(),
+            perf=self._sampler.times,
             index=index,
             policy_batches=batches,
             env_steps=collected.env_steps,
@@ -214,6 +303,32 @@ class AgentsWorker(RolloutWorker):
         if pid not in self._actors:
             raise ConfigError("policy_id", pid, f"one of {', '.join(self._actors)}")
         return pid
+
+
+def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
+    """The filters of one policy under the names that they have in a worker."""
+    spaces = spec.policies[pid].spaces
+    shape = row_shape(spaces.filtered)
+    made = make_filters(spec.policy_filters[pid], shape, masks=spaces.masks)
+    return by_name(pid, made)
+
+
+def by_name(pid: str, filters: Mapping[str, Any]) -> dict[str, Any]:
+    """What there is of each filter of a policy, under the names that these have in a worker."""
+    names = {"observation": pid, "reward": of_rewards(pid)}
+    return {names[name]: one for name, one in filters.items()}
+
+
+def _mapper(spec: AgentsSpec) -> Mapper:
+    """(agent, its episode) → its policy."""
+    mapping, seed = spec.mapping, spec.seed
+
+    def mapper(agent: str, episode: int | str) -> str:
+        if mapping is None:
+            return agent
+        return mapping(agent, rng.generator(seed, "mapping", episode, agent))
+
+    return mapper
 
 
 def checked(sample: MultiAgentBatch, spec: AgentsSpec) -> MultiAgentBatch:

@@ -104,6 +104,11 @@ class EpisodeSampler(Sampler):
         self._warned = False
         return []
 
+    def _unroll(self) -> Array:
+        """(N,) the number of the rows that are written of each environment: the episode's."""
+        own, all_ = self._numbers
+        return np.asarray(self.episodes.counts * all_ + own)
+
     def _drop_rows(self, rows: Fragment, env_index: int, last: int) -> None:
         """Nothing of the episode that ended in row `last` is learnt from: it was faulty."""
         rows.valid[self._begun[env_index] : last + 1, env_index] = False
@@ -122,7 +127,7 @@ class EpisodeSampler(Sampler):
         goes_on = over & ~ended
         if goes_on.any():
             # Read by `_gather` alone: the row is not truncated.
-            filtered = self._filter(self.observations, update=False)
+            filtered = self._seen(self.observations)
             for name, judged in self.actor.judge(filtered, self.memory).items():
                 self._rows.declared[f"final_{name}"][t, goes_on] = judged[goes_on]
         envs = np.flatnonzero(over)

@@ -15,12 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
-from trainables.envs.spaces.actions import ActionAdapter
-from trainables.envs.spaces.observations import Rows, require_finite
+from trainables.envs.spaces.observations import require_finite
 from trainables.envs.vector.base import Step, VectorEnv
 from trainables.envs.vector.separate import InProcessVectorEnv
 from trainables.errors import EnvError, NotFiniteError
-from trainables.policies.actor import Acted, Actor, OneByOne
+from trainables.policies.actor import Acted, Actor, Decider
 from trainables.policies.filters import Filter, MeanStdFilter, NoFilter, RewardScaler
 from trainables.rollout.batch import Fragment, requested
 from trainables.rollout.config import SamplingConfig
@@ -31,6 +30,10 @@ from trainables.rollout.recording import VideoRecorder
 
 Array = NDArray[Any]
 RECENT_ROWS = 64
+#: Columns of what came before and after a step, and of whose it is.
+NAMED = frozenset({"agent_index", "unroll_id", "prev_actions", "prev_rewards", "state_out"})
+#: Requested columns that are known without an array for each step.
+WRITTEN_ALONE = frozenset({"new_obs", "t"})
 
 
 class Collected(NamedTuple):
@@ -75,9 +78,7 @@ class Sampler:
         columns: frozenset[str] = frozenset(),
         worker: tuple[int, int] = (0, 1),
     ) -> None:
-        self._steps = steps
-        self.name = name
-        self.config = config
+        self.name, self.config, self._steps = name, config, steps
         self.envs, self.actor = envs, actor
         self.episodes = EpisodesInFlight(config.num_envs_per_worker)
         self.recent: deque[Array] = deque(maxlen=-(-RECENT_ROWS // config.num_envs_per_worker))
@@ -87,10 +88,14 @@ class Sampler:
         if isinstance(stat := filters.get("reward"), MeanStdFilter):
             self._scaler = RewardScaler(config.num_envs_per_worker, gamma, stat)
         self._alters_rewards = bool(self._scaler or config.clip_rewards)
-        self._sent = ActionAdapter(spaces_.action, config.clip_actions)
-        self._as_rows = Rows(spaces_.observation, name)
+        self.connectors = spaces_.connected(
+            name, self._filter, config.clip_actions, config.normalize_actions
+        )
+        """What stands between the environments and the policy."""
+        self.carried: Array = self.connectors.initial(config.num_envs_per_worker)
+        """(N, L) what the connectors carry to the current observations."""
         self.observations: Array = np.zeros(
-            (config.num_envs_per_worker, *spaces_.observation_shape), spaces_.observation_dtype
+            (config.num_envs_per_worker, *spaces_.row_shape), spaces_.row_dtype
         )
         self.between_ticks: Callable[[], None] | None = None
         """Called before each tick, where everything is at rest."""
@@ -109,13 +114,13 @@ class Sampler:
         """(N, M) with which the policy will see the current observations."""
         self.actor.exploration.begin(config.num_envs_per_worker)
         self._requested = columns
-        index, workers = worker
-        self._numbers = index * envs.count + np.arange(envs.count), workers * envs.count
+        self._numbers = worker[0] * envs.count + np.arange(envs.count), worker[1] * envs.count
         """(N,) the number of each environment in the trial, and how many there are."""
-        self._row = 0
-        """Of the fragment, that is being written."""
+        self._row, self._fragment_count = 0, 0
+        """Of the fragment, that is being written; and how many are finished."""
         self._written: Fragment | None = None
-        self._arrays: Mapping[str, Array] = {}
+        self._arrays, self._before = dict[str, Array](), dict[str, Array]()
+        """Columns of what is written; what was done and rewarded in the row before, if asked."""
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
@@ -124,16 +129,27 @@ class Sampler:
         if self.watch:
             self.watch.create(every)
         observations = self.envs.reset(seeds)
-        self.observations = self._as_rows(observations)
+        self.observations = self.connectors.rows(observations)
         if self.watch:
             self.watch.start(every, observations)
         if self.film:
             self.film.begin(1)
 
+    @property
+    def times(self) -> dict[str, float]:
+        """Mean times of ticks, of connectors under `PREFIX`."""
+        seconds = {**self.envs.connector_seconds(), **self.connectors.seconds}
+        return {**self.perf.means(), **self.perf.connectors(seconds)}
+
+    @property
+    def described(self) -> list[str]:
+        """What stands between the environments and the policy, and between it and them."""
+        return self.connectors.described()
+
     def observe(self, observations: Array) -> None:
         """Take (N, *O) as the current observations."""
         began = time.perf_counter()
-        self.observations = self._as_rows(observations, check=self._filters)
+        self.observations = self.connectors.rows(observations, check=self._filters)
         self._observing = time.perf_counter() - began
 
     def sample(self, stream: np.random.Generator) -> Collected:
@@ -150,7 +166,7 @@ class Sampler:
             self._row = 0
             try:
                 while self._row < steps:
-                    if alone and not self._looks_at_all:
+                    if alone and not self._is_watched:
                         self._run_alone(fragment, alone, episodes)
                     else:
                         episodes += self._tick(fragment, self._row, draws)[0]
@@ -162,15 +178,21 @@ class Sampler:
             trajectories += self._finish(fragment)
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
-    def _decides_alone(self, draws: np.random.Generator) -> OneByOne | None:
+    def _decides_alone(self, draws: np.random.Generator) -> Decider | None:
         """What decides for a single environment that nobody looks at; None: there is more to do."""
-        if self._filters or self._alters_rewards or type(self.envs) is not InProcessVectorEnv:
+        if (
+            self._filters
+            or self.connectors.steps
+            or not self.connectors.adapter.counts_from_zero
+            or self._alters_rewards
+            or type(self.envs) is not InProcessVectorEnv
+        ):
+            return None
+        if self.between_ticks is not None or not self._requested <= WRITTEN_ALONE:
             return None
         return None if self.envs.only_row is None else self.actor.one_by_one(draws)
 
-    def _run_alone(
-        self, rows: Fragment, deciding: OneByOne, episodes: list[RolloutMetrics]
-    ) -> None:
+    def _run_alone(self, rows: Fragment, deciding: Decider, episodes: list[RolloutMetrics]) -> None:
         """Fill the fragment from `_row` on with steps of the only environment, as `_tick` would.
 
         Nothing of a step in which the episode goes on becomes an array of its own.
@@ -201,12 +223,12 @@ class Sampler:
                     calm += 1
                     current = following
                     continue
-                self.episodes.count_alone(total, calm)
+                self._end_calm(rows, slice(t - calm, t), row, total)
                 self.observations = row
                 episodes += self._take_alone(rows, t, step)
                 rewards.append(float(step.rewards[0]))
                 current, total, calm = self.observations[0], float(self.episodes.rewards[0]), 0
-            self.episodes.count_alone(total, calm)
+            self._end_calm(rows, slice(steps - calm, steps), current, total)
             self.observe(current[None])
         finally:
             self._row = t
@@ -215,6 +237,20 @@ class Sampler:
             for name, column in deciding.columns(decided_on, actions).items():
                 self._arrays_of(rows)[name][decided_on, 0] = column
             self.recent.extend(seen[max(first, t + 1 - RECENT_ROWS) : t + 1])
+
+    def _end_calm(self, rows: Fragment, steps: slice, following: Array, total: float) -> None:
+        """Write and count steps of the only environment in which its episode just went on.
+
+        `following` is what was seen after them, `total` the sum of the episode's rewards.
+        """
+        count = steps.stop - steps.start
+        if "new_obs" in self._requested and count:
+            after = rows.declared["new_obs"]
+            after[steps.start : steps.stop - 1] = rows.observations[steps.start + 1 : steps.stop]
+            after[steps.stop - 1] = following
+        if "t" in self._requested:
+            rows.declared["t"][steps, 0] = self.episodes.lengths[0] + np.arange(count)
+        self.episodes.count_alone(total, count)
 
     def _take_alone(self, rows: Fragment, t: int, step: Step) -> list[RolloutMetrics]:
         """Write and count a step of the only environment in which something happened."""
@@ -235,9 +271,10 @@ class Sampler:
         Returns the pieces of episodes in the fragment, if callbacks ask for them.
         """
         self._check(fragment, slice(None))
+        self._fragment_count += 1
         require_finite(self.observations, f"{self.name}, environment", "observation")
         if self.actor.judged:
-            filtered = self._filter(self.observations, update=False)
+            filtered = self._seen(self.observations)
             for name, judged in self.actor.judge(filtered, self.memory).items():
                 fragment.last[f"last_{name}"][0] = judged
         return [self.watch.take_pieces(len(fragment.valid))] if self.watch else []
@@ -259,10 +296,17 @@ class Sampler:
             require_finite(values, f"{self.name}, environment", what)
 
     def get_state(self) -> dict[str, Any]:
-        """``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``."""
+        """``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``.
+
+        And ``carried``, where there are connectors; ``unrolls`` and ``before``, where columns of
+        `NAMED` are requested.
+        """
+        named = bool(self._requested & NAMED)
         return {
             "observations": self.observations.copy(),
             "memory": self.memory.copy(),
+            **({"carried": self.carried.copy()} if self.connectors.steps else {}),
+            **({"unrolls": self._fragment_count, "before": dict(self._before)} if named else {}),
             "ghosts": None if self._autoreset_rows is None else self._autoreset_rows.copy(),
             "episodes": self.episodes.get_state(),
             "discounted_returns": self._scaler.returns.copy() if self._scaler else None,
@@ -272,6 +316,10 @@ class Sampler:
         """Take back what `get_state` gave."""
         self.observations = np.array(state["observations"], dtype=self.observations.dtype)
         self.memory = np.array(state["memory"])
+        if self.connectors.steps:
+            self.carried = np.array(state["carried"])
+        self._fragment_count = int(state.get("unrolls", 0))
+        self._before = {name: np.array(one) for name, one in state.get("before", {}).items()}
         self._autoreset_rows = _any_or_none(state["ghosts"])
         self.episodes.set_state(state["episodes"])
         if self._scaler:
@@ -283,7 +331,7 @@ class Sampler:
         self.actor.exploration.ended(np.arange(self.envs.count) == env_index)
         self.episodes.drop(env_index)
         self.observations[env_index] = observation.reshape(self.observations.shape[1:])
-        self.memory[env_index] = 0.0
+        self.memory[env_index] = self.carried[env_index] = 0.0
         if self._scaler:
             self._scaler.returns[env_index] = 0.0
 
@@ -297,8 +345,10 @@ class Sampler:
         whole = isinstance(self._filter, NoFilter)
         observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
         observation, layout = (spaces_.observation_shape, observed), spaces_.layout
-        declared = {**self.actor.in_fragments, **requested(self._requested, observation)}
-        action = layout.shape, layout.dtype
+        action, real = (layout.shape, layout.dtype), np.dtype(np.float32)
+        memory = (self.actor.memory_size,), real
+        like = {"observations": observation, "actions": action, "memory": memory}
+        declared = {**self.actor.in_fragments, **requested(self._requested, like)}
         return Fragment.allocate(steps, self.envs.count, observation, action, declared)
 
     def _recent_rows(self) -> Array:
@@ -318,17 +368,20 @@ class Sampler:
         self.recent.append(self.observations)
         clock = time.perf_counter
         began = clock()
-        filtered = self._filtered()
+        filtered, carried = self._observed()
         processed = clock()
         acted = self.actor.act(filtered, self.memory, stream)
         decided = clock()
         self._write_decision(rows, t, filtered, self.memory, acted)
-        sent = self._sent(acted.actions)
+        sent = self.connectors.send(acted.actions)
         adapted = clock()
         step = self.envs.step(sent)
         self.perf.add(began - self._observing, processed, decided, adapted, clock())
+        if self.connectors.steps:
+            carried = self.connectors.acted(carried, acted.actions)
+            self.carried = self.connectors.rewarded(carried, step.rewards)
         skipped = self._autoreset_rows
-        if step.is_calm and skipped is None and not self._looks_at_all:
+        if step.is_calm and skipped is None and not self._is_watched:
             return self._take_calm(rows, t, step, acted.memory)
         if skipped is not None:
             rows.autoreset[t], rows.valid[t] = skipped, ~skipped
@@ -341,9 +394,9 @@ class Sampler:
         return self._count(step, t, ended, skipped)
 
     @property
-    def _looks_at_all(self) -> bool:
+    def _is_watched(self) -> bool:
         """Whether a step concerns more than its rows, whatever happened in it."""
-        return bool(self._requested or self.watch or self.film or not self.latest)
+        return bool(self.watch or self.film or not self.latest or self._requested & NAMED)
 
     def _take_calm(
         self, rows: Fragment, t: int, step: Step, memory: Array
@@ -353,6 +406,9 @@ class Sampler:
         if self._alters_rewards:
             rewards = self._learnt_rewards(step, step.terminated, None)
         self._arrays["rewards"][t] = rewards
+        if self._requested:
+            for name, column in self._requested_columns(step, step.terminated).items():
+                self._arrays[name][t] = column
         if step.infos:
             self._exclude(rows, t, step)
         self.memory = memory
@@ -386,20 +442,23 @@ class Sampler:
         """Take (N, M) along into the next tick; episodes begin with none."""
         self.memory = memory
         self.actor.exploration.ended(ended)
-        if self.actor.memory_size:
-            memory[ended] = 0.0
-            if self._autoreset_rows is not None:
-                memory[self._autoreset_rows] = 0.0
+        if self.actor.memory_size or self.connectors.steps:
+            begun = ended if self._autoreset_rows is None else ended | self._autoreset_rows
+            memory[begun] = self.carried[begun] = 0.0
 
-    def _filtered(self) -> Array:
-        """The current observations (N, D); those of no transition are counted by no filter."""
-        if not self._filters:
-            return self.observations
-        if self._autoreset_rows is None:
-            return self._filter(self.observations)
-        if not self._autoreset_rows.all():
-            self._filter(self.observations[~self._autoreset_rows])
-        return self._filter(self.observations, update=False)
+    def _observed(self) -> tuple[Array, Array]:
+        """The current observations as the policy sees them, and what the connectors carry on.
+
+        Those of no transition are counted by no filter.
+        """
+        if not self._filters and not self.connectors.steps:
+            return self.observations, self.carried
+        counted = True if self._autoreset_rows is None else ~self._autoreset_rows
+        return self.connectors.observe(self.observations, self.carried, counted)
+
+    def _seen(self, observations: Array) -> Array:
+        """Observations (N, D) that no action follows, as the policy sees them now."""
+        return self.connectors.observe(observations, self.carried)[0]
 
     def _write_decision(
         self, rows: Fragment, where: Any, filtered: Array, memory: Array, acted: Acted
@@ -445,6 +504,8 @@ class Sampler:
             columns |= self._final_columns(step, memory)
         if self._requested:
             columns |= self._requested_columns(step, ended)
+            if self._requested & NAMED:
+                columns |= self._named_so(rows, row, columns["rewards"], memory, idle)
         arrays = self._arrays_of(rows)
         for name, values in columns.items():
             arrays[name][where] = values if envs is None else values[envs]
@@ -481,18 +542,19 @@ class Sampler:
         if not self.actor.judged or not step.truncated.any():
             return {}
         rows = self._put_final(self.observations.copy(), step, step.truncated)
-        judged = self.actor.judge(self._filter(rows, update=False), memory)
+        judged = self.actor.judge(self._seen(rows), memory)
         return {f"final_{n}": np.where(step.truncated, one, 0.0) for n, one in judged.items()}
 
     def _requested_columns(self, step: Step, ended: NDArray[np.bool_]) -> dict[str, Array]:
         """Columns (N, …) of a step that is not counted yet."""
         columns: dict[str, Array] = {}
         if "new_obs" in self._requested:
-            following = self._as_rows(step.observations, check=False)
-            over = ended.copy()
-            over[list(step.faults)] = False
-            self._put_final(following, step, over)
-            columns["new_obs"] = self._filter(following, update=False)
+            following = self.connectors.rows(step.observations, check=False)
+            if not step.is_calm:
+                over = ended.copy()
+                over[list(step.faults)] = False
+                self._put_final(following, step, over)
+            columns["new_obs"] = self._seen(following)
         if "t" in self._requested:
             columns["t"] = self.episodes.lengths
         if "eps_id" in self._requested:
@@ -503,6 +565,31 @@ class Sampler:
             infos = [dict(step.infos.get(env, {})) for env in range(self.envs.count)]
             columns["infos"][:] = infos
         return columns
+
+    def _named_so(
+        self, rows: Fragment, row: int | Array, rewards: Array, memory: Array, idle: Array | None
+    ) -> dict[str, Array]:
+        """Columns (N, …) of what came before and after a step, and whose they are."""
+        every = np.arange(self.envs.count)
+        last = len(rows.valid) - 1  # an environment whose column is full is idle
+        actions = self._arrays_of(rows)["actions"][np.minimum(row, last), every]
+        begun = self.episodes.lengths == 0
+        columns = {
+            "agent_index": np.zeros_like(every),
+            "unroll_id": self._unroll(),
+            "state_out": memory,
+        }
+        for name, now in (("prev_actions", actions), ("prev_rewards", rewards)):
+            before = self._before.get(name, np.zeros_like(now))
+            columns[name] = np.where(_beside(begun, now), 0, before).astype(now.dtype)
+            stays = np.zeros_like(begun) if idle is None else idle
+            self._before[name] = np.where(_beside(stays, now), before, now)
+        return {name: columns[name] for name in self._requested & columns.keys()}
+
+    def _unroll(self) -> Array:
+        """(N,) the number of the rows that are written of each environment."""
+        own, all_ = self._numbers
+        return np.asarray(self._fragment_count * all_ + own)
 
     def _put_final(self, rows: Array, step: Step, ended: NDArray[np.bool_]) -> Array:
         """Write the final observations of these episodes into rows (N, *S)."""
@@ -527,6 +614,11 @@ class Sampler:
         elif clip is not None and clip is not False:
             rewards = np.clip(rewards, -clip, clip)
         return self._scaler(rewards, ended, skipped) if self._scaler else rewards
+
+
+def _beside(flags: Array, rows: Array) -> Array:
+    """Flags (N,) for rows (N, …)."""
+    return flags.reshape(-1, *[1] * (rows.ndim - 1))
 
 
 def _row_of(row: int | Array, env_index: int) -> int:

@@ -52,6 +52,7 @@ class PollingSampler(Sampler):
             began = time.perf_counter()
             clock = self._decide(fragment, at, idle, stream) if len(idle) else (began,) * 3
             heard, step = envs.poll()
+            self.carried[heard] = self.connectors.rewarded(self.carried[heard], step.rewards[heard])
             self.perf.add(began - self._observing, *clock, time.perf_counter())
             ended = self._write_step(fragment, at, step, self.memory, step.waiting, heard)
             self._carry(self.memory, ended)
@@ -67,14 +68,15 @@ class PollingSampler(Sampler):
         """Choose, write down and send the actions of these environments; returns the times."""
         observations, memory = self.observations[idle], self.memory[idle]
         self.recent.append(observations)
-        filtered = self._filter(observations)
+        filtered, carried = self.connectors.observe(observations, self.carried[idle], counted=True)
         processed = time.perf_counter()
         acted = self.actor.act(filtered, memory, stream)
         decided = time.perf_counter()
-        self.envs.send(idle.tolist(), self._sent(acted.actions))  # type: ignore[attr-defined]  # remote
+        self.envs.send(idle.tolist(), self.connectors.send(acted.actions))  # type: ignore[attr-defined]  # remote
         adapted = time.perf_counter()
         self._write_decision(fragment, (at[idle], idle), filtered, memory, acted)
         self.memory[idle] = acted.memory
+        self.carried[idle] = self.connectors.acted(carried, acted.actions)
         if not self.latest:
             self.latest = {"policy inputs": filtered, "policy outputs": acted}
         return processed, decided, adapted

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 from trainables.core import rng
 from trainables.core.logs import OneTimeLog
 from trainables.envs.make import checked_spaces
+from trainables.envs.spaces.connectors import row_shape
 from trainables.envs.state.capture import lost_episode
 from trainables.envs.vector.base import Step, VectorEnv, WorkerContext
 from trainables.envs.vector.factory import make_vector_env
@@ -57,9 +58,7 @@ class RolloutWorker:
         self._first: Sample | None = None  # what a fake sampler gives for ever
         film = spec.filming.film() if spec.filming and spec.index == 0 else None
         context = WorkerContext(spec.seed, spec.index, spec.num_workers, is_drawn=film is not None)
-        self.envs = make_vector_env(
-            spec.environment, spec.sampling.num_envs_per_worker, spec.envs, context
-        )
+        self.envs = self._make_envs(spec, context)
         self._last_resort = _at_the_end_of(self, self.envs, film, None)
         self._weights: Weights = {}
         self._global_vars: Mapping[str, Any] = {}
@@ -82,16 +81,20 @@ class RolloutWorker:
         self.envs.seed_spaces([self._seed(i, "spaces") for i in sub_envs])
         self._sampler.start([self._seed(i) for i in sub_envs])
 
+    def _make_envs(self, spec: WorkerSpec, context: WorkerContext) -> VectorEnv:
+        """What is stepped."""
+        width = spec.sampling.num_envs_per_worker
+        return make_vector_env(spec.environment, width, spec.envs, context)
+
     def _make_sampler(self, spec: WorkerSpec) -> Any:
         """What steps the environments, with an actor and filters of its own."""
-        of_envs = (self.envs.observation_space, self.envs.action_space)
-        spaces_ = checked_spaces(spec.environment, *of_envs)
+        spaces_ = checked_spaces(spec.environment, *self.envs.own_spaces)
         self._log("spaces", {"observation": spaces_.raw, "action": spaces_.action})
         self._actor: Any = spec.make_actor()
         self._actor.explore = spec.sampling.explore
         self._filters: dict[str, Filter] = make_filters(
             spec.filters,
-            spaces_.observation_shape,
+            row_shape(spaces_.filtered),
             concurrent=spec.sampling.sample_async,
             masks=spaces_.masks,
         )
@@ -135,7 +138,7 @@ class RolloutWorker:
             collected.episodes,
             self.get_filters(flush_after=True),
             collected.recent,
-            perf=self._sampler.perf.means(),
+            perf=self._sampler.times,
             trajectories=collected.trajectories,
             index=self.spec.index,
         )
@@ -162,7 +165,7 @@ class RolloutWorker:
 
     def get_metrics(self) -> tuple[list[RolloutMetrics], dict[str, float]]:
         """Of the latest sample: the episodes that ended, and mean times."""
-        return self._episodes, self._sampler.perf.means()
+        return self._episodes, self._sampler.times
 
     def _again(self, first: Sample) -> Sample:
         """What a fake sampler gives, and what its thread, if it has one, saw in the meantime."""
@@ -180,6 +183,7 @@ class RolloutWorker:
         for subject, value in self._sampler.latest.items():
             self._log(subject, value)
         self._log("sample batch", sample.fragments[0].arrays)
+        self._log("connectors", self._sampler.described)
         self._log("filters", {name: type(one).__name__ for name, one in self._filters.items()})
         self._log("policy", self._actor.weights())
 
@@ -198,6 +202,10 @@ class RolloutWorker:
                     method(step)
 
             self.envs.before_restart = before_restart
+
+    def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
+        """Go on with other policies; one alone has no others."""
+        raise NotImplementedError
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Adopt the learner's weights, and the merged filters if they are synchronised."""

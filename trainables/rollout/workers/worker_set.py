@@ -56,6 +56,10 @@ class WorkerSet:
         """Give each worker and its policy variables, for example the ``timestep``."""
         self._ask("set_global_vars", same(global_vars))
 
+    def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+        """Let each worker go on with these fields of its spec; see `AgentsWorker.respecify`."""
+        self._ask("respecify", same(changes, known))
+
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
         """``function(worker)`` of each, where it lives; what it changes there is in no checkpoint.
 

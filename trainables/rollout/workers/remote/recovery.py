@@ -8,6 +8,7 @@ answers is what the lost child would have answered, to the bit. Times are second
 
 import contextlib
 import logging
+from dataclasses import replace
 from multiprocessing import connection
 from typing import Any
 
@@ -19,9 +20,10 @@ from trainables.envs.state.replay import steps_to_replay
 from trainables.errors import TrainableError, WorkerError
 from trainables.rollout.agents import worker as agents_worker
 from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch
-from trainables.rollout.batch import Sample
+from trainables.rollout.batch import PackedSample, Sample
+from trainables.rollout.external import ExternalSpec
 from trainables.rollout.metrics import RolloutMetrics
-from trainables.rollout.workers.remote.server import as_data, start_worker, unpack
+from trainables.rollout.workers.remote.server import as_data, start_worker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
 #: Replacements for one request; a child that fails once more fails for a reason of its own.
@@ -173,8 +175,10 @@ class SupervisedWorker:
             return {**answer, "untold": [*as_data(self._late), *answer["untold"]]}
         if method == "set_state":
             self._late = []
+        if method == "respecify":
+            self.spec = replace(self.spec, **args[0])
         if not self.config.recreate_failed_workers:
-            return checked(unpack(answer), self.spec) if method in SAMPLING else answer
+            return checked(_decompressed(answer), self.spec) if method in SAMPLING else answer
         return self._kept_in_mind(method, args, answer)
 
     def _patience(self, method: str = "", *args: Any) -> Patience:
@@ -188,12 +192,20 @@ class SupervisedWorker:
         """The answer; what a replacement would have to know of it is kept."""
         if method in SAMPLING:
             sample, state = answer
-            answer, self._given["set_state"] = checked(unpack(sample), self.spec), (state,)
+            answer, self._given["set_state"] = checked(_decompressed(sample), self.spec), (state,)
         elif method == "take_metrics" and "set_state" in self._given:
             self._given["set_state"] = ({**self._given["set_state"][0], "untold": []},)
         elif method in RESTORING:
             self._given[method] = args
+        elif method == "respecify":  # weights of other policies follow
+            self._given = {**self._given, "set_state": (answer,)}
+            self._given.pop("sync", None)
         return answer
+
+
+def _decompressed(answer: Any) -> Any:
+    """The sample that was compressed; anything else as it is, to be refused."""
+    return answer.decompress() if isinstance(answer, PackedSample) else answer
 
 
 def checked(sample: Any, spec: WorkerSpec) -> Sample:
@@ -205,6 +217,9 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
         return agents_worker.checked(sample, spec)
     steps = sum(fragment.valid.size for fragment in sample.fragments)
     complete = spec.sampling.batch_mode == "complete_episodes"
+    called = isinstance(spec, ExternalSpec)
+    if called:
+        steps, complete = sample.count, True
     if steps < spec.steps or (steps > spec.steps and not complete):
         least = "at least " if complete else ""
         raise WorkerError(
@@ -214,6 +229,8 @@ def checked(sample: Any, spec: WorkerSpec) -> Sample:
     fixed = spec.sampling.rollout_fragment_length, spec.sampling.num_envs_per_worker
     for fragment in sample.fragments:
         expected = (len(fragment.valid), 1) if complete else fixed
+        if called:
+            expected = (len(fragment.valid), fragment.valid[0].size)
         columns = {name: column.shape[:2] for name, column in fragment.columns.items()}
         wrong = {name: shape for name, shape in columns.items() if shape != expected}
         if wrong:

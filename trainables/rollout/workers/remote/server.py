@@ -2,28 +2,21 @@
 
 Their episodes travel after them: a child that is slow to send them holds up nobody. The child keeps
 them until it is asked for them, also in its state, so that they are sent once whatever becomes of
-it. Observations may be compressed with LZ4; what is expanded equals what was compressed, to the
-bit.
+it. Observations may travel compressed.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
-
-import lz4.frame
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from trainables.core import rng
 from trainables.core.child import ChildProcess, Patience
 from trainables.policies.actor import Weights
-from trainables.rollout.batch import Sample
+from trainables.rollout.batch import PackedSample, Sample
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.workers import access
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
-
-Array = NDArray[Any]
 
 
 class WorkerServer:
@@ -70,8 +63,8 @@ class WorkerServer:
         """What `sample_on` gives, and the state after it."""
         return self.sample_on(*given), self.get_state()
 
-    def _packed(self, sample: Sample) -> "Sample | PackedSample":
-        return pack(sample, self._compress == "bulk") if self._compress else sample
+    def _packed(self, sample: Sample) -> Sample | PackedSample:
+        return sample.compress(self._compress == "bulk") if self._compress else sample
 
     def sample_with_state(self) -> tuple[Any, dict[str, Any]]:
         """A sample, and the state after it."""
@@ -81,6 +74,11 @@ class WorkerServer:
         """The episodes that have not been sent yet, in the order of their end."""
         ended, self._ended = self._ended, []
         return ended
+
+    def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+        """Let the worker go on with these fields of its spec; the state after it."""
+        self.worker.respecify(changes, known)
+        return self.get_state()
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Give the learner's weights and the merged filters to the worker."""
@@ -129,49 +127,3 @@ def as_data(episodes: list[RolloutMetrics]) -> list[dict[str, Any]]:
         }
         for one in episodes
     ]
-
-
-class Packed(NamedTuple):
-    """A compressed array."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    frames: list[bytes]
-    """LZ4 frames that make its bytes, one after the other."""
-
-
-@dataclass(frozen=True)
-class PackedSample:
-    """A sample, and the observations of each fragment in place of its own."""
-
-    sample: Sample
-    observations: list[Packed]
-
-
-def pack(sample: Sample, bulk: bool) -> PackedSample:
-    """Compress the observations of every fragment, each as a whole (`bulk`) or row by row."""
-    none = np.zeros((0, 0, 0), dtype=np.float32)
-    emptied = [replace(fragment, observations=none) for fragment in sample.fragments]
-    packed = [_packed(fragment.observations, bulk) for fragment in sample.fragments]
-    return PackedSample(replace(sample, fragments=emptied), packed)
-
-
-def unpack(answer: Any) -> Any:
-    """The sample with its observations again; anything but a `PackedSample` as it is."""
-    if not isinstance(answer, PackedSample):
-        return answer
-    pairs = zip(answer.sample.fragments, answer.observations, strict=True)
-    fragments = [replace(fragment, observations=_unpacked(one)) for fragment, one in pairs]
-    return replace(answer.sample, fragments=fragments)
-
-
-def _packed(array: Array, bulk: bool) -> Packed:
-    parts = [array] if bulk else array.reshape(-1, *array.shape[2:])
-    frames = [lz4.frame.compress(part.tobytes()) for part in parts]
-    return Packed(array.dtype.str, array.shape, frames)
-
-
-def _unpacked(packed: Packed) -> Array:
-    # A bytearray, because torch wants arrays that may be written.
-    data = bytearray(b"".join(lz4.frame.decompress(frame) for frame in packed.frames))
-    return np.frombuffer(data, dtype=packed.dtype).reshape(packed.shape)

@@ -72,6 +72,11 @@ class ChildWorkers(WorkerSet):
         self._start(back)
         super().set_state(states)
 
+    def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+        """Let each worker go on with these fields of its spec, and those that come later."""
+        super().respecify(changes, known)
+        self._specs = [replace(one, **changes) for one in self._specs]
+
     def _start(self, specs: Iterable[WorkerSpec]) -> None:
         """Add children, each of which is ours as soon as it is there."""
         for spec in specs:

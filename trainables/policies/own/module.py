@@ -21,7 +21,7 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError, shorten
 from trainables.policies.actor import Actor, Array, Weights
 from trainables.policies.architecture import Architecture, OwnModule
-from trainables.policies.exploration import StochasticSampling
+from trainables.policies.exploration.actions import StochasticSampling
 from trainables.policies.layers import unit_pixels
 from trainables.policies.networks import Evaluated, Networks, Replay, Stochastic, allowed, split
 

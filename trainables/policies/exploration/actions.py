@@ -24,9 +24,10 @@ from trainables.policies.distributions import (
     MeasuredAhead,
     choice_grid,
     choose,
+    log_softmax,
     measure,
 )
-from trainables.policies.parameter_noise import ParameterNoise, ParameterNoiseConfig
+from trainables.policies.exploration.weights import ParameterNoise, ParameterNoiseConfig
 
 #: What only noise on weights reads.
 NOISE_KEYS = tuple(ParameterNoiseConfig.model_fields)
@@ -70,6 +71,29 @@ class StochasticSampling:
             return MeasuredAhead(stream, (steps, rows, len(self._reals)), log_std)
         choices = self._grid.shape[1:] if self._layout.scalar else self._grid.shape
         return ChosenAhead(stream, (steps, rows, *choices))
+
+    def likelihood(self, head: Array, log_std: Array, actions: NDArray[Any]) -> Array:
+        """(N,) the policy's log-probabilities of actions that were chosen in another way.
+
+        Raises:
+            ConfigError: what is chosen here is no draw from heads alone.
+        """
+        if type(self).draw not in (StochasticSampling.draw, FollowingSampling.draw):
+            kind = type(self).__name__
+            allowed = "StochasticSampling where an environment logs actions of its own"
+            hint = "of others nobody knows how probable such an action is"
+            raise ConfigError("exploration_config.type", kind, allowed, hint)
+        if self._layout.scalar:
+            return np.take_along_axis(log_softmax(head), actions[:, None], axis=1)[:, 0]
+        logp = np.zeros(len(head), dtype=np.float32)
+        if self._choices:
+            logits = head[:, self._grid]
+            logits[:, self._absent] = NO_CHOICE
+            chosen = actions[:, self._choices].astype(np.int64)[..., None]
+            logp += np.take_along_axis(log_softmax(logits), chosen, axis=-1).sum(axis=(1, 2))
+        away = (actions[:, self._reals] - head[:, self._layout.logits :]) / np.exp(log_std)
+        each = -0.5 * np.square(away) - log_std - np.float32(0.5 * LOG_2PI)
+        return logp + np.asarray(each.sum(axis=1), dtype=np.float32)
 
     def _draw_mixed(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
@@ -130,6 +154,20 @@ class FollowingSampling(StochasticSampling):
         """As `StochasticSampling.draw`; `log_std` is not read."""
         reals = len(self._reals)
         return super().draw(head[:, :-reals], head[:, -reals:], stream)
+
+    def likelihood(self, head: Array, log_std: Array, actions: NDArray[Any]) -> Array:
+        """As `StochasticSampling.likelihood`; `log_std` is not read."""
+        reals = len(self._reals)
+        return super().likelihood(head[:, :-reals], head[:, -reals:], actions)
+
+
+def require_stateless(exploration: StochasticSampling, where: str) -> None:
+    """Raise ConfigError for noise that goes on from step to step, which `where` has none of."""
+    exploration.begin(0)
+    if exploration.get_state():
+        hint = "they come and go, so its noise has no step to follow"
+        allowed = f"one whose noise does not go on from step to step, with {where}"
+        raise ConfigError("exploration_config", type(exploration).__name__, allowed, hint)
 
 
 class PolicyNoiseConfig(Settings):

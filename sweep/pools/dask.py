@@ -1,0 +1,207 @@
+"""Slots on a Dask cluster: each of its worker processes is one, and what runs there is a future.
+
+Everybody who reaches a Dask cluster can run code there. So we use one only over TLS with
+certificates on both sides, or on the loopback address.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import socket
+import warnings
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any, ClassVar
+
+from sweep.errors import BadConfig, StorageError, UsageError, WorkerLost
+from sweep.pools._shared import cluster
+from sweep.pools._shared import worker as there
+from sweep.slices.messages import SliceOutcome
+
+_EXAMPLE = "such as tls://node-1:8786"
+
+
+class Pool(cluster.ClusterPool):
+    """A client of Dask's own, in the pool's event loop."""
+
+    scheduler: ClassVar[str] = "Dask scheduler"
+
+    def __init__(self, slots: int, address: str = "") -> None:
+        checked, self._security = _checked(address)
+        super().__init__(slots, checked)
+        self.closed_by = "over TLS" if checked.startswith("tls:") else "on this machine alone"
+        self._client: Any = None
+        self._connection: Any = None
+
+    async def _reach(self, reach_s: float) -> Collection[str]:
+        distributed = _distributed()
+        try:
+            with warnings.catch_warnings():  # what differs is said by `_differences`
+                warnings.simplefilter("ignore")
+                client = distributed.Client(
+                    self._address,
+                    asynchronous=True,
+                    security=self._security,
+                    timeout=reach_s,
+                    set_as_default=False,
+                    name="sweep",
+                )
+                try:  # what listens there and says nothing is waited for without an end by it
+                    self._client = await asyncio.wait_for(client, reach_s + cluster.PAUSE_S)
+                except TimeoutError:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(client.close(), cluster.CLOSE_S)
+                    raise OSError("it takes connections and says nothing") from None
+        except (OSError, ImportError) as error:
+            raise StorageError(
+                f"--address: no Dask scheduler of ours answers at {self._address} ({error}); start "
+                f"it, or see that its certificates are of the same authority"
+            ) from error
+        self._connection = self._client.scheduler_comm
+        self._client.subscribe_topic("all", self._heard)  # before the question who is there
+        about = await self._client.scheduler.identity(n_workers=-1)
+        if not _is_closed_to_others(about["address"]):
+            raise UsageError(
+                f"--address: the Dask scheduler at {self._address} also listens at "
+                f"{about['address']}, where everybody can run code; start it with TLS, or with "
+                f"--host 127.0.0.1"
+            )
+        return list(about["workers"])
+
+    def _heard(self, event: tuple[float, Any]) -> None:
+        """A word of the cluster's scheduler: a worker came, or is gone."""
+        message = event[1] if isinstance(event[1], Mapping) else {}
+        if message.get("action") == "add-worker":
+            self._came(str(message.get("worker")))
+        elif message.get("action") == "remove-worker":
+            self._went(str(message.get("worker")), bool(message.get("expected")))
+
+    def _not_closed(self, address: str) -> str:
+        if _is_closed_to_others(address):
+            return ""
+        return "it listens where everybody can run code; start it with TLS"
+
+    async def _about(self, address: str, probe: Path) -> dict[str, Any]:
+        return dict(await self._ask(address, _about_here, probe))
+
+    async def _ask(self, address: str, function: Callable[..., Any], *given: Any) -> Any:
+        answers = await self._client.run(function, *given, workers=[address], on_error="return")
+        answer = answers.get(address, OSError("no answer"))
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
+        future = self._client.submit(
+            _run_here,
+            slice_spec,
+            key=key,
+            workers=[address],
+            allow_other_workers=False,
+            pure=False,
+            retries=0,
+        )
+        try:
+            return await future.result()
+        except (CancelledError, _distributed().comm.CommClosedError):  # perhaps of the outcome
+            raise StorageError(self.failed() or self._gone()) from None
+        except _distributed().KilledWorker as error:
+            raise WorkerLost(None, None, f"its worker was killed ({error})") from None
+        finally:
+            future.release()
+
+    def failed(self) -> str:
+        """Whether the cluster's scheduler was lost; what it ran is not known any more."""
+        if self._client is None or self._client.scheduler_comm is self._connection:
+            return ""
+        return self._gone()
+
+    async def _leave(self) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+# ---- who may be talked to -----------------------------------------------------------------------
+
+
+def _distributed() -> Any:
+    """The engine; imported when it is used, and silent: we say what a person should know."""
+    try:
+        import distributed
+    except ImportError as error:
+        hint = "pip install 'sweep-rl[dask]'"
+        problem = f"Dask is not installed ({error})"
+        raise BadConfig("--pool", "dask", "another pool", hint, problem=problem) from None
+    for name in list(logging.root.manager.loggerDict):
+        if name.split(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+    return distributed
+
+
+def _checked(address: str) -> tuple[str, Any]:
+    """The address in full, and with what certificates it is spoken to.
+
+    Raises:
+        BadConfig: it is missing, open to others, or the certificates cannot be used.
+    """
+    distributed = _distributed()
+    if not address:
+        problem = "the pool dask has no cluster"
+        raise BadConfig("--address", "", f"its scheduler's, {_EXAMPLE}", problem=problem)
+    if "://" not in address:
+        address = f"tcp://{address}"
+    if not _is_closed_to_others(address):
+        problem = f"{address} is open to everybody who reaches it, and who does can run code there"
+        hint = "start the scheduler and the workers with --tls-ca-file, --tls-cert and --tls-key"
+        allowed = f"a scheduler with TLS, {_EXAMPLE}, or one on this machine, tcp://127.0.0.1:8786"
+        raise BadConfig("--address", address, allowed, hint, problem=problem)
+    tls = address.startswith("tls://")
+    try:
+        security = distributed.Security(require_encryption=tls)
+        if tls and not security.get_connection_args("client")["ssl_context"]:
+            raise ValueError("there are none")  # noqa: TRY301 said below
+    except (OSError, ValueError) as error:
+        problem = f"the certificates for {address} cannot be used ({error})"
+        keys = "distributed.comm.tls.ca-file, .client.cert and .client.key"
+        allowed = f"the files of {keys} in Dask's configuration"
+        raise BadConfig("--address", address, allowed, problem=problem) from None
+    return address, security
+
+
+def _is_closed_to_others(address: str) -> bool:
+    """Whether it is spoken to over TLS, or lies on this machine."""
+    scheme, _, rest = address.partition("://")
+    if scheme == "tls":
+        return True
+    host = rest.rpartition(":")[0].strip("[]")
+    try:
+        found = {entry[4][0] for entry in socket.getaddrinfo(host, None)}
+    except OSError:
+        return False
+    return scheme == "tcp" and all(ipaddress.ip_address(one).is_loopback for one in found)
+
+
+# ---- in a worker of the cluster -----------------------------------------------------------------
+
+
+def _about_here(probe: Path, dask_worker: Any) -> dict[str, Any]:
+    """What this worker is, and its name."""
+    name = str(dask_worker.name)
+    return {"name": name.partition("://")[2] or name, **there.about(probe)}
+
+
+def _run_here(sent: bytes) -> SliceOutcome:
+    """Run a slice in this worker, as long as the scheduler asks for it and the worker stays."""
+    from distributed import get_worker
+
+    worker = get_worker()
+    key = str(worker.get_current_task())
+
+    def is_wanted() -> bool:
+        task = worker.state.tasks.get(key)
+        stays = worker.status.name in ("running", "paused")
+        return stays and task is not None and task.state != "cancelled"
+
+    return there.run(key, sent, is_wanted)

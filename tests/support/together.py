@@ -1,0 +1,77 @@
+"""Vector environments of a person's own: RLlib's form and gymnasium's."""
+
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+BOX = spaces.Box(-100.0, 100.0, (2,), np.float32)
+
+
+class Walks:
+    """Random walks to ten; RLlib's form. What it knows is plain, so that it comes back exactly."""
+
+    observation_space = BOX
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, num_envs: int, wrong: str = "") -> None:
+        self.at = np.zeros(num_envs)
+        self.age = np.zeros(num_envs)
+        self.streams = [np.random.default_rng(0) for _ in range(num_envs)]
+        self.wrong = wrong
+
+    def vector_reset(self, *, seeds: Any = None, options: Any = None) -> Any:
+        for i, seed in enumerate(seeds or ()):
+            if seed is not None:
+                self.streams[i] = np.random.default_rng(seed)
+        for i in range(len(self.at)):
+            self.reset_at(i)
+        return self._seen(), [{} for _ in self.at]
+
+    def reset_at(self, index: int, *, seed: Any = None, options: Any = None) -> Any:
+        self.at[index], self.age[index] = self.streams[index].normal(), 0
+        return self._seen()[index], {}
+
+    def vector_step(self, actions: Any) -> Any:
+        for i, action in enumerate(actions):
+            self.at[i] += (2 * int(action) - 1) * self.streams[i].random()
+        self.age += 1
+        over, late = np.abs(self.at) > 3, self.age >= 10
+        given = self._seen(), self.at.tolist(), over.tolist(), (late & ~over).tolist()
+        if self.wrong == "rows":
+            return *given, [{}]
+        if self.wrong == "parts":
+            return given
+        return *given, [{"age": age} for age in self.age]
+
+    def _seen(self) -> list[Any]:
+        rows = np.stack([self.at, self.age], axis=1).astype(np.float32)
+        return list(rows[:, :1] if self.wrong == "shape" else rows)
+
+
+class Gymnasiums(VectorEnv[Any, Any, Any]):
+    """The same in gymnasium's form."""
+
+    def __init__(self, num_envs: int) -> None:
+        self.walks = Walks(num_envs)
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+        self.single_observation_space, self.single_action_space = BOX, spaces.Discrete(2)
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        mask = np.ones(self.num_envs, bool) if options is None else options["reset_mask"]
+        if options is None:
+            seeds = None if seed is None else [seed + i for i in range(self.num_envs)]
+            self.walks.vector_reset(seeds=seeds)
+        for i in np.flatnonzero(mask).tolist() if options is not None else ():
+            self.walks.reset_at(i)
+        return np.stack(self.walks._seen()), {}
+
+    def step(self, actions: Any) -> Any:
+        seen, rewards, over, late, _ = self.walks.vector_step(actions)
+        return np.stack(seen), np.array(rewards), np.array(over), np.array(late), {}
+
+
+def made(num_envs: int = 1) -> Walks:
+    return Walks(num_envs)

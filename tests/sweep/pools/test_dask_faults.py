@@ -1,0 +1,246 @@
+"""What breaks around a Dask cluster, and who must not get in: nothing lost, nothing given away."""
+
+import base64
+import contextlib
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import dask.config
+import numpy as np
+import psutil
+import pytest
+
+from sweep import pools
+from sweep.errors import StorageError, UsageError
+from sweep.history.events import Closed, End, Goal, Opened, Recorded, Status
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.pools import dask as pool_of_dask
+from sweep.pools._shared import cluster as cluster_pool
+from tests.support import sweeps
+from tests.support.cluster import Cluster, free_port, running
+from tests.support.command_line import start, write_spec
+from tests.support.relay import Relay
+from tests.support.slices import slice_spec
+from tests.support.waiting import wait_until
+from trainables.checkpoint import signing
+
+HERE = (str(Path.cwd()),)
+#: How often a worker is killed.
+KILLS = 6
+RAY_STYLE = "tests.support.quadratic:RayStyle"
+
+
+def reference(root: Path, **changes: Any) -> Folder:
+    folder = sweeps.make(root, **changes)
+    assert sweeps.run(folder) == "finished"
+    return folder
+
+
+def test_what_listens_and_says_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_pool, "CONNECT_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        address = f"dask@tcp://127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(StorageError, match="takes connections and says nothing"):
+            pools.check(address, (), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_dies_ends_the_driver_with_code_4_and_the_sweep_goes_on_to_the_bit(
+    tmp_path: Path,
+) -> None:
+    folder = sweeps.make(tmp_path / "there")
+    with running(tmp_path, 1) as cluster:
+
+        def watch(recorded: Sequence[Recorded]) -> None:
+            if [one for one in recorded if isinstance(one.event, Closed)]:
+                os.killpg(cluster.scheduler.pid, signal.SIGKILL)
+
+        with pytest.raises(StorageError, match="is gone; nothing is lost: start it again") as lost:
+            sweeps.run(folder, pool=f"dask@{cluster.address}", watch=watch)
+    assert lost.value.exit_code == 4
+    assert sweeps.history(folder).ended == "failed"
+    assert sweeps.run(folder, pool="inline") == "finished"
+    assert sweeps.decisions(folder) == sweeps.decisions(reference(tmp_path / "here"))
+
+
+#: Two trials, each of one slice.
+TWO: dict[str, Any] = {"metric": "value", "mode": "max", "scheduler": "fifo", "trials": 2}
+TWO |= {"config": {}, "deterministic": None}
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_leaves_nothing_running_on_the_workers(tmp_path: Path) -> None:
+    spec = write_spec(tmp_path, trainable="tests.support.mishaps:Hangs", **TWO)
+    folder = Folder(tmp_path / "sweeps", "demo")
+    with running(tmp_path, 1) as cluster:
+        where = ("--pool", "dask", "--address", cluster.address)
+        driver = start("run", spec, *where, cwd=tmp_path, stdout=subprocess.DEVNULL)
+        wait_until((folder.trial(0, 0) / "hung").exists, 120)
+        assert slices_on(cluster)
+        driver.kill()
+        driver.communicate()
+        wait_until(lambda: not slices_on(cluster))
+    assert sweeps.run(folder) == "finished"
+    first, other = sweeps.history(folder).trials
+    assert [row.metrics["value"] for row in sweeps.curve(folder, 0)] == [*map(float, range(1, 10))]
+    assert (first.replicas[0].lost, other.slices) == (0, 1)
+
+
+def slices_on(cluster: Cluster) -> list[psutil.Process]:
+    """The processes of slices on the workers; what tidies up after processes stays."""
+    found = [psutil.Process(worker.pid).children(recursive=True) for worker in cluster.workers]
+    return [one for children in found for one in children if "popen_loky" in str(command(one))]
+
+
+def command(process: psutil.Process) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return list(process.cmdline())
+    return []
+
+
+@pytest.mark.slow
+def test_a_trial_that_kills_every_worker_it_meets_fails_and_the_others_go_on(
+    tmp_path: Path,
+) -> None:
+    changes = {**TWO, "trials": 3, "trainable": "tests.support.mishaps:KillsItsWorker"}
+    folder = sweeps.make(tmp_path / "sweeps", limits={"max_failures": 1}, **changes)
+    with running(tmp_path, 3) as cluster:
+        wait_until(lambda: cluster.joined == 3)
+        sweeps.run(folder, slots=8, pool=f"dask@{cluster.address}")
+        assert sum(worker.poll() is None for worker in cluster.workers) == 1
+    first, *others = sweeps.history(folder).trials
+    assert (first.status, first.slices) == (Status.FAILED, 2)
+    assert re.fullmatch(
+        r"its worker [abc] was killed, or cut off; no retries are left", first.reason
+    )
+    assert [trial.status for trial in others] == [Status.COMPLETED] * 2
+
+
+@pytest.mark.slow
+def test_workers_that_are_killed_at_drawn_instants_lose_nothing_and_the_curves_are_equal_to_the_bit(
+    tmp_path: Path,
+) -> None:
+    draw = np.random.default_rng(18)
+    changes: dict[str, Any] = {"limits": {"max_failures": 50}, "config": {"step_s": 0.03}}
+    folder = sweeps.make(tmp_path / "there", **changes)
+    killed: list[int] = []
+    timers: list[threading.Timer] = []
+    with running(tmp_path, 0) as cluster:
+        nannies = [cluster.add(name, "--nanny") for name in "ab"]
+        wait_until(lambda: cluster.joined == 2)
+
+        def kill() -> None:
+            children = psutil.Process(nannies[draw.integers(2)].pid).children()
+            for worker in (one for one in children if "spawn_main" in str(command(one))):
+                worker.kill()
+                killed.append(worker.pid)
+
+        def watch(recorded: Sequence[Recorded]) -> None:
+            if any(isinstance(one.event, Opened) for one in recorded) and len(timers) < KILLS:
+                timers.append(threading.Timer(draw.uniform(0.0, 0.5), kill))
+                timers[-1].start()
+
+        assert sweeps.run(folder, 8, f"dask@{cluster.address}", watch) == "finished"
+        for timer in timers:
+            timer.join()
+    events = [record.event for record in Ledger(folder.ledger).read()]
+    lost = [event for event in events if isinstance(event, Closed) and event.end is End.LOST]
+    assert len(killed) >= len(lost) > 0  # some found a worker that was idle or just starting
+    assert sweeps.decisions(folder) == sweeps.decisions(reference(tmp_path / "here", **changes))
+    files = {path.name for path in folder.path.glob("trials/**/ckpt-*")}
+    past = sweeps.history(folder)
+    assert files == {name for replica in past.everyone for name in replica.files}
+
+
+@pytest.mark.slow
+def test_the_signing_key_is_never_on_the_wire_and_a_worker_without_it_signs_nothing(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "no-key").mkdir()
+    key = signing.local().key
+    with contextlib.ExitStack() as until:
+        cluster = until.enter_context(running(tmp_path, 0))
+        scheduler = until.enter_context(contextlib.closing(Relay(cluster.port)))
+        listens = free_port()
+        worker = until.enter_context(contextlib.closing(Relay(listens)))
+        address = f"tcp://127.0.0.1:{scheduler.port}"
+        contact = (f"tcp://127.0.0.1:{listens}", f"tcp://127.0.0.1:{worker.port}")
+        own = ("--listen-address", contact[0], "--contact-address", contact[1])
+        cluster.add("a", *own, at=address)
+        wait_until(lambda: cluster.joined == 1)
+        pool = until.enter_context(contextlib.closing(pools.find(f"dask@{address}")(8)))
+        said: list[str] = []
+        pool.say = said.append
+        pool.connect(tmp_path)
+        assert said == []
+        spec = slice_spec(tmp_path / "t", trainable=RAY_STYLE, paths=HERE, trust=signing.local())
+        outcome = pool.submit(spec).result(timeout=120)
+        assert (outcome.end, outcome.error) == (End.GOAL, "")
+        assert b'"mac":' in (tmp_path / "t" / outcome.saved[-1].file).read_bytes()
+        wire = bytes(scheduler.seen), bytes(worker.seen)
+
+        cluster.add("b", XDG_CONFIG_HOME=str(tmp_path / "no-key"))
+        wait_until(lambda: pool.slots == 2)
+        assert "lacks your signing key" in said[0]
+        where: dict[str, Any] = {"trainable": RAY_STYLE, "paths": HERE, "trust": signing.local()}
+        one = slice_spec(tmp_path / "u", {"step_s": 0.05}, goal=Goal(10_000), slice_s=60.0, **where)
+        pool.submit(one)  # on one of the two; the next is on the other
+        two = slice_spec(tmp_path / "v", trial=1, **where)
+        refused = pool.submit(two).result(timeout=120)
+        assert refused.end is End.CRASHED
+        assert "there is none on this machine" in refused.error
+        plain = pool.submit(slice_spec(tmp_path / "w", trial=2, paths=HERE))
+        assert plain.result(timeout=120).end is End.GOAL
+    assert list((tmp_path / "no-key").iterdir()) == []
+    assert b"RayStyle" in wire[0]
+    assert b"sweep.pools.dask" in wire[1]
+    forms = (key, key.hex().encode(), key.hex().upper().encode(), base64.b64encode(key))
+    assert not [form for form in forms for seen in wire if form.rstrip(b"=") in seen]
+
+
+def test_a_scheduler_that_others_reach_elsewhere_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was found by a name of this machine, and says that it listens elsewhere, too."""
+    monkeypatch.setattr(pool_of_dask, "_is_closed_to_others", lambda found: "localhost" in found)
+    with running(tmp_path, 0) as cluster, pytest.raises(UsageError) as refused:
+        pools.check(f"dask@tcp://localhost:{cluster.port}", (), tmp_path)
+    elsewhere = f"also listens at {cluster.address}, where everybody can run code; start it with"
+    assert elsewhere in str(refused.value)
+
+
+def test_who_has_another_certificate_is_not_let_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = certificate(tmp_path, "ours"), certificate(tmp_path, "theirs")
+    cert = ("--tls-ca-file", ours["ca-file"], "--tls-cert", ours["cert"], "--tls-key", ours["key"])
+    monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
+    with running(tmp_path, 0, "--protocol", "tls", *cert) as cluster:
+        for shown, answered in ((ours, True), (theirs, False)):
+            client = {"cert": shown["cert"], "key": shown["key"]}
+            tls = {"ca-file": ours["ca-file"], "client": client}
+            tls = {**dask.config.get("distributed.comm.tls"), **tls}
+            with dask.config.set({"distributed.comm.tls": tls}):
+                expected = contextlib.nullcontext() if answered else pytest.raises(StorageError)
+                with expected:
+                    pools.check(f"dask@{cluster.address}", (), tmp_path)
+
+
+def certificate(folder: Path, name: str) -> dict[str, str]:
+    """A certificate that is its own authority."""
+    key, cert = folder / f"{name}.key.pem", folder / f"{name}.pem"
+    words = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
+    words += ["-subj", f"/CN={name}", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run(words, check=True, capture_output=True)
+    return {"ca-file": str(cert), "cert": str(cert), "key": str(key)}

@@ -1,0 +1,83 @@
+"""Environments of a person's own that are stepped together."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support.together import Gymnasiums, Walks, made
+from trainables.algorithms.ppo import PPO
+from trainables.errors import ConfigError, EnvError
+
+
+def ppo(env: Any, **more: Any) -> PPO:
+    sizes = {"num_envs_per_worker": 3, "rollout_fragment_length": 16, "num_sgd_iter": 2}
+    return PPO({"env": env, "model": {"hidden": [8]}, **sizes, **more})
+
+
+@pytest.mark.parametrize(("env", "level"), [(Walks, "A"), (Gymnasiums, "C")])
+def test_W15_a_class_that_steps_together_is_stepped_as_one_object(env: Any, level: str) -> None:
+    trainer = ppo(env)
+    try:
+        assert trainer.config["native_vector_env"] is True
+        assert trainer.level == level
+        worker = trainer.workers.local_worker()
+        assert worker is not None
+        (fragment,) = worker.sample().fragments
+        ages = fragment.observations[:, :, 1]
+        ended = fragment.terminated | fragment.truncated
+        assert ended.any(axis=0).all()
+        for lane in range(3):
+            for t in range(15):
+                follows = 0 if ended[t, lane] else ages[t, lane] + 1
+                assert ages[t + 1, lane] == follows
+                assert bool(fragment.truncated[t, lane]) <= (ages[t, lane] == 9)
+    finally:
+        trainer.stop()
+
+
+def test_W15_one_in_rllibs_form_is_resumed_to_the_bit() -> None:
+    first, second = ppo(Walks), ppo(Walks)
+    try:
+        first.train()
+        saved = first.save_to_object()
+        second.restore_from_object(saved)
+        for _ in range(2):
+            first.train()
+            second.train()
+        mine, others = first.get_weights(), second.get_weights()
+        for name, weights in mine["default_policy"].items():
+            assert np.array_equal(weights, others["default_policy"][name])
+    finally:
+        first.stop()
+        second.stop()
+
+
+def test_evaluation_plays_in_a_width_of_one() -> None:
+    trainer = ppo(Walks, evaluation_interval=1, evaluation_num_episodes=3)
+    try:
+        assert trainer.train()["evaluation"]["episode_len_mean"] <= 10
+    finally:
+        trainer.stop()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ("rows", r"vector_step\(\): infos \[{}\]; expected 3 of them"),
+        ("parts", r"vector_step\(\) returned .*expected \(observations, rewards, terminateds"),
+        ("shape", r"vector_reset\(\): observation 0 of shape \(1,\); expected \(2,\)"),
+    ],
+)
+def test_what_breaks_the_form_is_said_in_one_line(wrong: str, said: str) -> None:
+    with pytest.raises(EnvError, match=said) as raised:
+        ppo(Walks, env_config={"wrong": wrong}, env_level="C").train()
+    assert "\n" not in str(raised.value)
+
+
+def test_a_function_that_makes_one_needs_to_say_so() -> None:
+    with pytest.raises(ConfigError, match=r"native_vector_env.*expected true.*stepped together"):
+        ppo(made)
+    trainer = ppo(made, native_vector_env=True)
+    trainer.train()
+    trainer.stop()

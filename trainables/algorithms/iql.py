@@ -1,0 +1,153 @@
+"""Implicit Q-learning (Kostrikov et al. 2021): better than what stands in files, by what is there.
+
+The value of a state is an upper expectile of the values of the actions that were taken there, so
+nothing is asked of an action that no file shows. Critics learn towards reward and the value of what
+follows; the actor imitates each action the more, the further it is above its state's value. One
+round: read → store → updates, each of which draws a batch and moves all networks and, a little,
+the targets of the critics. B rows.
+"""
+
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from numpy.typing import NDArray
+from pydantic import Field
+
+from trainables.core import rng
+from trainables.envs.make import EnvSpaces
+from trainables.learners.compiling import compiled
+from trainables.learners.replay import ReplayConfig
+from trainables.learners.schedules import ScheduleConfig
+from trainables.policies.bounded.acting import Bounds
+from trainables.trainer.config import TrainerConfig
+from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from trainables.policies.bounded.twins import Judged, JudgedPolicy
+
+#: Names of the losses' parts.
+STATS = ("value_loss", "policy_loss", "critic_loss", "mean_q", "mean_weight")
+#: Bounds of the logarithms of deviations, as the paper's code has them: where all that is read is
+#: one action, none would be narrow enough.
+LOG_STD = (-5.0, 2.0)
+
+
+class Config(OffPolicyConfig):
+    """Settings of IQL; the defaults are the published ones."""
+
+    schedule: ScheduleConfig = ScheduleConfig(lr=3e-4)
+    replay: ReplayConfig = ReplayConfig(
+        buffer_size=1_000_000,
+        replay_batch_size=256,
+        updates_per_step=250,
+        target_network_update_freq=1,
+    )
+    train_batch_size: int | None = Field(
+        default=250, gt=0, description="Rows that are read or sampled for a round, at least."
+    )
+    expectile: float = Field(
+        default=0.7,
+        gt=0,
+        lt=1,
+        description="Which expectile of the values of actions is a state's value: 0.5 is their "
+        "mean, near 1 the best of them; 0.6 to 0.9.",
+    )
+    beta: float = Field(
+        default=3.0,
+        ge=0,
+        description="How much more better actions are imitated, per unit of return; 0: all alike, "
+        "as bc. 0.5 to 10 times 1 / the size of advantages.",
+    )
+    max_weight: float = Field(
+        default=100.0, gt=0, description="Bound on the weight of an action; 10 to 1,000."
+    )
+
+
+class IQL(OffPolicyTrainer):
+    """Implicit Q-learning."""
+
+    config_class: ClassVar[type[TrainerConfig]] = Config
+    before_auto: ClassVar[Mapping[str, Any]] = {**OffPolicyTrainer.before_auto, "learner": "torch"}
+    has_closed_form: ClassVar[bool] = False
+    settings: Config
+    policy: "JudgedPolicy"  # type: ignore[assignment]  # its networks are others than the base's
+
+    @classmethod
+    def check_spaces(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
+        """Raise ConfigError for actions that are neither one choice nor numbers with bounds."""
+        if not spaces.layout.scalar:
+            Bounds.of(spaces.action)
+
+    def make_policy(self, device: "torch.device") -> "JudgedPolicy":
+        """Actor, critic of states, critics of actions, and their targets."""
+        from trainables.policies.bounded.twins import Judged, JudgedPolicy
+        from trainables.policies.recurrent import make_actor
+
+        layout, shape = self.spaces.layout, self.architecture
+        limits = None if layout.scalar else Bounds.of(self.spaces.action)
+        model = Judged(layout, shape, rng.torch_generator(self.seed, "init"), limits)
+        parts = ("critic", "actor", *(("log_std",) if limits else ()))
+        moved = dict.fromkeys(parts, self.settings.optimizer)
+        return JudgedPolicy(model, partial(make_actor, layout, shape), moved, device)
+
+    def update(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        """One step of all networks on rows (B, …) of the replay; the targets follow."""
+        import torch
+
+        of, policy, model = self.settings, self.policy, self.policy.model
+        on = policy.device
+        loss, stats = self.loss({name: torch.from_numpy(one).to(on) for name, one in rows.items()})
+        norm = policy.minimise(loss, self.critic_learning_rate, of.grad_clip, "critic")
+        policy.descend(self.learning_rate, of.grad_clip, "actor")
+        if model.log_std is not None:
+            policy.descend(self.learning_rate, None, "log_std")
+            with torch.no_grad():
+                model.log_std.clamp_(*LOG_STD)
+        model.follow(of.tau)
+        return {**stats, "critic_grad_norm": norm}
+
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
+        """The sum () of the losses of all networks, none of which moves another, and its parts."""
+        found, parts = self._losses(self.policy.model, batch, self.settings)
+        return found, dict(zip(STATS, parts.tolist(), strict=True))
+
+    @cached_property
+    def _losses(self) -> "Callable[[Judged, Mapping[str, Tensor], Config], tuple[Tensor, Tensor]]":
+        return compiled(losses) if self.settings.learner_compile else losses
+
+    def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
+        """(R,) log-probabilities of actions for observations (R, *S)."""
+        return self.policy.log_likelihoods(observations, actions)
+
+
+def losses(model: "Judged", batch: "Mapping[str, Tensor]", of: Config) -> "tuple[Tensor, Tensor]":
+    """The sum () of the losses of all networks, and its parts in the order of `STATS`."""
+    import torch
+
+    seen, actions = batch["observations"], batch["actions"]
+    with torch.no_grad():
+        q = model.judge(model.targets, seen, actions).min(dim=0).values
+        ahead = of.gamma * model.value(batch["new_obs"]) * ~batch["terminated"]
+    evaluated = model.evaluate(seen, actions)
+    advantages = q - evaluated.values
+    value_loss = expectile_loss(advantages, of.expectile)
+    weights = torch.exp(of.beta * advantages.detach()).clamp(max=of.max_weight)
+    policy_loss = -(weights * evaluated.logp).mean()
+    errors = model.judge(model.critics, seen, actions) - (batch["rewards"] + ahead)
+    critic_loss = errors.square().mean(dim=1).sum()
+    parts = [value_loss, policy_loss, critic_loss, q.mean(), weights.mean()]
+    return value_loss + policy_loss + critic_loss, torch.stack(parts).detach()
+
+
+def expectile_loss(above: "Tensor", expectile: float) -> "Tensor":
+    """Mean () of the squares of (B,) differences; those above 0 weigh `expectile`, others the rest.
+
+    It is least where the value that was taken off is this expectile (Newey and Powell 1987).
+    """
+    import torch
+
+    return (torch.where(above < 0, 1 - expectile, expectile) * above.square()).mean()

@@ -1,0 +1,22 @@
+"""Environments that call the trainer: in a thread, or over HTTP.
+
+calling  an environment with a thread of its own, and what is asked of every polled one
+server   an environment whose episodes are played by clients
+client   plays episodes with the policy of a server
+wire     what stands in their requests and answers
+tokens   the token that they share
+"""
+
+from trainables.envs.external.calling import ASYNC_RESET, EpisodeError, EpisodeLost, ExternalEnv
+from trainables.envs.external.client import PolicyClient, PolicyServerError
+from trainables.envs.external.server import PolicyServer
+
+__all__ = [
+    "ASYNC_RESET",
+    "EpisodeError",
+    "EpisodeLost",
+    "ExternalEnv",
+    "PolicyClient",
+    "PolicyServer",
+    "PolicyServerError",
+]

@@ -1,0 +1,670 @@
+"""Environments that call the trainer, instead of being called by it.
+
+An `ExternalEnv` plays in a thread of its own and asks for each action. It has one agent, or several
+whose observations, actions and rewards come in dicts. To a sampler it looks as any environment that
+is polled does (`poll`, `send_actions`, `try_reset`, as RLlib's BaseEnv): dicts, episode → agent →
+what it sees, for all episodes that wait for an action now.
+"""
+
+import logging
+import math
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+from trainables.envs.agents import ALL, AgentsSpace
+from trainables.envs.contract import is_plain
+from trainables.errors import ConfigError, EnvError, TrainableError, shorten
+
+logger = logging.getLogger(__name__)
+
+#: What `try_reset` returns where the first observation comes in a later poll.
+ASYNC_RESET = "async_reset_return"
+#: What the only agent of an environment is called.
+AGENT = "agent0"
+#: Decisions of one episode that wait to be polled; who logs more of them waits.
+MOST_QUEUED = 64
+#: Episodes of which it is remembered that they have ended.
+REMEMBERED = 10_000
+#: Seconds that a poll waits for something, and `close` for the thread.
+POLL_S = 0.1
+CLOSE_S = 5.0
+_NOTHING: Any = object()
+
+Values = Mapping[Any, Mapping[Any, Any]]
+"""Episode → agent → value."""
+ByAgent = Mapping[str, Any]
+
+
+class EpisodeLost(TrainableError):
+    """An episode that goes on no more, through no fault of its own: begin another one."""
+
+
+class Full(TrainableError):
+    """An episode of which so much waits to be polled that nothing more is taken for now."""
+
+
+class EpisodeError(EnvError):
+    """A call that does not fit its episode: one that is not there, or what no space holds."""
+
+
+class Polled(NamedTuple):
+    """What happened since the last poll; all are episode → agent → value."""
+
+    observations: Values
+    rewards: Values
+    terminateds: Values
+    truncateds: Values
+    infos: Values
+    off_policy_actions: Values
+    """Actions that were chosen elsewhere, for these observations."""
+    lost: Mapping[Any, str] = {}
+    """Episode that goes on no more → why."""
+    logps: Values = MappingProxyType({})
+    """Log-probabilities with which off-policy actions were chosen, where they are known."""
+    policies: Values = MappingProxyType({})
+    """The policies of agents, where they have been asked for already."""
+
+
+@dataclass
+class _Event:
+    """What agents see, and what happened since the event before it; all are agent → value."""
+
+    observations: ByAgent
+    actions: ByAgent | None
+    """That were chosen elsewhere; None: they are asked for."""
+    logps: ByAgent
+    ended: str
+    """``terminated`` or ``truncated``, if it is the episode's last; empty otherwise."""
+    rewards: dict[str, float] = field(default_factory=dict)
+    infos: dict[str, dict[str, Any]] = field(default_factory=dict)
+    done: list[str] = field(default_factory=list)
+    """Agents whose part is over, by their own death."""
+    policies: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def asks(self) -> bool:
+        """Whether actions are waited for."""
+        return self.actions is None and not self.ended
+
+
+@dataclass
+class _Episode:
+    training_enabled: bool
+    changed: threading.Condition
+    events: deque[_Event] = field(default_factory=deque)
+    answer: Any = None
+    pending: bool = False
+    """Whether an answer is waited for."""
+    asked: bool = False
+    """Whether the event that was polled last waits for it."""
+    rewards: dict[str, float] = field(default_factory=dict)
+    """Agent → what came since the latest event."""
+    infos: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Agent → what was said since it saw something."""
+    done: list[str] = field(default_factory=list)
+    """Agents whose part ended since the latest event."""
+    acting: set[str] = field(default_factory=set)
+    """Agents that have acted, and may go on."""
+    left: set[str] = field(default_factory=set)
+    """Agents whose part has ended."""
+    policies: dict[str, str] = field(default_factory=dict)
+    """Agent → its policy, where that has been asked for."""
+    heard_at: float = 0.0
+
+    def add(self, rewards: ByAgent, infos: ByAgent, done: Iterable[str]) -> None:
+        """What the latest actions have brought."""
+        for agent, reward in rewards.items():
+            self.rewards[agent] = self.rewards.get(agent, 0.0) + float(reward)
+        for agent, info in infos.items():
+            self.infos.setdefault(agent, {}).update(info or {})
+        self.done += done
+        self.left.update(done)
+        self.acting.difference_update(done)
+        self.heard_at = time.monotonic()
+
+    def put(self, event: _Event) -> None:
+        """Let an event wait, with what has happened since the one before it."""
+        event.rewards, self.rewards = self.rewards, {}
+        event.done, self.done = self.done, []
+        event.policies = {**self.policies}
+        enabled = {"training_enabled": self.training_enabled}
+        for agent in {*event.observations, *event.done, *(self.acting if event.ended else ())}:
+            event.infos[agent] = {**enabled, **self.infos.pop(agent, {})}
+        if not event.ended:
+            self.acting.update(event.observations)
+        self.events.append(event)
+        self.pending = event.asks
+        self.heard_at = time.monotonic()
+
+
+class ExternalEnv:
+    """Derive from it and write `run`, which plays in a thread of its own; it may start others.
+
+    With several agents both spaces are dicts by agent, and so are observations, actions, rewards
+    and infos: each call names the agents that it concerns, and agents may act at different times.
+
+    Args:
+        action_space: what `get_action` gives.
+        observation_space: what it is given.
+    """
+
+    #: Seconds after which an episode of which nothing was heard is given up; None: never.
+    episode_timeout_s: float | None = None
+
+    def __init__(self, action_space: Any, observation_space: Any) -> None:
+        self.action_space = action_space
+        self.observation_space = observation_space
+        self.has_agents = not isinstance(action_space, spaces.Space)
+        """Whether there are several."""
+        self._actions = action_space if self.has_agents else {AGENT: action_space}
+        self._observations = observation_space if self.has_agents else {AGENT: observation_space}
+        self._mapper: Callable[[str, str], str] | None = None
+        """(agent, its episode) → its policy."""
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        """Something waits to be polled, or nothing will any more."""
+        self._episodes: dict[str, _Episode] = {}
+        self._waiting: dict[str, _Episode] = {}
+        """Those with events, also where they have ended, in the order in which they came."""
+        self._ended: dict[str, str] = {}
+        """Episode → how it ended, of the latest."""
+        self._lost: dict[str, str] = {}
+        """Episode → why, until that was polled."""
+        self._failed: BaseException | None = None
+        self._thread: threading.Thread | None = None
+        self._is_over = self._is_closed = False
+
+    # ---- what a person writes, and calls -----------------------------------------------------
+
+    def run(self) -> None:
+        """Play for as long as it is called; `close` ends it by SystemExit from its next call."""
+        raise NotImplementedError(f"{type(self).__name__} must define run()")
+
+    def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
+        """Begin an episode; returns its id, a new one if none is given.
+
+        With ``training_enabled=False`` it counts in the metrics and nothing is learnt from it.
+        """
+        episode_id = uuid.uuid4().hex if episode_id is None else episode_id
+        with self._lock:
+            if episode_id in self._episodes:
+                raise EpisodeError(f"episode {episode_id!r} runs already; end it first")
+            if (before := self._waiting.get(episode_id)) is not None:  # its end is not polled yet
+                before.changed.wait_for(lambda: before.events == deque() or self._is_stopped)
+            self._require_open()
+            changed = threading.Condition(self._lock)
+            self._episodes[episode_id] = _Episode(
+                training_enabled, changed, heard_at=time.monotonic()
+            )
+            self._ended.pop(episode_id, None)
+        return episode_id
+
+    def get_action(self, episode_id: str, observation: Any) -> Any:
+        """The policy's action for an observation; waits for it."""
+        self.ask(episode_id, observation)
+        return self.answer(episode_id)
+
+    def log_action(self, episode_id: str, observation: Any, action: Any, logp: Any = None) -> None:
+        """Say what was done for an observation, if it was not the policy that chose.
+
+        Args:
+            episode_id: of the episode.
+            observation: for which it was chosen.
+            action: as the action space has it.
+            logp: its log-probability when it was chosen; None: as it is under the policy now.
+        """
+        self._put(episode_id, observation, action, logp)
+
+    def log_returns(
+        self,
+        episode_id: str,
+        reward: Any,
+        info: Mapping[str, Any] | None = None,
+        multiagent_done_dict: Mapping[str, bool] | None = None,
+    ) -> None:
+        """Add a reward to the action before; `info` is of the step that it led to.
+
+        Of several agents those that `multiagent_done_dict` says have died with it: they act no
+        more, while the episode goes on for the others.
+        """
+        brought = self._brought(episode_id, reward, info, multiagent_done_dict)
+        with self._lock:
+            episode = self._found(episode_id)
+            self._require_acted(episode_id, episode, brought)
+            episode.add(*brought)
+
+    def end_episode(self, episode_id: str, observation: Any, truncated: bool = False) -> None:
+        """End an episode with its last observation; `truncated`: it was only cut off.
+
+        Of several agents those that are cut off need one, as their future has a value.
+        """
+        ended = "truncated" if truncated else "terminated"
+        self._put(episode_id, observation, ended=ended)
+
+    # ---- the same without waiting, for servers -----------------------------------------------
+
+    def ask(self, episode_id: str, observation: Any) -> None:
+        """Ask for the action for an observation; `answer` gives it."""
+        self._put(episode_id, observation)
+
+    def step_episode(
+        self,
+        episode_id: str,
+        observation: Any,
+        reward: Any,
+        info: Mapping[str, Any] | None,
+        done: Mapping[str, bool] | None,
+        **event: Any,
+    ) -> None:
+        """`log_returns`, and then what came: an `action`, with its `logp`, or how it `ended`.
+
+        `Full`: nothing was done, as too much waits.
+        """
+        brought = self._brought(episode_id, reward, info, done)
+        self._put(episode_id, observation, came_with=brought, **event)
+
+    def policies_of(self, episode_id: str, agents: Collection[str]) -> dict[str, str]:
+        """Agent → the policy that it has for this episode; for those that decide by themselves.
+
+        EpisodeError: there is no mapping yet, or it fails.
+        """
+        with self._lock:
+            episode = self._found(episode_id)
+            for agent in [one for one in agents if one not in episode.policies]:
+                ((_, where, _),) = self._named(episode_id, "a policy", {agent: None})
+                if self._mapper is None:
+                    raise EpisodeError(f"{where}: there are no policies yet")
+                try:
+                    episode.policies[agent] = self._mapper(agent, episode_id)
+                except Exception as error:
+                    why = f"it was given no policy, {type(error).__name__}: {error}"
+                    raise EpisodeError(f"{where}: {why}") from error
+            return {agent: episode.policies[agent] for agent in agents}
+
+    def is_running(self, episode_id: str) -> bool:
+        """Whether there is such an episode."""
+        return episode_id in self._episodes
+
+    def answer(self, episode_id: str, timeout_s: float | None = None) -> Any:
+        """What `ask` asked for; TimeoutError where it has not come within so many seconds."""
+        with self._lock:
+            episode = self._found(episode_id)
+
+            def is_settled() -> bool:
+                return not episode.pending or self._is_gone(episode_id, episode)
+
+            if not episode.changed.wait_for(is_settled, timeout_s):
+                raise TimeoutError
+            self._require_open()
+            if episode.pending:
+                self._found(episode_id)
+            return episode.answer
+
+    # ---- what a sampler calls ----------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to play; a second call does nothing."""
+        if self._thread is None:
+            name = f"environment {type(self).__name__}"
+            self._thread = threading.Thread(target=self._play, name=name, daemon=True)
+            self._thread.start()
+
+    def poll(self) -> Polled:
+        """What waits for an answer, of each episode the oldest; waits a moment for something.
+
+        Raises:
+            EnvError: its thread raised, or ended though it is still wanted.
+        """
+        with self._lock:
+            self._changed.wait_for(
+                lambda: self._waiting or self._lost or self._failed or self._is_over, POLL_S
+            )
+            self._give_up_silent()
+            if self._failed is not None:
+                kind, what = type(self).__name__, type(self._failed).__name__
+                raise EnvError(f"{kind}.run() raised {what}: {self._failed}") from self._failed
+            if self._is_over and not self._waiting:
+                raise EnvError(
+                    f"{type(self).__name__}.run() has returned, but the trainer needs more steps; "
+                    "let it play for as long as it is called"
+                )
+            return self._taken()
+
+    def send_actions(self, actions: Values) -> None:
+        """Answer episode → agent → action; who logged an action of its own needs none."""
+        with self._lock:
+            for episode_id, by_agent in actions.items():
+                episode = self._episodes.get(episode_id)
+                if episode is not None and episode.asked:
+                    episode.answer = dict(by_agent) if self.has_agents else by_agent[AGENT]
+                    episode.asked = episode.pending = False
+                    episode.changed.notify_all()
+
+    def take_mapper(self, mapper: Callable[[str, str], str]) -> None:
+        """Let `policies_of` know which policy an agent that appears is to have."""
+        self._mapper = mapper
+
+    def try_reset(self, episode_id: Any) -> Any:
+        """Its next episode begins when it says so."""
+        return ASYNC_RESET
+
+    def abandon(self, why: str, episodes: Iterable[Any] | None = None) -> None:
+        """Lose these running episodes, or all; `EpisodeLost` says so in their next call."""
+        with self._lock:
+            for episode_id in list(self._episodes if episodes is None else episodes):
+                if episode_id in self._episodes:
+                    self._lose(episode_id, why)
+                self._lost.pop(episode_id, None)
+                self._waiting.pop(episode_id, None)
+            if episodes is None:
+                self._lost.clear()
+                self._waiting.clear()
+
+    def close(self) -> None:
+        """End the thread; a second call does nothing."""
+        with self._lock:
+            self._is_closed = True
+            self._changed.notify_all()
+            for episode in self._episodes.values():
+                episode.changed.notify_all()
+        thread = self._thread
+        if thread is None or thread is threading.current_thread():
+            return
+        thread.join(CLOSE_S)
+        if thread.is_alive():
+            logger.warning(
+                "%s.run() does not end within %s s after close(); its thread is left behind",
+                *(type(self).__name__, CLOSE_S),
+            )
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _play(self) -> None:
+        try:
+            self.run()
+        except SystemExit:
+            pass
+        except BaseException as error:
+            if not self._is_closed:
+                logger.exception("%s.run() raised", type(self).__name__)
+            with self._lock:
+                self._failed = error
+                for episode in self._episodes.values():
+                    episode.changed.notify_all()
+        finally:
+            with self._lock:
+                self._is_over = True
+                self._changed.notify_all()
+
+    def _put(
+        self,
+        episode_id: str,
+        observation: Any,
+        action: Any = _NOTHING,
+        logp: Any = None,
+        ended: str = "",
+        came_with: tuple[ByAgent, ByAgent, list[str]] | None = None,
+    ) -> None:
+        """Let an event be polled; one that `came_with` rewards does not wait for room."""
+        event = self._event(episode_id, observation, action, logp, ended)
+        with self._lock:
+            episode = self._found(episode_id)
+
+            def has_room() -> bool:
+                gone = self._is_gone(episode_id, episode)
+                return gone or len(episode.events) < MOST_QUEUED
+
+            if came_with is None:
+                episode.changed.wait_for(has_room)
+            elif not has_room():
+                raise Full(f"episode {episode_id!r}: {MOST_QUEUED} steps of it wait already")
+            self._require_open()
+            self._found(episode_id)
+            brought: tuple[ByAgent, ByAgent, list[str]] = came_with or ({}, {}, [])
+            self._require_acted(episode_id, episode, brought)
+            self._require_parts(episode_id, episode, event, brought[2])
+            episode.add(*brought)
+            episode.put(event)
+            self._waiting.setdefault(episode_id, episode)
+            self._changed.notify_all()
+            if ended:
+                self._remember(episode_id, "it has ended already")
+
+    def _taken(self) -> Polled:
+        """The oldest event of each episode that has one."""
+        polled = Polled({}, {}, {}, {}, {}, {}, dict(self._lost), {}, {})
+        self._lost.clear()
+        found: dict[str, Any] = {name: getattr(polled, name) for name in polled._fields}
+        for episode_id, episode in list(self._waiting.items()):
+            event = episode.events.popleft()
+            episode.asked = event.asks
+            if not episode.events:
+                del self._waiting[episode_id]
+            episode.changed.notify_all()
+            for name in ("observations", "rewards", "infos", "logps", "policies"):
+                found[name][episode_id] = getattr(event, name)
+            died = dict.fromkeys(event.done, True)
+            found["terminateds"][episode_id] = {**died, ALL: event.ended == "terminated"}
+            found["truncateds"][episode_id] = {ALL: event.ended == "truncated"}
+            if event.actions is not None:
+                found["off_policy_actions"][episode_id] = event.actions
+        return polled
+
+    def _give_up_silent(self) -> None:
+        if (limit := self.episode_timeout_s) is None:
+            return
+        latest = time.monotonic() - limit
+        for episode_id, episode in list(self._episodes.items()):
+            if episode.heard_at < latest and not (episode.events or episode.pending):
+                why = f"nothing was heard of it for {limit:g} s (episode_timeout_s)"
+                logger.warning("episode %r is given up: %s", episode_id, why)
+                self._lose(episode_id, why)
+
+    def _lose(self, episode_id: str, why: str) -> None:
+        episode = self._episodes[episode_id]
+        self._remember(episode_id, f"it is lost: {why}")
+        self._waiting.pop(episode_id, None)
+        self._lost[episode_id] = why
+        episode.changed.notify_all()
+
+    def _remember(self, episode_id: str, how: str) -> None:
+        del self._episodes[episode_id]
+        self._ended[episode_id] = how
+        if len(self._ended) > REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+
+    def _found(self, episode_id: str) -> _Episode:
+        episode = self._episodes.get(episode_id)
+        if episode is None:
+            self._require_open()
+            how = self._ended.get(episode_id, "start_episode() was not called for it")
+            kind = EpisodeLost if how.startswith("it is lost") else EpisodeError
+            raise kind(f"episode {shorten(episode_id)} is not running: {how}")
+        return episode
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self._is_closed or self._failed is not None
+
+    def _is_gone(self, episode_id: str, episode: _Episode) -> bool:
+        return self._is_stopped or self._episodes.get(episode_id) is not episode
+
+    def _require_open(self) -> None:
+        if self._is_stopped:
+            raise SystemExit("the trainer has closed the environment")
+
+    # ---- what a call is given --------------------------------------------------------------------
+
+    def _named(self, episode_id: str, what: str, given: Any) -> Iterator[tuple[str, str, Any]]:
+        """Each agent that a call names, how errors call it, and what it was given."""
+        if not self.has_agents:
+            yield AGENT, _where(episode_id), given
+            return
+        names = ", ".join(map(repr, self._actions))
+        if not isinstance(given, Mapping):
+            expected = f"expected a dict by agent, of {names}"
+            raise EpisodeError(f"{_where(episode_id)}: {what} {shorten(given)}; {expected}")
+        for agent, one in given.items():
+            where = _where(episode_id, agent)
+            if agent not in self._actions:
+                raise EpisodeError(f"{where}: {what} of an unknown agent; there are {names}")
+            yield agent, where, one
+
+    def _brought(
+        self, episode_id: str, reward: Any, info: Any, done: Any
+    ) -> tuple[ByAgent, ByAgent, list[str]]:
+        """Rewards, infos and the agents that have died."""
+        rewards = {}
+        for agent, where, one in self._named(episode_id, "reward", reward):
+            if not (isinstance(one, int | float | np.number) and math.isfinite(one)):
+                raise EpisodeError(f"{where}: the reward {shorten(one)} is no number")
+            rewards[agent] = one
+        infos = {}
+        for agent, where, one in self._named(episode_id, "info", info) if info else ():
+            if not isinstance(one, Mapping):
+                raise EpisodeError(f"{where}: info {shorten(one)} is no dict")
+            infos[agent] = one
+        died = {agent: flag for agent, flag in (done or {}).items() if flag}
+        if died and (ALL in died or not self.has_agents):
+            why = "end_episode() ends an episode for all, multiagent_done_dict for one of several"
+            raise EpisodeError(f"{_where(episode_id)}: {why}")
+        left = self._named(episode_id, "an end", died) if died else ()
+        return rewards, infos, [agent for agent, _, _ in left]
+
+    def _event(
+        self, episode_id: str, observation: Any, action: Any, logp: Any, ended: str
+    ) -> _Event:
+        """What a call says that agents see and do; EpisodeError for what no space holds."""
+        seen = {
+            agent: checked(self._observations[agent], one, f"{where}: observation")
+            for agent, where, one in self._named(episode_id, "observation", observation)
+        }
+        actions, logps = None, {}
+        if action is not _NOTHING:
+            actions = {
+                agent: _checked_action(self._actions[agent], one, f"{where}: action")
+                for agent, where, one in self._named(episode_id, "action", action)
+            }
+            if odd := actions.keys() ^ seen.keys():
+                why = "the actions and observations of one call are of the same agents"
+                raise EpisodeError(f"{_where(episode_id, min(odd))}: {why}")
+        if logp is not None:
+            logps = {agent: one for agent, _, one in self._named(episode_id, "logp", logp)}
+        return _Event(seen, actions, logps, ended)
+
+    def _require_acted(
+        self, episode_id: str, episode: _Episode, brought: tuple[ByAgent, ByAgent, list[str]]
+    ) -> None:
+        """EpisodeError for rewards or ends of agents that have done nothing for them."""
+        rewards, _, done = brought
+        for agent in (*rewards, *done) if self.has_agents else ():
+            if agent not in episode.acting | episode.left:
+                what = "a reward" if agent in rewards else "an end"
+                where = _where(episode_id, agent)
+                raise EpisodeError(f"{where}: {what} of an agent that has not acted")
+
+    def _require_parts(
+        self, episode_id: str, episode: _Episode, event: _Event, done: list[str]
+    ) -> None:
+        """EpisodeError for agents that act after their end, or are cut off without a last look."""
+        seen, ended = event.observations, event.ended
+        if not (seen or ended):
+            raise EpisodeError(f"{_where(episode_id)}: it asks for no agent's action")
+        if ended == "truncated":
+            wrong = episode.acting - {*done} - seen.keys()
+            why = "it is cut off, so that its future has a value: give its last observation"
+        else:
+            wrong = set() if ended else seen.keys() & {*episode.left, *done}
+            why = "it has ended, and acts no more in this episode"
+        if wrong:
+            raise EpisodeError(f"{_where(episode_id, min(wrong))}: {why}")
+
+
+def _where(episode_id: str, *agents: str) -> str:
+    """How errors call an episode, and one of its agents."""
+    of = "".join(f", agent {agent!r}" for agent in agents)
+    return f"episode {shorten(episode_id)}{of}"
+
+
+def _checked_action(space: spaces.Space[Any], action: Any, what: str) -> Any:
+    if isinstance(space, spaces.Box):
+        action = checked(space, action, what)
+    if not space.contains(action):
+        raise EpisodeError(f"{what} {shorten(action)} is not in {space}")
+    return action
+
+
+def checked(space: spaces.Space[Any], value: Any, what: str) -> Any:
+    """A copy of what is in a space; `EpisodeError` says of `what` it is not."""
+    if not is_plain(space):
+        if not space.contains(value):
+            raise EpisodeError(f"{what} {shorten(value)} is not in {space}")
+        return value
+    try:
+        given = np.asarray(value)
+    except ValueError:
+        given = np.array(None)
+    fits = given.dtype.kind in "biuf" and given.shape == space.shape
+    dtype: Any = space.dtype
+    if not (fits and np.can_cast(given.dtype, dtype, "same_kind")):
+        raise EpisodeError(
+            f"{what} of shape {given.shape} and dtype {given.dtype}; expected shape {space.shape} "
+            f"and dtype {dtype}, as {space} promises"
+        )
+    if not np.isfinite(given).all():
+        raise EpisodeError(f"{what} {shorten(given)} is not finite")
+    return np.array(given, dtype=dtype)
+
+
+class Called(gymnasium.Env[Any, Any]):
+    """An environment that calls the trainer, where environments are made and looked at.
+
+    Args:
+        base: has `poll` and `send_actions`, and spaces, of several agents dicts of them.
+    """
+
+    def __init__(self, base: Any) -> None:
+        self.base = base
+        self.observation_space = base.observation_space
+        self.action_space = base.action_space
+        if not isinstance(base.action_space, spaces.Space):
+            if base.observation_space.keys() != base.action_space.keys():
+                both = f"{[*base.observation_space]} and {[*base.action_space]}"
+                hint = f"{type(base).__name__} has spaces for {both}"
+                allowed = "observation_space and action_space for the same agents"
+                raise ConfigError("env", type(base).__name__, allowed, hint)
+            self.observation_space = AgentsSpace(base.observation_space)
+            self.action_space = AgentsSpace(base.action_space)
+
+    def reset(self, **_: Any) -> Any:
+        """Refuse: it begins episodes itself."""
+        raise EnvError(
+            f"{type(self.base).__name__} calls the trainer, so nobody can play in it: name "
+            "another environment, for evaluations with evaluation_config: {env: …}"
+        )
+
+    def step(self, action: Any) -> Any:
+        """Refuse: it asks for actions itself."""
+        return self.reset()
+
+    def close(self) -> None:
+        """Close it, or stop it as RLlib's are."""
+        for name in ("close", "stop"):
+            if callable(end := getattr(self.base, name, None)):
+                end()
+                return
+
+
+def calls_us(env: Any) -> bool:
+    """Whether it is polled, instead of being stepped."""
+    return all(callable(getattr(env, name, None)) for name in ("poll", "send_actions"))

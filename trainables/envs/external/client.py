@@ -1,0 +1,365 @@
+"""A client of a policy server: the calls of `ExternalEnv`, from another process or machine.
+
+It connects when it is first needed, and again whenever the connection is lost, within `timeout_s`;
+each request has a number, so that one which is sent twice is taken once. A client may be used by
+several threads; one of them talks at a time.
+"""
+
+import contextlib
+import http.client
+import json
+import threading
+import time
+import urllib.parse
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.core import strict_json
+from trainables.envs.external.calling import AGENT, EpisodeError, EpisodeLost
+from trainables.envs.external.tokens import shared_token
+from trainables.envs.external.wire import (
+    CANNOT_RUN,
+    PROTOCOL,
+    decode,
+    described,
+    encode,
+    unpack,
+)
+from trainables.errors import TrainableError, shorten
+
+#: Seconds before the second attempt; each further one waits twice as long, up to `LONGEST_S`.
+BACK_OFF_S = 0.05
+LONGEST_S = 1.0
+#: Seconds that one answer is waited for; a server says sooner that it has none yet.
+ANSWER_S = 90.0
+#: Answers that mean: the same again, later.
+LATER = (429, 503)
+
+
+class PolicyServerError(TrainableError):
+    """A policy server that refuses what was asked, or that is not there."""
+
+
+@dataclass
+class _Episode:
+    number: int = 0
+    """Of its latest request."""
+    rewards: dict[str, float] = field(default_factory=dict)
+    """Agent → what came since."""
+    info: dict[str, Any] = field(default_factory=dict)
+    done: dict[str, bool] = field(default_factory=dict)
+    policies: dict[str, str] = field(default_factory=dict)
+    """Agent → its policy for the episode, where the client decides."""
+
+
+class LocalPolicy:
+    """Runs the layers of a policy.
+
+    Args:
+        said: by the server.
+        space: of its actions, a Discrete or a Box.
+    """
+
+    def __init__(self, said: Mapping[str, Any], space: spaces.Space[Any]) -> None:
+        self.version = int(said["version"])
+        self._space = space
+        self._layers = [[unpack(one) for one in pair] for pair in said["layers"]]
+        self._mean, self._scale = unpack(said["mean"]), unpack(said["scale"])
+        self._clip, self._log_std = said["clip"], unpack(said["log_std"])
+        self._tanh = said["activation"] == "tanh"
+        self._stream = np.random.default_rng()
+
+    def head(self, observation: Any) -> NDArray[np.float32]:
+        """What the last layer gives."""
+        x = (np.asarray(observation, np.float32).reshape(-1) - self._mean) / self._scale
+        if self._clip is not None:
+            x = np.clip(x, -self._clip, self._clip)
+        *hidden, (weight, bias) = self._layers
+        for inner, own in hidden:
+            x = x @ inner + own
+            x = np.tanh(x) if self._tanh else np.maximum(x, 0.0)
+        return np.asarray(x @ weight + bias, np.float32)
+
+    def decide(self, observation: Any) -> tuple[Any, float]:
+        """An action that is drawn, and its log-probability."""
+        head = self.head(observation)
+        if isinstance(self._space, spaces.Discrete):
+            logs = head - head.max()
+            logs = logs - np.log(np.exp(logs).sum())
+            choice = int((logs + self._stream.gumbel(size=len(logs))).argmax())
+            return np.int64(choice + int(self._space.start)), float(logs[choice])
+        assert isinstance(self._space, spaces.Box)  # noqa: S101 as the server has looked
+        drawn = head + np.exp(self._log_std) * self._stream.standard_normal(len(head))
+        low, high = self._space.low.reshape(-1), self._space.high.reshape(-1)
+        action = np.clip(drawn, low, high).astype(np.float32)
+        away = (action - head) / np.exp(self._log_std)
+        logp = -0.5 * np.square(away) - self._log_std - 0.5 * np.log(2 * np.pi)
+        return action.reshape(self._space.shape).astype(self._space.dtype), float(logp.sum())
+
+
+class PolicyClient:
+    """Plays episodes with the policy of a server.
+
+    Args:
+        address: of the server, for example ``http://127.0.0.1:9900``.
+        token: that it was given; None: from `token_file`, the environment or this person's file.
+        token_file: a file with the token.
+        name: what the server calls this client in errors; None: a new one.
+        inference: ``remote``: the server decides; ``local``: this client does, with the server's
+            latest weights, and logs what it did, without waiting for the trainer.
+        timeout_s: seconds that the server may be unreachable, or have no answer yet.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str | None = None,
+        *,
+        token_file: str | Path | None = None,
+        name: str | None = None,
+        inference: Literal["remote", "local"] = "remote",
+        timeout_s: float = 300.0,
+    ) -> None:
+        parts = urllib.parse.urlsplit(address)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise PolicyServerError(f"address {shorten(address)}; expected http://HOST:PORT")
+        kinds = {"http": http.client.HTTPConnection, "https": http.client.HTTPSConnection}
+        self._connect = partial(kinds[parts.scheme], parts.hostname, parts.port, timeout=ANSWER_S)
+        self.address = address
+        self.name = name or f"client-{uuid.uuid4().hex[:12]}"
+        self._headers = {
+            "Authorization": f"Bearer {token or shared_token(token_file)}",
+            "X-Sweep-Protocol": str(PROTOCOL),
+            "Content-Type": "application/json",
+        }
+        if inference not in ("remote", "local"):
+            raise PolicyServerError(f"inference {shorten(inference)}; expected remote or local")
+        self._decides = inference == "local"
+        self._said: dict[str, Any] = {"version": None}
+        """Of the policies, by the server."""
+        self._policies: dict[str, LocalPolicy] = {}
+        """By name; of one agent the only one has none."""
+        self._version = 0
+        """Of the server's weights, as it said last."""
+        self._timeout_s = timeout_s
+        self._connection: http.client.HTTPConnection | None = None
+        self._lock = threading.Lock()
+        self._spaces: tuple[Any, Any] | None = None
+        self._episodes: dict[str, _Episode] = {}
+
+    @property
+    def action_space(self) -> Any:
+        """As the server says; of several agents a dict by agent."""
+        return self._hello()[0]
+
+    @property
+    def observation_space(self) -> Any:
+        """Likewise."""
+        return self._hello()[1]
+
+    @property
+    def _has_agents(self) -> bool:
+        return not isinstance(self.action_space, spaces.Space)
+
+    def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
+        """Begin an episode; returns its id."""
+        episode_id = uuid.uuid4().hex if episode_id is None else episode_id
+        if episode_id in self._episodes:
+            raise EpisodeError(f"episode {episode_id!r} runs already; end it first")
+        self._episodes[episode_id] = _Episode(number=-1)
+        try:
+            self._call(episode_id, "start", training_enabled=training_enabled)
+        except BaseException:
+            del self._episodes[episode_id]
+            raise
+        return episode_id
+
+    def get_action(self, episode_id: str, observation: Any) -> Any:
+        """The policy's action for an observation; waits for it."""
+        if self._decides:
+            return self._decided(episode_id, observation)
+        seen = encode(self.observation_space, observation)
+        answer = self._call(episode_id, "get_action", observation=seen)
+        return decode(self.action_space, answer.get("action"), "the server's action")
+
+    def log_action(self, episode_id: str, observation: Any, action: Any, logp: Any = None) -> None:
+        """Say what was done for an observation, if it was not the policy that chose."""
+        self._log(episode_id, observation, action, logp)
+
+    def log_returns(
+        self,
+        episode_id: str,
+        reward: Any,
+        info: Mapping[str, Any] | None = None,
+        multiagent_done_dict: Mapping[str, bool] | None = None,
+    ) -> None:
+        """Add a reward to the action before; it travels with the next call.
+
+        Of several agents it is a dict, and so are `info` and the agents that have died.
+        """
+        episode, before = self._found(episode_id), {}
+        by_agent = reward if self._has_agents else {AGENT: reward}
+        for agent, one in by_agent.items():
+            before[agent] = episode.rewards.get(agent, 0.0) + float(one)
+        episode.rewards.update(before)
+        episode.done.update(multiagent_done_dict or {})
+        if self._has_agents:
+            for agent, own in (info or {}).items():
+                episode.info[agent] = {**episode.info.get(agent, {}), **own}
+        else:
+            episode.info.update(info or {})
+
+    def end_episode(self, episode_id: str, observation: Any, truncated: bool = False) -> None:
+        """End an episode with its last observation; `truncated`: it was only cut off."""
+        seen = encode(self.observation_space, observation)
+        self._call(episode_id, "end", observation=seen, truncated=truncated)
+        self._episodes.pop(episode_id, None)
+
+    def close(self) -> None:
+        """Let go of the connection; episodes that still run are given up by the server, later."""
+        with self._lock:
+            self._disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _found(self, episode_id: str) -> _Episode:
+        if episode_id not in self._episodes:
+            raise EpisodeError(f"episode {shorten(episode_id)} is not running here: begin it first")
+        return self._episodes[episode_id]
+
+    def _call(self, episode_id: str, call: str, **content: Any) -> dict[str, Any]:
+        episode = self._found(episode_id)
+        request = {
+            "client": self.name,
+            "episode": episode_id,
+            "number": episode.number + 1,
+            "call": call,
+            **{key: value for key, value in content.items() if value is not None},
+        }
+        if call not in ("start", "policies"):
+            reward = episode.rewards if self._has_agents else episode.rewards.get(AGENT, 0.0)
+            request |= {"reward": reward, "info": episode.info}
+            request |= {"done": episode.done} if episode.done else {}
+        try:
+            answer = self._asked("POST", "/v1/episode", json.dumps(request).encode())
+        except EpisodeLost:
+            self._episodes.pop(episode_id, None)
+            raise
+        self._version = answer.get("version", self._version)
+        episode.number += 1
+        if call != "policies":
+            episode.rewards, episode.info, episode.done = {}, {}, {}
+        return answer
+
+    def _decided(self, episode_id: str, observation: Any) -> Any:
+        """Actions of the client's own policies, which are logged."""
+        if not self._has_agents:
+            action, logp = self._local().decide(observation)
+            self._log(episode_id, observation, action, logp)
+            return action
+        bound = self._found(episode_id).policies
+        if new := [agent for agent in observation if agent not in bound]:
+            bound |= self._call(episode_id, "policies", agents=new)["policies"]
+        chosen = {
+            agent: self._local(bound[agent], self.action_space[agent]).decide(one)
+            for agent, one in observation.items()
+        }
+        actions, logps = ({agent: one[i] for agent, one in chosen.items()} for i in (0, 1))
+        of = {agent: bound[agent] for agent in chosen}
+        self._log(episode_id, observation, actions, logps, policies=of)
+        return actions
+
+    def _log(self, episode_id: str, observation: Any, action: Any, logp: Any, **more: Any) -> None:
+        both = encode(self.observation_space, observation), encode(self.action_space, action)
+        self._call(episode_id, "log_action", observation=both[0], action=both[1], logp=logp, **more)
+
+    def _local(self, policy_id: str = "", space: spaces.Space[Any] | None = None) -> "LocalPolicy":
+        """The latest policy of this name that the server has spoken of, which acts in `space`."""
+        if self._said["version"] != self._version:
+            self._said, self._policies = self._asked("GET", "/v1/policy", b""), {}
+            self._version = self._said["version"]
+        if policy_id not in self._policies:
+            said = self._said["policies"].get(policy_id) if policy_id else self._said
+            if said is None:
+                raise PolicyServerError(f"{self.address}: policy {policy_id!r} {CANNOT_RUN}")
+            whole = {**said, "version": self._version}
+            self._policies[policy_id] = LocalPolicy(whole, space or self.action_space)
+        return self._policies[policy_id]
+
+    def _hello(self) -> tuple[Any, Any]:
+        """The spaces of actions and of observations."""
+        if self._spaces is None:
+            said = self._asked("GET", "/v1", b"")
+            of, kinds = said.get("agents", {AGENT: said}), ("action_space", "observation_space")
+            action, seen = ({one: described(has[k]) for one, has in of.items()} for k in kinds)
+            self._spaces = (action, seen) if "agents" in said else (action[AGENT], seen[AGENT])
+        return self._spaces
+
+    def _asked(self, method: str, path: str, body: bytes) -> dict[str, Any]:
+        """The answer to a request, which is sent until there is one."""
+        until = time.monotonic() + self._timeout_s
+        back_off = BACK_OFF_S
+        while True:
+            try:
+                with self._lock:
+                    status, after, answer = self._exchanged(method, path, body)
+            except (OSError, http.client.HTTPException) as error:
+                why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+                wait, back_off = back_off, min(2 * back_off, LONGEST_S)
+            else:
+                if status == 200:
+                    return answer
+                why = str(answer.get("error", f"status {status}"))
+                if status == 410:
+                    raise EpisodeLost(f"{self.address}: {why}")
+                if status not in LATER:
+                    raise PolicyServerError(f"{self.address}: {why}")
+                wait = after
+            if time.monotonic() + wait > until:
+                raise PolicyServerError(
+                    f"{self.address}: no answer within {self._timeout_s:g} s (timeout_s); {why}"
+                )
+            time.sleep(wait)
+
+    def _exchanged(self, method: str, path: str, body: bytes) -> tuple[int, float, dict[str, Any]]:
+        """Status, seconds to wait and content of one answer."""
+        try:
+            if self._connection is None:
+                self._connection = self._connect()
+            self._connection.request(method, path, body or None, self._headers)
+            given = self._connection.getresponse()
+            content = given.read()
+        except BaseException:
+            self._disconnect()  # half an answer may still be on its way
+            raise
+        try:
+            answer = strict_json.parse(content) if content else {}
+        except (ValueError, RecursionError):
+            answer = {"error": f"status {given.status}: {shorten(content[:200])}"}
+        after = 0.0
+        with contextlib.suppress(ValueError):
+            after = float(given.headers.get("Retry-After", "0.05"))
+        return (
+            given.status,
+            min(max(after, 0.0), LONGEST_S),
+            answer if isinstance(answer, dict) else {},
+        )
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None

@@ -1,0 +1,625 @@
+"""A policy server: an environment whose episodes are played by clients, over HTTP.
+
+    GET  /v1          what is spoken here: protocol, spaces
+    GET  /v1/policy   the policy's layers, for clients that decide by themselves
+    POST /v1/episode  one call of one episode: start, policies, get_action, log_action, end
+
+A request carries the token, the client's name and, within its episode, a number that rises by one.
+Who gets no answer sends the same request again: a number that was answered is answered alike, one
+that is still waited for is waited for again, so that no step is lost or counted twice. Refusals are
+JSON of one line that names the client: 400 a request that does not fit, 401 no token, 409 out of
+order, 410 the episode is lost, 413 too large, 426 another protocol; 429 and 503 mean: the same
+again after ``Retry-After`` seconds.
+"""
+
+import contextlib
+import hashlib
+import hmac
+import json
+import logging
+import re
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from pydantic import Field, field_validator
+
+from trainables.core import strict_json
+from trainables.core.settings import Settings, parse
+from trainables.envs.agents import AgentsEnv
+from trainables.envs.external.calling import (
+    AGENT,
+    REMEMBERED,
+    EpisodeError,
+    EpisodeLost,
+    ExternalEnv,
+    Full,
+)
+from trainables.envs.external.tokens import VARIABLE, shared_token
+from trainables.envs.external.wire import (
+    CANNOT_RUN,
+    PROTOCOL,
+    Spaces,
+    decode,
+    describe,
+    described,
+    encode,
+    pack,
+)
+from trainables.envs.registry import EnvContext
+from trainables.errors import ConfigError, EnvError, shorten
+
+#: Names of clients and ids of episodes; they are names of nothing else, files least of all.
+NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+CALLS = ("start", "policies", "get_action", "log_action", "end")
+KEYS = frozenset(
+    {"client", "episode", "number", "call", "observation", "action", "reward", "info", "logp"}
+    | {"training_enabled", "truncated", "done", "agents", "policies"}
+)
+#: Seconds after which a client asks again.
+RETRY_S = 0.05
+#: Of a request that is refused unread so many bytes are read, if they come within so many seconds.
+DRAINED = 2**20
+DRAIN_S = 1.0
+#: Refusals that are logged in a minute, at most: nobody shall fill a disk.
+LOGGED_A_MINUTE = 60
+
+logger = logging.getLogger(__name__)
+
+
+class ServerConfig(Settings):
+    """What stands in `env_config`."""
+
+    spaces_of: str | None = Field(
+        default=None, description="An environment whose spaces are meant, for example CartPole-v1."
+    )
+    observation_space: dict[str, Any] | None = Field(
+        default=None, description="The space in plain words: {box: [4], low: -1, high: 1}."
+    )
+    action_space: dict[str, Any] | None = Field(
+        default=None, description="Likewise: {discrete: 2}."
+    )
+    agents: dict[str, dict[str, Any]] | None = Field(
+        default=None,
+        description="Of several agents: agent → its observation_space and action_space.",
+    )
+    host: str = Field(default="127.0.0.1", description="Address to listen at.")
+    port: int = Field(
+        default=9900, ge=0, lt=2**16, description="Port to listen at; 0: any that is free."
+    )
+    ports: int = Field(
+        default=1, gt=0, description="The first free one of so many ports, for trials side by side."
+    )
+    token_file: str | None = Field(
+        default=None,
+        description=f"File with the token; null: {VARIABLE}, or ~/.config/sweep/policy-token.",
+    )
+    max_clients: int = Field(default=256, gt=0, description="Connections at once.")
+    max_episodes: int = Field(default=1024, gt=0, description="Episodes at once.")
+    max_body_bytes: int = Field(default=2**23, gt=0, description="Bytes of a request.")
+    answer_s: float = Field(
+        default=10.0, gt=0, le=60, description="Seconds after which a client is told to ask again."
+    )
+    read_timeout_s: float = Field(
+        default=60.0, gt=0, description="Seconds after which a silent connection is closed."
+    )
+    episode_timeout_s: float = Field(
+        default=300.0, gt=0, description="Seconds after which a silent episode is given up."
+    )
+
+    @field_validator("observation_space", "action_space")
+    @classmethod
+    def _space(cls, given: Any) -> Any:
+        if given is not None:
+            described(given)
+        return given
+
+    @field_validator("agents")
+    @classmethod
+    def _agents(cls, given: Any) -> Any:
+        for agent, both in (given or {}).items():
+            if both.keys() != {"observation_space", "action_space"}:
+                raise ValueError(f"{agent}: expected observation_space and action_space")
+            for one in both.values():
+                described(one)
+        return given
+
+
+class Refused(Exception):
+    """A request that is answered with a status and a line."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+@dataclass
+class _Remote:
+    """An episode of a client."""
+
+    client: str
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    """Held while one of its requests is taken."""
+    number: int = -1
+    """Of the latest request that was taken."""
+    digest: bytes = b""
+    """Of that request."""
+    asks: bool = False
+    """Whether that waits for an action."""
+
+
+class PolicyServer(ExternalEnv):
+    """Episodes that clients play (`trainables.envs.external.client`).
+
+    Args:
+        context: the settings, `ServerConfig`, and which worker it is: each has a port of its own.
+
+    Raises:
+        ConfigError: a setting that cannot be; no spaces.
+    """
+
+    #: Classes derived from it may have their spaces here.
+    action_space: Any = None
+    observation_space: Any = None
+
+    def __init__(self, context: EnvContext) -> None:
+        self.config = parse(ServerConfig, dict(context))
+        self.episode_timeout_s = self.config.episode_timeout_s
+        super().__init__(*self._spaces())
+        self._worker, self._workers = context.worker_index, max(1, context.num_workers)
+        self._remotes: dict[str, _Remote] = {}
+        self._gone: dict[str, _Remote] = {}
+        """Episodes that have ended, the latest, whose last request may come again."""
+        self._table = threading.Lock()
+        self._http: _Http | None = None
+        self._policies: tuple[int, dict[str, Any]] = 0, {}
+        """Version of the weights, and policy → what clients are sent of them."""
+        self.token = ""
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        if self._http is None:
+            raise EnvError("a policy server listens from its trainer's first iteration on")
+        host, port = self._http.server_address[:2]
+        return f"http://{host!s}:{port}"
+
+    def start(self) -> None:
+        """Listen; EnvError where no port is free."""
+        if self._http is not None:
+            return
+        self.token = shared_token(self.config.token_file)
+        self._http = self._listening()
+        if self.config.host not in ("127.0.0.1", "localhost", "::1"):
+            logger.warning(
+                "the policy server at %s is open to other machines, and what they send is not "
+                "encrypted: put a proxy that speaks TLS before it",
+                self.address,
+            )
+        logger.info("worker %d: policy server at %s", self._worker, self.address)
+        super().start()
+
+    def run(self) -> None:
+        """Serve until it is closed."""
+        assert self._http is not None  # noqa: S101 as `start` has made it
+        self._http.serve_forever(poll_interval=0.05)
+
+    def close(self) -> None:
+        """Answer no more, and let go of the port."""
+        if self._http is not None and not self._is_closed:
+            self._http.shutdown()
+            super().close()
+            self._http.close_all()
+        super().close()
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    def hello(self) -> dict[str, Any]:
+        """What is spoken here."""
+        both = {
+            agent: {
+                "observation_space": describe(one),
+                "action_space": describe(self._actions[agent]),
+            }
+            for agent, one in self._observations.items()
+        }
+        return {"protocol": PROTOCOL, **({"agents": both} if self.has_agents else both[AGENT])}
+
+    def take_policies(self, version: int, layers: Mapping[str, Mapping[str, Any] | None]) -> None:
+        """Give policy → layers to clients that decide by themselves; None: they cannot run it."""
+        if version != self._policies[0]:
+            self._policies = version, {pid: one and _packed(one) for pid, one in layers.items()}
+
+    def policy(self) -> dict[str, Any]:
+        """The latest policy, of several agents all by name, with their version."""
+        version, layers = self._policies
+        if version == 0:
+            raise Refused(503, "there is no policy yet; ask the same again")
+        if self.has_agents:
+            return {"version": version, "policies": layers}
+        (one,) = layers.values()
+        if one is None:
+            raise Refused(409, f"this policy {CANNOT_RUN}")
+        return {"version": version, **one}
+
+    def called(self, body: bytes) -> dict[str, Any]:
+        """The answer to a call of an episode; `Refused` for what cannot be."""
+        try:
+            request = strict_json.parse(body)
+        except (ValueError, RecursionError) as error:
+            raise Refused(400, f"no JSON: {shorten(str(error))}") from None
+        if not isinstance(request, dict):
+            raise Refused(400, "no JSON object")
+        client = _name(request, "client", "?")
+        try:
+            return self._answered(client, request, hashlib.sha256(body).digest())
+        except Refused as error:
+            raise Refused(error.status, f"client {client}: {error}") from None
+        except EpisodeLost as error:
+            raise Refused(410, f"client {client}: {error}") from None
+        except EpisodeError as error:
+            raise Refused(400, f"client {client}: {error}") from None
+        except SystemExit:
+            raise Refused(410, f"client {client}: the trainer has closed the server") from None
+
+    def _answered(self, client: str, request: dict[str, Any], digest: bytes) -> dict[str, Any]:
+        if unknown := sorted(request.keys() - KEYS):
+            raise Refused(400, f"unknown key {shorten(unknown[0])}; known: {', '.join(KEYS)}")
+        episode_id, call = _name(request, "episode", client), request.get("call")
+        number = request.get("number")
+        if call not in CALLS or type(number) is not int or (number == 0) is not (call == "start"):
+            raise Refused(
+                400,
+                f"call {shorten(call)} with number {shorten(number)}; expected start with number "
+                f"0, then {', '.join(CALLS[1:])} with 1, 2, …",
+            )
+        remote = self._remote(client, episode_id, call == "start")
+        with remote.lock:
+            self._accept(remote, episode_id, request, digest)
+        answer = {"number": number, "version": self._policies[0]}
+        if call == "policies":
+            return {**answer, "policies": self.policies_of(episode_id, request["agents"])}
+        if call != "get_action":
+            return answer
+        action = self._waited(episode_id, self.config.answer_s)
+        return {"number": number, "action": encode(self.action_space, action)}
+
+    def _accept(
+        self, remote: _Remote, episode_id: str, request: dict[str, Any], digest: bytes
+    ) -> None:
+        """Take a request that comes for the first time, and in its turn."""
+        number, expected = request["number"], remote.number + 1
+        if number == remote.number:
+            if digest != remote.digest:
+                raise Refused(409, f"episode {episode_id}: another request {number} came before")
+            return
+        if episode_id in self._gone:
+            raise Refused(409, f"episode {episode_id} has ended already")
+        if number != expected:
+            raise Refused(409, f"episode {episode_id}: request {number} came, expected {expected}")
+        if remote.asks:
+            self._waited(episode_id, 0.0)
+        self._take(remote, episode_id, request)
+        remote.number, remote.digest = number, digest
+        remote.asks = request["call"] == "get_action"
+
+    def _remote(self, client: str, episode_id: str, begins: bool) -> _Remote:
+        """The episode, which belongs to this client."""
+        with self._table:
+            remote = self._remotes.get(episode_id) or self._gone.get(episode_id)
+            if remote is None and begins:
+                if len(self._remotes) >= self.config.max_episodes:
+                    self._forget_lost()
+                if len(self._remotes) >= self.config.max_episodes:
+                    raise Refused(429, f"{len(self._remotes)} episodes run already (max_episodes)")
+                remote = self._remotes[episode_id] = _Remote(client)
+            if remote is None:
+                raise Refused(410, f"episode {episode_id} is not known here: begin another one")
+            if remote.client != client:
+                raise Refused(409, f"episode {episode_id} is another client's")
+            return remote
+
+    def _forget_lost(self) -> None:
+        for episode_id in [one for one in self._remotes if not self.is_running(one)]:
+            del self._remotes[episode_id]
+
+    def _take(self, remote: _Remote, episode_id: str, request: dict[str, Any]) -> None:
+        """Do what a request asks for; one that does not fit changes nothing."""
+        call = request["call"]
+        if call == "start":
+            enabled = _flag(request, "training_enabled", default=True)
+            try:
+                self.start_episode(episode_id, enabled)
+            except EpisodeError:
+                with self._table:
+                    del self._remotes[episode_id]
+                raise
+            return
+        if call == "policies":
+            self._bind(episode_id, request.get("agents"))
+            return
+        self._step(episode_id, request)
+        if call == "end":
+            with self._table:
+                self._gone[episode_id] = self._remotes.pop(episode_id)
+                if len(self._gone) > REMEMBERED:
+                    del self._gone[next(iter(self._gone))]
+
+    def _step(self, episode_id: str, request: dict[str, Any]) -> None:
+        """Take what an episode's agents saw, did and were rewarded with."""
+        call, what = request["call"], f"episode {episode_id}"
+        seen = decode(self.observation_space, request.get("observation"), f"{what}: observation")
+        reward = self._numbers(request, "reward", {} if self.has_agents else 0.0)
+        cut, info = _flag(request, "truncated", default=False), request.get("info") or {}
+        done = request.get("done") or {}
+        for name, given in (("info", info), ("done", done)):
+            if not isinstance(given, dict):
+                raise Refused(400, f"{what}: {name} {shorten(given)} is no object")
+        event: dict[str, Any] = {}
+        if call == "log_action":
+            action = decode(self.action_space, request.get("action"), f"{what}: action")
+            event = {"action": action, "logp": self._numbers(request, "logp", None)}
+            self._require_bound(episode_id, request.get("policies") or {})
+        elif call == "end":
+            event = {"ended": "truncated" if cut else "terminated"}
+        try:
+            self.step_episode(episode_id, seen, reward, info, done, **event)
+        except Full as error:
+            raise Refused(429, str(error)) from None
+
+    def _bind(self, episode_id: str, agents: Any) -> None:
+        """Give agents the policies that they have for the episode."""
+        if not (self.has_agents and isinstance(agents, list) and agents):
+            allowed = "a list of agents" if self.has_agents else "absent: there is one agent"
+            raise Refused(
+                400, f"episode {episode_id}: agents {shorten(agents)}; expected {allowed}"
+            )
+        self.policies_of(episode_id, agents)
+
+    def _require_bound(self, episode_id: str, claimed: Any) -> None:
+        """Refuse actions of another policy than the agent has for the episode."""
+        if not isinstance(claimed, dict):
+            raise Refused(400, f"episode {episode_id}: policies {shorten(claimed)} is no object")
+        for agent, bound in self.policies_of(episode_id, claimed).items():
+            if claimed[agent] != bound:
+                raise Refused(
+                    409,
+                    f"episode {episode_id}, agent {agent!r}: it has the policy {bound!r} for the "
+                    f"whole episode, and an action of {shorten(claimed[agent])} came",
+                )
+
+    def _numbers(self, request: dict[str, Any], key: str, default: Any) -> Any:
+        """A number, of several agents by agent."""
+        value = request.get(key)
+        if value is None:
+            return default
+        for _, where, one in self._named(request["episode"], key, value):
+            if isinstance(one, bool) or not isinstance(one, int | float):
+                raise Refused(400, f"{where}: {key} {shorten(one)} is no number")
+        return value
+
+    def _waited(self, episode_id: str, timeout_s: float) -> Any:
+        try:
+            return self.answer(episode_id, timeout_s)
+        except TimeoutError:
+            why = f"episode {episode_id}: the trainer has not decided yet; ask the same again"
+            raise Refused(503, why) from None
+
+    # ---- inside ------------------------------------------------------------------------------
+
+    def _spaces(self) -> tuple[Spaces, Spaces]:
+        of = self.config
+        if of.spaces_of is not None:
+            # By its name: what makes environments imports what these are.
+            from trainables.envs.make import EnvironmentConfig, make_raw_env
+
+            with_spaces = make_raw_env(parse(EnvironmentConfig, {"env": of.spaces_of}))
+            found: tuple[Spaces, Spaces]
+            found = with_spaces.action_space, with_spaces.observation_space
+            if isinstance(with_spaces, AgentsEnv):
+                found = with_spaces.action_space.of, with_spaces.observation_space.of
+            with_spaces.close()
+            return found
+        if of.agents is not None:
+            kinds = ("action_space", "observation_space")
+            both = [{one: described(has[k]) for one, has in of.agents.items()} for k in kinds]
+            return both[0], both[1]
+        plain = [
+            None if one is None else described(one)
+            for one in (of.action_space, of.observation_space)
+        ]
+        action, observation = (
+            plain[0] or type(self).action_space,
+            plain[1] or type(self).observation_space,
+        )
+        if action is None or observation is None:
+            allowed = "spaces_of, or observation_space and action_space, or agents"
+            hint = "for example spaces_of: CartPole-v1, or {box: [4]} and {discrete: 2}"
+            raise ConfigError("env_config.spaces_of", None, allowed, hint)
+        return action, observation
+
+    def _listening(self) -> "_Http":
+        of = self.config
+        step = self._workers if of.ports > 1 else 1
+        first = of.port + self._worker if of.port else 0
+        tried = [first + step * i for i in range(of.ports if of.port else 1)]
+        for port in tried:
+            try:
+                return _Http((of.host, port), self)
+            except (OSError, OverflowError) as error:
+                latest = error
+        hint = "name another port, several with ports, or port: 0 for any that is free"
+        raise EnvError(f"no port of {tried} at {of.host} can be listened at ({latest}); {hint}")
+
+
+def _name(request: dict[str, Any], key: str, client: str) -> str:
+    value = request.get(key)
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        why = f"{key} {shorten(value)}; expected 1 to 128 letters, digits, '_', '.', ':' and '-'"
+        raise Refused(400, f"client {client}: {why}" if client == "?" else why)
+    return value
+
+
+def _packed(layers: Mapping[str, Any]) -> dict[str, Any]:
+    arrays = {name: pack(layers[name]) for name in ("mean", "scale", "log_std")}
+    pairs = [[pack(one) for one in pair] for pair in layers["layers"]]
+    return {**arrays, **{name: layers[name] for name in ("activation", "clip")}, "layers": pairs}
+
+
+def _flag(request: dict[str, Any], key: str, default: bool) -> bool:
+    value = request.get(key, default)
+    if not isinstance(value, bool):
+        raise Refused(400, f"{key} {shorten(value)}; expected true or false")
+    return value
+
+
+# ---- HTTP ----------------------------------------------------------------------------------------
+
+
+class _Http(ThreadingHTTPServer):
+    """A thread for each connection, and so many of them at most."""
+
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], server: PolicyServer) -> None:
+        self.policy = server
+        self._open: set[socket.socket] = set()
+        self._guard = threading.Lock()
+        self._logged: list[float] = []
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own; one too many is told to come again."""
+        with self._guard:
+            full = len(self._open) >= self.policy.config.max_clients
+            if not full:
+                self._open.add(request)
+        if full:
+            answer = b"HTTP/1.1 503 Busy\r\nRetry-After: 0.2\r\nContent-Length: 0\r\n\r\n"
+            with contextlib.suppress(OSError):
+                request.settimeout(1.0)
+                request.sendall(answer)
+            self.shutdown_request(request)
+            return
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Let go of a connection."""
+        with self._guard:
+            self._open.discard(request)
+        super().shutdown_request(request)
+
+    def close_all(self) -> None:
+        """Let go of the port and of all connections."""
+        self.server_close()
+        with self._guard:
+            left = list(self._open)
+        for one in left:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke off is its client's affair; anything else is ours."""
+        logger.debug("the connection of %s broke off", client_address, exc_info=True)
+
+    def log_refusal(self, line: str) -> None:
+        """Log a refusal, unless there were many in the last minute."""
+        now = time.monotonic()
+        with self._guard:
+            self._logged = [one for one in self._logged if one > now - 60.0]
+            if len(self._logged) >= LOGGED_A_MINUTE:
+                return
+            self._logged.append(now)
+        logger.warning("policy server: %s", line)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Http
+
+    def setup(self) -> None:
+        super().setup()
+        self.connection.settimeout(self.server.policy.config.read_timeout_s)
+
+    def do_GET(self) -> None:
+        if self.path == "/v1/policy":
+            self._serve(self.path, self.server.policy.policy)
+        else:
+            self._serve("/v1", self.server.policy.hello)
+
+    def do_POST(self) -> None:
+        self._serve("/v1/episode", lambda: self.server.policy.called(self._body()))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """What is refused is logged, what is served is not."""
+
+    def _serve(self, path: str, answer: Any) -> None:
+        self._is_read = "Content-Length" not in self.headers and self.command == "GET"
+        try:
+            self._check(path)
+            self._send(200, answer())
+        except Refused as refused:
+            line = str(refused)
+            if refused.status not in (410, 429, 503):
+                self.server.log_refusal(f"{self.client_address[0]}: {line}")
+            if not self._is_read:  # what comes next on this connection is no request
+                self.close_connection = True
+                self._drain()
+            self._send(refused.status, {"error": line})
+
+    def _check(self, path: str) -> None:
+        """Refuse whom does not belong here, before anything is read."""
+        given = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not hmac.compare_digest(
+            given.encode("utf-8", "replace"), self.server.policy.token.encode()
+        ):
+            raise Refused(
+                401, f"wrong or no token; the server's is in its token_file or {VARIABLE}"
+            )
+        spoken = self.headers.get("X-Sweep-Protocol", "")
+        if spoken != str(PROTOCOL):
+            raise Refused(426, f"protocol {shorten(spoken)}; this server speaks {PROTOCOL}")
+        if self.path != path:
+            raise Refused(
+                400, f"{self.command} {shorten(self.path)}; expected GET /v1 or POST /v1/episode"
+            )
+
+    def _body(self) -> bytes:
+        length, most = (
+            self.headers.get("Content-Length", ""),
+            self.server.policy.config.max_body_bytes,
+        )
+        if not (length.isascii() and length.isdigit() and len(length) < 20):
+            raise Refused(400, "no Content-Length")
+        if int(length) > most:
+            raise Refused(413, f"{length} bytes; at most {most} (max_body_bytes)")
+        body: bytes = self.rfile.read(int(length))
+        self._is_read = True
+        return body
+
+    def _drain(self) -> None:
+        """Read a part of what was sent, lest the client, still sending, hear no answer."""
+        length = self.headers.get("Content-Length", "")
+        with contextlib.suppress(OSError, ValueError):
+            self.connection.settimeout(DRAIN_S)
+            self.rfile.read(min(int(length), DRAINED))
+
+    def _send(self, status: int, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode()
+        self.send_response_only(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        if status in (429, 503):
+            self.send_header("Retry-After", str(RETRY_S))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(body)

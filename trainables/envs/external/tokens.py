@@ -1,0 +1,63 @@
+"""The token that a policy server and its clients share: of a file, a variable, or made once."""
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+from trainables.errors import TrainableError
+
+VARIABLE = "SWEEP_POLICY_TOKEN"
+LEAST = 16
+MOST = 4096
+
+
+class TokenError(TrainableError):
+    """There is no token that can be used; says what to do."""
+
+
+def shared_token(file: str | Path | None = None) -> str:
+    """The token: of this file, of the environment variable, or of this person's own file.
+
+    That one is made by whoever comes first, server or client; others cannot read it.
+    """
+    if file is not None:
+        return _read(Path(file).expanduser())
+    if (given := os.environ.get(VARIABLE)) is not None:
+        return _checked(given, VARIABLE)
+    path = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
+    path = path / "sweep" / "policy-token"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = path.with_name(f".{path.name}-{os.getpid()}-{secrets.token_hex(8)}")
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as whole:
+            whole.write(secrets.token_hex(32) + "\n")
+        with contextlib.suppress(FileExistsError):  # never over another one
+            os.link(draft, path)
+        draft.unlink()
+    return _read(path)
+
+
+def _read(path: Path) -> str:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(file.fileno())
+            content = file.read(MOST + 1)
+    except OSError as error:
+        raise TokenError(
+            f"{path}: {error.strerror}; name a file with the token (token_file), or set {VARIABLE}"
+        ) from None
+    if status.st_mode & 0o077:
+        raise TokenError(f"{path}: others can read this token; chmod 600 {path}")
+    return _checked(content.decode("ascii", "replace"), str(path))
+
+
+def _checked(text: str, where: str) -> str:
+    token = text.strip()
+    if not (LEAST <= len(token) <= MOST and token.isascii() and token.isprintable()):
+        raise TokenError(
+            f"{where}: no token; expected {LEAST} to {MOST} printable characters of ASCII in one "
+            "line, for example of: openssl rand -hex 32"
+        )
+    return token

@@ -1,0 +1,191 @@
+"""Spaces, and what is in them, as plain JSON: what a policy server and its clients exchange.
+
+A number is a number, an array is nested lists, or its bytes in base64 where it is long; a Tuple is
+a list, a Dict an object. All of it is data: nothing that was received is ever run.
+"""
+
+import base64
+import binascii
+import math
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import numpy as np
+from gymnasium import spaces
+
+from trainables.envs.external.calling import EpisodeError, checked
+from trainables.errors import shorten
+
+#: What a server and its clients speak; others are refused by each other.
+PROTOCOL = 1
+#: Why a client cannot decide by itself.
+CANNOT_RUN = (
+    "is more than dense layers with a choice or real numbers, so clients cannot run it; use "
+    'inference="remote"'
+)
+#: An array of more numbers is sent as bytes.
+LONG = 256
+Spaces = spaces.Space[Any] | Mapping[str, spaces.Space[Any]]
+"""Of one agent, or agent → its own."""
+
+
+def encode(space: Spaces, value: Any) -> Any:
+    """An element of a space as JSON; with agent → space, of each agent in `value`."""
+    if not isinstance(space, spaces.Space):
+        return {
+            agent: encode(space[_known(space, agent, "a call")], value[agent]) for agent in value
+        }
+    if isinstance(space, spaces.Tuple):
+        return [encode(part, one) for part, one in zip(space.spaces, value, strict=True)]
+    if isinstance(space, spaces.Dict):
+        return {key: encode(part, value[key]) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Discrete):
+        return int(value)
+    array = np.asarray(value, dtype=space.dtype)
+    if array.size > LONG:
+        return base64.b64encode(array.astype(_sent(space)).tobytes()).decode("ascii")
+    return array.tolist()
+
+
+def pack(array: np.ndarray[Any, Any]) -> dict[str, Any]:
+    """An array of real numbers as JSON; `unpack` takes it back."""
+    space = spaces.Box(-np.inf, np.inf, array.shape, np.float32)
+    return {"shape": list(array.shape), "values": encode(space, array)}
+
+
+def unpack(data: Any) -> np.ndarray[Any, Any]:
+    """What `pack` gave."""
+    space = spaces.Box(-np.inf, np.inf, tuple(map(int, data["shape"])), np.float32)
+    made: np.ndarray[Any, Any] = decode(space, data["values"], "an array")
+    return made
+
+
+def decode(space: Spaces, data: Any, what: str) -> Any:
+    """What JSON says of an element of a space; `EpisodeError` says of `what` it is none."""
+    if not isinstance(space, spaces.Space):
+        return _decode_each(space, data, what)
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(data, list) or len(data) != len(space.spaces):
+            _refuse(what, data, f"a list of {len(space.spaces)}")
+        pairs = enumerate(zip(space.spaces, data, strict=True))
+        return tuple(decode(part, one, f"{what}.{i}") for i, (part, one) in pairs)
+    if isinstance(space, spaces.Dict):
+        if not isinstance(data, dict) or data.keys() != space.spaces.keys():
+            _refuse(what, data, f"an object with {', '.join(space.spaces)}")
+        return {key: decode(part, data[key], f"{what}.{key}") for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Discrete):
+        if type(data) is not int or not space.contains(data):
+            _refuse(what, data, f"a whole number of {space}")
+        return np.int64(data)
+    return checked(space, _array(space, data, what), what)
+
+
+def _decode_each(of: Mapping[str, spaces.Space[Any]], data: Any, what: str) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        _refuse(what, data, f"an object by agent, of {', '.join(of)}")
+    return {
+        agent: decode(of[_known(of, agent, what)], one, f"{what} of agent {agent!r}")
+        for agent, one in data.items()
+    }
+
+
+def _array(space: spaces.Space[Any], data: Any, what: str) -> Any:
+    if not isinstance(data, str):
+        if not isinstance(data, list | int | float) or isinstance(data, bool):
+            _refuse(what, data, f"nested lists of shape {space.shape}")
+        try:
+            array = np.array(data)
+        except ValueError:
+            _refuse(what, data, f"nested lists of shape {space.shape}")
+        # JSON has one kind of numbers: a whole one may stand for a real one.
+        real = space.dtype is not None and space.dtype.kind == "f" and array.dtype.kind in "iu"
+        whole = not real and array.dtype.kind in "iu"
+        if whole and not np.array_equal(array.astype(space.dtype), array):
+            _refuse(what, data, f"numbers that {space.dtype} holds")
+        return array.astype(space.dtype) if real or whole else array
+    size = math.prod(space.shape or ()) * _sent(space).itemsize
+    try:
+        raw = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raw = b""
+    if len(raw) != size:
+        _refuse(what, data, f"base64 of {size} bytes: shape {space.shape}, dtype {_sent(space)}")
+    return np.frombuffer(raw, _sent(space)).reshape(space.shape or ()).astype(space.dtype)
+
+
+def _sent(space: spaces.Space[Any]) -> np.dtype[Any]:
+    """Little-endian, wherever it is."""
+    return np.dtype(space.dtype).newbyteorder("<")
+
+
+def _known(of: Mapping[str, Any], agent: Any, what: str) -> str:
+    if agent not in of:
+        there = ", ".join(map(repr, of))
+        raise EpisodeError(f"{what} of an unknown agent {shorten(agent)}; there are {there}")
+    return str(agent)
+
+
+def _refuse(what: str, data: Any, expected: str) -> NoReturn:
+    raise EpisodeError(f"{what} {shorten(data)} does not fit; expected {expected}")
+
+
+# ---- spaces --------------------------------------------------------------------------------------
+
+
+def describe(space: spaces.Space[Any]) -> dict[str, Any]:
+    """A space as JSON; `described` takes it back."""
+    if isinstance(space, spaces.Dict):
+        return {"dict": {key: describe(part) for key, part in space.spaces.items()}}
+    if isinstance(space, spaces.Tuple):
+        return {"tuple": [describe(part) for part in space.spaces]}
+    if isinstance(space, spaces.Discrete):
+        return {"discrete": int(space.n), "start": int(space.start)}
+    if isinstance(space, spaces.MultiDiscrete):
+        return {"multi_discrete": space.nvec.tolist(), "start": space.start.tolist()}
+    if isinstance(space, spaces.MultiBinary):
+        return {"multi_binary": list(space.shape)}
+    if isinstance(space, spaces.Box):
+        bounds = {"low": _bound(space.low), "high": _bound(space.high)}
+        return {"box": list(space.shape), **bounds, "dtype": str(space.dtype)}
+    raise ValueError(f"a {type(space).__name__}, which clients cannot be told of")
+
+
+def described(data: Any) -> spaces.Space[Any]:
+    """The space that `describe` wrote down, or a person; ValueError for what is none."""
+    if not isinstance(data, Mapping):
+        raise ValueError(f"{shorten(data)} is no space")  # noqa: TRY004 as for its content
+    try:
+        return _described(data)
+    except (AssertionError, KeyError, OverflowError, TypeError) as error:
+        raise ValueError(f"{shorten(dict(data))} is no space: {error!r}") from error
+
+
+def _described(data: Mapping[str, Any]) -> spaces.Space[Any]:
+    if "dict" in data:
+        return spaces.Dict({str(key): described(one) for key, one in data["dict"].items()})
+    if "tuple" in data:
+        return spaces.Tuple([described(one) for one in data["tuple"]])
+    if "discrete" in data:
+        return spaces.Discrete(int(data["discrete"]), start=int(data.get("start", 0)))
+    if "multi_discrete" in data:
+        nvec = np.array(data["multi_discrete"])
+        return spaces.MultiDiscrete(nvec, start=np.broadcast_to(data.get("start", 0), nvec.shape))
+    if "multi_binary" in data:
+        return spaces.MultiBinary([int(one) for one in data["multi_binary"]])
+    shape = tuple(int(one) for one in data["box"])
+    dtype = np.dtype(data.get("dtype", "float32"))
+    low, high = (
+        _unbound(data.get(name), shape, dtype, sign) for name, sign in (("low", -1), ("high", 1))
+    )
+    return spaces.Box(low, high, shape, dtype.type)
+
+
+def _bound(values: np.ndarray[Any, Any]) -> Any:
+    """One number where all are alike; null is no bound."""
+    flat = [None if math.isinf(one) else one for one in values.reshape(-1).tolist()]
+    return flat[0] if len(set(flat)) == 1 else flat
+
+
+def _unbound(data: Any, shape: tuple[int, ...], dtype: np.dtype[Any], sign: int) -> Any:
+    flat = data if isinstance(data, list) else [data] * math.prod(shape)
+    return np.array([sign * np.inf if one is None else one for one in flat], dtype).reshape(shape)

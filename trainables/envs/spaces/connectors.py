@@ -1,0 +1,467 @@
+"""What stands between an environment and a policy: one list of named steps, wherever it acts.
+
+Rollouts, evaluations, `compute_action` and the exported file all go through `Connectors`:
+
+    preprocessor → rows → connectors of one's own → filter → previous action, reward → policy
+    policy → connectors of one's own → unsquash → clip → unflatten → the environment
+
+The first step and the last one act at each environment by itself (`EnvConnector`), all others on
+the rows of many at once. Nothing of an episode is kept in a step. What a step carries from one
+observation to the next is a row of numbers, zeros where an episode begins, which whoever steps the
+environment keeps beside the policy's memory: so it is in every checkpoint, and asking twice changes
+nothing. N environments, D numbers of an observation, K columns of an action, L numbers that all
+steps carry.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
+from time import perf_counter
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector.utils import concatenate, create_empty_array
+from numpy.typing import NDArray
+
+from trainables.core.importing import load
+from trainables.envs.contract import EnvChecker
+from trainables.envs.spaces.actions import ActionAdapter, layout_of, row_of, row_space, unflattener
+from trainables.envs.spaces.observations import Rows, is_image, make_preprocessor, own_one
+from trainables.errors import ConfigError
+
+Array = NDArray[Any]
+#: A step as the settings name it: a path or a name of `KNOWN`, alone or with its arguments.
+Named = str | Mapping[str, Mapping[str, Any]]
+OwnSpaces = tuple[spaces.Space[Any], spaces.Space[Any]]
+"""What an environment itself gives, and takes."""
+PLACE = "connectors"
+UNFLATTEN = "Unflatten"
+"""The last step, where actions are a Tuple or Dict."""
+
+
+class EnvConnector:
+    """The first step of the list and the last one, at one environment and in its process.
+
+    They act before the environment is asked for more, as it may write into what it gave.
+
+    Args:
+        observation_space: of the environment itself.
+        action_space: likewise.
+        own: path of a person's own preprocessor.
+    """
+
+    def __init__(
+        self,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        own: str | None = None,
+    ) -> None:
+        self.own_spaces: OwnSpaces = (observation_space, action_space)
+        space = observation_space
+        self._preprocess: Any = own_one(own, space) if own else make_preprocessor(space)
+        self._unflatten = unflattener(action_space)
+        self.observes = own is not None or not isinstance(observation_space, spaces.Box)
+        """Whether observations become others."""
+        self.acts = isinstance(action_space, spaces.Tuple | spaces.Dict)
+        """Whether actions do."""
+        self.observation_space: spaces.Space[Any] = self._preprocess.observation_space
+        """Of what `observe` gives."""
+        self.action_space = row_space(action_space) if self.acts else action_space
+        """Of what `act` is given."""
+        self.name = type(self._preprocess).__name__
+        """Of the first step."""
+        self.depth = self.observes + self.acts
+        """That of the environment's outermost layer (`trainables.envs.state.capture`)."""
+        self._is_own = own is not None
+        self._checker = EnvChecker(self.observation_space)
+        self._observing = self._acting = 0.0
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Step → how long it took, all in all; one that changes nothing is absent."""
+        observing = {self.name: self._observing} if self.observes else {}
+        return {**observing, UNFLATTEN: self._acting} if self.acts else observing
+
+    def observe(self, observation: Any) -> Any:
+        """An observation of the environment's own as the array that the list goes on with."""
+        began = perf_counter()
+        seen = self._preprocess(observation)
+        if self._is_own and not self._checker.fits(seen):
+            seen = self._checker.converted(seen, self.name)
+        self._observing += perf_counter() - began
+        return seen
+
+    def act(self, row: Any) -> Any:
+        """The action, as the environment takes it, of one row of what is sent."""
+        began = perf_counter()
+        action = self._unflatten(row)
+        self._acting += perf_counter() - began
+        return action
+
+    def act_all(self, rows: Array) -> Any:
+        """The actions of rows (N, K) as a vector environment takes them."""
+        space, own = self.own_spaces[1], [self.act(row) for row in rows]
+        batched: Any = create_empty_array(space, len(own))
+        return concatenate(space, own, batched)
+
+    def row(self, action: Any) -> Any:
+        """The row that `act` makes this action of."""
+        if not self.acts:
+            return action
+        return row_of(self.own_spaces[1], action).astype(self.action_space.dtype)
+
+    def observe_all(self, observations: Iterable[Any]) -> Array:
+        """(N, *O) of observations of the environment's own."""
+        # Copied: a preprocessor may write into the same array again and again.
+        return np.stack([np.array(self.observe(one)) for one in observations])
+
+    def invert(self, row: Array) -> Any:
+        """What `observe` made this array of; a preprocessor of one's own does not say it."""
+        return self._preprocess.invert(row)
+
+
+class Connector:
+    """One step of the list; one's own derives from it and writes what it needs.
+
+    Each row has to be treated by itself, and nothing may be kept in the object between two calls.
+
+    Args:
+        observation_space: of the rows that it is given.
+        action_space: of the environment.
+    """
+
+    memory_size = 0
+    """Numbers that it carries from one observation of an episode to the next."""
+
+    def __init__(self, observation_space: spaces.Box, action_space: spaces.Space[Any]) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
+
+    def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
+        """Rows (N, *S) as the next step sees them, of `observation_space`; and what is carried on.
+
+        `memory` (N, memory_size) is not written into.
+        """
+        return rows, memory
+
+    def act(self, actions: Array) -> Array:
+        """The policy's actions, (N,) choices or rows (N, K), on their way to the environment."""
+        return actions
+
+    def acted(self, memory: Array, actions: Array) -> Array:
+        """What is carried on after actions, as the policy chose them, clipped if so set."""
+        return memory
+
+    def rewarded(self, memory: Array, rewards: Array) -> Array:
+        """What is carried on after the rewards (N,) of those actions."""
+        return memory
+
+
+class FrameStack(Connector):
+    """The latest observations side by side, oldest first; zeros before an episode's first.
+
+    Vectors become longer, images deeper. `frames` are all that are seen.
+    """
+
+    def __init__(
+        self, observation_space: spaces.Box, action_space: spaces.Space[Any], frames: int = 4
+    ) -> None:
+        super().__init__(_stacked(observation_space, frames), action_space)
+        self._one = observation_space
+        self.memory_size = (frames - 1) * int(np.prod(observation_space.shape))
+
+    def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
+        """(N, …, frames · D)."""
+        before = memory.reshape(len(rows), *rows.shape[1:-1], -1).astype(rows.dtype)
+        stacked = np.concatenate([before, rows], axis=-1)
+        following = stacked[..., rows.shape[-1] :].reshape(len(rows), -1)
+        return stacked, following.astype(np.float32)
+
+
+def _stacked(box: spaces.Box, frames: int) -> spaces.Box:
+    if frames < 2:
+        raise ValueError(f"frames is {frames}; at least 2 are stacked")
+    # Zeros stand there before an episode's first, whatever the bounds.
+    low = np.concatenate([np.minimum(box.low, 0)] * frames, axis=-1)
+    high = np.concatenate([np.maximum(box.high, 0)] * frames, axis=-1)
+    stacked: spaces.Box = spaces.Box(low, high, dtype=box.dtype.type)
+    return stacked
+
+
+class PreviousAction(Connector):
+    """Puts the last action before the observation: choices one-hot, numbers as the policy's own.
+
+    As an episode begins all columns are 0: the first choice, and of an interval that is
+    normalised the middle.
+    """
+
+    def __init__(self, observation_space: spaces.Box, action_space: spaces.Space[Any]) -> None:
+        layout = layout_of(action_space)
+        super().__init__(_after("action", observation_space, layout.head_size), action_space)
+        self.memory_size = len(layout.sizes)
+        widths = np.array([size or 1 for size in layout.sizes])
+        self._first = np.cumsum(widths) - widths
+        self._width = layout.head_size
+        self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
+
+    def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
+        """(N, A + D)."""
+        seen = np.zeros((len(rows), self._width), dtype=rows.dtype)
+        chosen = self._first[self._choices] + memory[:, self._choices].astype(np.int64)
+        seen[np.arange(len(rows))[:, None], chosen] = 1.0
+        seen[:, self._first[self._reals]] = memory[:, self._reals]
+        return np.concatenate([seen, rows], axis=1), memory
+
+    def acted(self, memory: Array, actions: Array) -> Array:
+        """The actions, from now on."""
+        return actions.reshape(memory.shape).astype(np.float32)
+
+
+class PreviousReward(Connector):
+    """Puts what was rewarded since the last action, as the environment says it, before the rest."""
+
+    memory_size = 1
+
+    def __init__(self, observation_space: spaces.Box, action_space: spaces.Space[Any]) -> None:
+        super().__init__(_after("reward", observation_space, 1), action_space)
+
+    def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
+        """(N, 1 + D)."""
+        return np.concatenate([memory.astype(rows.dtype), rows], axis=1), memory
+
+    def acted(self, memory: Array, actions: Array) -> Array:
+        """Nothing yet."""
+        return np.zeros_like(memory)
+
+    def rewarded(self, memory: Array, rewards: Array) -> Array:
+        """What came since: an agent may be rewarded in several steps between two actions."""
+        return memory + np.asarray(rewards, dtype=np.float32)[:, None]
+
+
+def _after(what: str, box: spaces.Box, more: int) -> spaces.Box:
+    """So many numbers of the last action or reward, then the observation."""
+    if len(box.shape) == 3 or is_image(box):
+        allowed = "false for observations that are images"
+        why = f"there is no room beside pixels for numbers, and observations are {box.shape}"
+        raise ConfigError(f"model.lstm_use_prev_{what}", True, allowed, why)
+    return spaces.Box(-np.inf, np.inf, (more + int(np.prod(box.shape)),), np.float32)
+
+
+KNOWN: Mapping[str, type[Connector]] = {"FrameStack": FrameStack}
+PREVIOUS = (PreviousAction, PreviousReward)
+
+
+def make_own(
+    named: Sequence[Named], box: spaces.Box, action_space: spaces.Space[Any]
+) -> list[Connector]:
+    """The steps that the settings name, each tried on a row.
+
+    Raises:
+        ConfigError: one of them cannot be made, or gives what its space does not hold.
+    """
+    made: list[Connector] = []
+    for one in named:
+        path, arguments = (one, {}) if isinstance(one, str) else next(iter(one.items()))
+        known = KNOWN.get(path)
+        if known is None and ":" not in path:
+            raise ConfigError(PLACE, path, f"{', '.join(KNOWN)} or package.module:Name")
+        source: Any = known or load(PLACE, path, "a class derived from trainables.Connector")
+        made.append(_tried(path, source, arguments, box, action_space))
+        box = made[-1].observation_space
+    return made
+
+
+def _tried(
+    path: str,
+    source: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    box: spaces.Box,
+    action_space: spaces.Space[Any],
+) -> Connector:
+    row = np.zeros((1, *row_shape(box)), dtype=np.uint8 if is_image(box) else np.float32)
+    allowed = "a class derived from trainables.Connector that can be made of these spaces"
+    try:
+        made: object = source(box, action_space, **arguments)
+        own = made if isinstance(made, Connector) else Connector(box, action_space)
+        memory = np.zeros((1, own.memory_size), dtype=np.float32)
+        seen, following = own.observe(row, memory)
+    except Exception as error:
+        hint = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise ConfigError(PLACE, path, allowed, hint) from error
+    if made is not own:
+        raise ConfigError(PLACE, path, allowed, f"it made a {type(made).__name__}")
+    shown = row_shape(own.observation_space)
+    if seen.shape != (1, *shown) or following.shape != memory.shape:
+        hint = (
+            f"of one row observe made {seen.shape} to be seen and {following.shape} to be carried, "
+            f"where its observation_space says {shown} and its memory_size {own.memory_size}"
+        )
+        raise ConfigError(PLACE, path, allowed, hint)
+    return own
+
+
+def row_shape(box: spaces.Box) -> tuple[int, ...]:
+    """Of one row: (D,), or (H, W, C) for an image."""
+    return box.shape if is_image(box) else (int(np.prod(box.shape)),)
+
+
+class Spaces(Protocol):
+    """What the list needs to know of an environment (`trainables.envs.make.EnvSpaces`)."""
+
+    @property
+    def observation(self) -> spaces.Box:
+        """Of the preprocessor's output."""
+
+    @property
+    def action(self) -> spaces.Space[Any]:
+        """What the environment itself takes."""
+
+    def at_env(self) -> EnvConnector:
+        """The list's first step and its last, made anew."""
+
+    def make_steps(self) -> tuple[list[Connector], list[Connector]]:
+        """Those before the filter and those after it."""
+
+
+class Filtering(Protocol):
+    """What the list needs of an observation filter."""
+
+    def __call__(self, x: Array, update: bool = True) -> Array:
+        """Filter rows; `update` counts them first."""
+
+
+S = TypeVar("S", bound="Connectors")
+
+
+class Connectors:
+    """The list of one policy.
+
+    Args:
+        of: the spaces at its ends.
+        name: how errors call where observations come from.
+        observation_filter: shared with its owner, who synchronises it.
+        clip: whether actions are clipped to the action space's bounds.
+        normalize: whether the policy's numbers from -1 to 1 are spread over those bounds.
+    """
+
+    def __init__(
+        self, of: Spaces, name: str, observation_filter: Filtering, clip: bool, normalize: bool
+    ) -> None:
+        self._of, self._name = of, name
+        self.filter, self.clip, self.normalize = observation_filter, clip, normalize
+        self.rows = Rows(of.observation, name)
+        """Takes observations (N, *O) as rows, with checks."""
+        self.before, self._behind = of.make_steps()
+        self.steps: tuple[Connector, ...] = (*self.before, *self._behind)
+        """Those that take rows, beside filter, unsquash and clip; mostly none."""
+        self.adapter = ActionAdapter(of.action, clip, normalize)
+        """Actions as the environment takes them."""
+        self._acting = [one for one in self.steps if type(one).act is not Connector.act]
+        ends = np.cumsum([0, *(one.memory_size for one in self.steps)]).tolist()
+        self.parts: dict[Connector, slice] = {
+            one: slice(*ends[i : i + 2]) for i, one in enumerate(self.steps) if one.memory_size
+        }
+        """Which of what is carried is whose."""
+        self.memory_size: int = ends[-1]
+        """L."""
+        self.seconds = dict.fromkeys(self.names, 0.0)
+        """Step → how long it took, all in all."""
+
+    @cached_property
+    def at_env(self) -> EnvConnector:
+        """The first step and the last one, for those who step no environment."""
+        return self._of.at_env()
+
+    def clipping(self: S, clip: bool) -> S:
+        """The same list with actions clipped to the action space's bounds, or not."""
+        return type(self)(self._of, self._name, self.filter, clip, self.normalize)
+
+    @property
+    def names(self) -> list[str]:
+        """Of `steps`."""
+        return [type(one).__name__ for one in self.steps]
+
+    def described(self) -> list[str]:
+        """The whole list, from the environment to the policy and back."""
+        sent = ["unsquash"] * self.normalize + ["clip"] * self.clip
+        sent += [UNFLATTEN] * self.at_env.acts
+        before, behind = ([type(one).__name__ for one in s] for s in (self.before, self._behind))
+        own = [type(one).__name__ for one in self._acting]
+        filtered = [type(self.filter).__name__]
+        return [self.at_env.name, "rows", *before, *filtered, *behind, "policy", *own, *sent]
+
+    def initial(self, count: int) -> Array:
+        """(count, L) as episodes begin."""
+        return np.zeros((count, self.memory_size), dtype=np.float32)
+
+    def observe(
+        self, rows: Array, carried: Array, counted: bool | NDArray[np.bool_] = False
+    ) -> tuple[Array, Array]:
+        """Rows (N, *S) as the networks see them, and what is carried on (N, L).
+
+        Args:
+            rows: as `self.rows` gave them.
+            carried: as it was when they came.
+            counted: whether the filter counts them, or (N,) which.
+        """
+        following = carried.copy() if self.parts else carried
+        rows = self._through(self.before, rows, carried, following)
+        if counted is True or counted is False:
+            rows = self.filter(rows, update=counted)
+        else:
+            if counted.any():
+                self.filter(rows[counted])
+            rows = self.filter(rows, update=False)
+        return self._through(self._behind, rows, carried, following), following
+
+    def _through(
+        self, steps: Sequence[Connector], rows: Array, carried: Array, following: Array
+    ) -> Array:
+        for one in steps:
+            began = perf_counter()
+            part = self.parts.get(one, slice(0, 0))
+            rows, following[:, part] = one.observe(rows, carried[:, part])
+            self.seconds[type(one).__name__] += perf_counter() - began
+        return rows
+
+    def send(self, actions: Array) -> Array:
+        """The policy's actions as the environments take them."""
+        for one in self._acting:
+            actions = one.act(actions)
+        return self.adapter(actions)
+
+    def acted(self, carried: Array, actions: Array) -> Array:
+        """What is carried on after the policy's actions; E12: as they were before unsquashing."""
+        if not self.parts:
+            return carried
+        bounded, following = self.adapter.bounded(actions), carried.copy()
+        for one, part in self.parts.items():
+            following[:, part] = one.acted(carried[:, part], bounded)
+        return following
+
+    def rewarded(self, carried: Array, rewards: Array) -> Array:
+        """What is carried on after the rewards (N,) of those actions, the environment's own."""
+        if not self.parts:
+            return carried
+        following = carried.copy()
+        for one, part in self.parts.items():
+            following[:, part] = one.rewarded(carried[:, part], rewards)
+        return following
+
+    def part(self, kind: type[Connector]) -> slice | None:
+        """Which of what is carried is that of a step of this kind; None: there is none."""
+        return next((part for one, part in self.parts.items() if type(one) is kind), None)
+
+    def previous(self, carried: Array, action: Any, reward: float | None) -> Array:
+        """(L,) with another last action and reward, both as the environment knows them.
+
+        None: as they are.
+        """
+        carried = carried.copy()
+        acted, rewarded = self.part(PreviousAction), self.part(PreviousReward)
+        if acted is not None and action is not None:
+            row = row_of(self._of.action, action).astype(np.float64)
+            carried[acted] = self.adapter.inverse(row)
+        if rewarded is not None and reward is not None:
+            carried[rewarded] = reward
+        return carried

@@ -1,0 +1,106 @@
+"""Environments of a person's own that are stepped together, in RLlib's form, as gymnasium has it.
+
+Such a class has `vector_reset`, `reset_at` and `vector_step`, and is made with ``num_envs``; an
+episode that has ended begins anew when `reset_at` is called. N environments.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from numpy.typing import NDArray
+
+from trainables.core import rng
+from trainables.errors import EnvError, shorten
+
+Array = NDArray[Any]
+METHODS = ("vector_reset", "reset_at", "vector_step")
+PARTS = ("observations", "rewards", "terminateds", "truncateds", "infos")
+
+
+def has_form(made: Any) -> bool:
+    """Whether it is an object, or a class of them, in RLlib's form."""
+    return all(callable(getattr(made, name, None)) for name in METHODS)
+
+
+def is_vector_class(creator: Any) -> bool:
+    """Whether it is a class whose objects step several environments together."""
+    return isinstance(creator, type) and (issubclass(creator, VectorEnv) or has_form(creator))
+
+
+class SteppedTogether(VectorEnv[Any, Any, Any]):
+    """An object in RLlib's form.
+
+    Args:
+        env: the object; its spaces are those of one environment.
+        num_envs: N.
+    """
+
+    def __init__(self, env: Any, num_envs: int) -> None:
+        self.env = env
+        self.num_envs = num_envs
+        self.metadata = {"autoreset_mode": AutoresetMode.DISABLED}
+        self.single_observation_space = env.observation_space
+        self.single_action_space = env.action_space
+        self.spec = None
+
+    def reset(
+        self, *, seed: Any = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Array, dict[str, Any]]:
+        """Start all episodes, each with a seed of its own, or those of ``reset_mask``."""
+        if options is None:
+            seeds = [None if seed is None else _seed(seed, i) for i in range(self.num_envs)]
+            given = self._called("vector_reset", 2, seeds=seeds, options=None)
+            observations = self._rows("vector_reset", "observations", given[0])
+            self._observations = np.array(observations)
+            return self._observations.copy(), {}
+        for i in np.flatnonzero(options["reset_mask"]).tolist():
+            first = self._called("reset_at", 2, i)[0]
+            self._observations[i] = np.asarray(first)
+        return self._observations.copy(), {}
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+        """One step of every environment."""
+        given = self._called("vector_step", 5, list(actions))
+        columns = [
+            self._rows("vector_step", name, one) for name, one in zip(PARTS, given, strict=True)
+        ]
+        observations, rewards, terminated, truncated = map(np.array, columns[:4])
+        self._observations = observations
+        infos: dict[str, Any] = {}
+        for i, info in enumerate(columns[4]):
+            infos = self._add_info(infos, dict(info), i)
+        flags = terminated.astype(np.bool_), truncated.astype(np.bool_)
+        return observations.copy(), rewards.astype(np.float64), *flags, infos
+
+    def close_extras(self, **_: Any) -> None:
+        """Close it, or stop it as RLlib's are."""
+        for name in ("close", "stop"):
+            end: Callable[[], Any] | None = getattr(self.env, name, None)
+            if callable(end):
+                end()
+                return
+
+    def _called(self, method: str, parts: int, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        given = getattr(self.env, method)(*args, **kwargs)
+        if not isinstance(given, tuple) or len(given) != parts:
+            expected = ", ".join(PARTS) if parts == len(PARTS) else "observations, infos"
+            raise EnvError(f"{method}() returned {shorten(given)}; expected ({expected})")
+        return given
+
+    def _rows(self, method: str, name: str, rows: Any) -> Any:
+        """What has a row for each environment, of a shape that its space promises."""
+        expected = self.single_observation_space.shape
+        if not hasattr(rows, "__len__") or len(rows) != self.num_envs:
+            raise EnvError(f"{method}(): {name} {shorten(rows)}; expected {self.num_envs} of them")
+        if name == "observations":
+            for i, row in enumerate(rows):
+                if np.shape(row) != expected:
+                    seen = f"{method}(): observation {i} of shape {np.shape(row)}"
+                    raise EnvError(f"{seen}; expected {expected}, as its space promises")
+        return rows
+
+
+def _seed(seed: int, index: int) -> int:
+    return rng.integer(int(seed), "together", index) % 2**31

@@ -1,0 +1,33 @@
+"""Losses that torch compiles: the setting `learner_compile`, what it needs, and how it is done."""
+
+import os
+import shutil
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from trainables.errors import ConfigError
+
+Loss = TypeVar("Loss", bound=Callable[..., Any])
+#: Of the setting.
+DESCRIPTION = (
+    "Torch compiles the loss and its gradient to C++ when the first batch is learnt from "
+    "(torch.compile): the same up to rounding. It takes 10 to 60 s of every process that learns, "
+    "and pays for large networks and long trainings. Needs a C++ compiler."
+)
+
+
+def check_compiler() -> None:
+    """Raise ConfigError where nothing compiles C++."""
+    compilers = [name for name in (os.environ.get("CXX"), "g++", "clang++") if name]
+    if not any(shutil.which(name) for name in compilers):
+        hint = "install one, for example g++, or name it in the environment variable CXX"
+        raise ConfigError("learner_compile", True, "false where there is no C++ compiler", hint)
+
+
+def compiled(loss: Loss) -> Loss:
+    """The same loss, which torch compiles when it is first computed."""
+    import torch
+    from torch._inductor import config
+
+    config.compile_threads = 1  # in this process: a trial has no other children than its workers
+    return cast(Loss, torch.compile(loss, dynamic=True))

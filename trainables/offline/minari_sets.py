@@ -1,0 +1,300 @@
+"""Data sets of Minari: episodes that others recorded with gymnasium, read and written.
+
+A data set is named, ``minari:NAME``, among those on this machine; or it is a folder. An episode is
+a batch. What it says of itself is checked before Minari sees it: a set without spaces of its own
+would have the environment made that it names, which runs code. It takes minari and pyarrow:
+``pip install 'sweep-rl[offline]'``.
+"""
+
+import importlib.util
+import json
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from trainables.envs.make import EnvSpaces
+from trainables.errors import ConfigError, StoredDataError
+from trainables.offline.batches import Array, Columns
+from trainables.offline.reader import FilesReader, NotABatch, Rows
+from trainables.offline.tables import first_line, require
+
+if TYPE_CHECKING:
+    from minari.dataset.minari_storage import MinariStorage
+
+MINARI = "minari:"
+METADATA = "metadata.json"
+#: Bytes of a description, at most.
+MOST_METADATA = 64 * 2**20
+NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
+#: What Minari raises for a set that is broken.
+BROKEN = (
+    *(ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError, OSError),
+    *(NotImplementedError, OverflowError, RecursionError, StopIteration, MemoryError),
+)
+
+
+def find_set(place: str, given: str) -> Path | None:
+    """The folder of a data set's episodes, or None where no set is given.
+
+    Raises:
+        ConfigError: the name of a set that is not here.
+    """
+    if not given.startswith(MINARI):
+        path = Path(given).expanduser()
+        found = next((one for one in (path, path / "data") if (one / METADATA).is_file()), None)
+    else:
+        found = folder_of(place, given) / "data"
+        if not (found / METADATA).is_file():
+            hint = f"`minari download {given.removeprefix(MINARI)}` gets published ones"
+            raise ConfigError(place, given, f"a data set in {found.parent}", hint)
+    if found is not None:
+        require("minari", place, given)
+    return found
+
+
+def folder_of(place: str, given: str) -> Path:
+    """Where the set of ``minari:NAME`` stands; ConfigError for what is no name."""
+    name = given.removeprefix(MINARI)
+    if not NAME.fullmatch(name):
+        raise ConfigError(place, given, "minari: and a name as D4RL/pen/human-v2")
+    require("minari", place, given)
+    from minari.storage.datasets_root_dir import get_dataset_path
+
+    return Path(get_dataset_path(name))
+
+
+class MinariReader(FilesReader):
+    """Episodes of data sets, each a batch."""
+
+    unit = "episodes"
+
+    _rows: Rows
+
+    def __init__(self, files: Sequence[Path], rows: Rows) -> None:
+        super().__init__(files, rows)
+        self._open: tuple[Path, MinariStorage, int] | None = None
+
+    def take(self, path: Path) -> Columns | None:
+        """The next episode."""
+        storage, count = self._opened(path)
+        if (number := self._offset) >= count:
+            return None
+        self._offset += 1
+        self._line += 1
+        try:
+            (episode,) = storage.get_episodes([number])
+            (said,) = storage.get_episode_metadata([number])
+            columns, steps = self._columns(episode, number), said["total_steps"]
+        except BROKEN as error:
+            raise NotABatch(f"no episode ({type(error).__name__}: {first_line(error)})") from None
+        if (found := len(columns["rewards"])) != steps:
+            raise NotABatch(f"{found} steps of an episode of {steps}")
+        return self._rows.checked(columns)
+
+    def size(self, path: Path) -> int:
+        """Episodes."""
+        return self._opened(path)[1]
+
+    def _columns(self, episode: Mapping[str, Any], number: int) -> dict[str, Array]:
+        spaces, rewards = self._rows.spaces, np.asarray(episode["rewards"])
+        seen = self._observations(episode["observations"], len(rewards) + 1)
+        actions = np.asarray(episode["actions"])
+        if isinstance(spaces.action, gym_spaces.Discrete | gym_spaces.MultiDiscrete):
+            actions = actions - spaces.action.start
+        if not spaces.layout.scalar:
+            actions = actions.reshape(len(rewards), -1)
+        return {
+            "obs": seen[:-1],
+            "new_obs": seen[1:],
+            "actions": actions,
+            "rewards": rewards,
+            "terminateds": np.asarray(episode["terminations"]),
+            "truncateds": np.asarray(episode["truncations"]),
+            "t": np.arange(len(rewards)),
+            "eps_id": np.full(len(rewards), number),
+        }
+
+    def _observations(self, given: Any, count: int) -> Array:
+        """(count, …) as the policy sees them."""
+        spaces = self._rows.spaces
+        alike = (spaces.observation_shape, spaces.raw.shape) if spaces.own is None else ()
+        if isinstance(given, np.ndarray) and given.ndim > 1 and given.shape[1:] in alike:
+            return given
+        return spaces.at_env().observe_all(_at(given, i) for i in range(count))
+
+    def _opened(self, path: Path) -> "tuple[MinariStorage, int]":
+        if self._open is None or self._open[0] != path:
+            said = described(path)
+            from minari.dataset.minari_storage import MinariStorage
+
+            try:
+                self._open = path, MinariStorage.read(path), said["total_episodes"]
+            except (*BROKEN, ImportError) as error:
+                raise StoredDataError(
+                    path, f"no data set of Minari ({first_line(error)})"
+                ) from None
+        return self._open[1:]
+
+
+def described(path: Path) -> dict[str, Any]:
+    """What a set says of itself; StoredDataError where it is none that can be read as data."""
+    file = path / METADATA
+    try:
+        if file.stat().st_size > MOST_METADATA:
+            raise StoredDataError(file, f"more than {MOST_METADATA} bytes")
+        said = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise StoredDataError(file, f"no description of a data set ({first_line(error)})") from None
+    if not isinstance(said, dict) or said.get("data_format") not in ("arrow", "parquet", "hdf5"):
+        raise StoredDataError(file, "no description of a data set: its data_format is unknown")
+    for key in ("observation_space", "action_space"):
+        if not isinstance(said.get(key), str):
+            hint = "without it the environment that the file names would be made, which runs code"
+            raise StoredDataError(file, f"no {key}", hint)
+    if type(said.get("total_episodes")) is not int or said["total_episodes"] < 1:
+        raise StoredDataError(file, "no total_episodes of at least 1")
+    if said["data_format"] == "hdf5":
+        _check_hdf5(path / "main_data.hdf5")
+    return said
+
+
+def _check_hdf5(path: Path) -> None:
+    """Raise StoredDataError for a file that leads to others."""
+    if importlib.util.find_spec("h5py") is None:
+        raise StoredDataError(path, "HDF5, which takes h5py", "pip install h5py")
+    import h5py
+
+    def check(group: Any, depth: int) -> None:
+        for name in group:
+            if not isinstance(group.get(name, getlink=True), h5py.HardLink) or depth > MOST_DEPTH:
+                raise StoredDataError(
+                    path, f"{name!r:.60} leads elsewhere", "its data alone is read"
+                )
+            one = group[name]
+            if isinstance(one, h5py.Dataset) and (one.external or one.is_virtual):
+                raise StoredDataError(path, f"{name!r:.60} leads to other files")
+            if isinstance(one, h5py.Group):
+                check(one, depth + 1)
+
+    try:
+        with h5py.File(path, "r") as file:
+            check(file, 0)
+    except BROKEN as error:
+        raise StoredDataError(path, f"no HDF5 file ({first_line(error)})") from None
+
+
+#: Groups within groups of an episode.
+MOST_DEPTH = 12
+
+
+def _at(given: Any, i: int) -> Any:
+    """The i-th of what lies side by side, in dicts and tuples."""
+    if isinstance(given, Mapping):
+        return {name: _at(one, i) for name, one in given.items()}
+    if isinstance(given, tuple):
+        return tuple(_at(one, i) for one in given)
+    return given[i]
+
+
+# -------------------------------------------------------------------------------------------------
+# Writing.
+
+
+def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSpaces) -> int:
+    """A data set of all batches, whole or absent; returns its rows.
+
+    Rows that follow each other are an episode, whose last row is truncated unless it is terminated.
+
+    Raises:
+        ConfigError: there is a set already, or its spaces are none that Minari has.
+        StoredDataError: batches that do not say where episodes end; the disk refuses it.
+    """
+    if folder.exists():
+        raise ConfigError("to", str(folder), "a folder that is not there yet", "remove it first")
+    require("minari", "to", str(folder))
+    from minari import __version__
+    from minari.data_collector.episode_buffer import EpisodeBuffer
+    from minari.dataset.minari_storage import MinariStorage
+
+    seen, taken = _observed(spaces), spaces.action
+    if not isinstance(taken, gym_spaces.Discrete | gym_spaces.MultiDiscrete | gym_spaces.Box):
+        raise ConfigError("to", str(folder), f"a *.parquet file with actions {taken}")
+    start = getattr(taken, "start", 0)
+    part, count = folder.with_name(f".{folder.name}.part"), 0
+    shutil.rmtree(part, ignore_errors=True)
+    try:
+        (part / "data").mkdir(parents=True)
+        storage = MinariStorage.new(
+            part / "data", seen, taken, data_format="parquet", jpeg_encoding=False
+        )
+        storage.update_metadata({"dataset_id": name, "minari_version": __version__})
+        for run in runs(folder, batches):
+            rows = len(run["rewards"])
+            states = np.concatenate([run["obs"], run["new_obs"][-1:]])
+            ends = np.arange(rows) == rows - 1
+            episode = EpisodeBuffer(
+                observations=states.reshape(rows + 1, *seen.shape).astype(seen.dtype),
+                actions=(run["actions"].reshape(rows, *(taken.shape or ())) + start).astype(
+                    taken.dtype
+                ),
+                rewards=run["rewards"],
+                terminations=run["terminateds"],
+                truncations=ends & ~run["terminateds"],
+            )
+            storage.update_episodes([episode])
+            count += rows
+        part.replace(folder)
+    except OSError as error:
+        raise StoredDataError(folder, f"cannot be written ({first_line(error)})") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+    return count
+
+
+def _observed(spaces: EnvSpaces) -> gym_spaces.Box:
+    """The space of rows as they are written: the environment's own where it is as large."""
+    raw = spaces.raw
+    if type(raw) is gym_spaces.Box and spaces.own is None:
+        return raw
+    own = spaces.observation
+    return gym_spaces.Box(own.low, own.high, own.shape, own.dtype)
+
+
+def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
+    """All rows, each once, as stretches in which each row leads to the next one."""
+    waiting: dict[int, list[Columns]] = {}
+    for batch in batches:
+        if "goes_on" not in batch or "rewards" not in batch:
+            raise StoredDataError(path, "no columns terminateds and rewards, which episodes have")
+        inner = tuple(range(1, batch["obs"].ndim))
+        same = (batch["new_obs"][:-1] == batch["obs"][1:]).all(axis=inner)
+        edges = np.flatnonzero(~batch["goes_on"][:-1] | ~same) + 1
+        for begin, end in zip([0, *edges], [*edges, len(batch["t"])], strict=True):
+            piece = {name: column[begin:end] for name, column in batch.items()}
+            before = waiting.pop(int(piece["eps_id"][0]), [])
+            if before and not _leads_to(before[-1], piece):
+                yield _joined(before)
+                before = []
+            before.append(piece)
+            if piece["terminateds"][-1] or piece["truncateds"][-1]:
+                yield _joined(before)
+            else:
+                waiting[int(piece["eps_id"][0])] = before
+    for rest in waiting.values():
+        yield _joined(rest)
+
+
+def _leads_to(one: Columns, other: Columns) -> bool:
+    return bool(one["t"][-1] + 1 == other["t"][0]) and np.array_equal(
+        one["new_obs"][-1], other["obs"][0]
+    )
+
+
+def _joined(parts: Sequence[Columns]) -> Columns:
+    names = ("obs", "new_obs", "actions", "rewards", "terminateds")
+    return {name: np.concatenate([one[name] for one in parts]) for name in names}

@@ -1,0 +1,108 @@
+"""What reads a source of experience, whatever kind it is; and one kind of files made of another."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trainables.core import rng
+from trainables.core.settings import parse
+from trainables.envs.exactness import measuring
+from trainables.envs.make import EnvironmentConfig
+from trainables.errors import ConfigError, StoredDataError
+from trainables.offline.batches import Batch
+from trainables.offline.config import FILES, PATH_OF_CLASS, SAMPLER, IOContext, make_own
+from trainables.offline.minari_sets import MINARI, MinariReader, find_set, folder_of, write_set
+from trainables.offline.reader import (
+    PARQUET,
+    FilesReader,
+    InputReader,
+    JsonReader,
+    NotABatch,
+    Rows,
+    RowsByPolicy,
+    Shuffled,
+    each_once,
+    find_files,
+)
+from trainables.offline.tables import ParquetReader, write_json, write_parquet
+
+
+class OwnReader(InputReader):
+    """A reader of somebody else's, whose batches are checked as those of files are."""
+
+    def __init__(self, reader: InputReader, rows: Rows | RowsByPolicy, path: str) -> None:
+        self._reader = reader
+        self._rows = rows
+        self._path = path
+        self.get_state = reader.get_state  # type: ignore[method-assign]
+        self.set_state = reader.set_state  # type: ignore[method-assign]
+
+    def next(self) -> Batch:
+        """The next batch; StoredDataError for one that does not fit."""
+        try:
+            return self._rows.checked(self._reader.next())
+        except NotABatch as error:
+            raise StoredDataError(self._path, str(error)) from None
+
+
+def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> InputReader:
+    """The reader of one source, with its window of batches if there is one."""
+    config = context.config
+    reader: InputReader
+    if PATH_OF_CLASS.fullmatch(source) and not source.startswith(MINARI):
+        reader = OwnReader(make_own("input", source, InputReader, context), rows, source)
+    else:
+        listed = config.input if source == FILES and isinstance(config.input, list) else source
+        reader = files_reader("input", listed, rows)
+    if config.shuffle_buffer_size < 2:
+        return reader
+    stream = rng.generator(context.seed, "input", source)
+    return Shuffled(reader, config.shuffle_buffer_size, stream)
+
+
+def files_reader(place: str, given: str | Sequence[str], rows: Rows | RowsByPolicy) -> FilesReader:
+    """The reader of a data set, a folder, a glob or a list of files; ConfigError for none."""
+    found = find_set(place, given) if isinstance(given, str) else None
+    files = [] if found else find_files(place, given)
+    if isinstance(rows, Rows) and found:
+        return MinariReader([found], rows)
+    if isinstance(rows, Rows) and files[0].suffix == PARQUET:
+        return ParquetReader(files, rows)
+    if found or files[0].suffix == PARQUET:
+        hint = "in the others a batch has one agent"
+        raise ConfigError(place, given, "files of JSON with several policies", hint)
+    return JsonReader(files, rows)
+
+
+def convert(
+    given: str | Sequence[str], to: str, env: str, env_config: Mapping[str, Any] | None = None
+) -> int:
+    """Write what is read of one source into another kind of files; returns the rows.
+
+    They are the columns that are learnt from, with the probabilities of actions.
+
+    Args:
+        given: what `input` takes, but for ``sampler``, mixtures and readers of one's own.
+        to: a file ``NAME.parquet`` or ``NAME.json``, which is whole or absent; or a data set of
+            Minari: ``minari:NAME``, or a folder that is not there yet.
+        env: what the experience is of, as the setting: it says what rows look like.
+        env_config: its keyword arguments.
+
+    Raises:
+        ConfigError: nothing to read, or nowhere to write.
+        StoredDataError: what is read is no experience, or cannot be written.
+    """
+    if given == SAMPLER:
+        raise ConfigError("given", given, "files")
+    known = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {})})
+    rows = Rows(measuring.look(known).spaces)
+    batches = each_once(files_reader("given", given, rows))
+    path = Path(to).expanduser().absolute()
+    if to.startswith(MINARI):
+        return write_set(folder_of("to", to), to.removeprefix(MINARI), batches, rows.spaces)
+    writers: dict[str, Callable[..., int]] = {PARQUET: write_parquet, ".json": write_json}
+    if path.suffix in writers:
+        if path.exists():
+            raise ConfigError("to", to, "a file that is not there yet", "remove it first")
+        return writers[path.suffix](path, batches)
+    return write_set(path, path.name, batches, rows.spaces)

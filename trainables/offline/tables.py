@@ -1,0 +1,189 @@
+"""Parquet files: tables whose columns are those of a batch, read as numbers alone, and written.
+
+A row group is a batch. A column holds numbers, or lists of as many numbers in each row (of lists,
+for images); anything else, such as bytes that may be pickled or types of somebody's own, is
+refused. It takes pyarrow: ``pip install 'sweep-rl[offline]'``.
+"""
+
+import importlib.util
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import numpy as np
+
+from trainables.errors import ConfigError, StoredDataError
+from trainables.offline.batches import Array, Columns
+from trainables.offline.reader import READABLE, FilesReader, NotABatch, Rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+#: Most bytes of a row group, as its file says.
+MAX_BYTES = 2**30
+#: Rows of a group that is written, at least; only the last one may have fewer.
+GROUP = 2000
+MOST_DIMENSIONS = 8
+EXTRA = "pip install 'sweep-rl[offline]'"
+
+
+def require(package: str, place: str, value: object) -> None:
+    """Raise ConfigError where a package of the extra is not installed."""
+    if importlib.util.find_spec(package) is None:
+        raise ConfigError(place, value, f"what takes no {package}, or {EXTRA}")
+
+
+class ParquetReader(FilesReader):
+    """Row groups of files, each a batch."""
+
+    unit = "row groups"
+
+    def __init__(self, files: Sequence[Path], rows: Rows) -> None:
+        super().__init__(files, rows)
+        require("pyarrow", "input", str(files[0]))
+        self._open: tuple[Path, pq.ParquetFile] | None = None
+
+    def take(self, path: Path) -> Columns | None:
+        """The next row group."""
+        import pyarrow as pa
+
+        file, group = self._opened(path), self._offset
+        if group >= file.num_row_groups:
+            return None
+        self._offset += 1
+        self._line += 1
+        if (size := file.metadata.row_group(group).total_byte_size) > MAX_BYTES:
+            raise NotABatch(f"a row group of {size} bytes; at most {MAX_BYTES} are read")
+        names = file.schema_arrow.names
+        try:
+            table = file.read_row_group(group, [name for name in names if name in READABLE])
+        except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
+            raise NotABatch(f"a row group that cannot be read ({first_line(error)})") from None
+        read = {name: numbers(name, table.column(name)) for name in table.column_names}
+        return self._rows.checked({name: read.get(name, ()) for name in names})
+
+    def size(self, path: Path) -> int:
+        """Row groups."""
+        return int(self._opened(path).num_row_groups)
+
+    def _opened(self, path: Path) -> "pq.ParquetFile":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if self._open is None or self._open[0] != path:
+            try:
+                self._open = path, pq.ParquetFile(path, page_checksum_verification=True)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise StoredDataError(
+                    path, f"no whole Parquet file ({first_line(error)})"
+                ) from None
+        return self._open[1]
+
+
+def numbers(name: str, column: "pa.ChunkedArray") -> Array:
+    """(R, …) of a column of numbers or lists of them; NotABatch for any other."""
+    import pyarrow as pa
+
+    array, shape = column.combine_chunks(), [len(column)]
+    while _is_list(array.type) and len(shape) <= MOST_DIMENSIONS:
+        lengths = set(array.value_lengths().to_pylist())
+        if len(lengths) > 1 or None in lengths:
+            raise NotABatch(f"column {name} has rows of several shapes")
+        shape.append(lengths.pop() if lengths else 0)
+        array = array.flatten()
+    of = array.type
+    if not (pa.types.is_integer(of) or pa.types.is_floating(of) or pa.types.is_boolean(of)):
+        raise NotABatch(f"column {name} holds {str(of)[:60]}, which are no numbers")
+    if array.null_count:
+        raise NotABatch(f"column {name} holds nothing in {array.null_count} places")
+    return np.asarray(array.to_numpy(zero_copy_only=False)).reshape(shape)
+
+
+def _is_list(of: "pa.DataType") -> bool:
+    import pyarrow as pa
+
+    lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(one(of) for one in lists)
+
+
+def write_parquet(path: Path, batches: Iterable[Columns]) -> int:
+    """A file of all batches, whole or absent; returns its rows.
+
+    Raises:
+        StoredDataError: the disk refuses it, or batches have different columns.
+    """
+    require("pyarrow", "to", str(path))
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    count = 0
+    with whole_or_absent(path) as file, ExitStack() as ending:
+        for columns in _grouped(path, batches):
+            table = pa.table({name: _arrow(column) for name, column in columns.items()})
+            if not count:
+                checked = {"compression": "zstd", "write_page_checksum": True}
+                writer = ending.enter_context(pq.ParquetWriter(file, table.schema, **checked))
+            writer.write_table(table, row_group_size=len(table))
+            count += len(table)
+    return count
+
+
+def write_json(path: Path, batches: Iterable[Columns]) -> int:
+    """A file with a line for each batch, as RLlib reads it, whole or absent; returns its rows."""
+    count = 0
+    with whole_or_absent(path) as file:
+        for batch in batches:
+            columns = {name: one.tolist() for name, one in batch.items() if name != "goes_on"}
+            file.write(f"{json.dumps({'type': 'SampleBatch', **columns})}\n".encode())
+            count += len(batch["obs"])
+    return count
+
+
+@contextmanager
+def whole_or_absent(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes its name when all is written; StoredDataError if the disk refuses it."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except OSError as error:
+        raise StoredDataError(path, f"cannot be written ({first_line(error)})") from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _grouped(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
+    """Batches side by side, so that each has `GROUP` rows."""
+    waiting: list[Columns] = []
+    for batch in batches:
+        columns = {name: one for name, one in batch.items() if name != "goes_on"}
+        if waiting and columns.keys() != waiting[0].keys():
+            odd = sorted(columns.keys() ^ waiting[0].keys())
+            raise StoredDataError(path, f"column {odd[0]} stands in some batches, not in others")
+        waiting.append(columns)
+        if sum(len(one["obs"]) for one in waiting) >= GROUP:
+            yield {name: np.concatenate([one[name] for one in waiting]) for name in columns}
+            waiting = [{name: one[:0] for name, one in columns.items()}]
+    if sum(len(one["obs"]) for one in waiting):
+        yield {name: np.concatenate([one[name] for one in waiting]) for name in waiting[0]}
+
+
+def _arrow(column: Array) -> "pa.Array":
+    import pyarrow as pa
+
+    made = pa.array(np.ascontiguousarray(column).reshape(-1))
+    for width in column.shape[:0:-1]:
+        made = pa.FixedSizeListArray.from_arrays(made, width)
+    return made
+
+
+def first_line(error: BaseException) -> str:
+    """Of what it says, or its name."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

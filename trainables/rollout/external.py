@@ -1,0 +1,588 @@
+"""Sampling from environments that call the trainer (`trainables.envs.external`).
+
+A tick: one batched decision per policy for all agents that wait → they are answered → the
+environment is polled. Which episodes there are, and which of them is ready, is their own affair:
+each agent lies in a lane of its own (`trainables.rollout.agents.transitions`), and what nobody
+knows yet the end of waits for the next fragment. N episodes, M numbers of memory.
+"""
+
+import heapq
+import time
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.core import rng
+from trainables.envs.agents import ALL, AgentsConnector, AgentsSpace, Seen, seen
+from trainables.envs.external.calling import (
+    AGENT,
+    ASYNC_RESET,
+    Called,
+    EpisodeLost,
+    ExternalEnv,
+    Polled,
+)
+from trainables.envs.make import (
+    EnvironmentConfig,
+    EnvSpaces,
+    checked_spaces,
+    connect,
+    make_env,
+)
+from trainables.envs.registry import EnvContext
+from trainables.envs.spaces.actions import rows_of
+from trainables.envs.spaces.connectors import row_shape
+from trainables.envs.vector.base import Step, VectorEnv, WorkerContext
+from trainables.errors import ConfigError, EnvError, shorten
+from trainables.policies.actor import Acted, Weights
+from trainables.policies.filters import EPSILON, Filter, MeanStdFilter, NoFilter, make_filters
+from trainables.rollout.agents.sampler import (
+    AgentsSampler,
+    CollectedByPolicy,
+    Mapper,
+    PolicyPlan,
+    RunningEpisode,
+)
+from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker
+from trainables.rollout.batch import Sample
+from trainables.rollout.callbacks import Calls
+from trainables.rollout.episode import EpisodeTracker, EpisodeWatch
+from trainables.rollout.metrics import RolloutMetrics, with_written
+from trainables.rollout.progress import PREFIX
+from trainables.rollout.samplers.fragments import Collected
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
+from trainables.rollout.workers.worker import RolloutWorker
+from trainables.rollout.workers.worker_spec import WorkerSpec
+
+Array = NDArray[Any]
+#: Seconds between two polls of an environment that answers at once that there is nothing.
+PAUSE_S = 0.001
+
+
+class CalledEnvs:
+    """The environment, in the place where other workers have those that they step.
+
+    Args:
+        env: as `make_env` makes it.
+        config: of which.
+        place: of the worker.
+    """
+
+    restarts_unasked = False
+    count = sub_env_count = 1
+
+    def __init__(self, env: Any, config: EnvironmentConfig, place: WorkerContext) -> None:
+        self.base: Any = env.unwrapped.base
+        self.own_spaces = env.observation_space, env.action_space
+        self.observation_space, self.action_space = self.own_spaces
+        connector = connect(config, *self.own_spaces)
+        of_agents = connector.of if isinstance(connector, AgentsConnector) else {AGENT: connector}
+        self.connectors = of_agents
+        """Agent → what stands between the environment and it."""
+        self.connector_seconds: Callable[[], dict[str, float]] = lambda: connector.seconds
+        self.sub_envs: Sequence[Any] = [self.base]
+        self.before_restart: Callable[[Step], None] | None = None
+        self._env, self._place = env, place
+
+    def reset(self, seeds: Sequence[int] | None) -> Array:
+        """Let it begin, if it has to be told; it has no seed."""
+        if callable(start := getattr(self.base, "start", None)):
+            start()
+        return np.zeros((0,))
+
+    def restart(self, sub_env: int, seed: int) -> Array:
+        """Lose all running episodes."""
+        if callable(abandon := getattr(self.base, "abandon", None)):
+            abandon("the trainer went back to a checkpoint")
+        return np.zeros((0,))
+
+    def step(self, actions: Array) -> Step:
+        """Refuse: it is polled."""
+        step: Step = self._env.step(actions)
+        return step
+
+    def seed_spaces(self, seeds: Sequence[int]) -> None:
+        """Give the spaces streams of their own."""
+        self.observation_space.seed(seeds[0])
+        self.action_space.seed(seeds[0])
+
+    def get_state(self) -> dict[str, Any]:
+        """Nothing that is known of it."""
+        return {"units": [], "counters": {}}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+
+    def get_counters(self) -> dict[str, Any]:
+        """None."""
+        return {}
+
+    def set_counters(self, counters: Mapping[str, Any]) -> None:
+        """Take back what `get_counters` gave."""
+
+    def left_out(self) -> list[str]:
+        """All of it."""
+        return [type(self.base).__name__]
+
+    def close(self) -> None:
+        """Close it."""
+        self._env.close()
+
+
+@dataclass
+class _Episode(RunningEpisode):
+    """A running episode."""
+
+    seat: int = 0
+    """What no other running episode has; its lanes are those of this number."""
+    length: int = 0
+    """Steps of the environment, each from one call for actions to the next."""
+    total: float = 0.0
+    watch: EpisodeWatch | None = None
+    """Where there are callbacks of episodes."""
+
+    @property
+    def known(self) -> int:
+        """Decisions of all agents of which it is known what followed."""
+        return self.acted - len(self.open)
+
+
+class ExternalSampler(AgentsSampler):
+    """Answers an environment that calls, and writes fragments of what happened.
+
+    Its arguments are those of `AgentsSampler`; where there is one agent, it is `AGENT`, and its
+    policy the only one.
+    """
+
+    known_as = "environments that call"
+    at_own_pace = True
+    _running: dict[Any, _Episode]  # type: ignore[assignment]  # by the environment's own ids
+
+    def __init__(
+        self, *args: Any, envs: CalledEnvs, agents: Mapping[str, EnvSpaces], **more: Any
+    ) -> None:
+        self._base = envs.base
+        self._started = 0
+        """Episodes."""
+        self._seats: list[int] = []
+        """Those that have become free, a heap."""
+        self.version = 0
+        """Of the weights."""
+        self._said: dict[tuple[Any, str], tuple[Any, float | None]] = {}
+        """(episode, agent) → the action that was chosen elsewhere, and its log-probability."""
+        self._bound: Mapping[Any, Mapping[Any, str]] = {}
+        """Episode → agent → the policy that its player was told."""
+        self._is_alone = not isinstance(envs.observation_space, AgentsSpace)
+        self._at_env = envs.connectors
+        super().__init__(*args, envs=envs, agents=agents, **more)
+
+    def have(
+        self, plans: Mapping[str, PolicyPlan], mapper: Mapper, anew: Container[str]
+    ) -> list[int]:
+        """As `AgentsSampler.have`; episodes that are to be dropped are lost."""
+        lost = super().have(plans, mapper, anew)
+        for env_id in lost:
+            number = self._left(env_id).number
+            for transitions in self._transitions.values():
+                transitions.drop_episode(number)
+        if lost and callable(abandon := getattr(self._base, "abandon", None)):
+            abandon("an agent in it had a policy that is there no more", lost)
+        if callable(take := getattr(self._base, "take_mapper", None)):
+            take(lambda agent, episode: self._policy_of(episode, episode, agent))
+        return []
+
+    def _called(self, pid: str) -> str:
+        return self.name if self._is_alone else super()._called(pid)
+
+    @property
+    def recent(self) -> Sequence[Array]:
+        """The latest raw observations of the first policy."""
+        return next(iter(self._recent.values()))
+
+    @property
+    def times(self) -> dict[str, float]:
+        """Mean times of ticks, of each policy's connectors under `PREFIX`."""
+        own = f"{PREFIX}{DEFAULT_POLICY_ID}/" if self._is_alone else PREFIX
+        return {name.replace(own, PREFIX): ms for name, ms in super().times.items()}
+
+    def start(self, seeds: list[int]) -> None:
+        """Nothing is to be begun: episodes begin themselves."""
+
+    def sample(self, stream: np.random.Generator) -> CollectedByPolicy:
+        """Answer until there are enough steps, or of whole episodes as many."""
+        if callable(take := getattr(self._base, "take_policies", None)):
+            take(self.version, {pid: self._layers(pid) for pid in self._plans})
+        return super().sample(stream)
+
+    def _layers(self, pid: str) -> dict[str, Any] | None:
+        """What players need to decide by themselves; None: they cannot run such a policy."""
+        layers, seen_by = self._actors[pid].as_layers(), self._filters[pid]
+        of, kind = self._plans[pid].spaces, type(seen_by)
+        runs = isinstance(of.raw, spaces.Box) and isinstance(
+            of.action, spaces.Discrete | spaces.Box
+        )
+        if layers is None or not runs or kind not in (NoFilter, MeanStdFilter):
+            return None
+        mean: Array = np.zeros(1)
+        scale: Array = np.ones(1)
+        clip = None
+        if isinstance(seen_by, MeanStdFilter):
+            mean, clip = seen_by.mean.reshape(-1), seen_by.clip
+            scale = seen_by.std.reshape(-1) + EPSILON
+        return {**layers, "mean": mean, "scale": scale, "clip": clip}
+
+    # ---- a tick ----------------------------------------------------------------------------------
+
+    def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
+        """One decision for all that wait, and what is heard next.
+
+        Returns:
+            Steps of agents and of environments of which it is known what followed; where episodes
+            stay `whole`, those of the episodes that ended in it.
+        """
+        clock = time.perf_counter
+        began = clock()
+        asked = self._asked()
+        processed = clock()
+        actions: dict[Any, dict[str, Any]] = {}
+        for pid, who in asked.items():
+            for (env_id, agent), row in zip(who, self._decide(pid, who), strict=True):
+                actions.setdefault(env_id, {})[agent] = self._at_env[agent].act(row)
+        decided = clock()
+        if actions:
+            self._base.send_actions(actions)
+        sent = clock()
+        polled = self._heard()
+        self.perf.add(began, processed, decided, sent, clock())
+        steps = [0, 0]
+        for env_id, why in polled.lost.items():
+            if env_id in self._running:
+                episode = self._left(env_id)
+                episodes.append(self._cut_short(episode, why))
+                steps = [steps[0] + whole * episode.known, steps[1] + whole * episode.length]
+        self._bound = polled.policies
+        for env_id in polled.observations:
+            before = self._running.get(env_id)
+            known, length = (before.known, before.length) if before and not whole else (0, 0)
+            over, episode = self._follow(env_id, polled, episodes)
+            if over or not whole:
+                steps = [steps[0] + episode.known - known, steps[1] + episode.length - length]
+        return steps[0], steps[1]
+
+    def _done(
+        self, pid: str, who: Sequence[tuple[Any, str]], filtered: Array, memory: Array
+    ) -> Acted:
+        """What these agents do: what was chosen elsewhere, or else what their policy draws.
+
+        Log-probabilities are those with which it was chosen, or else the policy's.
+        """
+        acted = super()._done(pid, who, filtered, memory)
+        said = {i: self._said.pop(one) for i, one in enumerate(who) if one in self._said}
+        if said:
+            rows, actor = list(said), self._actors[pid]
+            actions = np.array(acted.actions)
+            given = [action for action, _ in said.values()]
+            actions[rows] = rows_of(self._plans[pid].spaces.action, given)
+            columns = {name: np.array(column) for name, column in acted.columns.items()}
+            if "logp" in columns:
+                likely = actor.likelihood(filtered[rows], memory[rows], actions[rows])
+                columns["logp"][rows] = [
+                    own if logp is None else logp
+                    for (_, logp), own in zip(said.values(), likely, strict=True)
+                ]
+            acted = Acted(actions, columns, acted.memory)
+        if not self.latest:
+            self.latest = {"policy inputs": filtered, "policy outputs": acted}
+        return acted
+
+    # ---- what is heard ---------------------------------------------------------------------------
+
+    def _heard(self) -> Polled:
+        """A poll in which something happened; EnvError if nothing does for too long."""
+        limit = self._ends.external_timeout_s
+        until = time.monotonic() + limit
+        while True:
+            polled = Polled(*self._base.poll())
+            if polled.observations or polled.lost or any(polled.terminateds.values()):
+                return polled
+            if time.monotonic() > until:
+                raise EnvError(
+                    f"{self.name}: {type(self._base).__name__} asked for nothing within "
+                    f"{limit:g} s (external_timeout_s); is somebody playing, and does nothing "
+                    "hang in its thread?"
+                )
+            time.sleep(PAUSE_S)
+
+    def _read(self, env_id: Any, polled: Polled) -> tuple[Seen, bool, bool]:
+        """What an episode's agents saw and how it ended; its infos and logged actions are kept."""
+        by_agent = polled.observations[env_id]
+        over = polled.terminateds.get(env_id, {}), polled.truncateds.get(env_id, {})
+        if why := self._wrong(by_agent, over):
+            failed = next((one for one in by_agent.values() if isinstance(one, Exception)), None)
+            raise EnvError(f"{self.name}, episode {shorten(env_id)}: {why}") from failed
+        self._infos = self._named(polled.infos.get(env_id, {}))
+        if said := polled.off_policy_actions.get(env_id):
+            logps = polled.logps.get(env_id, {})
+            for agent, action in self._named(said).items():
+                self._said[env_id, agent] = action, logps.get(agent)
+        ends: list[list[str]] = [[], []]
+        if not self._is_alone:
+            ends = [[a for a, flag in one.items() if flag and a in self._agents] for one in over]
+        shown = {
+            agent: np.asarray(self._at_env[agent].observe(one))
+            for agent, one in self._named(by_agent).items()
+        }
+        rewards = self._named(polled.rewards.get(env_id, {}))
+        return seen(shown, rewards, *ends), bool(over[0][ALL]), bool(over[1][ALL])
+
+    def _named(self, by_agent: Mapping[Any, Any]) -> Mapping[str, Any]:
+        """The only agent is `AGENT`, whatever an environment calls it."""
+        if not self._is_alone or not by_agent or AGENT in by_agent:
+            return by_agent
+        (one,) = by_agent.values()
+        return {AGENT: one}
+
+    def _wrong(self, by_agent: Mapping[Any, Any], over: Sequence[Mapping[Any, Any]]) -> str:
+        """What of a poll is not as it has to be; empty if it is."""
+        if self._is_alone and len(by_agent) != 1:
+            expected = f"expected one, {{{AGENT!r}: observation}}"
+            return f"a poll gave observations of {len(by_agent)} agents; {expected}"
+        for agent, one in by_agent.items():
+            if isinstance(one, Exception):
+                return f"it failed with {one!r}"
+            if not self._is_alone and agent not in self._agents:
+                names = ", ".join(map(repr, self._agents))
+                return f"a poll gave an agent {agent!r}; there are {names}"
+        if over[0].get(ALL) is None or over[1].get(ALL) is None:
+            return f"a poll gave no {{{ALL!r}: …}} in terminateds and truncateds"
+        return ""
+
+    def _follow(
+        self, env_id: Any, polled: Polled, ended: list[RolloutMetrics]
+    ) -> tuple[bool, _Episode]:
+        """Write down what followed the latest decisions of an episode; whether it is over."""
+        given, terminated, truncated = self._read(env_id, polled)
+        over, episode = terminated or truncated, self._running.get(env_id)
+        if episode is None:
+            episode = self._begin(env_id, given, is_over=over)
+        else:
+            episode.length += 1
+            limit = self._ends.hard_horizon
+            over = over or (limit is not None and episode.length >= limit)
+        self._settle(env_id, given, over, dead=terminated)
+        reward = float(sum(given["rewards"].values()))
+        episode.total += reward
+        if episode.watch and episode.length:
+            alone = self._infos.get(AGENT, {}) if self._is_alone else {"agents": self._infos}
+            episode.watch.step(self._shown(given), reward, alone)
+        if over:
+            self._left(env_id)
+            if episode.length:
+                ended.append(self._finished(episode, None))
+            self._begin_again(env_id)
+        return over, episode
+
+    def _begin(self, env_id: Any, given: Seen, is_over: bool = False) -> _Episode:
+        index, workers = self._numbers
+        seat = heapq.heappop(self._seats) if self._seats else len(self._running)
+        episode = _Episode(self._started * workers + index, seat=seat)
+        self._started += 1
+        self._running[env_id] = episode
+        if self.watch and not is_over:
+            episode.watch = self.watch.alone(str(env_id))
+            episode.watch.start(self._shown(given))
+        return episode
+
+    def _left(self, env_id: Any) -> _Episode:
+        """An episode that runs no more."""
+        episode = self._running.pop(env_id)
+        heapq.heappush(self._seats, episode.seat)
+        return episode
+
+    def _shown(self, given: Seen) -> Any:
+        """An observation as callbacks see it."""
+        return given["observations"][AGENT] if self._is_alone else given
+
+    def _begin_again(self, env_id: Any) -> None:
+        """The first observation after an end may come at once, in a later poll, or never."""
+        try_reset = getattr(self._base, "try_reset", None)
+        given = try_reset(env_id) if callable(try_reset) else None
+        if isinstance(given, tuple):
+            given = given[0]
+        if given is None and self._ends.hard_horizon is not None:
+            raise EnvError(
+                f"{self.name}, episode {shorten(env_id)}: try_reset() gave nothing; with a horizon "
+                f"({self._ends.horizon}) the environment needs a reset: let it return the first "
+                "observation, or ASYNC_RESET if that comes in a later poll"
+            )
+        if given is None or (isinstance(given, str) and given == ASYNC_RESET):
+            return
+        never = {env_id: {ALL: False}}
+        first, _, _ = self._read(env_id, Polled(given, {}, never, never, {}, {}))
+        self._begin(env_id, first)
+        self._settle(env_id, first, over=False, dead=False)
+
+    def _cut_short(self, episode: _Episode, why: str) -> RolloutMetrics:
+        """An episode that was lost ends at the latest step of which it is known what followed."""
+        for agent in episode.lanes:
+            which = self._order[agent]
+            rows = [
+                row
+                for row in self._transitions[episode.policies[agent]].rows
+                if (row.episode, row.agent) == (episode.number, which)
+            ]
+            for row in rows[-1:] if agent in episode.open else ():
+                row.dropped = True
+            for row in [one for one in rows if not one.dropped][-1:]:
+                row.truncated = not row.terminated
+        return self._finished(episode, EpisodeLost(why))
+
+    def _finished(self, episode: _Episode, error: Exception | None) -> RolloutMetrics:
+        """What is said of an episode that is over; `error` is why it counts in no mean."""
+        for transitions in self._transitions.values():
+            transitions.end_episode(episode.number)
+        metrics = RolloutMetrics(episode.total, episode.length)
+        if not self._is_alone:
+            rewards = {a: [episode.policies[a], total] for a, total in episode.rewards.items()}
+            metrics = metrics._replace(agent_rewards=rewards)
+        if episode.watch:
+            episode.watch.end(error)
+        written = episode.watch.episode if episode.watch else None
+        return with_written(metrics, written, faulty=error is not None)
+
+    def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
+        return super()._lane(self._running[env_index].seat, episode, pid)
+
+    def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
+        bound = self._bound.get(env_index, {})
+        return bound[agent] if agent in bound else super()._policy_of(env_index, episode, agent)
+
+    # ---- state -----------------------------------------------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """How many episodes were begun, and the streams; those in flight are in no checkpoint."""
+        streams = {pid: rng.get_generator_state(one) for pid, one in self._streams.items()}
+        return {"begun": self._started, "streams": streams}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave; running episodes are forgotten."""
+        self._started = int(state["begun"])
+        for pid, one in state.get("streams", {}).items():  # checkpoints from before have none
+            rng.set_generator_state(self._streams[pid], one)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all running episodes, and what was not given away."""
+        for transitions in self._transitions.values():
+            for row in transitions.rows:
+                row.dropped = True
+            transitions.take(False)
+        self._running.clear()
+        self._seats.clear()
+        self._said.clear()
+
+
+class _CalledWorker(RolloutWorker):
+    """What is done in another way where the environment calls."""
+
+    def _make_envs(self, spec: WorkerSpec, context: WorkerContext) -> VectorEnv:
+        of = spec.environment
+        env = make_env(of, EnvContext(of.env_config, spec.index, 0, False, spec.num_workers))
+        assert isinstance(env.unwrapped, Called)  # noqa: S101 as the trainer has seen
+        if (horizon := spec.envs.horizon) and isinstance(env.unwrapped.base, ExternalEnv):
+            hint = "its episodes end when it calls end_episode(), with truncated=True if cut off"
+            raise ConfigError("horizon", horizon, "null with an ExternalEnv", hint)
+        return CalledEnvs(env, of, context)
+
+    def sample(self) -> Any:
+        """At least as many steps as the spec says; the environment begins when it is first asked.
+
+        Before that there are no weights to answer with.
+        """
+        self.envs.reset(None)
+        return super().sample()
+
+    def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
+        """Adopt the learner's weights, which are newer ones."""
+        super().sync(weights, filters)
+        self._sampler.version += 1
+
+    def _watch(self, calls: Calls | None) -> None:
+        if calls:
+            self._sampler.watch = EpisodeTracker(calls, self, self.spec.index, 0)
+
+    def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
+        """Running episodes are lost, wherever they are; none where none is to be."""
+        if sub_envs:
+            self.envs.restart(0, 0)
+            self._sampler.forget()
+
+
+class ExternalWorker(_CalledWorker):
+    """Collects what an environment that calls does, with the weights it was last given."""
+
+    def _make_sampler(self, spec: WorkerSpec) -> ExternalSampler:
+        assert isinstance(self.envs, CalledEnvs)  # noqa: S101 as made above
+        spaces_ = checked_spaces(spec.environment, *self.envs.own_spaces)
+        self._log("spaces", {"observation": spaces_.raw, "action": spaces_.action})
+        self._actor: Any = spec.make_actor()
+        self._actor.explore = spec.sampling.explore
+        self._filters: dict[str, Filter] = make_filters(
+            spec.filters, row_shape(spaces_.filtered), masks=spaces_.masks
+        )
+        plan = PolicyPlan(spec.make_actor, spaces_, spec.columns, learns=True, gamma=spec.gamma)
+        return ExternalSampler(
+            f"worker {spec.index}",
+            spec.effective_sampling,
+            {DEFAULT_POLICY_ID: plan},
+            envs=self.envs,
+            ends=spec.envs,
+            actors={DEFAULT_POLICY_ID: self._actor},
+            filters={DEFAULT_POLICY_ID: self._filters["observation"]},
+            mapper=_the_only,
+            agents={AGENT: spaces_},
+            steps=spec.steps,
+            agent_steps=False,
+            seed=spec.seed,
+            worker=(spec.index, max(1, spec.num_workers)),
+        )
+
+    def _sampled(self, collected: Any) -> Sample:
+        assert isinstance(collected, CollectedByPolicy)  # noqa: S101 as its sampler gives it
+        of, none = DEFAULT_POLICY_ID, np.zeros((0, 0), dtype=np.float32)
+        fragments, recent = collected.fragments.get(of, []), collected.recent.get(of, none)
+        return super()._sampled(Collected(fragments, collected.episodes, recent))
+
+
+def _the_only(*_: Any) -> str:
+    return DEFAULT_POLICY_ID
+
+
+class ExternalAgentsWorker(_CalledWorker, AgentsWorker):
+    """The same with the agents of several policies."""
+
+    sampler_class = ExternalSampler
+
+
+@dataclass(frozen=True)
+class ExternalSpec(WorkerSpec):
+    """Everything such a worker is made from; it travels to children."""
+
+    @property
+    def worker_class(self) -> type[RolloutWorker]:
+        """What is made from it."""
+        return ExternalWorker
+
+
+@dataclass(frozen=True)
+class ExternalAgentsSpec(AgentsSpec):
+    """Everything such a worker of several policies is made from; it travels to children."""
+
+    @property
+    def worker_class(self) -> type[RolloutWorker]:
+        """What is made from it."""
+        return ExternalAgentsWorker

@@ -1,0 +1,256 @@
+"""Which policies there are: whom each serves, in which spaces, and with which settings."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from trainables.core import rng
+from trainables.core.importing import load, path_to
+from trainables.core.settings import Section, flatten, override
+from trainables.envs.exactness.measuring import Look
+from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
+from trainables.errors import ConfigError, nearest, shorten
+from trainables.trainer.config import TrainerConfig
+
+Mapper = Callable[[str, np.random.Generator], str]
+#: Settings of `TrainerConfig` that a policy may have for itself, beside those of its algorithm.
+OWN_SECTIONS = ("filters", "schedule")
+OWN = ("model", "gamma", "optimizer")
+SHARED_OF_THOSE = ("synchronize_filters", "normalize_rewards", "schedule_timesteps")
+
+
+@dataclass(frozen=True)
+class Agents:
+    """What ``multiagent`` says."""
+
+    policies: Mapping[str, Mapping[str, Any]]
+    """Policy → its own settings."""
+    given: Mapping[str, tuple[Any, Any]]
+    """Policy → the spaces that were given for it."""
+    sources: Mapping[str, tuple[str, str]]
+    """Policy → the file or folder of a trained one that it begins with, and its name there."""
+    mapping: Mapper
+    trained: tuple[str, ...]
+    agent_steps: bool = False
+
+    @classmethod
+    def of(cls, settings: TrainerConfig) -> "Agents":
+        """What the settings say; ConfigError for a mapping function that is not there."""
+        said = canonical(settings.agents.multiagent)
+        policies = said["policies"]
+        classic = {pid: own for pid, own in policies.items() if isinstance(own, list | tuple)}
+        own = {pid: one[3] if pid in classic else one for pid, one in policies.items()}
+        trained = said.get("policies_to_train")
+        # Policies are built in the order of their names.
+        settled = {pid: dict(own[pid] or {}) for pid in sorted(own)}
+        sources = {pid: one.pop("restore", None) for pid, one in settled.items()}
+        return cls(
+            settled,
+            {pid: (one[1], one[2]) for pid, one in classic.items() if one[1] is not None},
+            {pid: _source(pid, one) for pid, one in sources.items() if one is not None},
+            _mapper(said.get("policy_mapping_fn"), list(own)),
+            tuple(sorted(own if trained is None else trained)),
+            said.get("count_steps_by") == "agent_steps",
+        )
+
+
+def _source(pid: str, given: Any) -> tuple[str, str]:
+    return (given["path"], given["policy"]) if isinstance(given, Mapping) else (given, pid)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """Agent → policy, by a dict; with one policy for all; or by the agent's name."""
+
+    policies: tuple[str, ...]
+    named: Mapping[str, str] = field(default_factory=dict)
+
+    def __call__(self, agent: str, stream: np.random.Generator) -> str:
+        if agent in self.named:
+            return self.named[agent]
+        return self.policies[0] if len(self.policies) == 1 else agent
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Agent → policy, by a person's function; it travels by its path."""
+
+    function: Any
+
+    def __call__(self, agent: str, stream: np.random.Generator) -> str:
+        function = self.function
+        if isinstance(function, str):
+            function = load("multiagent.policy_mapping_fn", function, "a function")
+        more = {"rng": stream} if "rng" in inspect.signature(function).parameters else {}
+        pid: str = function(agent, **more)
+        return pid
+
+
+def _mapper(given: Any, policies: Sequence[str]) -> Mapper:
+    if given is None or isinstance(given, Mapping):
+        return _Named(tuple(policies), dict(given or {}))
+    if isinstance(given, str):
+        load("multiagent.policy_mapping_fn", given, "a function")
+    return _Asked(given)
+
+
+def _looking(agent: str) -> np.random.Generator:
+    """For a mapping that is asked only to see what it gives."""
+    return rng.generator(0, "mapping", "look", agent)
+
+
+def spaces_of(
+    agents: Agents, seen: Look, environment: EnvironmentConfig, like: Mapping[str, str]
+) -> dict[str, EnvSpaces]:
+    """Policy → the spaces of its agents; of those in `like` the spaces of the agent named there.
+
+    Raises:
+        ConfigError: the mapping gives an agent an unknown policy, gives one policy agents of
+            different spaces, or never gives it any where agents differ.
+    """
+    found = {pid: (agent, seen.agents[agent]) for pid, agent in like.items()}
+    place = "multiagent.policy_mapping_fn"
+    for agent, spaces in seen.agents.items():
+        pid = agents.mapping(agent, _looking(agent))
+        if pid not in agents.policies:
+            hint = f"it gave that for agent {agent!r}"
+            raise ConfigError(place, pid, f"one of {', '.join(agents.policies)}", hint)
+        other, known = found.setdefault(pid, (agent, spaces))
+        if (known.observation, known.action) != (spaces.observation, spaces.action):
+            raise ConfigError(
+                place,
+                pid,
+                "a policy for agents of the same spaces",
+                f"{other} sees {known.raw} and does {known.action}, {agent} sees {spaces.raw} and "
+                f"does {spaces.action}: give them two policies",
+            )
+    made = {pid: spaces for pid, (_, spaces) in found.items()}
+    alike = {repr((one.raw, one.action)) for one in seen.agents.values()}
+    for pid in agents.policies:
+        if pid in agents.given and pid not in like:
+            made[pid] = checked_spaces(environment, *agents.given[pid])
+        elif pid not in made and len(alike) > 1:
+            hint = f"no agent of {environment.env} has it, and agents differ: give it its spaces, "
+            hint += f"policies: {{{pid}: [null, observation space, action space, {{}}]}}"
+            raise ConfigError(f"multiagent.policies.{pid}", None, "a policy with agents", hint)
+        elif pid not in made:
+            made[pid] = seen.spaces
+    return made
+
+
+# ---- policies that come and go -------------------------------------------------------------------
+
+
+def canonical(said: Mapping[str, Any]) -> dict[str, Any]:
+    """``multiagent`` with its policies as a dict."""
+    policies = said["policies"]
+    named = dict(policies) if isinstance(policies, Mapping) else dict.fromkeys(policies)
+    return {**said, "policies": named}
+
+
+def changed(
+    said: Mapping[str, Any],
+    policies: Mapping[str, Any],
+    agents: Mapping[str, EnvSpaces],
+    mapping: Any,
+    trained: Sequence[str] | None,
+) -> dict[str, Any]:
+    """``multiagent`` with other policies; None: everybody keeps its policy, or goes on learning.
+
+    Raises:
+        ConfigError: a mapping function that a checkpoint cannot name.
+    """
+    kept = said.get("policies_to_train")
+    if trained is None and kept is not None:
+        trained = [pid for pid in kept if pid in policies]
+    if mapping is None and (mapping := said.get("policy_mapping_fn")) is None:
+        before = _mapper(None, list(said["policies"]))
+        mapping = {agent: before(agent, _looking(agent)) for agent in agents}
+    elif callable(mapping) and (path := path_to(mapping)) is None:
+        hint = "a checkpoint names it; put it at the top of a module"
+        raise ConfigError("policy_mapping_fn", shorten(mapping), "a dict or a function", hint)
+    elif callable(mapping):
+        mapping = path
+    learning = None if trained is None else list(trained)
+    return {
+        **said,
+        "policies": dict(policies),
+        "policy_mapping_fn": mapping,
+        "policies_to_train": learning,
+    }
+
+
+def agent_with(agents: Mapping[str, EnvSpaces], observation: Any, action: Any) -> str | None:
+    """The first agent that sees and does what these spaces say."""
+    asked = observation, action
+    return next((one for one, its in agents.items() if (its.raw, its.action) == asked), None)
+
+
+def as_data(now: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
+    """What differs from how the training began, as plain data; empty: nothing does."""
+    of_each = {
+        pid: {} if one == began["policies"].get(pid, ...) else {"own": dict(one or {})}
+        for pid, one in now["policies"].items()
+    }
+    keys = ("policy_mapping_fn", "policies_to_train")
+    other = {key: now.get(key) for key in keys if now.get(key) != began.get(key)}
+    same = of_each.keys() == began["policies"].keys() and not any(of_each.values())
+    return {} if same and not other else {"policies": of_each, **other}
+
+
+def from_data(data: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
+    """Take back what `as_data` gave."""
+    if not data:
+        return dict(began)
+    policies = {
+        pid: one["own"] if "own" in one else began["policies"][pid]
+        for pid, one in data["policies"].items()
+    }
+    return {**began, **data, "policies": policies}
+
+
+# ---- settings of one policy ----------------------------------------------------------------------
+
+
+def member_settings(settings: TrainerConfig, pid: str, own: Mapping[str, Any]) -> TrainerConfig:
+    """The settings of one policy's member; ConfigError for a key that all policies share."""
+    allowed = _own_keys(type(settings))
+    place = f"multiagent.policies.{pid}"
+    for key, value in own.items():
+        if key not in allowed:
+            shared = key in flatten(settings)
+            hint = "it is the same for all policies" if shared else nearest(key, allowed)
+            raise ConfigError(f"{place}.{key}", value, "a setting of one policy", hint.strip("; "))
+    alone = {
+        "multiagent": {},
+        "env_level": "C",
+        "native_vector_env": False,
+        "restart_failed_sub_environments": False,
+        "remote_worker_envs": False,
+        "env_step_timeout_s": None,
+        "horizon": None,
+        "evaluation_interval": None,
+        "evaluation_num_workers": 0,
+        "evaluation_config": {},
+        "monitor": False,
+        "record_env": False,
+        "render_env": False,
+        "callbacks": None,
+        "seed": None,
+    }
+    return override(override(settings, own, place), alone, place)
+
+
+def _own_keys(config: type[TrainerConfig]) -> list[str]:
+    keys: list[str] = []
+    for name, one in config.model_fields.items():
+        kind = one.annotation
+        if isinstance(kind, type) and issubclass(kind, Section):
+            if name in OWN_SECTIONS or name not in TrainerConfig.model_fields:
+                keys += kind.model_fields
+        elif name in OWN or name not in TrainerConfig.model_fields:
+            keys.append(name)
+    return [key for key in keys if key not in SHARED_OF_THOSE]
