@@ -137,9 +137,11 @@ def test_the_commands_for_a_ray_cluster_lead_a_sweep_there(desk: Desk) -> None:
     assert past.pool == f"ray@127.0.0.1:{desk.port}"
 
 
-#: SLURM's commands: a job is its script, run by `sh` in a session of its own, as a node runs it.
+#: SLURM's commands: a job is a copy of its script, as the given one is removed at once; `sh` runs it
+#: in a session of its own, as a node does.
 SLURM = {
-    "sbatch": 'setsid sh "$1" >> "$JOBS/log" 2>&1 &\necho "Submitted batch job $!"',
+    "sbatch": 'cp "$1" "$JOBS/$$.sh"\nsetsid sh "$JOBS/$$.sh" >> "$JOBS/log" 2>&1 &\n'
+    'echo "Submitted batch job $!"',
     "scancel": 'for job; do echo "$job" >> "$JOBS/cancelled"; kill -KILL "-$job"; done',
 }
 

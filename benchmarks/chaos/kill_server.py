@@ -57,7 +57,7 @@ def campaign(
         sweep.start()
         backends, servers, due = 0, 0, 0
         while backends + servers < KILLS:
-            due = max(due, len(sweep.steps())) + int(stream.integers(0, max(length // KILLS, 1)))
+            due = max(due, len(sweep.steps()), 1) + int(stream.integers(0, max(length // KILLS, 1)))
             if not sweep.await_steps(due):
                 break
             time.sleep(float(stream.uniform(0.0, LATEST_S)))

@@ -10,6 +10,7 @@ nothing comes from its client for `IDLE_S` is ended by the server, so that a dri
 still holds nobody up. Times are seconds.
 """
 
+import logging
 import re
 import time
 import uuid
@@ -41,6 +42,9 @@ IDLE_S = 20.0
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.05, 0.5
 #: The oldest server that is known to work.
 OLDEST = 12
+
+# It warns of connections that are lost, which are made again here, or told of in an error.
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 _URL = re.compile(r"postgresql(\+psycopg)?://")
 _SCHEMA = re.compile(r"sweep_[0-9a-f]{32}")

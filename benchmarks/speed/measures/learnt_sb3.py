@@ -1,4 +1,4 @@
-"""The same by Stable-Baselines3 with equal settings: wall seconds, the mean over 5 seeds."""
+"""The same by Stable-Baselines3 with equal settings: wall seconds, the mean over 20 seeds."""
 
 import statistics
 

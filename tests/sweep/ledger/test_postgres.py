@@ -4,6 +4,8 @@ import contextlib
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -438,3 +440,14 @@ def test_drivers_of_several_sweeps_share_a_server(tmp_path: Path, storage_url: s
         driver.communicate()
     for name in names:
         assert sweeps.decisions(Folder(tmp_path / "sweeps", name)) == sweeps.decisions(alone)
+
+
+def test_what_psycopg_warns_of_is_not_said_to_who_types() -> None:
+    said = (
+        "import logging, sweep.ledger.postgres\n"
+        "logging.getLogger('psycopg').warning('error ignored terminating a pipeline')"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", said], capture_output=True, check=True, cwd=Path(__file__).parents[3]
+    )
+    assert (ran.stdout, ran.stderr) == (b"", b"")
