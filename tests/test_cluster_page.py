@@ -137,8 +137,8 @@ def test_the_commands_for_a_ray_cluster_lead_a_sweep_there(desk: Desk) -> None:
     assert past.pool == f"ray@127.0.0.1:{desk.port}"
 
 
-#: SLURM's commands: a job is a copy of its script, as the given one is removed at once; `sh` runs it
-#: in a session of its own, as a node does.
+#: SLURM's commands: a job is a copy of its script, as the given one is removed at once; `sh` runs
+#: it in a session of its own, as a node does.
 SLURM = {
     "sbatch": 'cp "$1" "$JOBS/$$.sh"\nsetsid sh "$JOBS/$$.sh" >> "$JOBS/log" 2>&1 &\n'
     'echo "Submitted batch job $!"',
