@@ -19,14 +19,17 @@ ALONE = {
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
     "SWEEP_ATTACH": "later",  # no command leaves a process that the next one is measured beside
 }
-#: Variables that make a library compute otherwise than it would on this processor.
+#: Variables that make a library compute otherwise than it would on this processor, or a program
+#: compile its modules at every start.
 CHOSEN = (
     "OPENBLAS_CORETYPE",
     "OPENBLAS_L2_SIZE",
     "MKL_DEBUG_CPU_TYPE",
     "MKL_ENABLE_INSTRUCTIONS",
+    "MKL_CBWR",
     "ATEN_CPU_CAPABILITY",
     "XLA_FLAGS",
+    "PYTHONDONTWRITEBYTECODE",
 )
 RUNS = ROOT / "build" / "speed" / "runs.jsonl"
 

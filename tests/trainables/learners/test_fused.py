@@ -17,6 +17,7 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import NotFiniteError
 from trainables.learners import sgd
 from trainables.learners.fused.compiled import CompiledLearner
+from trainables.learners.fused.flat import FlatOptimizer
 from trainables.learners.fused.ppo import FusedLearner, Loss
 from trainables.learners.sgd import Learner, TorchLearner
 from trainables.policies.architecture import Activation, Architecture, OptimizerConfig
@@ -306,6 +307,22 @@ def test_both_learners_take_turns_on_one_policy() -> None:
         learn(in_turn[turn % 2], batch, of, turn)
         learn(theirs(policies[1], of), batch, of, turn)
     assert_close(weights(policies[0]), weights(policies[1]), 1e-9)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_moments_of_what_has_no_gradient_come_to_nothing_before_they_are_subnormal(
+    optimizer: str,
+) -> None:
+    policy = make_policy(LAYOUTS["box"], dtype=torch.float32, name=optimizer)
+    flat = FlatOptimizer(policy, tuple(policy.parameters))
+    flat.adopt()
+    moments, smallest = flat.vectors[2:4], np.finfo(np.float32).tiny
+    for step in range(12_000):
+        flat.gradient[:] = 1e-3 if step == 0 else 0.0
+        flat.step(1e-3, None)
+        assert not ((moments != 0) & (np.abs(moments) < smallest)).any()
+    kept = moments[0] if optimizer == "adam" else moments[1]
+    assert not kept.any()
 
 
 def test_steps_of_some_parameters_count_for_them_alone() -> None:
