@@ -179,8 +179,10 @@ def test_a_restored_trial_reads_on_exactly_where_it_was(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("cls", "reached"), [(DQN, 90), (SAC, -700)])
-def test_half_of_what_is_learnt_from_is_read(cls: Any, reached: float, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("cls", "reached", "seeds"), [(DQN, 120, (1, 2, 3)), (SAC, -700, (1,))])
+def test_half_of_what_is_learnt_from_is_read(
+    cls: Any, reached: float, seeds: tuple[int, ...], tmp_path: Path
+) -> None:
     """An untrained policy wrote it: it has 22 on CartPole, -1200 on Pendulum."""
     env = {DQN: "CartPole-v1"}.get(cls, "Pendulum-v1")
     writes = {"output": "logdir", "train_batch_size": 3200, "lr": 1e-12}
@@ -203,11 +205,13 @@ def test_half_of_what_is_learnt_from_is_read(cls: Any, reached: float, tmp_path:
         "timesteps_per_iteration": 1600,
         "evaluation_num_episodes": 20,
     }
-    trainer = cls(config, TrialContext(seed=1))
-    run(trainer, 5)
-    found = trainer.evaluate()["episode_reward_mean"]
-    trainer.stop()
-    assert found >= reached
+    found = []
+    for seed in seeds:
+        trainer = cls(config, TrialContext(seed=seed))
+        run(trainer, 5)
+        found.append(trainer.evaluate()["episode_reward_mean"])
+        trainer.stop()
+    assert np.mean(found) >= reached
 
 
 def _pendulum(folder: Path) -> Path:
