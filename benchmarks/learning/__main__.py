@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.learning import report
-from benchmarks.learning.rows import ROWS, Row
+from benchmarks.learning.rows import EPISODES, ROWS, Row
 from benchmarks.speed import peers
 
 RESULTS = Path(__file__).with_name("results.jsonl")
@@ -34,7 +34,8 @@ def version(row: Row, by: str = OURS) -> str:
     settings = dict(row.config)
     if by == REFERENCE and row.reference:
         settings = {"env": row.config["env"], **asdict(row.reference)}
-    plain = json.dumps([row.algorithm, row.steps, settings], sort_keys=True)
+    played = [] if row.episodes == EPISODES else [row.episodes]
+    plain = json.dumps([row.algorithm, row.steps, settings, *played], sort_keys=True)
     return hashlib.sha256(plain.encode()).hexdigest()[:12]
 
 

@@ -2,7 +2,7 @@
 
     build/peers/sb3-simulators/bin/python -m benchmarks.learning.reference ROW SEED
 
-It is trained and evaluated as `benchmarks.learning.run` does it: as many steps, then 100 fresh
+It is trained and evaluated as `benchmarks.learning.run` does it: as many steps, then as many fresh
 episodes greedily.
 """
 
@@ -11,20 +11,22 @@ import json
 import statistics
 import sys
 import time
-from functools import partial
+from importlib import import_module
 from typing import Any
 
 import gymnasium
 import stable_baselines3
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 from benchmarks.learning.rows import Row, named
 
-EPISODES = 100
+#: What the names of Atari games begin with.
+GAMES = "ALE/"
 POINTS = 50
 FRESH = 10_000
 
@@ -43,9 +45,14 @@ class Curve(BaseCallback):  # type: ignore[misc] # there are no types of it wher
         return True
 
 
-def made(env: str) -> Any:
-    """One environment whose episodes are noted."""
-    return Monitor(gymnasium.make(env))
+def made(row: Row, count: int) -> Any:
+    """So many environments of a row whose episodes are noted."""
+    env = row.config["env"]
+    if env.startswith(GAMES):
+        gymnasium.register_envs(import_module("ale_py"))
+        how = {"frameskip": 1, **row.config["env_config"]}  # its wrapper skips frames
+        return VecFrameStack(make_atari_env(env, count, env_kwargs=how), 4)
+    return DummyVecEnv([lambda: Monitor(gymnasium.make(env))] * count)
 
 
 def learn(row: Row, seed: int) -> dict[str, Any]:
@@ -54,7 +61,7 @@ def learn(row: Row, seed: int) -> dict[str, Any]:
     if reference is None:
         raise SystemExit(f"{row.name} has no reference")
     torch.set_num_threads(1)
-    envs = DummyVecEnv([partial(made, row.config["env"])] * reference.num_envs)
+    envs = made(row, reference.num_envs)
     settings = dict(reference.settings)
     if reference.normalize:
         envs = VecNormalize(envs, gamma=settings["gamma"])
@@ -62,16 +69,17 @@ def learn(row: Row, seed: int) -> dict[str, Any]:
         activation = getattr(torch.nn, networks["activation_fn"])
         settings["policy_kwargs"] = {**networks, "activation_fn": activation}
     kind = getattr(stable_baselines3, reference.model)
-    model = kind("MlpPolicy", envs, seed=seed, device="cpu", **settings)
+    policy = "CnnPolicy" if row.config["env"].startswith(GAMES) else "MlpPolicy"
+    model = kind(policy, envs, seed=seed, device="cpu", **settings)
     curve, started = Curve(row.steps), time.process_time()
     model.learn(row.steps, callback=curve)
     trained = time.process_time() - started
-    playing = DummyVecEnv([partial(made, row.config["env"])])
+    playing = made(row, 1)
     if reference.normalize:
         playing = VecNormalize(playing, training=False, norm_reward=False)
         playing.obs_rms = envs.obs_rms
     playing.seed(FRESH + seed)
-    returns, _ = evaluate_policy(model, playing, EPISODES, return_episode_rewards=True)
+    returns, _ = evaluate_policy(model, playing, row.episodes, return_episode_rewards=True)
     return {
         "row": row.name,
         "seed": seed,

@@ -216,10 +216,10 @@ TEXT = """# Learning
 
 Written by `make learn` (`python -m benchmarks.learning`). Every row is trained over several seeds
 for as many environment steps as it says; then the policy that was learnt plays 100 fresh episodes
-greedily. The figure of a seed is the mean of these 100 returns; the table has mean and standard
-deviation of the seeds, their interquartile mean, the 95 % bootstrap interval of the mean, and the
-worst seed. Where no figure is published for so few steps, Stable-Baselines3 is trained beside it
-with the settings of rl-baselines3-zoo (`alike`: worse, by less than seeds differ).
+(20 of Pong) greedily. The figure of a seed is the mean of these returns; the table has mean and
+standard deviation of the seeds, their interquartile mean, the 95 % bootstrap interval of the mean,
+and the worst seed. Where no figure is published for so few steps, Stable-Baselines3 is trained
+beside it with the settings of rl-baselines3-zoo (`alike`: worse, by less than seeds differ).
 
 | environment | by | steps | seeds | return | IQM | 95 % | worst | to reach | reached | others |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |

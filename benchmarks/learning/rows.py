@@ -11,7 +11,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainables.trainer.trainer import Trainer
 
+#: That the policy that was learnt plays, where a row says nothing else.
+EPISODES = 100
 MEMORY = "benchmarks.learning.environments:CartPoleWithoutVelocities"
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A setting of the reference that falls from this value to 0 over a run."""
+
+    start: float
+
+    def __call__(self, remaining: float) -> float:
+        """The value while this share of the run remains, as Stable-Baselines3 asks for it."""
+        return self.start * remaining
 
 
 @dataclass(frozen=True)
@@ -47,6 +60,8 @@ class Row:
     """Why it is not reached, where it is not."""
     reference: Reference | None = None
     """Trained over as many seeds, beside ours."""
+    episodes: int = EPISODES
+    """How many the policy that was learnt plays."""
 
     def trainer(self) -> "type[Trainer]":
         """The class that trains."""
@@ -88,6 +103,14 @@ ZOO_MUJOCO: Mapping[str, Any] = {
 #: Of SAC and TD3: an update takes a fifth of the time that it takes with the published 256 x 256
 #: (400 x 300 with TD3), and is no worse on classic control.
 SMALL_NETWORKS: Mapping[str, Any] = {"model": {"hidden": [64, 64]}}
+
+#: The game as the publications have it: no action is repeated by chance.
+PONG: Mapping[str, Any] = {
+    "env": "ALE/Pong-v5",
+    "env_config": {"repeat_action_probability": 0.0},
+}
+#: A game takes thousands of decisions, and 100 of them as long as a third of the training.
+PONG_EPISODES = 20
 
 ROWS: tuple[Row, ...] = (
     Row(
@@ -413,6 +436,78 @@ ROWS: tuple[Row, ...] = (
         {"env": "Hopper-v5", "buffer_size": 200_000, "learning_starts": 10_000},
         seeds=3,
         reference=Reference("SAC", {"learning_starts": 10_000}),
+    ),
+    Row(
+        "pong-ppo",
+        "Pong, from pictures",
+        "ppo:PPO",
+        500_000,
+        None,
+        "20.99 after 10M (zoo)",
+        {
+            **PONG,
+            "num_envs_per_worker": 8,
+            "rollout_fragment_length": 128,
+            "lr": 2.5e-4,
+            "lr_schedule": "linear",
+            "num_sgd_iter": 4,
+            "sgd_minibatch_size": 256,
+            "clip_param": 0.1,
+            "clip_param_schedule": "linear",
+            "entropy_coeff": 0.01,
+            "vf_loss_coeff": 1.0,
+        },
+        seeds=3,
+        reference=Reference(
+            "PPO",
+            {
+                "n_steps": 128,
+                "n_epochs": 4,
+                "batch_size": 256,
+                "learning_rate": Linear(2.5e-4),
+                "clip_range": Linear(0.1),
+                "ent_coef": 0.01,
+            },
+            num_envs=8,
+        ),
+        episodes=PONG_EPISODES,
+    ),
+    Row(
+        "pong-dqn",
+        "Pong, from pictures",
+        "dqn:DQN",
+        500_000,
+        None,
+        "20.6 after 10M (zoo)",
+        {
+            **PONG,
+            "num_envs_per_worker": 4,
+            "rollout_fragment_length": 4,
+            "buffer_size": 30_000,
+            "learning_starts": 10_000,
+            "model": {"hidden": [512]},
+            "lr": 1e-4,
+            "updates_per_step": 4,
+            "replay_batch_size": 32,
+            "tau": 1e-3,
+            "exploration_config": {"epsilon_timesteps": 50_000, "final_epsilon": 0.01},
+        },
+        seeds=3,
+        reference=Reference(
+            "DQN",
+            {
+                "buffer_size": 30_000,  # the zoo's 100,000 take 5.6 GB
+                "learning_starts": 10_000,  # a fifth of the budget would be 100,000
+                "learning_rate": 1e-4,
+                "batch_size": 32,
+                "target_update_interval": 1_000,
+                "train_freq": 4,
+                "gradient_steps": 1,
+                "exploration_fraction": 0.1,
+                "exploration_final_eps": 0.01,
+            },
+        ),
+        episodes=PONG_EPISODES,
     ),
 )
 

@@ -2,7 +2,7 @@
 
     python -m benchmarks.learning.run ROW SEED [--config JSON]
 
-After the last step the policy that was learnt plays 100 fresh episodes greedily.
+After the last step the policy that was learnt plays fresh episodes greedily.
 """
 
 import argparse
@@ -15,7 +15,6 @@ from typing import Any
 
 from benchmarks.learning.rows import Row, named
 
-EPISODES = 100
 #: Points of a curve.
 POINTS = 50
 #: Added to a run's seed: evaluations play what was never trained on.
@@ -41,7 +40,7 @@ def learn(row: Row, seed: int) -> dict[str, Any]:
         if sys.stderr.isatty():
             sys.stderr.write(f"\r{row.name} seed {seed}: {point[0]:,} of {row.steps:,} steps ")
     trained = time.process_time() - started
-    returns = [one["episode_reward"] for one in trainer.play(EPISODES, seed=FRESH + seed)]
+    returns = [one["episode_reward"] for one in trainer.play(row.episodes, seed=FRESH + seed)]
     trainer.stop()
     return {
         "row": row.name,

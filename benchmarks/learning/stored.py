@@ -21,8 +21,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.learning.rows import PPO_CARTPOLE, SMALL_NETWORKS
-from benchmarks.learning.run import EPISODES, FRESH
+from benchmarks.learning.rows import EPISODES, PPO_CARTPOLE, SMALL_NETWORKS
+from benchmarks.learning.run import FRESH
 
 if TYPE_CHECKING:
     from trainables.trainer.trainer import Trainer
