@@ -344,6 +344,19 @@ def test_of_several_processes_one_measures_and_the_others_wait_for_it(
 
 
 @pytest.mark.slow
+def test_who_finds_another_measuring_goes_on_until_it_asks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = environment("Counting")
+    with closing(Inquiry(config, shared=tmp_path)) as first:
+        no_child(monkeypatch)
+        with closing(Inquiry(config, shared=tmp_path)) as second:
+            found = first.measured()
+            monkeypatch.setattr(measuring, "_measured", {})
+            assert second.measured() == found == Measured("A")
+
+
+@pytest.mark.slow
 def test_who_waited_for_one_that_hangs_is_told_and_later_ones_try_it_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

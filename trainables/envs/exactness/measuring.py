@@ -182,10 +182,8 @@ class Inquiry:
             self._found = _measured[self._key][0]
         if self._found is None and config.env_level != "C":
             self._page = _Page(shared / f"{self._name}.json" if shared and self._name else None)
-            with self._letting_go():
-                self._found = self._page.read(config)
-        if self._found is None and config.env_level != "C":
-            self._child = self._started()
+            if not self._page.busy:
+                self._begin()
 
     def look(self) -> Look:
         """What the environment says of itself.
@@ -193,6 +191,7 @@ class Inquiry:
         Raises:
             ConfigError: it cannot be made, a call of it hangs, or no policy can live in its spaces.
         """
+        self._wait_for_others()
         try:
             seen = self._answer(_Child.seen)
         except _Died as error:
@@ -206,6 +205,7 @@ class Inquiry:
 
     def measured(self) -> Measured:
         """Its level, once it is measured; ConfigError if it cannot be made, or hangs."""
+        self._wait_for_others()
         if self._found is None:
             self._found = self._asked()
             self._page.write(self._found)
@@ -224,6 +224,20 @@ class Inquiry:
         """End the child, if it still runs."""
         self._kill_child()
         self._page.close()
+
+    def _begin(self) -> None:
+        """Begin to measure, unless it stands in the file."""
+        with self._letting_go():
+            self._found = self._page.read(self._config)
+        if self._found is None:
+            self._child = self._started()
+
+    def _wait_for_others(self) -> None:
+        """Wait where another process measures; not sooner, as the asker has things to do."""
+        if self._page.busy:
+            with self._letting_go():
+                self._page.wait()
+            self._begin()
 
     def _kill_child(self) -> None:
         if self._child is not None:
@@ -344,6 +358,8 @@ class _Page:
     def __init__(self, path: Path | None) -> None:
         self._descriptor = -1
         self._waited = False
+        self.busy = False
+        """Whether another process measures, and nobody has waited for it yet."""
         if path is None:
             return
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -353,8 +369,13 @@ class _Page:
             try:
                 fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._waited = True
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+                self._waited = self.busy = True
+
+    def wait(self) -> None:
+        """Wait until no other process measures."""
+        self.busy = False
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def read(self, config: EnvironmentConfig) -> Measured | None:
         """What stands there; None: nothing that is whole.
