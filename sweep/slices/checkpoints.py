@@ -98,6 +98,8 @@ def _read(
 MOST_REFUSALS = 3
 #: Seconds between two attempts where the slice must save.
 RETRY_S = 0.5
+#: Seconds between two on a slice's way, at least, where the spec does not say how many iterations.
+APART_S = 0.1
 #: Seconds for which a checkpoint is held in memory, at most.
 HELD_S = 5.0
 #: Bytes of all that are held, at most; a checkpoint that is larger is written at once.
@@ -132,9 +134,17 @@ class Saving:
         self._folder = Path(spec.folder)
         self._refusals = 0
         self._held: list[_Held] = []
-        self._written_at = time.monotonic()
+        self._written_at = self._taken_at = time.monotonic()
         self._size: float = math.inf
         """Bytes of the latest one that was packed."""
+
+    def is_due(self, iteration: int) -> bool:
+        """Whether one is to be taken on the slice's way."""
+        policy = self._spec.policy
+        if policy.every is not None:
+            return iteration % policy.every == 0
+        # The second best may be any of them.
+        return policy.keep_best > 1 or time.monotonic() - self._taken_at >= APART_S
 
     def save(
         self, trainable: Trainable, header: Mapping[str, Any], value: float | None, must: bool
@@ -155,6 +165,7 @@ class Saving:
             if not must:
                 return
             time.sleep(RETRY_S)
+        self._taken_at = time.monotonic()
         self._held.append(_Held(trainable.iteration, finite, header, state))
         self._let_go()
         full = len(self._held) * self._size > HELD_BYTES

@@ -219,7 +219,7 @@ class _Slice(Stretch):
                     return end
                 continue
             new_best = value > best and self.spec.policy.keep_best > 0
-            if end or new_best or iteration % self.spec.policy.every == 0:
+            if end or new_best or self.saving.is_due(iteration):
                 header = self._header(iteration)
                 self.saving.save(trainable, header, reached, must=end is not None)
             best = max(best, value)

@@ -123,7 +123,12 @@ def _check_gpu(gpu: float) -> float:
 class CheckpointPolicy(Settings):
     """Which checkpoints are written, and which are kept."""
 
-    every: int = Field(1, ge=1, description="Iterations between two checkpoints of a slice.")
+    every: int | None = Field(
+        None,
+        ge=1,
+        description="Iterations between two checkpoints of a slice; none: one, and more where they "
+        "are shorter than a tenth of a second.",
+    )
     keep_last: int = Field(2, ge=1, description="How many of a trial's newest checkpoints stay.")
     keep_best: int = Field(1, ge=0, description="How many of a trial's best checkpoints stay.")
     max_disk: Size = Field(

@@ -174,7 +174,7 @@ class _Play(Stretch):
         end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
         if end is None and self.clock.saves and self.seconds >= spec.slice_s:
             end = End.TIME
-        due = end is not None or iteration % spec.policy.every == 0
+        due = end is not None or iteration % (spec.policy.every or 1) == 0
         if self.clock.saves and due and end is not End.DIVERGED:
             self._save(iteration, number(metrics.get(spec.metric)))
         return end

@@ -35,7 +35,7 @@ def slice_spec(
         "stop": {},
         "metric": "loss",
         "sign": -1.0,
-        "policy": CheckpointPolicy(),
+        "policy": CheckpointPolicy(every=1),
         "slice_s": 60.0,
         "folder": str(folder),
         "stop_file": str(folder / ".stop-1"),

@@ -363,7 +363,7 @@ def test_checkpoints_are_held_as_long_as_all_together_are_small(
 ) -> None:
     disk = FullDisk(monkeypatch, ())
     monkeypatch.setattr("sweep.slices.checkpoints.HELD_S", 1e9)
-    policy = CheckpointPolicy(keep_last=4, keep_best=0)
+    policy = CheckpointPolicy(every=1, keep_last=4, keep_best=0)
     spec = slice_spec(tmp_path / "0", goal=Goal(12), policy=policy)
     outcome = run_slice(spec)
     assert disk.saves == len(outcome.saved) == 4
@@ -393,6 +393,34 @@ def test_a_crash_costs_one_iteration_also_of_what_was_held(
     assert "on purpose" in outcome.error
     assert (len(outcome.rows), outcome.saved[-1].iteration) == (3, 3)
     assert file.read(tmp_path / outcome.saved[-1].file).header["step"] == 3
+
+
+@pytest.mark.parametrize("keep_best", [0, 1, 2])
+@pytest.mark.parametrize("apart", [0.0, 1e9], ids=["long", "short"])
+def test_of_short_iterations_only_new_bests_are_copied_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: float, keep_best: int
+) -> None:
+    copied: list[int] = []
+    plain = Quadratic.get_state
+
+    def counted(self: Quadratic) -> dict[str, Any]:
+        copied.append(self.iteration)
+        return plain(self)
+
+    monkeypatch.setattr(Quadratic, "get_state", counted)
+    monkeypatch.setattr("sweep.slices.checkpoints.APART_S", apart)
+    policy = CheckpointPolicy(keep_last=2, keep_best=keep_best)
+    noisy = {"lr": 0.9, "x0": 3.001, "noise": 5.0}
+    outcome = run_slice(slice_spec(tmp_path, noisy, goal=Goal(20), policy=policy))
+    losses = [row.metrics["loss"] for row in outcome.rows]
+    lowest = np.minimum.accumulate(losses)
+    bests = [i for i in range(1, 21) if losses[i - 1] == lowest[i - 1]]
+    assert 1 < len(bests) < 10
+    if apart == 0.0 or keep_best == 2:  # the second best may be any of them
+        assert copied == list(range(1, 21))
+    else:
+        assert copied == sorted({*(bests if keep_best else []), 20})
+    assert outcome.saved[-1].iteration == 20
 
 
 class FindsNoRoom(Quadratic):

@@ -94,7 +94,7 @@ def test_what_is_left_out_has_its_default() -> None:
     assert spec.config == {}
     assert spec.stop == {}
     assert (spec.searcher.name, spec.scheduler.name) == ("tpe", "fifo")
-    assert spec.checkpoint == CheckpointPolicy(every=1, keep_last=2, keep_best=1)
+    assert spec.checkpoint == CheckpointPolicy(every=None, keep_last=2, keep_best=1)
     assert (spec.limits.slice_s, spec.limits.max_failures) == (30.0, 3)
     assert spec.deterministic is None
     assert (spec.replicas, spec.resources.cpu, spec.seed) == (1, 1, 0)
