@@ -87,8 +87,8 @@ TEXT = """# Performance
 
 Written by `make bench`; every row is measured beside the other side in one run, ours and the other
 in turn, one process at a time and one thread each; each library
-computes as it would on this processor by itself. A ratio is the median over up to {pairs} pairs;
-behind it stand the least and the greatest (of what takes minutes there are a third as many pairs).
+computes as it would on this processor by itself. A ratio is the median over {pairs} pairs;
+behind it stand the least and the greatest.
 Rates are per second of CPU time; what is started from the shell, and what waits for a disk, is
 measured by the wall.
 
@@ -118,7 +118,7 @@ without that of the parts inside it.
 
     make bench
 
-takes an hour, goes on where it was stopped, and installs the peers in `build/peers`,
+takes two hours, goes on where it was stopped, and installs the peers in `build/peers`,
 where nothing of sweep sees them. `python -m benchmarks.speed --only NAME --runs 3` measures one row
 and prints it.
 """

@@ -119,13 +119,13 @@ def kept(at: str) -> Iterator[tuple[str, Pair]]:
 
 
 def run(cases: Sequence[Case], runs: int) -> list[Figures]:
-    """So many pairs of every case (of a long one a third); those of earlier runs count."""
+    """So many pairs of every case (a third where it is only drawn); those of earlier runs count."""
     at = version()
     RUNS.parent.mkdir(parents=True, exist_ok=True)
     figures = []
     for number, case in enumerate(cases, 1):
         pairs = [pair for name, pair in kept(at) if name == case.name]
-        wanted, failure = -(-runs // 3) if case.long else runs, ""
+        wanted, failure = -(-runs // 3) if case.only_drawn else runs, ""
         while len(pairs) < wanted:
             sys.stderr.write(
                 f"{number} of {len(cases)}: {case.title}, pair {len(pairs) + 1} of {wanted}\n"

@@ -126,15 +126,15 @@ def test_every_library_computes_as_it_would_on_this_processor_and_is_compiled_on
     assert given["OMP_NUM_THREADS"] == "1"
 
 
-def test_of_a_long_case_a_third_of_the_pairs_is_measured_and_one_at_least(
+def test_of_a_case_that_is_only_drawn_a_third_of_the_pairs_is_measured_and_one_at_least(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "RUNS", tmp_path / "runs.jsonl")
     monkeypatch.setattr(runner, "measure", lambda side: 1.0)
-    long = replace(RATE, name="long", long=True)
+    drawn = replace(RATE, name="drawn", only_drawn=True)
     for runs, expected in ((1, 1), (3, 1), (5, 2)):
         monkeypatch.setattr(runner, "version", lambda runs=runs: f"of {runs}")
-        assert [len(one.pairs) for one in runner.run([RATE, long], runs)] == [runs, expected]
+        assert [len(one.pairs) for one in runner.run([RATE, drawn], runs)] == [runs, expected]
 
 
 def test_the_reason_stands_where_a_ratio_is_not_reached_and_nowhere_else() -> None:
@@ -175,7 +175,7 @@ def test_the_points_of_curves_are_rows_where_they_are_measured_the_same_way() ->
     points = {case.name for curve in CURVES for _, case in curve.points}
     assert {"slots-2", "trial-50000", "sampling-CartPole-v1-64-NoFilter"} <= points
     assert all(one.at_least for one in CASES)
-    assert all(one.long and not one.at_least for one in ALL if one not in CASES)
+    assert all(one.only_drawn and not one.at_least for one in ALL if one not in CASES)
 
 
 def test_the_table_of_a_slice_has_shares_of_the_whole() -> None:

@@ -1,9 +1,10 @@
 """16 settings of PPO on CartPole by ``sweep run``: wall seconds, from the shell.
 
-python -m benchmarks.speed.measures.sweep_ours [STEPS [SLOTS]]
+python -m benchmarks.speed.measures.sweep_ours [STEPS [SLOTS [CORES]]]
 """
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -70,7 +71,9 @@ def run(folder: Path, steps: int, slots: int) -> float:
 
 def main() -> None:
     """Run the sweep in a folder of its own."""
-    steps, slots = [*sys.argv[1:], *(str(STEPS), "2")[len(sys.argv) - 1 :]]
+    steps, slots, cores = [*sys.argv[1:], *(str(STEPS), "2", "")[len(sys.argv) - 1 :]]
+    if cores:  # what it starts has no others either
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: int(cores)])
     with tempfile.TemporaryDirectory() as folder:
         clock.tell(run(Path(folder), int(steps), int(slots)))
 
