@@ -3,6 +3,7 @@
 settings       a flat dict becomes frozen, typed sections
 legacy_names   keys of other trainers, and today's
 rng            named random streams of one seed
+rounding       whether two processes round alike
 results        the usual keys of a result, a person's own logger
 logs           what is logged of the data that flow through
 processes      child processes that die with their parents

@@ -3,13 +3,15 @@
 A rollout worker goes on where it was only in a trainer that collects as the saved one did. With
 another number of workers, for example, there is nobody to go on: `Trainer.restore` then begins new
 episodes, and the checkpoint says from there on that the curve is inexact. Filters belong to the
-policy, so another one is refused.
+policy, so another one is refused. Where another processor rounds otherwise, the trial goes on, and
+its checkpoints and results say so.
 """
 
 import copy
 from collections.abc import Mapping
 from typing import Any
 
+from trainables.core import rounding
 from trainables.errors import ConfigError
 from trainables.policies.filters import KINDS
 
@@ -31,6 +33,8 @@ FILTERING = (
     *("connectors", "normalize_actions"),
 )
 
+#: Said of a trial that goes on where its sums may come out otherwise in their last bits.
+ROUNDS_OTHERWISE = "where a processor, or libraries, round otherwise"
 #: Filters with equal states.
 _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
 
@@ -66,6 +70,17 @@ def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         why = "each worker goes on where it was; Trainer.restore(path) begins new episodes instead"
         for key, (before, value) in changed(checkpoint, now).items():
             raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
+
+
+def why_inexact(checkpoint: Mapping[str, Any]) -> str:
+    """Why the curve of a checkpoint's trainer is not exact from here on; empty: it is."""
+    before = str(checkpoint.get("inexact", ""))
+    alike = checkpoint.get("rounding", rounding.fingerprint()) == rounding.fingerprint()
+    if alike or ROUNDS_OTHERWISE in before:
+        return before
+    steps = int(checkpoint["progress"]["timesteps"])
+    why = f"restored after {steps} steps {ROUNDS_OTHERWISE}"
+    return f"{before}; {why}" if before else why
 
 
 def in_words(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> str:

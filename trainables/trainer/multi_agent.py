@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium.spaces import Space
 
-from trainables.core import rng
+from trainables.core import rng, rounding
 from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness.measuring import Inquiry, Look
 from trainables.envs.make import EnvironmentConfig
@@ -444,6 +444,7 @@ class MultiAgentTrainer(Trainer):
             **({"agents": others} if others else {}),
             "collected": dict(self._collected),
             "settled": settled,
+            "rounding": rounding.fingerprint(),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
         }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.core import rng
+from trainables.core import rng, rounding
 from trainables.core.importing import import_object
 from trainables.core.logs import system_usage
 from trainables.core.resources import EnvironmentVariables, check_quota
@@ -462,6 +462,7 @@ class Trainer(Trainable):
             "recent_observations": self.recent.copy(),
             "collected": dict(self._collected),
             **({"settled": settled} if settled else {}),
+            "rounding": rounding.fingerprint(),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
             **{name: part.get_state() for name, part in self.parts.items()},
@@ -478,7 +479,7 @@ class Trainer(Trainable):
         self._take_level()
         self._take_learnt(checkpoint)
         self.progress.set_state(checkpoint["progress"])
-        self.inexact = str(checkpoint.get("inexact", ""))
+        self.inexact = agreement.why_inexact(checkpoint)
         if checkpoint["workers"] is None:
             self._collect_anew()
         else:

@@ -12,7 +12,7 @@ from tests.support.trainers import differences, final_state, make, run
 from trainables.algorithms.ppo import PPO
 from trainables.checkpoint.file import parse_name, read, verify
 from trainables.errors import ConfigError
-from trainables.trainer.agreement import COLLECTING
+from trainables.trainer.agreement import COLLECTING, ROUNDS_OTHERWISE
 
 ONE: dict[str, Any] = {"train_batch_size": None, "evaluation_interval": None, "num_sgd_iter": 1}
 RANKS = {"num_workers": 2, "data_parallel": True}
@@ -274,3 +274,22 @@ def test_an_exact_restore_says_nothing(tmp_path: Path, caplog: pytest.LogCapture
     assert "exactness" not in result
     assert "inexact" not in read(path).state["trainable"]["data"]
     assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+def test_a_trial_that_goes_on_where_numbers_are_rounded_otherwise_says_so_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make(ONE)
+    trainer.train()
+    path = trainer.save(tmp_path)
+    steps = trainer.progress.timesteps
+    trainer.restore(path)
+    assert trainer.exactness == "A exact state"
+    for other in ("another", "a third"):
+        monkeypatch.setattr("trainables.core.rounding.fingerprint", lambda other=other: other)
+        trainer.restore(path)
+        assert trainer.exactness.startswith("D")
+        assert trainer.exactness.endswith(f"after {steps} steps {ROUNDS_OTHERWISE}")
+        assert trainer.train()["exactness"] == trainer.exactness
+        path = trainer.save(tmp_path / other)
+    trainer.stop()

@@ -1,0 +1,55 @@
+"""What tells whether two processes round alike."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from trainables.core import rounding
+
+ASK = "from trainables.core.rounding import fingerprint; print(fingerprint())"
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+PLAIN = dict.fromkeys(("MKL_CBWR", "ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE"), "")
+
+
+def asked(**variables: str) -> str:
+    """The digest of a process with these variables."""
+    given = {**os.environ, **PLAIN, **variables}
+    own = {name: value for name, value in given.items() if value}
+    ran = subprocess.run(
+        [sys.executable, "-c", ASK], env=own, capture_output=True, text=True, check=True
+    )
+    return ran.stdout.strip()
+
+
+@pytest.mark.slow
+def test_processes_that_round_alike_have_one_digest_whatever_their_threads() -> None:
+    assert asked() == asked() == asked(**ONE_THREAD) == asked(OMP_NUM_THREADS="3")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    torch.backends.cpu.get_cpu_capability() == "DEFAULT", reason="this processor has one way only"
+)
+def test_a_library_that_takes_other_routines_has_another_digest() -> None:
+    assert asked(ATEN_CPU_CAPABILITY="default") != asked()
+
+
+def test_the_digest_is_that_of_all_numbers_that_came_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounding.fingerprint.cache_clear()
+    before = rounding.fingerprint()
+    plain = rounding._by_numpy
+
+    def nudged():  # type: ignore[no-untyped-def]
+        *others, last = plain()
+        last.view("u4")[-1] ^= 1  # the last bit of the last number
+        yield from [*others, last]
+
+    monkeypatch.setattr(rounding, "_by_numpy", nudged)
+    rounding.fingerprint.cache_clear()
+    assert rounding.fingerprint() != before
+    monkeypatch.undo()
+    rounding.fingerprint.cache_clear()
+    assert rounding.fingerprint() == before

@@ -1,0 +1,64 @@
+"""How this process rounds: a digest of small sums, equal wherever equal training gives equal bits.
+
+OpenBLAS, MKL, torch and numpy choose routines by the processor, by its own and their versions, and
+by variables of the environment. Names of processors would tell too much and too little; so a few
+products and functions, such as training is made of, are computed, and what comes out is compared.
+They are small, so that no number of threads changes them.
+"""
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Hexadecimal digits of a digest.
+DIGITS = 16
+
+
+@functools.cache
+def fingerprint() -> str:
+    """The digest, computed once in a process; in a millisecond or two."""
+    import torch
+
+    whole = hashlib.sha256()
+    with torch.no_grad():
+        for result in (*_by_numpy(), *_by_torch(torch)):
+            whole.update(np.ascontiguousarray(result).tobytes())
+    return whole.hexdigest()[:DIGITS]
+
+
+def _numbers(*shape: int) -> NDArray[np.float32]:
+    """Numbers between -0.5 and 0.5, the same everywhere."""
+    spread = np.arange(np.prod(shape), dtype=np.int64) * 2_654_435_761 % 1_009
+    return (spread / 1_009 - 0.5).astype(np.float32).reshape(shape)
+
+
+def _by_numpy() -> Iterator[NDArray[Any]]:
+    for rows, inside, columns in ((8, 4, 64), (8, 64, 64), (64, 48, 32), (1, 64, 2)):
+        left, right = _numbers(rows, inside), _numbers(inside, columns)
+        yield left @ right
+        yield left.T @ (left @ right)
+        yield left.astype(np.float64) @ right
+    yield np.matmul(_numbers(2, 8, 64), _numbers(2, 64, 64))
+    values = _numbers(200)
+    for function in (np.tanh, np.exp, np.sin):
+        yield function(values)
+        yield function(values.astype(np.float64))
+    yield np.log(values + np.float32(1.0))
+    yield np.add.reduce(_numbers(64, 100), axis=0)
+    yield np.add.reduce(_numbers(64, 100), axis=1)
+
+
+def _by_torch(torch: Any) -> Iterator[NDArray[Any]]:
+    def tensor(*shape: int) -> Any:
+        return torch.from_numpy(_numbers(*shape)).clone()  # aligned as all tensors are
+
+    yield (tensor(8, 64) @ tensor(64, 64)).numpy()
+    yield (tensor(64, 48) @ tensor(48, 32)).numpy()
+    for function in (torch.tanh, torch.exp, torch.sigmoid):
+        yield function(tensor(200)).numpy()
+    yield tensor(64, 100).sum(0).numpy()
+    yield torch.linalg.vector_norm(tensor(1_000)).reshape(1).numpy()
