@@ -32,7 +32,7 @@ from pydantic import (
 
 from sweep.errors import At, BadConfig, Source, UnknownName, UsageError
 from sweep.space import Space, initial
-from sweep.spec import sections, yaml_source
+from sweep.spec import sections
 from sweep.spec.objective import (
     Aggregate,
     AggregateField,
@@ -264,6 +264,8 @@ def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
 
 def parse(text: str, file: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
     """The spec in a YAML text; `file` is its name in messages. See `load`."""
+    from sweep.spec import yaml_source  # with its library: a worker reads no YAML
+
     raw, source = apply_overrides(*yaml_source.read(text, file), overrides)
     return validate(SweepSpec, raw, source)
 
@@ -295,6 +297,8 @@ def _is_file(path: Path) -> bool:
 
 def text_of(path: Path) -> str:
     """The text of a YAML file; BadConfig if it cannot be read."""
+    from sweep.spec import yaml_source
+
     allowed = f"a readable file in UTF-8 of at most {yaml_source.LARGEST_FILE} bytes"
     at = At(str(path))
     if not _is_file(path):
@@ -318,6 +322,8 @@ def text_of(path: Path) -> str:
 
 def read(path: Path, spec: SweepSpec) -> Space:
     """The space in `path`, without what `spec` forbids; UsageError if it cannot work."""
+    from sweep.spec import yaml_source
+
     raw, source = yaml_source.read(text_of(path), str(path))
     inner = raw.get("space")
     if isinstance(inner, Mapping) and ("trainable" in raw or len(raw) == 1):

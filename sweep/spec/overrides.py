@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweep.errors import At, BadConfig, KeyPath, Source
-from sweep.spec import yaml_source
 
 #: Characters of an option that messages repeat, at most.
 LONGEST_SAID = 80
@@ -35,6 +34,8 @@ class Override:
         cls, text: str, option: str = "--set", example: str = "config.lr=0.001"
     ) -> "Override":
         """The override that ``--set text`` means, or another option; its value is read as YAML."""
+        from sweep.spec import yaml_source  # with its library: a worker reads no YAML
+
         said = f"{option} {_brief(text)}"
         path, equals, value = text.partition("=")
         path = path.strip()

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -178,3 +180,13 @@ def test_from_a_damaged_checkpoint_it_falls_back_to_the_one_before(tmp_path: Pat
 def test_the_seed_decides_the_trial(tmp_path: Path) -> None:
     one, two = (run_slice(slice_spec(tmp_path / str(seed), seed=seed)) for seed in (1, 2))
     assert curve(one) != curve(two)
+
+
+def test_a_process_that_runs_slices_imports_nothing_that_only_specs_and_reports_need() -> None:
+    heavy = {"ruamel", "optuna", "mlflow", "plotly", "rich", "alembic", "pandas"}
+    asked = (
+        "import sys\nimport sweep.pools.loky, sweep.slices.slice\n"
+        f"print(sorted({heavy!r} & {{name.partition('.')[0] for name in sys.modules}}))"
+    )
+    ran = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
