@@ -56,8 +56,10 @@ def campaign(
         sweep = Sweep(root / "disturbed", KINDS[kind], {"SWEEP_STORAGE": server.database()})
         sweep.start()
         backends, servers, due = 0, 0, 0
-        while backends + servers < KILLS:
-            due = max(due, len(sweep.steps()), 1) + int(stream.integers(0, max(length // KILLS, 1)))
+        while (left := KILLS - backends - servers) > 0:
+            passed = max(due, len(sweep.steps()), 1)
+            # Among the steps that are left: it trains on while its server is away.
+            due = passed + int(stream.integers(0, max((length - passed) // (left + 1), 1)))
             if not sweep.await_steps(due):
                 break
             time.sleep(float(stream.uniform(0.0, LATEST_S)))
