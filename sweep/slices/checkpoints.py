@@ -98,7 +98,7 @@ def _read(
 MOST_REFUSALS = 3
 #: Seconds between two attempts where the slice must save.
 RETRY_S = 0.5
-#: Seconds between two on a slice's way, at least, where the spec does not say how many iterations.
+#: Seconds between two checkpoints on a slice's way, at least, if the spec counts no iterations.
 APART_S = 0.1
 #: Seconds for which a checkpoint is held in memory, at most.
 HELD_S = 5.0
@@ -139,7 +139,7 @@ class Saving:
         """Bytes of the latest one that was packed."""
 
     def is_due(self, iteration: int) -> bool:
-        """Whether one is to be taken on the slice's way."""
+        """Whether this iteration's checkpoint is to be taken though it is no new best."""
         policy = self._spec.policy
         if policy.every is not None:
             return iteration % policy.every == 0

@@ -126,8 +126,8 @@ class CheckpointPolicy(Settings):
     every: int | None = Field(
         None,
         ge=1,
-        description="Iterations between two checkpoints of a slice; none: one, and more where they "
-        "are shorter than a tenth of a second.",
+        description="Iterations between two checkpoints of a slice; none: one, or as many as take "
+        "a tenth of a second.",
     )
     keep_last: int = Field(2, ge=1, description="How many of a trial's newest checkpoints stay.")
     keep_best: int = Field(1, ge=0, description="How many of a trial's best checkpoints stay.")

@@ -156,6 +156,8 @@ def resolve(
 class Inquiry:
     """Measures the environment of one trainer, in a child process that starts at once.
 
+    Where another process measures it already, no child starts, and `look` and `measured` wait.
+
     Args:
         config: the environment.
         restarts: environments that fail are made anew, as they are while measuring then.
@@ -226,7 +228,7 @@ class Inquiry:
         self._page.close()
 
     def _begin(self) -> None:
-        """Begin to measure, unless it stands in the file."""
+        """Begin to measure, unless the shared file tells the level."""
         with self._letting_go():
             self._found = self._page.read(self._config)
         if self._found is None:
