@@ -1,9 +1,9 @@
-"""How this process rounds: a digest of small sums, equal wherever equal training gives equal bits.
+"""How this process rounds: a digest of small sums; where it differs, training gives other bits.
 
-OpenBLAS, MKL, torch and numpy choose routines by the processor, by its own and their versions, and
-by variables of the environment. Names of processors would tell too much and too little; so a few
-products and functions, such as training is made of, are computed, and what comes out is compared.
-They are small, so that no number of threads changes them.
+OpenBLAS, MKL, torch and numpy choose routines by the processor, by their versions, and by variables
+of the environment, so a processor's name tells too little. A few products and functions, such as
+training is made of, are computed, and their results are compared. They are small, so that no number
+of threads changes them. Equal digests prove nothing of what is not among them, as convolutions.
 """
 
 import functools
@@ -20,7 +20,7 @@ DIGITS = 16
 
 @functools.cache
 def fingerprint() -> str:
-    """The digest, computed once in a process; in a millisecond or two."""
+    """The digest, computed once in a process; that takes a millisecond or two."""
     import torch
 
     whole = hashlib.sha256()

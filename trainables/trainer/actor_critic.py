@@ -32,7 +32,7 @@ from trainables.policies.own import distribution
 from trainables.policies.own.distribution import OwnDistribution
 from trainables.rollout.batch import Fragment, TrainBatch, rows
 from trainables.trainable import gives_data
-from trainables.trainer import config_checks
+from trainables.trainer import agreement, config_checks
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.steps import on_policy_step
 from trainables.trainer.trainer import Trainer
@@ -300,11 +300,10 @@ class ActorCriticTrainer(Trainer):
         """A checkpoint's data as if this kernel had made it; it says that the curve is inexact."""
         if data["kernel"] == self.kernel:
             return data
-        steps, before = int(data["progress"]["timesteps"]), data.get("inexact")
+        steps = int(data["progress"]["timesteps"])
         kernels = f"kernel {self.kernel} (saved with {data['kernel']})"
         why = f"restored after {steps} steps with {kernels}"
-        logger.warning("%s; the curve is no longer exact", why)
-        return {**data, "kernel": self.kernel, "inexact": f"{before}; {why}" if before else why}
+        return {**data, "kernel": self.kernel, "inexact": agreement.no_longer_exact(data, why)}
 
     # ---- learning ----------------------------------------------------------------------------
 

@@ -8,12 +8,15 @@ its checkpoints and results say so.
 """
 
 import copy
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from trainables.core import rounding
 from trainables.errors import ConfigError
 from trainables.policies.filters import KINDS
+
+logger = logging.getLogger(__name__)
 
 #: Keys that say how experience is collected: worker states of other values fit no worker.
 COLLECTING = (
@@ -73,13 +76,22 @@ def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 
 def why_inexact(checkpoint: Mapping[str, Any]) -> str:
-    """Why the curve of a checkpoint's trainer is not exact from here on; empty: it is."""
+    """Why a trainer that goes on from this checkpoint has no exact curve; empty: it has one."""
     before = str(checkpoint.get("inexact", ""))
     alike = checkpoint.get("rounding", rounding.fingerprint()) == rounding.fingerprint()
     if alike or ROUNDS_OTHERWISE in before:
         return before
     steps = int(checkpoint["progress"]["timesteps"])
-    why = f"restored after {steps} steps {ROUNDS_OTHERWISE}"
+    return no_longer_exact(checkpoint, f"restored after {steps} steps {ROUNDS_OTHERWISE}")
+
+
+def no_longer_exact(checkpoint: Mapping[str, Any], why: str, besides: str = "") -> str:
+    """The reasons of the checkpoint why its curve is not exact, and this one, which is logged.
+
+    `besides` is what else the log is to say.
+    """
+    logger.warning("%s; %sthe curve is no longer exact", why, besides)
+    before = checkpoint.get("inexact")
     return f"{before}; {why}" if before else why
 
 

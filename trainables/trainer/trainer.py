@@ -511,13 +511,8 @@ class Trainer(Trainable):
         if not changes:
             return state
         why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
-        before = data.get("inexact")
-        logger.warning("%s; new episodes are begun, and the curve is no longer exact", why)
-        anew = {
-            **data,
-            "workers": None,
-            "inexact": f"{before}; {why}" if before else why,
-        }
+        reasons = agreement.no_longer_exact(data, why, "new episodes are begun, and ")
+        anew = {**data, "workers": None, "inexact": reasons}
         return {**state, "trainable": {**state["trainable"], "data": anew}}
 
     def cleanup(self) -> None:

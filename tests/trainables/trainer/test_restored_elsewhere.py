@@ -277,7 +277,7 @@ def test_an_exact_restore_says_nothing(tmp_path: Path, caplog: pytest.LogCapture
 
 
 def test_a_trial_that_goes_on_where_numbers_are_rounded_otherwise_says_so_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     trainer = make(ONE)
     trainer.train()
@@ -293,3 +293,4 @@ def test_a_trial_that_goes_on_where_numbers_are_rounded_otherwise_says_so_once(
         assert trainer.train()["exactness"] == trainer.exactness
         path = trainer.save(tmp_path / other)
     trainer.stop()
+    assert caplog.text.count(f"{ROUNDS_OTHERWISE}; the curve is no longer exact") == 1
