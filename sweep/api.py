@@ -34,7 +34,8 @@ from sweep.history.trial import Trial as TrialOfHistory
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import attaching, trained
+from sweep.operations import trained
+from sweep.operations.mlflow import attaching
 from sweep.pickled import Given
 from sweep.slices import store
 from sweep.slices.store import Store

@@ -192,7 +192,7 @@ def sync(name: str, wait: float, **given: Any) -> int:
     """
     from sweep.cli import check_tables
     from sweep.driver import sync as sending
-    from sweep.operations import attaching
+    from sweep.operations.mlflow import attaching
 
     with options.answering(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)

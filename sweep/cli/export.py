@@ -57,7 +57,7 @@ def _exported(
 ) -> dict[str, Any]:
     from sweep.driver import sync
     from sweep.operations import export
-    from sweep.operations import register as registering
+    from sweep.operations.mlflow import register as registering
     from sweep.operations.trained import Choice
 
     if out is None and register is None:
@@ -129,8 +129,8 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
     """Serve the MLflow page of all sweeps, or of one."""
     from sweep.driver import sync
     from sweep.errors import without_password
-    from sweep.operations import attaching
-    from sweep.operations.mlflow_ui import Page, may_show
+    from sweep.operations.mlflow import attaching
+    from sweep.operations.mlflow.page import Page, may_show
     from trainables.errors import printable
 
     folder = None if name is None else options.find_sweep(root, name)

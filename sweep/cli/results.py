@@ -166,7 +166,7 @@ def _test(
     from sweep.cli.terminal import terminal
     from sweep.driver import launch, prepare, session
     from sweep.history.events import Status
-    from sweep.operations import attaching
+    from sweep.operations.mlflow import attaching
     from sweep.views import lookup
 
     spec, paths = lookup.read_spec(folder)

@@ -185,7 +185,7 @@ def _report(
     """Answer how it ended, and have MLflow's copy completed; returns the exit code."""
     from sweep.cli import tables
     from sweep.history.events import Status
-    from sweep.operations import attaching
+    from sweep.operations.mlflow import attaching
 
     answer(summary(ended, folder), tables.summary)
     attaching.attach(ended, folder, attach)

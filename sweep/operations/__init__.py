@@ -10,10 +10,6 @@ repair          mends what can be worked out from what is left
 trained         a trial's model, restored; its episodes played
 cleaning        deletes a sweep, or what nobody needs of it
 export          a trial's model in a folder that runs without this program
-register        an exported model in MLflow, by a name
-attaching       when MLflow is given what it has of a finished sweep beside its rows
-attachments     makes and sends it: report, curves, card and models
+mlflow          what MLflow is given and shows beside the rows of the tracker
 control_client  asks the driver of a running sweep for something
-mlflow_ui       the MLflow page of a root's sweeps
-page_server     the page's server, which ends with the process that wanted it
 """

@@ -15,7 +15,7 @@ from typing import Any
 from sweep import plugins
 from sweep.errors import BadConfig, UsageError
 from sweep.ledger.folder import Folder, arriving
-from sweep.operations import register
+from sweep.operations.mlflow import register
 from sweep.operations.trained import Choice, Playing, restored
 from sweep.views import formatting, overview
 from trainables.checkpoint import signing

@@ -19,7 +19,7 @@ from sweep.cli import main
 from sweep.driver import prepare, sync
 from sweep.driver.driver import Driver
 from sweep.ledger.folder import Folder
-from sweep.operations.mlflow_ui import Page
+from sweep.operations.mlflow.page import Page
 from sweep.views import lookup
 from tests.support.command_line import Here, environment, start, write_spec
 

@@ -16,8 +16,8 @@ import pytest
 
 from sweep.driver import session, sync
 from sweep.ledger.folder import Folder
-from sweep.operations import attaching, attachments
-from sweep.operations.mlflow_ui import Page
+from sweep.operations.mlflow import attaching, attachments
+from sweep.operations.mlflow.page import Page
 from sweep.operations.trained import Choice, restored
 from sweep.trackers._shared.mlflow_store import StoredRun, open_client, store_url
 from tests.support import sweeps

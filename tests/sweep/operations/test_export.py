@@ -16,7 +16,7 @@ from sweep.cli.main import main
 from sweep.driver import sync
 from sweep.errors import UsageError
 from sweep.ledger.folder import Folder
-from sweep.operations import register
+from sweep.operations.mlflow import register
 from sweep.trackers._shared.mlflow_store import store_url
 from sweep.views import lookup
 from tests.support.command_line import REPOSITORY, Here, environment, write_spec

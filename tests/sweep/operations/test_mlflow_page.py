@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.operations.mlflow_ui import Page
+from sweep.operations.mlflow.page import Page
 from sweep.trackers.mlflow import Tracker
 from tests.support import browser
 from tests.support.command_line import environment

@@ -20,7 +20,8 @@ from tests.support.waiting import wait_until
 #: Stands for `sweep ui`: a process that starts a server, says its number and is killed.
 OPENER = """
 import os, subprocess, sys
-command = [sys.executable, "-m", "sweep.operations.page_server", str(os.getpid()), *sys.argv[1:]]
+module = "sweep.operations.mlflow.page_server"
+command = [sys.executable, "-m", module, str(os.getpid()), *sys.argv[1:]]
 server = subprocess.Popen(command, start_new_session=True)
 print(server.pid, flush=True)
 server.wait()

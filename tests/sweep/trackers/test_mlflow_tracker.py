@@ -24,7 +24,7 @@ from sweep.history.events import Created, Dropped, End, Recorded, Row, Status
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations.mlflow_ui import Page
+from sweep.operations.mlflow.page import Page
 from sweep.space import Space
 from sweep.spec.sections import check_name
 from sweep.trackers import TrackerContext

@@ -11,7 +11,7 @@ import pytest
 
 from sweep.driver import sync
 from sweep.ledger.folder import Folder
-from sweep.operations import attachments
+from sweep.operations.mlflow import attachments
 from sweep.trackers._shared.mlflow_store import StoredRun
 from tests.support.command_line import Here, write_spec
 

@@ -74,7 +74,7 @@ def complete(due: Sequence[Folder], patience_s: float) -> None:
 
 def _command(due: Sequence[Folder], patience_s: float) -> list[str]:
     words = [str(due[0].root), str(patience_s), *(folder.name for folder in due)]
-    return [sys.executable, "-P", "-m", "sweep.operations.attachments", *words]
+    return [sys.executable, "-P", "-m", "sweep.operations.mlflow.attachments", *words]
 
 
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[sync.Sent]:

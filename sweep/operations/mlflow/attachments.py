@@ -1,8 +1,8 @@
 """What MLflow has of a finished sweep beside its rows: report, curves, card, models, late media.
 
-A process of its own makes and sends them, started by `sweep.operations.attaching`:
+A process of its own makes and sends them, started by `sweep.operations.mlflow.attaching`:
 
-    python -m sweep.operations.attachments ROOT PATIENCE_S NAME…
+    python -m sweep.operations.mlflow.attachments ROOT PATIENCE_S NAME…
 
 Killed at any instant, the next one goes on: a file of the same name takes the place of the older
 one, and the model of a checkpoint is there once. One process at a time does it for a sweep.
@@ -26,7 +26,8 @@ from sweep.history.events import Closed
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import export, register
+from sweep.operations import export
+from sweep.operations.mlflow import register
 from sweep.operations.trained import Choice
 from sweep.report import page, pictures
 from sweep.trackers import TrackerContext

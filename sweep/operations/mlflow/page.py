@@ -71,7 +71,7 @@ class Page:
             show: open the page in the person's browser as soon as it is there.
         """
         where = [str(os.getpid()), store_url(self._folder), self._host, str(self._port)]
-        command = [sys.executable, "-m", "sweep.operations.page_server", *where]
+        command = [sys.executable, "-m", "sweep.operations.mlflow.page_server", *where]
         environment = {**ENVIRONMENT, **SERVER_ENVIRONMENT, **os.environ}
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _leave)

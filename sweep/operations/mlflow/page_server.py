@@ -1,6 +1,6 @@
 """Serves MLflow's page of a store, until the process ends that wanted it, however it ends.
 
-python -m sweep.operations.page_server PARENT STORE_URL HOST PORT
+python -m sweep.operations.mlflow.page_server PARENT STORE_URL HOST PORT
 
 It is MLflow's own server, but for one line in the page: MLflow opens its assistant, a chat with a
 language model, over a third of the page of everybody who comes for the first time, and has no
