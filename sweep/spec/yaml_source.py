@@ -27,11 +27,11 @@ from ruamel.yaml.events import (
 from sweep.errors import At, BadConfig, KeyPath, Source
 from trainables.errors import shorten
 
-LARGEST_FILE = 1_000_000
+LARGEST_FILE = 500_000
 """Characters of a file."""
 DEEPEST = 32
 """Mappings and lists inside each other."""
-MOST_NODES = 20_000
+MOST_NODES = 10_000
 """Keys and values of a file."""
 
 _INT = re.compile(r"[-+]?[0-9]+")

@@ -135,7 +135,7 @@ SPECS: dict[str, bytes] = {
     "52 3000 sequences": (GOOD + "config:\n  a: " + "- " * 3000 + "1\n").encode(),
     "53 2 MB": GOOD.encode() + b"#" * 2_000_000,
     "53 100 000 items": _value(f"[{'1,' * 100_000}1]"),
-    "53 a long word": _with("trials: 4", f"trials: {'9' * 900_000}"),
+    "53 a long word": _with("trials: 4", f"trials: {'9' * 450_000}"),
     "54 no such module": _with("tests.support.quadratic:Quadratic", "no.such.module:Class"),
     "54 a function of os": _with("tests.support.quadratic:Quadratic", "os:path"),
     "54 a call": _with("tests.support.quadratic:Quadratic", "'os:system(1)'"),

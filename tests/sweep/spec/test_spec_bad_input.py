@@ -333,7 +333,7 @@ def test_a_slug_is_a_name(name: str) -> None:
         (f"a: {'[' * 3000}{']' * 3000}", 1, ..., ..., "at most 32 lists", ""),
         ("a: " + "{b: " * 40 + "1" + "}" * 40, 1, ..., ..., "at most 32 lists", ""),
         (f"a: [{'1,' * (MOST_NODES + 9)}]", 1, ..., ..., "keys and values", ""),
-        ("a: 1\n" * (LARGEST_FILE // 5 + 1), 1, "the spec", ..., "at most 1000000", ""),
+        ("a: 1\n" * (LARGEST_FILE // 5 + 1), 1, "the spec", ..., "at most 500000", ""),
     ],
 )
 def test_yaml_that_is_no_plain_data_is_refused(
@@ -429,9 +429,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder.yaml").mkdir()
     for name in ("large", "latin", "folder", "missing"):
         file = tmp_path / f"{name}.yaml"
-        with pytest.raises(
-            BadConfig, match="a readable file in UTF-8 of at most 1000000"
-        ) as caught:
+        with pytest.raises(BadConfig, match="a readable file in UTF-8 of at most 500000") as caught:
             load(file)
         assert caught.value.file == str(file)
 
