@@ -112,8 +112,10 @@ def _killed_to_the_end(
 ) -> Course:
     course, due = Course(), 0
     sweep.start()
-    while len(course.kills) < KILLS:
-        due = max(due, len(sweep.steps())) + int(stream.integers(0, max(length // KILLS, 1)))
+    while (left := KILLS - len(course.kills)) > 0:
+        passed = max(due, len(sweep.steps()))
+        # Among the steps that are left: those of other workers go on.
+        due = passed + int(stream.integers(0, max((length - passed) // (left + 1), 1)))
         wait = float(stream.uniform(0.0, LATEST_S))
         if not sweep.await_steps(due) or (pid := _choose(sweep, victim, stream, wait)) is None:
             break
