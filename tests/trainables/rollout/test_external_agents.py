@@ -11,6 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.support.external import AGENTS, BOX, ROLES, Counting, Roles, seen_by
+from tests.support.waiting import wait_until
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.envs.external import EpisodeError, EpisodeLost, ExternalEnv
@@ -397,6 +398,13 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return lost
 
 
+def all_wait(env: Roles) -> bool:
+    """Whether every player waits for an action."""
+    with env._lock:
+        waiting = [one for one in env._episodes.values() if one.pending]
+    return len(waiting) == env.threads
+
+
 def test_P21_a_restore_loses_running_episodes_and_goes_on(patient: list[str]) -> None:
     with ppo() as trainer:
         trainer.train()
@@ -419,13 +427,18 @@ def test_E14_policies_come_and_go_and_episodes_that_had_them_are_lost(patient: l
         assert not patient
         worker = trainer.workers.local_worker()
         assert worker is not None
-        running = len(worker._sampler._running)
+        (env,) = worker.foreach_env(lambda one: one)
+        wait_until(lambda: all_wait(env))
+        # an episode that ended since the last poll has no player any more that could be told
+        running = worker._sampler._running.keys() & env._episodes.keys()
         mapping = dict.fromkeys(AGENTS, "rest")
         trainer.remove_policy("first", policy_mapping_fn=mapping)  # type: ignore[attr-defined]
         (batch,) = sampled(trainer)
+        wait_until(lambda: len(patient) >= len(running))  # before they are told of the close
     assert batch.policy_batches["rest"].fragments
     assert batch.policy_batches.keys() == {"rest", "third"}
-    assert len(patient) == running > 0
+    assert {one.split("'")[1] for one in patient} == running != set()
+    assert len(patient) == len(running)
     assert all("had a policy that is there no more" in one for one in patient)
 
 
