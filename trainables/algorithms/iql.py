@@ -84,8 +84,8 @@ class IQL(OffPolicyTrainer):
 
     def make_policy(self, device: "torch.device") -> "JudgedPolicy":
         """Actor, critic of states, critics of actions, and their targets."""
+        from trainables.policies.acting.recurrent import make_actor
         from trainables.policies.bounded.twins import Judged, JudgedPolicy
-        from trainables.policies.recurrent import make_actor
 
         layout, shape = self.spaces.layout, self.architecture
         limits = None if layout.scalar else Bounds.of(self.spaces.action)

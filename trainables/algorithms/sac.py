@@ -104,7 +104,7 @@ class SAC(OffPolicyTrainer):
         from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
         of, layout, shape = self.settings, self.spaces.layout, self.architecture
-        explored, limits = of.exploration_config, None
+        explored, limits = of.exploration_config.until_learning(of.replay.learning_starts), None
         if layout.scalar:
             actor = partial(make_choosing_actor, layout, shape, explored)
             head, log_std = layout.logits, None

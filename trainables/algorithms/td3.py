@@ -80,7 +80,7 @@ class TD3(OffPolicyTrainer):
 
         of, layout, shape = self.settings, self.spaces.layout, self.architecture
         limits = Bounds.of(self.spaces.action)
-        explored = of.exploration_config
+        explored = of.exploration_config.until_learning(of.replay.learning_starts)
         kind = Perturbed if explored.type == "ParameterNoise" else ActionNoise
         actor = partial(make_bounded_actor, kind, layout, shape, limits, explored)
         head = len(layout.sizes)
@@ -139,7 +139,7 @@ class Losses(Protocol):
     """The losses, each of which leaves its gradient where the policy's optimisers take it."""
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
-        """Half the squared errors of both critics, averaged over rows; and their mean value."""
+        """The squared errors of both critics, averaged over rows; and their mean value."""
 
     def actor(self, rows: Rows) -> float:
         """The mean of -Q of what the actor would do, by the first critic."""
@@ -175,7 +175,7 @@ class TorchLosses:
 def critic_loss(
     model: "Twins", batch: "Mapping[str, Tensor]", gamma: float, smoothing: tuple[float, float]
 ) -> "tuple[Tensor, Tensor]":
-    """Half the squared errors () of both critics, averaged over rows; and their mean value ()."""
+    """The squared errors () of both critics, averaged over rows; and their mean value ()."""
     import torch
 
     deviation, clip = smoothing
@@ -186,7 +186,7 @@ def critic_loss(
         goal = batch["rewards"] + gamma * least * ~batch["terminated"]
     seen = batch["observations"]
     q = model.judge(seen, model.unit(batch["actions"]).to(seen.dtype))
-    return 0.5 * (q - goal).square().mean(1).sum(), q.detach().mean()
+    return (q - goal).square().mean(1).sum(), q.detach().mean()
 
 
 def actor_loss(model: "Twins", observations: "Tensor") -> "Tensor":

@@ -5,8 +5,7 @@ networks       actor and critic in torch
 layers         layers with orthogonal weights, and the shared trunk
 architecture   the keys `model` and `optimizer`
 optimizers     the steps of optimisers by name
-actor          acts in numpy
-recurrent      acts with an LSTM in numpy
+acting         acts in numpy
 distributions  how actions are drawn
 exploration    how an actor tries other actions than the best
 inference      a policy that plays and does not learn

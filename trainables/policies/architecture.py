@@ -158,24 +158,26 @@ OF_OUR_NETWORKS = (
 )
 
 
+OptimizerName = Literal["adam", "adamw", "rmsprop", "sgd"]
+OPTIMIZERS = (
+    "adam (Kingma & Ba 2015); adamw: its weights decay apart from the gradient (Loshchilov & "
+    "Hutter 2019); rmsprop (Hinton 2012); sgd, with momentum if asked for."
+)
+"""What the names stand for."""
+EPS = "adam, adamw, rmsprop: added to the root of the mean square of gradients."
+"""What ``eps`` is."""
+
+
 class OptimizerConfig(Settings):
     """The optimiser, but for its learning rate; the key ``optimizer`` of the settings."""
 
-    name: Literal["adam", "adamw", "rmsprop", "sgd"] = Field(
-        default="adam",
-        description="adam (Kingma & Ba 2015); adamw: its weights decay apart from the gradient "
-        "(Loshchilov & Hutter 2019); rmsprop (Hinton 2012); sgd, with momentum if asked for.",
-    )
+    name: OptimizerName = Field(default="adam", description=OPTIMIZERS)
     betas: tuple[Decay, Decay] = Field(
         default=(0.9, 0.999),
         strict=False,
         description="adam, adamw: decay of the two moments, per step.",
     )
-    eps: float = Field(
-        default=1e-5,
-        gt=0,
-        description="adam, adamw, rmsprop: added to the root of the mean square of gradients.",
-    )
+    eps: float = Field(default=1e-5, gt=0, description=EPS)
     alpha: Decay = Field(
         default=0.99, description="rmsprop: decay of the mean square of gradients, per step."
     )

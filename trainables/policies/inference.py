@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.masks import require_valid
-from trainables.policies.actor import Acted, Actor
+from trainables.policies.acting.actor import Acted, Actor
 
 Array = NDArray[Any]
 

@@ -1,11 +1,12 @@
-"""Layers with orthogonal weights drawn from a named stream, and the trunk that networks share.
+"""Layers with weights drawn from a named stream, and the trunk that networks share.
 
-B rows, H x W pixels, C channels, F features. Gains are √2 in hidden layers, 1 in an LSTM, biases 0
-(Huang et al. 2022).
+B rows, H x W pixels, C channels, F features. Weights are orthogonal with gains of √2 in hidden
+layers, 1 in an LSTM, and biases 0 (Huang et al. 2022); without gains both are drawn evenly, as
+torch does it.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,10 +24,11 @@ LSTM_GAIN = 1.0
 
 
 def perceptron(
-    sizes: tuple[int, ...], gains: list[float], stream: torch.Generator | None
+    sizes: tuple[int, ...], gains: list[float] | None, stream: torch.Generator | None
 ) -> nn.ModuleList:
-    """Linear layers from `sizes[0]` features to `sizes[-1]`, one gain each."""
-    pairs = zip(sizes[:-1], sizes[1:], gains, strict=True)
+    """Linear layers from `sizes[0]` features to `sizes[-1]`, one gain each or none."""
+    each: Sequence[float | None] = gains or [None] * (len(sizes) - 1)
+    pairs = zip(sizes[:-1], sizes[1:], each, strict=True)
     # Made without numbers first: nn.Linear would draw them from torch's global stream.
     return nn.ModuleList(
         _drawn(nn.Linear(inputs, outputs, device="meta"), gain, stream)
@@ -120,13 +122,19 @@ def unit_pixels(observations: Tensor) -> Tensor:
 
 
 def _drawn(
-    layer: nn.Linear | nn.Conv2d, gain: float, stream: torch.Generator | None
+    layer: nn.Linear | nn.Conv2d, gain: float | None, stream: torch.Generator | None
 ) -> nn.Linear | nn.Conv2d:
     layer = _without_numbers(layer)
-    if stream is not None:
-        nn.init.orthogonal_(layer.weight, gain=gain, generator=stream)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
+    if stream is None:
+        return layer
+    if gain is not None:
+        nn.init.orthogonal_(layer.weight, gain=gain, generator=stream)
+        return layer
+    bound = 1.0 / math.sqrt(layer.weight[0].numel())
+    for parameter in layer.parameters():
+        nn.init.uniform_(parameter, -bound, bound, generator=stream)
     return layer
 
 

@@ -19,11 +19,11 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.connectors import Connectors
 from trainables.errors import ExportError, NotFiniteError
 from trainables.policies import optimizers
-from trainables.policies.actor import Actor
+from trainables.policies.acting.actor import Actor
+from trainables.policies.acting.recurrent import make_actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.networks import ActorCritic, Networks
 from trainables.policies.own.module import OwnActorCritic
-from trainables.policies.recurrent import make_actor
 
 
 class TorchPolicy:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.errors import WorkerError
-from trainables.policies.actor import REAL, Column
+from trainables.policies.acting.actor import REAL, Column
 from trainables.rollout.episode import Trajectory
 from trainables.rollout.metrics import RolloutMetrics
 

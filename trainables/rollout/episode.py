@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from trainables.checkpoint import state as state_
 from trainables.envs.vector.base import Step
-from trainables.policies.actor import Actor
+from trainables.policies.acting.actor import Actor
 from trainables.rollout import media
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.metrics import EpisodesInFlight, checked_numbers, without_lost_lives

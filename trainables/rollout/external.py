@@ -38,7 +38,7 @@ from trainables.envs.spaces.actions import rows_of
 from trainables.envs.spaces.connectors import row_shape
 from trainables.envs.vector.base import Step, VectorEnv, WorkerContext
 from trainables.errors import ConfigError, EnvError, shorten
-from trainables.policies.actor import Acted, Weights
+from trainables.policies.acting.actor import Acted, Weights
 from trainables.policies.filters import EPSILON, Filter, MeanStdFilter, NoFilter, make_filters
 from trainables.rollout.agents.sampler import (
     AgentsSampler,

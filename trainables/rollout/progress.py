@@ -68,6 +68,11 @@ class PerfStats:
         sums[2] += adapted - decided
         sums[3] += stepped - adapted
 
+    def add_deciding(self, seconds: float, ticks: int) -> None:
+        """Count what was computed at once of so many decisions, the latest."""
+        whole = self._coefficient is None
+        self._sums[PARTS.index("inference")] += seconds if whole else seconds / ticks
+
     def add_rendering(self, seconds: float) -> None:
         """Count the pictures of the latest tick."""
         if self._coefficient is None or self._rendering is None:

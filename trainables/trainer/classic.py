@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
 from trainables.policies import filters as filters_
-from trainables.policies.actor import Weights
+from trainables.policies.acting.actor import Weights
 from trainables.policies.filters import Filter
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID

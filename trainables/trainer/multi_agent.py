@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium.spaces import Space
 
-from trainables.core import rng, rounding
+from trainables.core import rng
 from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness.measuring import Inquiry, Look
 from trainables.envs.make import EnvironmentConfig
@@ -27,7 +27,7 @@ from trainables.offline.config import IOContext
 from trainables.offline.estimators import Estimates
 from trainables.offline.reader import RowsByPolicy
 from trainables.offline.workers import ReadingAgents, ReadingWorkers
-from trainables.policies.actor import Weights
+from trainables.policies.acting.actor import Weights
 from trainables.rollout.agents.sampler import PolicyPlan
 from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch, by_name
 from trainables.rollout.batch import Sample
@@ -431,23 +431,12 @@ class MultiAgentTrainer(Trainer):
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """What all have together, and ``members``: policy → what its trainer saves."""
-        settled = {key: self.config[key] for key in self.before_auto}
-        members = {pid: one.save_checkpoint(checkpoint_dir) for pid, one in self.members.items()}
         others = as_data(canonical(self.settings.agents.multiagent), self._began)
         if others:
             others["like"] = self._like()
-        return {
-            "members": members,
-            "progress": self.progress.get_state(),
-            "agent_steps": self.agent_steps,
-            "workers": self.workers.get_state(),
-            **({"agents": others} if others else {}),
-            "collected": dict(self._collected),
-            "settled": settled,
-            "rounding": rounding.fingerprint(),
-            **({"inexact": self.inexact} if self.inexact else {}),
-            **self.reporter.get_state(),
-        }
+        # What an algorithm adds is its members' own.
+        together = Trainer.save_checkpoint(self, checkpoint_dir)
+        return {**together, **({"agents": others} if others else {})}
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
         """Take back what `save_checkpoint` gave, policies that had come and gone included.
@@ -462,11 +451,15 @@ class MultiAgentTrainer(Trainer):
             had = ", ".join(checkpoint.get("members", {})) or "a single one"
             hint = f"the checkpoint's are {had}"
             raise ConfigError("multiagent.policies", [*self.members], "as in the checkpoint", hint)
-        Trainer.load_checkpoint(self, checkpoint)  # what an algorithm adds is its members' own
+        Trainer.load_checkpoint(self, checkpoint)
 
     def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """As `Trainer.adapted`: what was learnt is the members' own."""
         return Trainer.adapted(self, state)
+
+    def _give_learnt(self, checkpoint_dir: str) -> dict[str, Any]:
+        members = {pid: one.save_checkpoint(checkpoint_dir) for pid, one in self.members.items()}
+        return {"members": members, "agent_steps": self.agent_steps}
 
     def _take_learnt(self, checkpoint: Mapping[str, Any]) -> None:
         self._unread.clear()

@@ -15,7 +15,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners import compiling
 from trainables.learners.replay import ReplayBuffer, ReplayConfig, check_replay
-from trainables.policies.architecture import Activation
+from trainables.policies.architecture import EPS, Activation, OptimizerConfig
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.config import TrainerConfig
@@ -30,6 +30,12 @@ Rows = Mapping[str, NDArray[Any]]
 FOLLOWING = ("OrnsteinUhlenbeckNoise", "ParameterNoise", "StateDependentNoise")
 
 
+class OffPolicyOptimizerConfig(OptimizerConfig):
+    """The optimiser, by default Adam as published: an actor's gradients are too small for 1e-5."""
+
+    eps: float = Field(default=1e-8, gt=0, description=EPS)
+
+
 class OffPolicyConfig(TrainerConfig):
     """Settings of an actor with twin critics that learn from a replay.
 
@@ -41,6 +47,9 @@ class OffPolicyConfig(TrainerConfig):
     sampling: SamplingConfig = SamplingConfig(rollout_fragment_length=1)
     replay: ReplayConfig = ReplayConfig(
         buffer_size=100_000, replay_batch_size=256, target_network_update_freq=1
+    )
+    optimizer: OffPolicyOptimizerConfig = Field(
+        default=OffPolicyOptimizerConfig(), description="How gradients move the weights."
     )
     tau: float = Field(
         default=0.005,

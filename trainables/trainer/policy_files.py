@@ -14,7 +14,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.leaves import named_leaves
 from trainables.errors import CheckpointError, ConfigError
-from trainables.policies.actor import Weights
+from trainables.policies.acting.actor import Weights
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export, formats
 from trainables.policies.onnx.formats import FILES

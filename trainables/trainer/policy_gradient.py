@@ -11,7 +11,7 @@ from pydantic import Field
 
 from trainables.learners.fused import ppo as fused
 from trainables.learners.schedules import ScheduleConfig
-from trainables.policies.architecture import OptimizerConfig
+from trainables.policies.architecture import OPTIMIZERS, OptimizerConfig, OptimizerName
 from trainables.rollout.batch import TrainBatch
 from trainables.trainer.actor_critic import ActorCriticConfig, ActorCriticTrainer
 
@@ -24,12 +24,18 @@ if TYPE_CHECKING:
 STATS = ("policy_loss", "vf_loss", "entropy")
 
 
+class PolicyGradientOptimizerConfig(OptimizerConfig):
+    """The optimiser, by default RMSprop as published."""
+
+    name: OptimizerName = Field(default="rmsprop", description=OPTIMIZERS)
+
+
 class PolicyGradientConfig(ActorCriticConfig):
     """Settings of these methods; the defaults suit classic control."""
 
     schedule: ScheduleConfig = ScheduleConfig(lr=7e-4)
-    optimizer: OptimizerConfig = Field(
-        default=OptimizerConfig(name="rmsprop"), description="How gradients move the weights."
+    optimizer: PolicyGradientOptimizerConfig = Field(
+        default=PolicyGradientOptimizerConfig(), description="How gradients move the weights."
     )
     lambda_: float = Field(
         default=1.0,

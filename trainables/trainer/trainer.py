@@ -40,7 +40,7 @@ from trainables.offline.reader import Rows
 from trainables.offline.workers import ReadingWorkers
 from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
-from trainables.policies.actor import Weights
+from trainables.policies.acting.actor import Weights
 from trainables.policies.architecture import Activation, Architecture, architecture
 from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
@@ -452,20 +452,14 @@ class Trainer(Trainable):
         """Everything that decides the future, as plain data; nothing is flushed by it."""
         settled = {key: self.config[key] for key in self.before_auto}
         return {
-            "policy": self.policy.get_state(),
-            "filters": filters_.get_state(self.filters),
-            "streams": {
-                name: rng.get_generator_state(stream) for name, stream in self.streams.items()
-            },
+            **self._give_learnt(checkpoint_dir),
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
-            "recent_observations": self.recent.copy(),
             "collected": dict(self._collected),
             **({"settled": settled} if settled else {}),
             "rounding": rounding.fingerprint(),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
-            **{name: part.get_state() for name, part in self.parts.items()},
         }
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
@@ -487,8 +481,20 @@ class Trainer(Trainable):
         self.reporter.set_state(checkpoint, self.progress.timesteps)
         self._synchronise([])
 
+    def _give_learnt(self, checkpoint_dir: str) -> dict[str, Any]:
+        """What is not the workers' and counts nothing."""
+        return {
+            "policy": self.policy.get_state(),
+            "filters": filters_.get_state(self.filters),
+            "streams": {
+                name: rng.get_generator_state(stream) for name, stream in self.streams.items()
+            },
+            "recent_observations": self.recent.copy(),
+            **{name: part.get_state() for name, part in self.parts.items()},
+        }
+
     def _take_learnt(self, checkpoint: Mapping[str, Any]) -> None:
-        """Take back what is not the workers' and counts nothing."""
+        """Take back what `_give_learnt` gave."""
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
         for name, stream in self.streams.items():

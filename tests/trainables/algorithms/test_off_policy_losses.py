@@ -227,7 +227,7 @@ def test_td3_is_as_published(learner: str) -> None:
         least = plain.critics(x, "targets").min(0).values.squeeze(1)
         targets = of["rewards"] + GAMMA * (~of["terminated"]).double() * least
     q = plain.critics(torch.cat([of["observations"], of["actions"] / 2], 1)).squeeze(2)
-    loss = 0.5 * (q - targets).square().mean(1).sum()
+    loss = (q - targets).square().mean(1).sum()
     torch.autograd.backward(loss)
     assert critic_loss == pytest.approx(loss.item(), rel=1e-9)
     assert_same(trainer, plain, "critics.")
@@ -267,7 +267,7 @@ def test_an_episode_that_is_cut_off_goes_on_and_one_that_ends_does_not(
             losses.look(rows, stream)
         loss, q = losses.critics(rows, *([] if of is SAC else [stream]))
         assert q == 5.0
-        assert loss == pytest.approx(2 * 0.5 * (5.0 - target) ** 2, rel=1e-5)
+        assert loss == pytest.approx((1 if of is SAC else 2) * (5.0 - target) ** 2, rel=1e-5)
     trainer.stop()
 
 

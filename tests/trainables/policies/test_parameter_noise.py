@@ -12,7 +12,7 @@ from trainables.algorithms.dqn import DQN
 from trainables.algorithms.td3 import TD3
 from trainables.core import rng
 from trainables.errors import ConfigError
-from trainables.policies.actor import Actor
+from trainables.policies.acting.actor import Actor
 from trainables.policies.exploration.weights import ParameterNoise, ParameterNoiseConfig
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer

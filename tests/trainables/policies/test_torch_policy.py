@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.support.trainers import differences
-from trainables.policies.actor import Actor
+from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.networks import Networks
 from trainables.policies.torch_policy import TorchPolicy

@@ -9,18 +9,17 @@ from gymnasium.spaces import Discrete
 from tests.support.environments import Counting
 from tests.support.trainers import PLAIN, differences, final_state, make
 from trainables.algorithms.dqn import DQN
-from trainables.core import rng
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import EnvError, NotFiniteError
 from trainables.policies import distributions
-from trainables.policies.actor import Actor, OneByOne
-from trainables.policies.architecture import Activation, Architecture
+from trainables.policies.acting.actor import Actor
+from trainables.policies.acting.deciding import OneByOne, SideBySide
 from trainables.policies.exploration.actions import (
     EpsilonGreedy,
     EpsilonGreedyConfig,
     StochasticSampling,
 )
-from trainables.policies.q.actor import GreedyOneByOne, QActor, QArchitecture
+from trainables.policies.q.actor import GreedyOneByOne
 from trainables.rollout.samplers.fragments import Sampler
 from trainables.trainable import TrialContext
 
@@ -161,7 +160,17 @@ def test_one_row_of_two_choices_is_drawn_as_any_number_of_rows_is(count: int) ->
         assert differences(distributions.choose(head, ours), row_by_row(head, theirs)) == []
 
 
-@pytest.mark.parametrize("config", [{}, {"env": "Pendulum-v1"}, {"native_vector_env": True}])
+@pytest.mark.parametrize(
+    "config",
+    [
+        {},
+        {"env": "Pendulum-v1"},
+        {"native_vector_env": True},
+        {"env": "Acrobot-v1", "model": {"vf_share_layers": True}},
+        {"env": "Taxi-v4", "action_mask": "info"},
+        {"sampler_perf_stats_ema_coef": 0.1},
+    ],
+)
 def test_steps_in_which_nothing_ended_are_written_as_all_others_are(
     config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +194,7 @@ def test_steps_in_which_nothing_ended_are_written_as_all_others_are(
 
     with monkeypatch.context() as changed:
         changed.setattr(Sampler, "_is_watched", property(looks))
+        changed.setattr(SideBySide, "choose", None)  # steps that are watched have no use for it
         slow = collected()
     assert asked
     assert differences(quick, slow) == []
@@ -300,102 +310,3 @@ def test_what_dqn_stores_of_calm_steps_is_what_it_stores_of_all(
     assert bool(taken) is quickly
     monkeypatch.setattr(Sampler, "_is_watched", property(lambda _: True))
     assert differences(quick, collected()) == []
-
-
-@pytest.mark.parametrize("choices", [2, 3, 7])
-def test_greedy_decisions_one_by_one_are_those_of_arrays_of_one_row(choices: int) -> None:
-    """Also where choices are equally good, or differ by next to nothing."""
-    steps, features = 300, 4
-    layout = ActionLayout((choices,), scalar=True)
-    shape = QArchitecture.of(Architecture((features,), (), (9, 8), "relu"), False, 0.0, ())
-    actor = QActor(layout, shape, EpsilonGreedyConfig(initial_epsilon=0.3))
-    drawn = np.random.default_rng(1)
-    sizes = {"trunk.dense.0": (9, features), "head.0": (8, 9), "head.1": (choices, 8)}
-    for scale in (0.0, 1e-9, 1e-7, 1.0, 300.0):
-        weights: dict[str, Any] = {}
-        for name, of in sizes.items():
-            last = name == "head.1"
-            for part, size in (("weight", of), ("bias", of[:1])):
-                numbers = drawn.standard_normal(size) * (scale if last else 1.0)
-                weights[f"{name}.{part}"] = numbers.astype(np.float32)
-        actor.load(weights)
-        rows = drawn.standard_normal((steps, 1, features)).astype(np.float32)
-        one, other = np.random.default_rng(3), np.random.default_rng(3)
-        alone = actor.one_by_one(one)
-        assert alone is not None
-        chosen = [alone.choose(step, row) for step, row in enumerate(rows)]
-        memory = actor.initial_memory(1)
-        expected = np.concatenate([actor.act(row, memory, other).actions for row in rows])
-        columns = alone.columns(slice(0, steps), chosen)
-        assert differences(columns, {"actions": expected}) == []
-        assert {type(each) for each in chosen} == {np.int64}
-        assert rng.get_generator_state(one) == rng.get_generator_state(other)
-
-
-@pytest.mark.parametrize("choices", [1, 2, 3, 7, 18, 40])
-@pytest.mark.parametrize(
-    ("hidden", "activation"), [((), "tanh"), ((8,), "relu"), ((64, 33), "tanh")]
-)
-def test_decisions_one_by_one_are_those_of_arrays_of_one_row(
-    choices: int, hidden: tuple[int, ...], activation: Activation
-) -> None:
-    """Also where choices are equally good, or differ by next to nothing, or as far as they can."""
-    steps, features = 200, 4
-    actor = Actor(
-        ActionLayout((choices,), scalar=True), Architecture((features,), (), hidden, activation)
-    )
-    drawn = np.random.default_rng(1)
-    sizes = (features, *hidden)
-    for scale in (0.0, 1e-7, 1.0, 300.0, 1e20):
-        weights = {}
-        for net, outputs in (("actor", choices), ("critic", 1)):
-            for i, (below, size) in enumerate(zip(sizes, (*hidden, outputs), strict=True)):
-                for part, shape in (("weight", (size, below)), ("bias", (size,))):
-                    numbers = drawn.standard_normal(shape) * (scale if i == len(hidden) else 1.0)
-                    weights[f"{net}.{i}.{part}"] = numbers.astype(np.float32)
-        actor.load(weights)
-        rows = drawn.standard_normal((steps, 1, features)).astype(np.float32)
-        one, other = np.random.default_rng(3), np.random.default_rng(3)
-        alone = actor.one_by_one(actor.ahead(steps, 1, one))
-        assert alone is not None
-        chosen = [alone.choose(step, row) for step, row in enumerate(rows)]
-        columns = alone.columns(slice(0, steps), chosen)
-        memory = actor.initial_memory(1)
-        acted = [actor.act(row, memory, other) for row in rows]
-        expected = {"actions": np.concatenate([each.actions for each in acted])}
-        for name in ("logp", "values"):
-            expected[name] = np.concatenate([each.columns[name] for each in acted])
-        assert differences(columns, expected) == []
-        assert {type(each) for each in chosen} == {np.int64}
-        assert rng.get_generator_state(one) == rng.get_generator_state(other)
-
-
-def test_choices_that_differ_by_rounding_alone_are_weighed_in_the_numbers_of_one_row(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    steps, layout = 400, ActionLayout((2,), scalar=True)
-    actor = Actor(layout, Architecture((1,), (), (), "tanh"))
-    drawn = np.random.default_rng(1)
-    actor.load(
-        {
-            "actor.0.weight": np.array([[0.0], [1.0]], np.float32),
-            "actor.0.bias": np.zeros(2, np.float32),
-            "critic.0.weight": np.zeros((1, 1), np.float32),
-            "critic.0.bias": np.zeros(1, np.float32),
-        }
-    )
-    rows = drawn.standard_normal((steps, 1, 1)).astype(np.float32)
-    race = drawn.standard_normal((steps, 2)).astype(np.float32)
-    race[:, 1] = race[:, 0] + rows[:, 0, 0] + drawn.uniform(-2e-7, 2e-7, steps)
-    scores = [
-        distributions.log_softmax(actor.forward(row)[0]) - race[i] for i, row in enumerate(rows)
-    ]
-    expected = [int(score.argmax()) for score in scores]
-
-    def chosen() -> list[int]:
-        alone = OneByOne(actor, race)
-        return [int(alone.choose(step, row)) for step, row in enumerate(rows)]
-
-    assert chosen() == expected
-    monkeypatch.setattr("trainables.policies.actor.CERTAIN", -1.0)
-    assert chosen() != expected  # otherwise these rows show nothing

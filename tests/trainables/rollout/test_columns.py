@@ -13,7 +13,7 @@ from tests.support.environments import Counting
 from tests.support.trainers import PLAIN, differences, make
 from trainables.algorithms.ppo import PPO
 from trainables.errors import WorkerError
-from trainables.policies.actor import Acted, Actor, Column
+from trainables.policies.acting.actor import Acted, Actor, Column
 from trainables.rollout.batch import REQUESTABLE, Fragment, Sample
 from trainables.rollout.callbacks import Callbacks
 from trainables.rollout.workers.worker import RolloutWorker

@@ -17,7 +17,7 @@ from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
 from trainables.learners.fused.flat import KNOWN, FlatOptimizer
 from trainables.learners.fused.perceptrons import slope
-from trainables.policies.actor import activate
+from trainables.policies.acting.dense import activate
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.distributions import NO_CHOICE
 from trainables.policies.q.actor import QArchitecture

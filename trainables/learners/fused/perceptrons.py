@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.learners.fused.flat import FlatOptimizer
-from trainables.policies.actor import activate
+from trainables.policies.acting.dense import activate
 from trainables.policies.architecture import Activation, Architecture
 
 Array = NDArray[Any]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from trainables.policies.actor import activate
+from trainables.policies.acting.dense import activate
 from trainables.policies.architecture import Activation
 
 if TYPE_CHECKING:

@@ -194,7 +194,7 @@ class DelayedLosses:
         self.features, self.bounds = model.architecture.features, bounds
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
-        """Half the squared errors of both critics, averaged over rows; and their mean value."""
+        """The squared errors of both critics, averaged over rows; and their mean value."""
         kind, count = self.kind, len(rows["rewards"])
         deviation, clip = self.smoothing
         following = rows["new_obs"].astype(kind, copy=False)
@@ -208,8 +208,8 @@ class DelayedLosses:
         x = np.concatenate([rows["observations"], taken], axis=1).astype(kind, copy=False)
         units = self.critic_nets.forward(x)
         errors = units[-1][..., 0] - targets
-        self.critic_nets.backward(units, errors[..., None] / count)
-        return 0.5 * float(np.square(errors).sum()) / count, float(units[-1].mean())
+        self.critic_nets.backward(units, errors[..., None] * (2.0 / count))
+        return float(np.square(errors).sum()) / count, float(units[-1].mean())
 
     def actor(self, rows: Rows) -> float:
         """The mean of -Q of what the actor would do, by the first critic."""

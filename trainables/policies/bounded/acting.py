@@ -17,7 +17,8 @@ from pydantic import Field, model_validator
 from trainables.core.settings import Settings
 from trainables.envs.spaces.actions import ActionLayout, bounds, layout_of
 from trainables.errors import ConfigError
-from trainables.policies.actor import Acted, Actor, Array, Column, Weights, activate, with_units
+from trainables.policies.acting.actor import Acted, Actor, Column, Weights, with_units
+from trainables.policies.acting.dense import Array, activate
 from trainables.policies.architecture import Architecture
 from trainables.policies.exploration.actions import (
     NOISE_KEYS,
@@ -151,12 +152,18 @@ class BoundedActor(Actor):
 class WarmUpConfig(Settings):
     """Actions that are drawn evenly before the policy's own."""
 
-    random_timesteps: int = Field(
-        default=1000,
+    random_timesteps: int | None = Field(
+        default=None,
         ge=0,
         description="Environment steps at the beginning whose actions are drawn evenly from the "
-        "space; usually as many as learning_starts.",
+        "space; null: as many as learning_starts.",
     )
+
+    def until_learning(self, learning_starts: int) -> Self:
+        """These settings, with a warm-up of `learning_starts` steps unless they say how many."""
+        if self.random_timesteps is not None:
+            return self
+        return self.model_copy(update={"random_timesteps": learning_starts})
 
 
 class WarmChoices(StochasticSampling):
@@ -164,7 +171,7 @@ class WarmChoices(StochasticSampling):
 
     def __init__(self, layout: ActionLayout, config: WarmUpConfig) -> None:
         super().__init__(layout)
-        self._until, self._timesteps = config.random_timesteps, 0
+        self._until, self._timesteps = config.random_timesteps or 0, 0
 
     def at(self, timesteps: int) -> None:
         """Take note of the steps sampled so far."""
@@ -182,7 +189,7 @@ class Bounded(StochasticSampling):
     def __init__(self, layout: ActionLayout, limits: Bounds, config: WarmUpConfig) -> None:
         super().__init__(layout)
         self._limits, self._width = limits, len(limits.low)
-        self._until, self.timesteps = config.random_timesteps, 0
+        self._until, self.timesteps = config.random_timesteps or 0, 0
 
     def at(self, timesteps: int) -> None:
         """Take note of the steps sampled so far."""

@@ -1,7 +1,8 @@
 """What off-policy actor-critics learn: an actor, two critics of different weights, and targets.
 
-The critics' layers lie side by side: weights (2, I, O), biases (2, 1, O). Gains are √2 in hidden
-layers, 0.01 in the actor's head and 1 in the critics'. B rows, D features, K numbers of an action.
+The critics' layers lie side by side: weights (2, I, O), biases (2, 1, O). The first weights of both
+are torch's usual ones, as TD3's authors have them: where an actor begins near 0, Adam moves its
+hidden layers by noise. B rows, D features, K numbers of an action.
 """
 
 import copy
@@ -18,18 +19,12 @@ from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.connectors import Connectors
-from trainables.policies.actor import Actor
+from trainables.policies.acting.actor import Actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.bounded.acting import LOG_STD, MEAN_CLIP, Bounds
 from trainables.policies.exploration.actions import LEAST_VARIANCE
-from trainables.policies.layers import HIDDEN_GAIN, activate, perceptron
-from trainables.policies.networks import (
-    HALF_LOG_2PI,
-    POLICY_GAIN,
-    VALUE_GAIN,
-    ActorCritic,
-    Networks,
-)
+from trainables.policies.layers import activate, perceptron
+from trainables.policies.networks import HALF_LOG_2PI, ActorCritic, Networks
 from trainables.policies.torch_policy import ActorCriticPolicy, TorchPolicy
 
 
@@ -83,8 +78,8 @@ class Twins(Networks):
     def _make(self, head: int, width: int, seed: int) -> None:
         """Make `actor` and `critics`, which are given `width` numbers of an action."""
         features, hidden = self.architecture.features, self.architecture.hidden
-        gains, stream = [HIDDEN_GAIN] * len(hidden), rng.torch_generator(seed, "init")
-        self.actor = perceptron((features, *hidden, head), [*gains, POLICY_GAIN], stream)
+        stream = rng.torch_generator(seed, "init")
+        self.actor = perceptron((features, *hidden, head), None, stream)
         outputs = 1 if width else self.layout.logits
         self.critics = _pairs((features + width, *hidden, outputs), stream)
 
@@ -219,8 +214,7 @@ def hidden_units(layers: nn.ModuleList, x: Tensor, activation: str) -> Tensor:
 
 def _pairs(sizes: tuple[int, ...], stream: torch.Generator) -> nn.ModuleList:
     """The layers of two critics side by side."""
-    gains = [HIDDEN_GAIN] * (len(sizes) - 2)
-    pairs = [perceptron(sizes, [*gains, VALUE_GAIN], stream) for _ in range(2)]
+    pairs = [perceptron(sizes, None, stream) for _ in range(2)]
     return nn.ModuleList(_Pair(*both) for both in zip(*pairs, strict=True))
 
 

@@ -19,7 +19,8 @@ from trainables.core import rng
 from trainables.core.importing import load
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError, shorten
-from trainables.policies.actor import Actor, Array, Weights
+from trainables.policies.acting.actor import Actor, Weights
+from trainables.policies.acting.dense import Array
 from trainables.policies.architecture import Architecture, OwnModule
 from trainables.policies.exploration.actions import StochasticSampling
 from trainables.policies.layers import unit_pixels

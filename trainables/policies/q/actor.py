@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.policies.actor import CERTAIN, Acted, Actor, Array, Decider, Weights, activate
+from trainables.policies.acting.actor import Acted, Actor, Weights
+from trainables.policies.acting.deciding import CERTAIN, Decider
+from trainables.policies.acting.dense import Array, activate
 from trainables.policies.architecture import Activation, Architecture
 from trainables.policies.distributions import forbid, log_softmax
 from trainables.policies.exploration.actions import EpsilonGreedy, EpsilonGreedyConfig

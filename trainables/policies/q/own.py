@@ -12,7 +12,8 @@ from torch import Tensor
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.connectors import Connectors
-from trainables.policies.actor import Array, Weights
+from trainables.policies.acting.actor import Weights
+from trainables.policies.acting.dense import Array
 from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.layers import unit_pixels

@@ -22,7 +22,7 @@ from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.vector.base import Step, VectorEnv
 from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError, EnvError
-from trainables.policies.actor import Acted, Actor
+from trainables.policies.acting.actor import Acted, Actor
 from trainables.policies.exploration.actions import require_stateless
 from trainables.policies.filters import Filter, MeanStdFilter, RewardScaler
 from trainables.rollout.agents.transitions import Row, Transitions

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.errors import NotFiniteError
-from trainables.policies.actor import Acted, Actor, Column
+from trainables.policies.acting.actor import Acted, Actor, Column
 from trainables.policies.filters import NoFilter, RewardScaler
 from trainables.rollout.batch import Fragment, requested
 

@@ -11,7 +11,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import row_shape
 from trainables.errors import ConfigError, WorkerError
 from trainables.policies import filters as filters_
-from trainables.policies.actor import Actor, Weights
+from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.filters import Filter, FilterConfig, make_filters
 from trainables.rollout.agents.sampler import (
     AgentsSampler,

@@ -19,7 +19,8 @@ from trainables.envs.spaces.observations import require_finite
 from trainables.envs.vector.base import Step, VectorEnv
 from trainables.envs.vector.separate import InProcessVectorEnv
 from trainables.errors import EnvError, NotFiniteError
-from trainables.policies.actor import Acted, Actor, Decider
+from trainables.policies.acting.actor import Acted, Actor
+from trainables.policies.acting.deciding import Decider, SideBySide
 from trainables.policies.filters import Filter, MeanStdFilter, NoFilter, RewardScaler
 from trainables.rollout.batch import Fragment, requested
 from trainables.rollout.config import SamplingConfig
@@ -163,18 +164,24 @@ class Sampler:
             if self.between_ticks is None:  # nobody looks at the stream before the end
                 draws = self.actor.ahead(steps, self.envs.count, stream)
             alone = self._decides_alone(draws)
+            together = None if alone or self.between_ticks else self.actor.side_by_side(draws)
+            deciding, since = None, steps
             self._row = 0
             try:
                 while self._row < steps:
                     if alone and not self._is_watched:
                         self._run_alone(fragment, alone, episodes)
                     else:
-                        episodes += self._tick(fragment, self._row, draws)[0]
+                        if deciding is None and together and not self._is_watched:
+                            deciding, since = together, self._row
+                        episodes += self._tick(fragment, self._row, draws, deciding)[0]
                     self._row += 1
             except (EnvError, NotFiniteError):
                 # An earlier row that is wrong is the cause.
                 self._check(fragment, slice(self._row + 1))
                 raise
+            if deciding:
+                self._write_decided(fragment, deciding, slice(since, steps))
             trajectories += self._finish(fragment)
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
@@ -237,6 +244,15 @@ class Sampler:
             for name, column in deciding.columns(decided_on, actions).items():
                 self._arrays_of(rows)[name][decided_on, 0] = column
             self.recent.extend(seen[max(first, t + 1 - RECENT_ROWS) : t + 1])
+
+    def _write_decided(self, fragment: Fragment, deciding: SideBySide, rows: slice) -> None:
+        """Write what no step asked for, of the rows in which so was decided."""
+        began = time.perf_counter()
+        arrays = self._arrays_of(fragment)
+        seen, done = arrays["observations"][rows], arrays["actions"][rows]
+        for name, column in deciding.columns(rows, seen, done).items():
+            arrays[name][rows] = column
+        self.perf.add_deciding(time.perf_counter() - began, len(seen))
 
     def _end_calm(self, rows: Fragment, steps: slice, following: Array, total: float) -> None:
         """Write and count steps of the only environment in which its episode just went on.
@@ -355,9 +371,19 @@ class Sampler:
         return np.concatenate(list(self.recent))[-RECENT_ROWS:]
 
     def _tick(
-        self, rows: Fragment, t: int, stream: np.random.Generator
+        self,
+        rows: Fragment,
+        t: int,
+        stream: np.random.Generator,
+        deciding: SideBySide | None = None,
     ) -> tuple[list[RolloutMetrics], NDArray[np.bool_] | None, dict[int, Episode]]:
         """One step of every environment, written into row `t`.
+
+        Args:
+            rows: the fragment.
+            t: the row.
+            stream: of what is drawn.
+            deciding: decides in the actor's place; its columns are not written.
 
         Returns:
             The episodes that ended, where any ended for the metrics which did (N,), and what
@@ -370,7 +396,10 @@ class Sampler:
         began = clock()
         filtered, carried = self._observed()
         processed = clock()
-        acted = self.actor.act(filtered, self.memory, stream)
+        if deciding is None:
+            acted = self.actor.act(filtered, self.memory, stream)
+        else:
+            acted = Acted(deciding.choose(t, filtered), {}, self.memory)
         decided = clock()
         self._write_decision(rows, t, filtered, self.memory, acted)
         sent = self.connectors.send(acted.actions)

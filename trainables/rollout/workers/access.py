@@ -7,7 +7,7 @@ from typing import Any
 import cloudpickle
 
 from trainables.errors import ConfigError, TrainableError
-from trainables.policies.actor import Weights
+from trainables.policies.acting.actor import Weights
 
 DEFAULT_POLICY_ID = "default_policy"
 """The name that multi-agent trainers give a single policy."""

@@ -19,7 +19,7 @@ from trainables.envs.vector.base import Step, VectorEnv, WorkerContext
 from trainables.envs.vector.factory import make_vector_env
 from trainables.errors import ConfigError, WorkerError
 from trainables.policies import filters as filters_
-from trainables.policies.actor import Actor, Weights
+from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.filters import Filter, make_filters
 from trainables.rollout.batch import Sample, as_data, from_data
 from trainables.rollout.callbacks import Calls

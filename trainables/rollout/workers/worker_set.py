@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from trainables.core.child import ChildProcess
 from trainables.errors import ConfigError
-from trainables.policies.actor import Actor, Weights
+from trainables.policies.acting.actor import Actor, Weights
 from trainables.rollout.batch import Sample
 from trainables.rollout.workers import access
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID

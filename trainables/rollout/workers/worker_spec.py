@@ -9,7 +9,7 @@ from trainables.core.resources import ResourcesConfig
 from trainables.envs.exactness.levels import EXACT
 from trainables.envs.make import EnvironmentConfig, deepmind
 from trainables.envs.vector.config import VectorConfig
-from trainables.policies.actor import Actor
+from trainables.policies.acting.actor import Actor
 from trainables.policies.filters import FilterConfig
 from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.rollout.callbacks import Calls

@@ -12,7 +12,7 @@ from typing import Any
 
 from trainables.core.child import STOP_TIMEOUT_S, Patience
 from trainables.errors import TrainableError
-from trainables.policies.actor import Weights
+from trainables.policies.acting.actor import Weights
 from trainables.rollout.batch import Sample
 from trainables.rollout.workers.remote.recovery import RecoveryConfig, SupervisedWorker
 from trainables.rollout.workers.remote.worker_set import ChildWorkers

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from trainables.core import rng
 from trainables.core.child import ChildProcess, Patience
-from trainables.policies.actor import Weights
+from trainables.policies.acting.actor import Weights
 from trainables.rollout.batch import PackedSample, Sample
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.workers import access

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.policies.actor import Actor, Array, Weights, activate
+from trainables.policies.acting.actor import Actor, Weights
+from trainables.policies.acting.dense import Array, activate
 from trainables.policies.architecture import Architecture
 from trainables.policies.distributions import forbid
 from trainables.policies.exploration.actions import (

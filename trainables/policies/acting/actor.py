@@ -8,31 +8,26 @@ carries from step to step: M is 0 here, and `recurrent.py` has one.
 """
 
 from collections.abc import Mapping, Sequence
-from operator import sub
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
-from trainables.policies.architecture import Activation, Architecture
-from trainables.policies.distributions import ChosenAhead, forbid, log_softmax
+from trainables.policies.acting.deciding import Decider, OneByOne, SideBySide
+from trainables.policies.acting.dense import Array, Networks, activate
+from trainables.policies.architecture import Architecture
+from trainables.policies.distributions import ChosenAhead, MeasuredAhead, forbid
 from trainables.policies.exploration.actions import StochasticSampling
 
 if TYPE_CHECKING:
     from trainables.policies.layers import ActingTrunk
 
-Array = NDArray[np.float32]
 Weights = Mapping[str, NDArray[Any]]
 Column = tuple[tuple[int, ...], np.dtype[Any]]
 """Shape and type of one row."""
 REAL: Column = ((), np.dtype(np.float32))
-#: How far ahead of all others a choice has to be in float64 to be the best one in float32 as well:
-#: there its score is wrong by 4e-5 at most, since what is drawn lies between -88 and 5.
-CERTAIN = 1e-3
-#: Numbers that are fewer than it takes for numpy's vector instructions to be worth an array.
-FEW = 2048
 
 
 class Acted(NamedTuple):
@@ -166,13 +161,25 @@ class Actor:
             return self.exploration.ahead(steps, rows, self._log_std, stream)
         return stream
 
-    def one_by_one(self, draws: np.random.Generator) -> "Decider | None":
+    def one_by_one(self, draws: np.random.Generator) -> Decider | None:
         """What decides for a single environment with the draws of `ahead`; None: `act` has to."""
         plain = type(self) is Actor and self._flat and not self._masks
         if not plain or not isinstance(draws, ChosenAhead):
             return None
         single = draws.race.ndim == 3 and draws.race.shape[1] == 1
-        return OneByOne(self, draws.race[:, 0]) if single else None
+        return OneByOne(self._networks(), draws.race[:, 0]) if single else None
+
+    def side_by_side(self, draws: np.random.Generator) -> SideBySide | None:
+        """What decides for all environments with the draws of `ahead`; None: `act` has to."""
+        plain = type(self) is Actor and self._flat
+        if not plain or not isinstance(draws, ChosenAhead | MeasuredAhead):
+            return None
+        if isinstance(draws, ChosenAhead) and draws.race.ndim != 3:
+            return None  # several columns of choices
+        return SideBySide(self._networks(), draws, self._masks)
+
+    def _networks(self) -> Networks:
+        return Networks(self._layers, self._heads, self._head_bias, self._activation)
 
     def act_each(
         self,
@@ -279,81 +286,6 @@ def with_units(weight: Array, bias: Array) -> tuple[Array, Array]:
         np.concatenate([weight, np.eye(units, dtype=weight.dtype)], axis=1),
         np.concatenate([bias, np.zeros((1, units), dtype=bias.dtype)], axis=1),
     )
-
-
-class Decider(Protocol):
-    """Decides for one environment, step after step, to the bit as `Actor.act` does."""
-
-    def choose(self, step: int, row: Array) -> Any:
-        """The choice, an int64, for the filtered observation (1, D) of a step."""
-
-    def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """``actions`` (T,) of these steps, in which so was chosen, and `Actor.columns`."""
-
-
-class OneByOne:
-    """Decides for one environment, one of T steps after the other; to the bit as `Actor.act` does.
-
-    Only what the next step asks for is computed at once, without an array for it: the choice. What
-    `Actor.columns` declares is computed for all steps at the end.
-
-    Args:
-        actor: whose weights are those of all steps.
-        race: (T, A) what was drawn for each step.
-    """
-
-    def __init__(self, actor: Actor, race: Array) -> None:
-        steps, choices = race.shape
-        self._race, self._drawn = race, race.tolist()
-        self._choices = list(np.arange(choices))
-        self._activation = actor._activation
-        self._layers, self._weights, self._bias = actor._layers, actor._heads, actor._head_bias
-        self._heads: Array = np.empty((steps, 1, choices), dtype=np.float32)
-        below = [np.empty_like(bias) for _, bias in actor._layers]
-        shape = below.pop().shape if below else (2, 1, len(actor._heads["actor.weight"]))
-        self._below: list[Array] = below
-        """(2, 1, H) of each hidden layer but the last, written anew in each step; (1, 1, H) where
-        actor and critic share them."""
-        self._top: Array = np.empty((steps, *shape), dtype=np.float32)
-        """(T, 2, 1, H) what the heads are given."""
-
-    def choose(self, step: int, row: Array) -> Any:
-        """The choice, an int64, for the filtered observation (1, D) of a step."""
-        top, head = self._top[step], self._heads[step]
-        if not self._layers:
-            top[:] = row
-        x = row
-        for (weight, bias), out in zip(self._layers, (*self._below, top), strict=False):
-            np.matmul(x, weight, out=out)
-            np.add(out, bias, out=out)
-            activate(out, self._activation)
-            x = out
-        top[0].dot(self._weights["actor.weight"], out=head)
-        np.add(head, self._bias, out=head)
-        scores = list(map(sub, head.tolist()[0], self._drawn[step]))
-        best = max(scores)
-        choice = scores.index(best)
-        scores[choice] = -np.inf
-        if not best - max(scores) > CERTAIN:
-            choice = int((log_softmax(head) - self._race[step]).argmax())
-        return self._choices[choice]
-
-    def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """``actions``, ``logp`` and ``values`` (T,) of these steps, in which so was chosen."""
-        actions = np.array(chosen, dtype=np.int64)
-        logp = log_softmax(self._heads[steps, 0])[np.arange(len(actions)), actions]
-        values = np.matmul(self._top[steps, -1], self._weights["critic.weight"])[:, 0, 0]
-        return {"actions": actions, "logp": logp, "values": values + self._weights["critic.bias"]}
-
-
-def activate(x: Array, activation: Activation) -> None:
-    """``tanh`` or ``relu``, in place."""
-    if activation == "tanh":
-        np.tanh(x, out=x)
-    else:
-        # The greater of two arrays takes a third of the time of that of an array and a number.
-        zeros: Array | float = np.zeros(x.shape[-1], dtype=x.dtype) if x.size > FEW else 0.0
-        np.maximum(x, zeros, out=x)
 
 
 def _make_trunk(architecture: Architecture) -> "ActingTrunk | None":
