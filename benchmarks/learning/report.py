@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.learning import stored
+from benchmarks.learning import stored, updates
 from benchmarks.learning.rows import ROWS, Row
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -48,7 +48,10 @@ def write(runs: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]] =
     rows = [row for row in ROWS if ours[row.name]]
     lines = [_line(row, ours[row.name], others[row.name]) for row in rows]
     text = TEXT.format(
-        table="\n".join(lines), searched="\n".join(searched()), stored="\n".join(from_files())
+        table="\n".join(lines),
+        updates="\n".join(side_by_side()),
+        searched="\n".join(searched()),
+        stored="\n".join(from_files()),
     )
     (DOCS / "learning.md").write_text(text, encoding="utf-8")
     draw(rows, ours, others, DOCS / "learning.png")
@@ -90,6 +93,15 @@ def from_files() -> list[str]:
         if len(of) > 1:
             lines.append(_stored_line(row, of))
     return lines
+
+
+def side_by_side() -> list[str]:
+    """The lines of the table of updates: how far each network is from the reference's."""
+    found: dict[str, dict[str, float]] = json.loads(updates.RESULTS.read_text("utf-8"))
+    return [
+        f"| {name} | {', '.join(f'{network} {apart:.0e}' for network, apart in of.items())} |"
+        for name, of in found.items()
+    ]
 
 
 def _stored_line(row: stored.StoredRow, runs: Sequence[dict[str, Any]]) -> str:
@@ -150,12 +162,18 @@ def _judged(row: Row, means: Floats, reference: Floats) -> tuple[str, str, str]:
     """The cells: to reach, reached, and what others have."""
     if row.at_least is not None:
         said = "yes" if means.mean() >= row.at_least else f"no: {row.why}" if row.why else "no"
-        return f"{row.at_least:g}", said, row.published
+        beside = [row.published]
+        if len(reference) > 1:
+            reached = f"{reference.mean():.1f} ± {reference.std(ddof=1):.1f}"
+            beside.append(f"{reached} (Stable-Baselines3, {len(reference)} seeds)")
+        return f"{row.at_least:g}", said, "; ".join(beside)
     if not len(reference):
         return "no worse than the reference", "not known yet", row.published
     low, high = difference(means, reference)
     spread = reference.std(ddof=1) if len(reference) > 1 else 0.0
     said = "yes" if means.mean() >= reference.mean() else "alike" if high >= 0 else "no"
+    if min(len(means), len(reference)) < row.seeds:
+        said = "not known yet: seeds are missing"
     whom = f"Stable-Baselines3, {len(reference)} seeds; difference {low:.0f} to {high:.0f}"
     return "no worse than the reference", said, f"{reference.mean():.1f} ± {spread:.1f} ({whom})"
 
@@ -218,8 +236,9 @@ Written by `make learn` (`python -m benchmarks.learning`). Every row is trained 
 for as many environment steps as it says; then the policy that was learnt plays 100 fresh episodes
 (20 of Pong) greedily. The figure of a seed is the mean of these returns; the table has mean and
 standard deviation of the seeds, their interquartile mean, the 95 % bootstrap interval of the mean,
-and the worst seed. Where no figure is published for so few steps, Stable-Baselines3 is trained
-beside it with the settings of rl-baselines3-zoo (`alike`: worse, by less than seeds differ).
+and the worst seed. Where no figure is published for so few steps, and for DQN on CartPole,
+Stable-Baselines3 is trained beside it with the settings of rl-baselines3-zoo (`alike`: worse, by
+less than seeds differ).
 
 | environment | by | steps | seeds | return | IQM | 95 % | worst | to reach | reached | others |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -231,6 +250,18 @@ Stable-Baselines3.](learning.png)
 zoo: [rl-baselines3-zoo](https://github.com/DLR-RM/rl-baselines3-zoo), one tuned run, deterministic
 policy. SLM Lab: [its benchmark](https://github.com/kengz/SLM-Lab), four seeds, returns while
 training.
+
+## Update by update
+
+From the same weights, on the same 20 batches and with the same noise, the networks are afterwards
+this far from Stable-Baselines3's, as a share of the way that they have gone. Both have the same
+settings: PPO and A2C without normalised advantages, A2C with Adam, DQN neither double nor n-step.
+
+| by | apart |
+| --- | --- |
+{updates}
+
+    python -m benchmarks.learning.updates
 
 ## From files alone
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.learning import __main__ as learning
-from benchmarks.learning import report, stored
+from benchmarks.learning import report, stored, updates
 from benchmarks.learning.rows import ROWS, Reference, Row, named
 
 ROW = Row(
@@ -41,11 +41,35 @@ def test_a_row_is_no_worse_than_its_reference_only_where_seeds_say_so(
     ours: list[float], theirs: list[float], said: str
 ) -> None:
     runs = [[{"mean": float(mean)} for mean in of] for of in (ours, theirs)]
-    cells = report._line(ROW, *runs).split(" | ")
+    whole = replace(ROW, seeds=min(map(len, runs)))
+    cells = report._line(whole, *runs).split(" | ")
     assert cells[-2] == said
+    early = report._line(replace(ROW, seeds=whole.seeds + 1), *runs).split(" | ")
+    assert early[-2] == "not known yet: seeds are missing"
+    assert early[-1] == cells[-1]
     low, high = report.difference(np.array(ours, float), np.array(theirs, float))
     assert low < np.mean(ours) - np.mean(theirs) < high
     assert f"difference {low:.0f} to {high:.0f}" in cells[-1]
+
+
+def test_a_published_figure_stands_beside_what_the_reference_reaches_here() -> None:
+    row = replace(ROW, at_least=5.0, published="9.0 (zoo)", why="it forgets")
+    cells = report._line(row, [{"mean": 1.0}, {"mean": 3.0}], []).split(" | ")
+    assert cells[-2:] == ["no: it forgets", "9.0 (zoo) |"]
+    runs = [{"mean": 2.0}, {"mean": 4.0}]
+    cells = report._line(row, [{"mean": 1.0}, {"mean": 3.0}], runs).split(" | ")
+    assert cells[-1] == "9.0 (zoo); 3.0 ± 1.4 (Stable-Baselines3, 2 seeds) |"
+
+
+def test_the_page_says_how_far_updates_are_from_the_references(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = json.loads(updates.RESULTS.read_text("utf-8"))
+    assert kept.keys() == updates.CONFIGS.keys()
+    assert max(apart for of in kept.values() for apart in of.values()) < 0.002
+    monkeypatch.setattr(updates, "RESULTS", tmp_path / "updates.json")
+    updates.RESULTS.write_text('{"sac": {"actor": 0.2, "critics": 0.001}}')
+    assert report.side_by_side() == ["| sac | actor 2e-01, critics 1e-03 |"]
 
 
 def test_without_runs_of_the_reference_nothing_is_said_of_it() -> None:
