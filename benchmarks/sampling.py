@@ -10,6 +10,7 @@ forward pass in numpy, which checks, counts and restores nothing.
 """
 
 import argparse
+import itertools
 import json
 import math
 import os
@@ -134,17 +135,19 @@ def alone(filters: bool) -> Collect:
     return collect
 
 
-def environments_alone(env: str, envs: int) -> Collect:
-    """So many environments, stepped in turn with one action by nobody."""
+def environments_alone(env: str, envs: int, drawn: bool = False) -> Collect:
+    """So many environments, stepped in turn with one action, or with some drawn beforehand."""
     made = [gymnasium.make(env) for _ in range(envs)]
-    action = made[0].action_space.sample()
+    space = made[0].action_space
+    actions = [space.sample() for _ in range(STEPS * envs)] if drawn else [space.sample()]
     for one in made:
         one.reset(seed=0)
 
     def collect() -> int:
+        following = itertools.cycle(actions)
         for _ in range(STEPS):
             for one in made:
-                _, _, over, cut, _ = one.step(action)
+                _, _, over, cut, _ = one.step(next(following))
                 if over or cut:
                     one.reset()
         return STEPS * envs

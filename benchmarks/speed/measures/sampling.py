@@ -1,9 +1,10 @@
 """Collecting experience, without learning: environment steps per CPU second.
 
-    python -m benchmarks.speed.measures.sampling ours|limit ENV ENVS FILTER
+    python -m benchmarks.speed.measures.sampling ours|limit|drawn ENV ENVS FILTER
 
 The limit of CartPole is the shortest loop that one would write by hand, that of any other
-environment as many of them alone, stepped with one action (`benchmarks.sampling`).
+environment as many of them alone, stepped with one action, or with some drawn beforehand
+(`benchmarks.sampling`).
 """
 
 import sys
@@ -15,11 +16,11 @@ from benchmarks.speed.measures import clock
 
 
 def collector(whose: str, env: str, envs: int, kind: str) -> sampling.Collect:
-    """What collects, ``ours`` or the ``limit``."""
+    """What collects, ``ours``, or the ``limit`` with one action or with some ``drawn``."""
     if whose == "ours":
         return sampling.ours(envs, kind, {"env": env})
     if env != sampling.ENV:
-        return sampling.environments_alone(env, envs)
+        return sampling.environments_alone(env, envs, whose == "drawn")
     if envs == 1:
         return sampling.alone(kind != "NoFilter")
     return sampling.side_by_side(envs, kind != "NoFilter")
