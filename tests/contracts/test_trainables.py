@@ -8,10 +8,8 @@ import pytest
 
 from sweep import plugins
 from tests.support.sweeps import stable
-from trainables.core.settings import Section, Settings
 from trainables.errors import ConfigError
 from trainables.trainable import Trainable, TrialContext
-from trainables.trainer.trainer import Trainer
 
 #: Settings with which every algorithm can take an iteration within seconds.
 SMALL: dict[str, Any] = {"env": "CartPole-v1", "num_envs_per_worker": 2}
@@ -103,20 +101,6 @@ def test_an_unknown_setting_is_refused_with_the_nearest_name(name: str) -> None:
     cls = plugins.find_trainable(name, [])
     with pytest.raises(ConfigError, match="did you mean 'gamma'"):
         cls.check_config({**SMALL, "gama": 0.9})
-
-
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_part_of_a_setting_is_read_over_the_algorithms_own_defaults(name: str) -> None:
-    cls = plugins.find_trainable(name, [])
-    assert issubclass(cls, Trainer)
-    parts = {key: field.default for key, field in cls.config_class.model_fields.items()}
-    nested = {
-        key: one
-        for key, one in parts.items()
-        if isinstance(one, Settings) and not isinstance(one, Section)
-    }
-    assert "optimizer" in nested
-    assert {key: type(one)() for key, one in nested.items()} == nested
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)

@@ -253,6 +253,24 @@ class TrainerConfig(Settings):
         default=OptimizerConfig(), description="How gradients move the weights."
     )
 
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """TypeError for a preset that would be gone once a person sets another key of its part.
+
+        ``optimizer: {alpha: 0.9}`` is read over the defaults of the class that the field names,
+        so an algorithm presets other ones by a subclass of it. Sections need none.
+        """
+        super().__pydantic_init_subclass__(**kwargs)
+        for key, field in cls.model_fields.items():
+            kind = field.annotation
+            if not isinstance(kind, type) or not issubclass(kind, Settings):
+                continue
+            if not issubclass(kind, Section) and field.default != kind():
+                raise TypeError(
+                    f"{cls.__name__}.{key} is {field.default!r} by default, not {kind()!r}: write "
+                    f"a subclass of {kind.__name__} with these defaults, and name it in {key}"
+                )
+
     @model_validator(mode="wrap")
     @classmethod
     def _seeing(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:

@@ -5,6 +5,8 @@ import pytest
 from trainables.algorithms.ppo import PPO, Config
 from trainables.core.settings import known_keys, parse
 from trainables.errors import ConfigError
+from trainables.policies.architecture import OptimizerConfig, OptimizerName
+from trainables.trainer.config import TrainerConfig
 
 HERE = "tests.support.environments"
 
@@ -101,3 +103,26 @@ def test_an_evaluation_environment_that_cannot_be_made_is_refused_by_its_place()
 def test_a_path_that_cannot_be_imported_is_a_config_error(path: str) -> None:
     with pytest.raises(ConfigError, match="a module that can be imported"):
         PPO.check_config({"env": path})
+
+
+class Heavy(OptimizerConfig):
+    """An optimiser with other defaults."""
+
+    momentum: float = 0.9
+    name: OptimizerName = "sgd"
+
+
+def test_a_part_of_a_setting_is_read_over_the_algorithms_own_defaults() -> None:
+    class Own(TrainerConfig):
+        optimizer: Heavy = Heavy()
+
+    given = {"env": "CartPole-v1", "optimizer": {"weight_decay": 0.1}}
+    assert parse(Own, given).optimizer == Heavy(name="sgd", momentum=0.9, weight_decay=0.1)
+
+
+@pytest.mark.parametrize("preset", [OptimizerConfig(name="sgd", momentum=0.9), Heavy()])
+def test_a_preset_that_another_key_would_undo_is_refused(preset: OptimizerConfig) -> None:
+    with pytest.raises(TypeError, match=r"Own\.optimizer is .*a subclass of OptimizerConfig"):
+
+        class Own(TrainerConfig):
+            optimizer: OptimizerConfig = preset
