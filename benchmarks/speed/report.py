@@ -66,7 +66,7 @@ def write(figures: Sequence[Figures], parts: Mapping[str, float], version: str) 
             version=version,
             python=platform.python_version(),
             machine=_machine(),
-            pairs=max(len(one.pairs) for one in figures),
+            pairs=min(len(one.pairs) for one in figures if one.case in CASES),
         ),
         encoding="utf-8",
     )
@@ -87,8 +87,8 @@ TEXT = """# Performance
 
 Written by `make bench`; every row is measured beside the other side in one run, ours and the other
 in turn, one process at a time and one thread each; each library
-computes as it would on this processor by itself. A ratio is the median over {pairs} pairs;
-behind it stand the least and the greatest.
+computes as it would on this processor by itself. A ratio is the median over {pairs} pairs or
+more; behind it stand the least and the greatest.
 Rates are per second of CPU time; what is started from the shell, and what waits for a disk, is
 measured by the wall.
 
