@@ -236,9 +236,9 @@ Written by `make learn` (`python -m benchmarks.learning`). Every row is trained 
 for as many environment steps as it says; then the policy that was learnt plays 100 fresh episodes
 (20 of Pong) greedily. The figure of a seed is the mean of these returns; the table has mean and
 standard deviation of the seeds, their interquartile mean, the 95 % bootstrap interval of the mean,
-and the worst seed. Where no figure is published for so few steps, and for DQN on CartPole,
-Stable-Baselines3 is trained beside it with the settings of rl-baselines3-zoo (`alike`: worse, by
-less than seeds differ).
+and the worst seed. Where no figure is published for so few steps, for DQN on CartPole and
+for PPO on Acrobot, Stable-Baselines3 is trained beside it with the settings of rl-baselines3-zoo
+(`alike`: worse, by less than seeds differ).
 
 | environment | by | steps | seeds | return | IQM | 95 % | worst | to reach | reached | others |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
