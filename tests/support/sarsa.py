@@ -39,7 +39,7 @@ class ExpectedSarsa(Trainer):
     settings: Config
     policy: QPolicy
 
-    def make_policy(self, device: torch.device) -> QPolicy:
+    def make_policy(self, device: str) -> QPolicy:
         """One network."""
         networks = self.spaces.layout, QArchitecture.of(self.architecture, False, 0.0, ())
         of = self.settings

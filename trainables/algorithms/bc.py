@@ -19,7 +19,6 @@ from trainables.trainer.steps import on_policy_step
 from trainables.trainer.trainer import Trainer
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from trainables.policies.torch_policy import ActorCriticPolicy
@@ -67,7 +66,7 @@ class BC(Trainer):
             hint = "it learns from single rows, not from sequences"
             raise ConfigError("model.use_lstm", True, "false with bc", hint)
 
-    def make_policy(self, device: "torch.device") -> "ActorCriticPolicy":
+    def make_policy(self, device: str) -> "ActorCriticPolicy":
         """An actor; its critic learns nothing."""
         from trainables.policies.torch_policy import build_policy
 

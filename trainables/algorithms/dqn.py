@@ -40,7 +40,6 @@ from trainables.trainer.steps import off_policy_step
 from trainables.trainer.trainer import Stateful, Trainer
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from trainables.policies.q.networks import QPolicy
@@ -247,7 +246,7 @@ class DQN(Trainer):
         support = tuple(float(atom) for atom in atoms)
         return QArchitecture.of(made, of.dueling, of.sigma0 if of.noisy else 0.0, support)
 
-    def make_policy(self, device: "torch.device") -> "QPolicy":
+    def make_policy(self, device: str) -> "QPolicy":
         """The network that learns."""
         from trainables.policies.q.networks import build_q_policy
 

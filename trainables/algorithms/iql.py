@@ -24,7 +24,6 @@ from trainables.trainer.config import TrainerConfig
 from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from trainables.policies.bounded.twins import Judged, JudgedPolicy
@@ -82,7 +81,7 @@ class IQL(OffPolicyTrainer):
         if not spaces.layout.scalar:
             Bounds.of(spaces.action)
 
-    def make_policy(self, device: "torch.device") -> "JudgedPolicy":
+    def make_policy(self, device: str) -> "JudgedPolicy":
         """Actor, critic of states, critics of actions, and their targets."""
         from trainables.policies.acting.recurrent import make_actor
         from trainables.policies.bounded.twins import Judged, JudgedPolicy

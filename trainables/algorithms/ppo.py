@@ -29,7 +29,8 @@ from trainables.trainer.steps import on_policy_step, step_in_ranks
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trainables.learners.sgd import Learner, Loss
+    from trainables.learners.sgd import Learner
+    from trainables.learners.torch_learner import Loss
     from trainables.policies.networks import Stochastic
 
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
@@ -185,7 +186,7 @@ def rank_learner(
     networks: tuple[ActionLayout, Architecture], settings: Config, seed: int
 ) -> "Learner":
     """A policy of its own with this loss, for a rank."""
-    from trainables.learners.sgd import TorchLearner
+    from trainables.learners.torch_learner import TorchLearner
     from trainables.policies.torch_policy import build_policy
 
     policy = build_policy(networks, settings.optimizer, seed)
@@ -198,7 +199,7 @@ def ppo_loss(
     """The loss of one minibatch, and its parts in the order of `STATS`."""
     import torch
 
-    from trainables.learners.sgd import normalized
+    from trainables.learners.torch_learner import normalized
     from trainables.policies.networks import replay_of
 
     replay = replay_of(minibatch)

@@ -30,7 +30,6 @@ from trainables.trainer.config import TrainerConfig
 from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from trainables.policies.bounded.twins import Twins, TwinsPolicy
@@ -99,7 +98,7 @@ class SAC(OffPolicyTrainer):
             value = settings.target_entropy
             raise ConfigError("target_entropy", value, "null with learn_alpha: false", hint)
 
-    def make_policy(self, device: "torch.device") -> "TwinsPolicy":
+    def make_policy(self, device: str) -> "TwinsPolicy":
         """Actor, critics, their targets, and the logarithm of the temperature."""
         from trainables.policies.bounded.twins import Twins, TwinsPolicy
 

@@ -28,7 +28,6 @@ from trainables.trainer.off_policy import OffPolicyConfig, OffPolicyTrainer
 from trainables.trainer.trainer import Stateful
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from trainables.policies.bounded.twins import Twins, TwinsPolicy
@@ -74,7 +73,7 @@ class TD3(OffPolicyTrainer):
         """Raise ConfigError for actions that are no numbers with bounds."""
         Bounds.of(spaces.action)
 
-    def make_policy(self, device: "torch.device") -> "TwinsPolicy":
+    def make_policy(self, device: str) -> "TwinsPolicy":
         """Actor, critics and the targets of all."""
         from trainables.policies.bounded.twins import Twins, TwinsPolicy
 

@@ -11,6 +11,7 @@ child          a child process that is asked and answers
 starting       the first instants of a child process
 resources      CPUs, GPUs, memory and variables of a trial
 importing      what a dotted path stands for
+later          what is done to torch once it is imported
 failpoints     places at which a test ends a process
 strict_json    JSON from outside
 """

@@ -11,14 +11,13 @@ code does (``nn.Linear()``, user environments), so `seed_global`, `capture_globa
 
 import contextlib
 import hashlib
-import importlib.abc
-import importlib.machinery
 import random
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import ModuleType
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+from trainables.core.later import with_torch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,8 +82,7 @@ def seed_global(seed: int, *path: Name) -> None:
     random.seed(integer(seed, *path, "python"))  # noqa: TID251 the one door
     words = derive(seed, *path, "numpy").generate_state(8)
     np.random.seed(words)  # noqa: NPY002, TID251 likewise
-    torch_seed = integer(seed, *path, "torch")
-    _with_torch(lambda torch: torch.manual_seed(torch_seed), pending={"seed": torch_seed})
+    _give_torch({"seed": integer(seed, *path, "torch")})
 
 
 def capture_global() -> dict[str, Any]:
@@ -109,8 +107,7 @@ def restore_global(state: Mapping[str, Any]) -> None:
         internal = _WORDS.unpack(internal)
     random.setstate((version, tuple(internal), gauss))
     np.random.set_state(dict(state["numpy"]))  # noqa: NPY002
-    torch_state = state["torch"]
-    _with_torch(lambda torch: _put_torch(torch, torch_state), pending=torch_state)
+    _give_torch(state["torch"])
 
 
 @contextlib.contextmanager
@@ -149,9 +146,15 @@ def drawn_by_torch(stream: "np.random.Generator") -> Iterator[None]:
         torch.set_rng_state(state)
 
 
-# torch takes 3 s to import and a trainable may not need it. As long as nobody has imported it, its
-# stream stands at `_pending`, which is put into it the moment somebody does.
+# As long as nobody has imported torch, its stream stands at `_pending`, which is put into it the
+# moment somebody does.
 _pending: dict[str, Any] = {"seed": 0}
+
+
+def _give_torch(state: Mapping[str, Any]) -> None:
+    _pending.clear()
+    _pending.update(state)
+    with_torch("stream", lambda torch: _put_torch(torch, state))
 
 
 def _put_torch(torch: Any, state: Mapping[str, Any]) -> None:
@@ -161,42 +164,3 @@ def _put_torch(torch: Any, state: Mapping[str, Any]) -> None:
         torch.set_rng_state(torch.from_numpy(np.array(state["state"], dtype=np.uint8)))
     else:
         torch.manual_seed(state["seed"])
-
-
-def _with_torch(act: Callable[[Any], object], pending: Mapping[str, Any]) -> None:
-    torch = sys.modules.get("torch")
-    if torch is not None:
-        act(torch)
-        return
-    _pending.clear()
-    _pending.update(pending)
-    if not any(isinstance(finder, _SeedTorchOnImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _SeedTorchOnImport())
-
-
-class _SeedTorchOnImport(importlib.abc.MetaPathFinder):
-    """Puts `_pending` into torch's global stream right after torch's first import."""
-
-    def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> importlib.machinery.ModuleSpec | None:
-        if fullname != "torch":
-            return None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        specs = (finder.find_spec(fullname, path, target) for finder in others)
-        spec = next((spec for spec in specs if spec is not None), None)
-        if spec is not None and spec.loader is not None:
-            loader = spec.loader
-            execute = loader.exec_module
-
-            def execute_then_seed(module: ModuleType) -> None:
-                execute(module)
-                if self in sys.meta_path:  # looking for torch, as libraries do, imports nothing
-                    sys.meta_path.remove(self)
-                _put_torch(module, _pending)
-
-            loader.exec_module = execute_then_seed  # type: ignore[method-assign]
-        return spec

@@ -8,25 +8,34 @@ of threads changes them. Equal digests prove nothing of what is not among them, 
 
 import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: Hexadecimal digits of a digest.
+#: Hexadecimal digits of a digest, of numpy or of torch.
 DIGITS = 16
 
 
 @functools.cache
-def fingerprint() -> str:
-    """The digest, computed once in a process; that takes a millisecond or two."""
-    import torch
+def fingerprint(in_torch: bool) -> str:
+    """The digest, computed once in a process; that takes a millisecond or two.
 
+    What `in_torch` computes a part of what is learnt has a second digest behind that of numpy.
+    """
+    return _digest(_by_numpy()) + (_digest(_by_torch()) if in_torch else "")
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether two digests agree in all that both of them are made from."""
+    return one.startswith(other) or other.startswith(one)
+
+
+def _digest(results: Iterable[NDArray[Any]]) -> str:
     whole = hashlib.sha256()
-    with torch.no_grad():
-        for result in (*_by_numpy(), *_by_torch(torch)):
-            whole.update(np.ascontiguousarray(result).tobytes())
+    for result in results:
+        whole.update(np.ascontiguousarray(result).tobytes())
     return whole.hexdigest()[:DIGITS]
 
 
@@ -52,7 +61,9 @@ def _by_numpy() -> Iterator[NDArray[Any]]:
     yield np.add.reduce(_numbers(64, 100), axis=1)
 
 
-def _by_torch(torch: Any) -> Iterator[NDArray[Any]]:
+def _by_torch() -> Iterator[NDArray[Any]]:
+    import torch
+
     def tensor(*shape: int) -> Any:
         return torch.from_numpy(_numbers(*shape)).clone()  # aligned as all tensors are
 

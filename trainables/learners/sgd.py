@@ -6,28 +6,18 @@ the union, so that the weights are what one process would have made of it. R row
 minibatch, S statistics.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol, TypeAlias
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from trainables.learners.sequences import SequenceBatch
-from trainables.policies.networks import replay_of
-from trainables.policies.torch_policy import ActorCriticPolicy
+from trainables.policies.policy import Policy
 from trainables.rollout.batch import TrainBatch
 
-Minibatch: TypeAlias = dict[str, Tensor]
-#: Replaces tensors by their sums over all ranks; alone it leaves them as they are.
-Reduce: TypeAlias = Callable[[Sequence[Tensor]], None]
-Loss: TypeAlias = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
-"""Networks and the columns of a minibatch → the loss, and (S,) statistics."""
-#: Below it a deviation counts as none; it is added to the divisor.
-SMALL = 1e-8
+if TYPE_CHECKING:
+    from trainables.learners.torch_learner import Reduce
 
 
 class Learner(Protocol):
@@ -37,7 +27,7 @@ class Learner(Protocol):
     """Names of the statistics; one of them is ``kl``."""
 
     @property
-    def policy(self) -> ActorCriticPolicy:
+    def policy(self) -> Policy:
         """Whose weights it moves."""
 
     def learning(self) -> AbstractContextManager[None]:
@@ -46,12 +36,12 @@ class Learner(Protocol):
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Any]:
-        """The minibatches of one epoch, as `step` takes them; see `shuffled`."""
+        """The minibatches of one epoch, as `step` takes them; see `torch_learner.shuffled`."""
 
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
         """(B,) log-probabilities of a batch's actions and values of its observations, now."""
 
-    def step(self, minibatch: Any, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
+    def step(self, minibatch: Any, rate: float, share: float = 1.0) -> tuple[Any, float]:
         """One gradient step.
 
         Args:
@@ -60,53 +50,9 @@ class Learner(Protocol):
             share: of the union's rows that these are; 1 alone.
 
         Returns:
-            (S,) statistics as means over the rows, times `share`; the norm of the gradient of the
-            union before it is clipped.
+            (S,) statistics as means over the rows, times `share`, as an array or a tensor; the norm
+            of the gradient of the union before it is clipped.
         """
-
-
-class TorchLearner:
-    """Minimises a loss, a mean over rows, by torch's gradients; `grad_clip` bounds their norm."""
-
-    def __init__(
-        self, policy: ActorCriticPolicy, loss: Loss, stats: tuple[str, ...], grad_clip: float | None
-    ) -> None:
-        self.policy = policy
-        self.loss = loss
-        self.stats = stats
-        self._grad_clip = grad_clip
-
-    def learning(self) -> AbstractContextManager[None]:
-        """Nothing has to be prepared."""
-        return nullcontext()
-
-    def minibatches(
-        self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
-    ) -> list[Minibatch]:
-        """Columns on the policy's device."""
-        return shuffled(batch, size, stream, self.policy.device, count)
-
-    def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Log-probabilities and values; see `Learner`."""
-        on = self.policy.device
-        columns = {name: torch.from_numpy(one).to(on) for name, one in batch.columns().items()}
-        model: Any = self.policy.model.eval()  # as it acts: what is judged moves no statistics
-        with torch.no_grad():
-            observed = columns["observations"], columns["actions"]
-            found = model.evaluate(*observed, replay_of(columns))
-        model.train()
-        return found.logp.cpu().numpy(), found.values.cpu().numpy()
-
-    def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
-        """One gradient step; see `Learner`."""
-        if len(minibatch["actions"]):
-            loss, measured = self.loss(self.policy.model, minibatch)
-        else:  # the other ranks wait for this one's part of the gradient
-            loss = torch.stack([p.sum() for p in self.policy.model.parameters()]).sum() * 0.0
-            measured = torch.zeros(len(self.stats))
-        if share != 1.0:
-            loss, measured = loss * share, measured * share
-        return measured, self.policy.minimise(loss, rate, self._grad_clip)
 
 
 def learn(
@@ -136,7 +82,7 @@ def learn(
         standardize: columns that get mean 0 and deviation 1 in each minibatch of all ranks.
     """
     reduce = learner.policy.reduce
-    stats: list[Tensor] = []
+    stats: list[NDArray[Any]] = []
     norms: list[float] = []
     alone = batch_size is None and not standardize
     with learner.learning():
@@ -144,20 +90,25 @@ def learn(
             minibatches = learner.minibatches(
                 batch, minibatch_size, stream, batch_size or len(batch)
             )
-            shares = [1.0] * len(minibatches) if alone else _union(minibatches, standardize, reduce)
+            shares = [1.0] * len(minibatches)
+            if not alone:
+                from trainables.learners.torch_learner import union
+
+                shares = union(minibatches, standardize, reduce)
             # A minibatch without a row on any rank is one for all of them: none takes a step.
             pairs = [(m, share) for m, share in zip(minibatches, shares, strict=True) if share >= 0]
             if not pairs:
                 return {}
             steps = [learner.step(minibatch, rate, share) for minibatch, share in pairs]
             epoch = [measured for measured, _ in steps]
-            if not alone:
+            if reduce is not None:
                 reduce(epoch)
-            stats += epoch
+            found = [np.asarray(measured) for measured in epoch]
+            stats += found
             norms += [norm for _, norm in steps]
-            if target_kl and torch.stack(epoch)[:, learner.stats.index("kl")].mean() > target_kl:
+            if target_kl and np.mean([one[learner.stats.index("kl")] for one in found]) > target_kl:
                 break
-    means = torch.stack(stats).mean(0).tolist()
+    means = np.mean(stats, axis=0).tolist()
     return {
         **dict(zip(learner.stats, means, strict=True)),
         **explained_variance(batch, reduce),
@@ -166,39 +117,7 @@ def learn(
     }
 
 
-def shuffled(
-    batch: TrainBatch,
-    size: int,
-    stream: np.random.Generator,
-    device: torch.device | None = None,
-    count: int | None = None,
-) -> list[Minibatch]:
-    """The batch in a drawn order, in minibatches of at most `size` rows, as equal as can be.
-
-    Sequences are drawn whole, so their minibatches are of about so many rows. There are as many
-    minibatches as `count` rows need (None: those of the batch); some are empty if rows are few.
-    """
-    on = device or torch.device("cpu")
-    if isinstance(batch, SequenceBatch):
-        return [
-            {name: torch.from_numpy(column).to(on) for name, column in one.items()}
-            for one in batch.minibatches(size, stream)
-        ]
-    order = torch.from_numpy(stream.permutation(len(batch)))
-    # Rows as a whole: indexing takes an image byte by byte.
-    given = {name: torch.from_numpy(column) for name, column in vars(batch).items()}
-    columns = {name: torch.index_select(one, 0, order).to(on) for name, one in given.items()}
-    parts = -(-(len(batch) if count is None else count) // size)
-    split = {name: torch.tensor_split(column, parts) for name, column in columns.items()}
-    return [{name: pieces[i] for name, pieces in split.items()} for i in range(parts)]
-
-
-def normalized(advantages: Tensor) -> Tensor:
-    """(B,) with mean 0 and deviation 1."""
-    return (advantages - advantages.mean()) / (advantages.std(correction=0) + SMALL)
-
-
-def explained_variance(batch: TrainBatch, reduce: Reduce) -> dict[str, float]:
+def explained_variance(batch: TrainBatch, reduce: "Reduce | None") -> dict[str, float]:
     """Share of the returns' variance that the old values explain; absent if there is none."""
     returns = batch.returns.astype(np.float64)
     columns = np.stack([returns, returns - batch.values])
@@ -207,35 +126,12 @@ def explained_variance(batch: TrainBatch, reduce: Reduce) -> dict[str, float]:
     return {"explained_variance": 1.0 - unexplained / variance} if variance else {}
 
 
-def _means(columns: NDArray[np.float64], reduce: Reduce) -> NDArray[np.float64]:
+def _means(columns: NDArray[np.float64], reduce: "Reduce | None") -> NDArray[np.float64]:
     """(C,) of columns (C, R), over the rows of all ranks."""
-    sums = torch.from_numpy(columns.sum(axis=1))
-    count = torch.tensor([float(columns.shape[1])], dtype=torch.float64)
-    reduce([sums, count])
-    means: NDArray[np.float64] = (sums / count).numpy()
+    sums, count = columns.sum(axis=1), np.array([float(columns.shape[1])])
+    if reduce is not None:
+        import torch
+
+        reduce([torch.from_numpy(sums), torch.from_numpy(count)])  # in place
+    means: NDArray[np.float64] = sums / count
     return means
-
-
-def _union(minibatches: list[Minibatch], fields: Sequence[str], reduce: Reduce) -> list[float]:
-    """Standardise in place over all ranks' rows; returns this rank's share of each union.
-
-    A share of -1 says that the union has no row at all.
-    """
-    own = torch.tensor([float(len(m["actions"])) for m in minibatches], dtype=torch.float64)
-    sums = torch.stack([_sums(m[name]) for name in fields for m in minibatches] or [own[:0]])
-    counts = own.clone()
-    reduce([counts, sums])
-    grouped = sums.reshape(len(fields), len(minibatches), 2)
-    for i, name in enumerate(fields):
-        for k, minibatch in enumerate(minibatches):
-            mean, square = (grouped[i, k] / counts[k].clamp(min=1.0)).tolist()
-            deviation = math.sqrt(max(0.0, square - mean * mean))
-            minibatch[name] = (minibatch[name] - mean) / (deviation + SMALL)
-    pairs = zip(own.tolist(), counts.tolist(), strict=True)
-    return [mine / all_ if all_ else -1.0 for mine, all_ in pairs]
-
-
-def _sums(column: Tensor) -> Tensor:
-    """(2,) sum and sum of squares, in float64."""
-    wide = column.double()
-    return torch.stack([wide.sum(), wide.square().sum()])

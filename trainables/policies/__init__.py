@@ -1,6 +1,7 @@
 """Policies: networks, distributions and filters; learning in torch, acting in numpy.
 
-torch_policy   learns: networks, optimiser and their state
+policy         what every policy that learns has
+torch_policy   learns in torch: networks, optimiser and their state
 networks       actor and critic in torch
 layers         layers with orthogonal weights, and the shared trunk
 architecture   the keys `model` and `optimizer`

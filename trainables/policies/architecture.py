@@ -28,6 +28,9 @@ SMALL_IMAGE: tuple[Convolution, ...] = ((16, 3, 1), (32, 3, 2))
 SMALL_SIDES = (8, 36)
 """From the first on images are convolved, from the second on with `NATURE`."""
 LARGEST_SIDE = 128
+#: Initial weights are orthogonal, with these gains in hidden layers, the policy's head and the
+#: value's (Huang et al. 2022).
+HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2.0), 0.01, 1.0
 
 
 class ModelConfig(Settings):
@@ -158,6 +161,14 @@ OF_OUR_NETWORKS = (
 )
 
 
+#: What an optimiser keeps of a weight, by the optimiser's name; ``step`` is a number, all others
+#: have the weight's shape.
+MOMENTS: Mapping[str, tuple[str, ...]] = {
+    "adam": ("step", "exp_avg", "exp_avg_sq"),
+    "adamw": ("step", "exp_avg", "exp_avg_sq"),
+    "rmsprop": ("square_avg",),
+    "sgd": ("momentum_buffer",),
+}
 OptimizerName = Literal["adam", "adamw", "rmsprop", "sgd"]
 OPTIMIZERS = (
     "adam (Kingma & Ba 2015); adamw: its weights decay apart from the gradient (Loshchilov & "
@@ -195,6 +206,17 @@ class OptimizerConfig(Settings):
             if self.name not in names and getattr(self, key) != default:
                 raise ValueError(f"no {key} with name: {self.name}; {' and '.join(names)} take it")
         return self
+
+
+def check_moments(moments: Mapping[str, Mapping[str, Any]], config: OptimizerConfig) -> None:
+    """Raise ValueError for what another optimiser kept of a weight."""
+    expected = MOMENTS[config.name]
+    for weight, found in moments.items():
+        if found and found.keys() != set(expected):
+            raise ValueError(
+                f"optimizer.{weight}: {', '.join(found)}; expected {', '.join(expected)}, as "
+                f"optimizer.name is {config.name}"
+            )
 
 
 #: Settings that not every optimiser has.

@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainables.envs.spaces.observations import PIXEL
-from trainables.policies.architecture import Architecture
+from trainables.policies.architecture import HIDDEN_GAIN, Architecture
 
 Layer = TypeVar("Layer", bound=nn.Module)
 
-HIDDEN_GAIN = math.sqrt(2.0)
 LSTM_GAIN = 1.0
 
 
@@ -72,7 +71,7 @@ class Trunk(nn.Module):
         return x
 
 
-def lstm(inputs: int, units: int, stream: torch.Generator) -> nn.LSTM:
+def lstm(inputs: int, units: int, stream: torch.Generator | None) -> nn.LSTM:
     """One LSTM layer; its four gates' weights are drawn as one orthogonal matrix."""
     layer = _without_numbers(nn.LSTM(inputs, units, device="meta"))
     for name, parameter in layer.named_parameters():

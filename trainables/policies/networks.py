@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.policies.architecture import Architecture
+from trainables.policies.architecture import HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN, Architecture
 from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.exploration.actions import LEAST_VARIANCE
-from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, lstm, perceptron, unit_pixels
+from trainables.policies.layers import Trunk, activate, lstm, perceptron, unit_pixels
 
-POLICY_GAIN = 0.01
-VALUE_GAIN = 1.0
 HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -175,10 +173,13 @@ class Stochastic(Networks):
 
 
 class ActorCritic(Stochastic):
-    """Two networks, and log standard deviations (G,), from 0 on, of the real action columns."""
+    """Two networks, and log standard deviations (G,), from 0 on, of the real action columns.
+
+    `stream` draws the initial weights; None leaves them to be loaded.
+    """
 
     def __init__(
-        self, layout: ActionLayout, architecture: Architecture, stream: torch.Generator
+        self, layout: ActionLayout, architecture: Architecture, stream: torch.Generator | None
     ) -> None:
         super().__init__(layout, architecture)
         self.trunk = Trunk(architecture, stream) if architecture.shared else None

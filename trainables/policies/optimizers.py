@@ -1,23 +1,14 @@
-"""Optimisers by name: what each keeps of a weight between two steps, and its step in torch.
+"""The steps of optimisers by name, in torch.
 
 Steps are those of `torch.optim`, whose classes import torch's compiler, which takes a second.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from trainables.policies.architecture import OptimizerConfig
-
-#: By optimiser; ``step`` is a number, all others have the weight's shape.
-MOMENTS: Mapping[str, tuple[str, ...]] = {
-    "adam": ("step", "exp_avg", "exp_avg_sq"),
-    "adamw": ("step", "exp_avg", "exp_avg_sq"),
-    "rmsprop": ("square_avg",),
-    "sgd": ("momentum_buffer",),
-}
+from trainables.policies.architecture import MOMENTS, OptimizerConfig
 
 
 def at_rest(weight: Tensor, config: OptimizerConfig) -> dict[str, Tensor]:
@@ -26,17 +17,6 @@ def at_rest(weight: Tensor, config: OptimizerConfig) -> dict[str, Tensor]:
     return {
         name: none if name == "step" else torch.zeros_like(weight) for name in MOMENTS[config.name]
     }
-
-
-def check_moments(moments: Mapping[str, Mapping[str, Any]], config: OptimizerConfig) -> None:
-    """Raise ValueError for what another optimiser kept of a weight."""
-    expected = MOMENTS[config.name]
-    for weight, found in moments.items():
-        if found and found.keys() != set(expected):
-            raise ValueError(
-                f"optimizer.{weight}: {', '.join(found)}; expected {', '.join(expected)}, as "
-                f"optimizer.name is {config.name}"
-            )
 
 
 def move(

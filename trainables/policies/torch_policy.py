@@ -4,9 +4,9 @@ The learning rate is no state: it comes from the settings at every step.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,14 +19,15 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.connectors import Connectors
 from trainables.errors import ExportError, NotFiniteError
 from trainables.policies import optimizers
-from trainables.policies.acting.actor import Actor
+from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.acting.recurrent import make_actor
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.networks import ActorCritic, Networks
 from trainables.policies.own.module import OwnActorCritic
+from trainables.policies.policy import Policy, check_fits
 
 
-class TorchPolicy:
+class TorchPolicy(Policy):
     """Networks with one optimiser or several, each of which moves the weights of its own part.
 
     Args:
@@ -42,14 +43,11 @@ class TorchPolicy:
         model: Networks,
         make_actor: Callable[[], Actor],
         config: OptimizerConfig | Mapping[str, OptimizerConfig],
-        device: torch.device | None = None,
+        device: str | torch.device = "cpu",
     ) -> None:
-        self.device = device or torch.device("cpu")
+        super().__init__(make_actor)
+        self.device = torch.device(device)
         self.model = model.to(self.device)
-        self.make_actor = make_actor
-        self.global_timestep = 0
-        self.distributed_world_size = 1
-        self.reduce: Callable[[Sequence[Tensor]], None] = lambda _: None  # alone: the sum itself
         self._parameters = model.by_name
         self._views: dict[tuple[str, str], tuple[Tensor, int, NDArray[Any]]] = {}
         """Parameter and moment → a tensor, where its numbers lie, and these as an array."""
@@ -63,22 +61,14 @@ class TorchPolicy:
             self._groups[part] = group
             self._moments.update((name, {}) for name in group)
 
-    def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """The policy as one ONNX file, with what `policies.onnx.export` says it takes and gives.
-
-        Raises:
-            ExportError: it has none, and why.
-        """
-        raise ExportError(f"{type(self).__name__} writes no ONNX graph; define onnx_graph()")
+    def in_torch(self) -> Self:
+        """Itself."""
+        return self
 
     @property
     def parameters(self) -> Mapping[str, torch.nn.Parameter]:
         """By name, in the order of the networks."""
         return self._parameters
-
-    def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
-        """Take note of the steps that were sampled so far, by all workers."""
-        self.global_timestep = int(global_vars.get("timestep", self.global_timestep))
 
     def minimise(
         self, loss: Tensor, learning_rate: float, grad_clip: float | None, part: str = ""
@@ -89,7 +79,7 @@ class TorchPolicy:
             NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
         """
         self._backward(loss)
-        if self.distributed_world_size > 1:
+        if self.reduce is not None:
             self.reduce([p.grad for p in self._groups[part].values() if p.grad is not None])
         return self.descend(learning_rate, grad_clip, part)
 
@@ -182,21 +172,31 @@ class TorchPolicy:
         """One optimiser's settings as they are in force."""
         return self._configs[part]
 
-    def gradients(self) -> dict[str, Tensor]:
+    def gradients(self) -> dict[str, NDArray[Any]]:
         """Of the latest step, as applied, by parameter; empty before the first."""
-        return {name: p.grad.cpu() for name, p in self._parameters.items() if p.grad is not None}
+        found = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
+        return {name: gradient.cpu().numpy() for name, gradient in found.items()}
 
-    def get_state(self) -> dict[str, Any]:
-        """Entries ``weights`` and ``optimizer``, parameter by parameter; no hyperparameters."""
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """What the networks keep, by name, copied."""
+        return {name: self._copied(it, name) for name, it in self.model.kept().items()}
+
+    def acting_weights(self) -> dict[str, NDArray[Any]]:
+        """What an actor plays with, copied."""
+        return self.model.acting_weights()
+
+    def load_weights(self, weights: Weights) -> None:
+        """Take back what `weights` gave; moments stay."""
+        self.model.load_weights(weights)
+
+    def kept_moments(self) -> dict[str, dict[str, NDArray[Any]]]:
+        """What the optimisers keep of each parameter, copied; of those never moved nothing."""
         return {
-            "weights": {name: self._copied(it, name) for name, it in self.model.kept().items()},
-            "optimizer": {
-                name: {
-                    moment: self._copied(value, name, moment)
-                    for moment, value in self.moments(name).items()
-                }
-                for name in self._parameters
-            },
+            name: {
+                moment: self._copied(value, name, moment)
+                for moment, value in self.moments(name).items()
+            }
+            for name in self._parameters
         }
 
     def _copied(self, tensor: Tensor, name: str, moment: str = "") -> NDArray[Any]:
@@ -221,28 +221,28 @@ class TorchPolicy:
                 }
 
     def _check_fits(self, state: Mapping[str, Any]) -> None:
-        """Nothing is filled up, left out or converted: the state of another policy is no state."""
-        weights, moments = state["weights"], state["optimizer"]
-        kept = self.model.kept()
-        expected = (("weights", weights, kept), ("optimizer", moments, self._parameters))
-        for part, found, known in expected:
-            if found.keys() != known.keys():
-                other = sorted(set(found) ^ set(known))
-                raise ValueError(f"{part}: those of another policy, which differs in {other}")
-        for part, group in self._groups.items():
-            optimizers.check_moments({name: moments[name] for name in group}, self._configs[part])
-        for name, one in kept.items():
-            shape, kind = tuple(one.shape), str(one.dtype).removeprefix("torch.")
-            arrays = [weights[name], *(m for m in moments.get(name, {}).values() if np.ndim(m))]
-            for array in arrays:
-                if np.shape(array) != shape or np.asarray(array).dtype != kind:
-                    raise ValueError(f"{name}: {np.shape(array)}; expected {kind} {shape}")
+        kept = {
+            name: (tuple(one.shape), str(one.dtype).removeprefix("torch."))
+            for name, one in self.model.kept().items()
+        }
+        groups = [(self._configs[part], group) for part, group in self._groups.items()]
+        check_fits(state, kept, self._parameters, groups)
 
 
 class ActorCriticPolicy(TorchPolicy):
     """A policy whose networks are an actor and a critic."""
 
     model: ActorCritic | OwnActorCritic
+
+    @property
+    def layout(self) -> ActionLayout:
+        """Of the actions that are learnt."""
+        return self.model.layout
+
+    @property
+    def architecture(self) -> Architecture:
+        """Of both networks."""
+        return self.model.architecture
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """(R,) log-probabilities of actions for filtered observations (R, *S)."""
@@ -268,7 +268,7 @@ def build_policy(
     networks: tuple[ActionLayout, Architecture],
     config: OptimizerConfig,
     seed: int,
-    device: torch.device | None = None,
+    device: str | torch.device = "cpu",
 ) -> ActorCriticPolicy:
     """A policy with the initial weights of the trial with this seed."""
     model: ActorCritic | OwnActorCritic

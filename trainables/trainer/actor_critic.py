@@ -17,6 +17,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
 from trainables.learners import compiling
 from trainables.learners.fused import compiled
+from trainables.learners.fused.policy import FlatPolicy
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.fused.ppo import Loss as FusedLoss
 from trainables.learners.returns import generalized_advantages, next_values
@@ -38,10 +39,10 @@ from trainables.trainer.steps import on_policy_step
 from trainables.trainer.trainer import Trainer
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from trainables.learners.sgd import Learner, Loss, TorchLearner
+    from trainables.learners.sgd import Learner
+    from trainables.learners.torch_learner import Loss, TorchLearner
     from trainables.policies.torch_policy import ActorCriticPolicy
 
 logger = logging.getLogger(__name__)
@@ -110,7 +111,7 @@ class ActorCriticTrainer(Trainer):
     stats: ClassVar[tuple[str, ...]]
     """Names of the parts of the loss, in the order in which both learners give them."""
     settings: ActorCriticConfig
-    policy: "ActorCriticPolicy"
+    policy: "ActorCriticPolicy | FlatPolicy"
 
     @abstractmethod
     def torch_loss(self) -> "Loss":
@@ -124,11 +125,13 @@ class ActorCriticTrainer(Trainer):
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
         """Learn from the rows of one round; returns the means of the loss's parts."""
 
-    def make_policy(self, device: "torch.device") -> "ActorCriticPolicy":
-        """Actor and critic."""
+    def make_policy(self, device: str) -> "ActorCriticPolicy | FlatPolicy":
+        """Actor and critic; without torch, if they learn without it."""
+        networks = (self.spaces.layout, self.architecture)
+        if not self.computes_in_torch:
+            return FlatPolicy(networks, self.settings.optimizer, self.seed)
         from trainables.policies.torch_policy import build_policy
 
-        networks = (self.spaces.layout, self.architecture)
         return build_policy(networks, self.settings.optimizer, self.seed, device)
 
     @classmethod
@@ -149,6 +152,16 @@ class ActorCriticTrainer(Trainer):
             for key, (value, allowed) in only.items():
                 if value != allowed:
                     raise ConfigError(key, value, f"{allowed} with StateDependentNoise")
+
+    @property
+    def computes_in_torch(self) -> bool:
+        """Whether torch makes the gradients."""
+        return self.settings.learner == "torch" or bool(self._why_torch)
+
+    @cached_property
+    def _why_torch(self) -> str:
+        """Why torch has to; also for the settings of a checkpoint that is restored elsewhere."""
+        return self._not_fused(self.settings, self.spaces)
 
     def training_step(self) -> dict[str, float]:
         """Sample fixed-length fragments and learn from them."""
@@ -344,8 +357,8 @@ class ActorCriticTrainer(Trainer):
     @property
     def learner(self) -> "Learner":
         """What takes the gradient steps, with the loss of this round."""
-        fused = None if self.settings.learner == "torch" else self._fused_learner
-        if fused is not None:
+        if not self.computes_in_torch:
+            fused = self._fused_learner
             if self.settings.scheduled:
                 fused.loss = self.fused_loss()
             return fused
@@ -355,9 +368,7 @@ class ActorCriticTrainer(Trainer):
         return learner
 
     @cached_property
-    def _fused_learner(self) -> FusedLearner | None:
-        if self._not_fused(self.settings, self.spaces):  # a checkpoint's, restored elsewhere
-            return None
+    def _fused_learner(self) -> FusedLearner:
         threads = self.settings.resources.threads[0]
         given = (self.policy, self.fused_loss(), self.stats, threads)
         kernel = self._kernel(self.settings, self.spaces)
@@ -367,15 +378,15 @@ class ActorCriticTrainer(Trainer):
 
     @cached_property
     def _torch_learner(self) -> "TorchLearner":
-        from trainables.learners.sgd import TorchLearner
+        from trainables.learners.torch_learner import TorchLearner
 
         if "learner" in self._undecided:
-            why = self._not_fused(self.settings, self.spaces) or "its training began with it"
+            why = self._why_torch or "its training began with it"
             logger.info("learner: auto is torch, as %s", why)
         loss = self.torch_loss()
         if self.settings.learner_compile:
             loss = compiling.compiled(loss)
-        return TorchLearner(self.policy, loss, self.stats, self.settings.grad_clip)
+        return TorchLearner(self.policy.in_torch(), loss, self.stats, self.settings.grad_clip)
 
 
 def _check_compiling(settings: ActorCriticConfig) -> None:

@@ -75,10 +75,14 @@ def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
 
 
-def why_inexact(checkpoint: Mapping[str, Any]) -> str:
-    """Why a trainer that goes on from this checkpoint has no exact curve; empty: it has one."""
+def why_inexact(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
+    """Why a trainer that goes on from this checkpoint has no exact curve; empty: it has one.
+
+    `in_torch` says whether torch computes a part of it.
+    """
     before = str(checkpoint.get("inexact", ""))
-    alike = checkpoint.get("rounding", rounding.fingerprint()) == rounding.fingerprint()
+    here = rounding.fingerprint(in_torch)
+    alike = rounding.alike(checkpoint.get("rounding", here), here)
     if alike or ROUNDS_OTHERWISE in before:
         return before
     steps = int(checkpoint["progress"]["timesteps"])

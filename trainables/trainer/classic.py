@@ -15,11 +15,11 @@ from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Weights
 from trainables.policies.filters import Filter
 from trainables.policies.inference import InferencePolicy
+from trainables.policies.policy import Policy as LearningPolicy
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
 if TYPE_CHECKING:
     from trainables.policies.networks import Networks
-    from trainables.policies.torch_policy import TorchPolicy
 
 Array = NDArray[Any]
 #: First parts of the names that only results with `classic_results` have.
@@ -67,7 +67,7 @@ class Asked(Protocol):
     config: Mapping[str, Any]
     spaces: EnvSpaces
     inference: InferencePolicy
-    policy: "TorchPolicy"
+    policy: LearningPolicy
     filters: dict[str, Filter]
 
     def compute_action(
@@ -118,7 +118,7 @@ class Policy:
     @property
     def model(self) -> "Networks":
         """The networks, as a module of torch."""
-        return self._trainer.policy.model
+        return self._trainer.policy.in_torch().model
 
     @property
     def global_timestep(self) -> int:

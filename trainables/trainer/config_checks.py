@@ -1,9 +1,10 @@
 """What can be said of settings before a trainer is made: whether they work, what they need."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from trainables.core.importing import large_import
+from trainables.core.later import with_torch
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.core.settings import flatten
 from trainables.envs.exactness import measuring
@@ -25,9 +26,6 @@ from trainables.rollout.recording import check_rendering
 from trainables.trainer.config import TrainerConfig, has_policies, validate_config
 from trainables.trainer.evaluation import evaluation_plan
 from trainables.trainer.reporting import check_callbacks
-
-if TYPE_CHECKING:
-    import torch
 
 #: Key → the only value that it may have with data_parallel, and why.
 NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
@@ -219,12 +217,10 @@ def resource_request(settings: TrainerConfig) -> dict[str, float]:
 # Where a policy learns: the device, and the threads of the trainer's own process.
 
 
-def learning_device(resources: ResourcesConfig) -> "torch.device":
-    """The CPU, or with ``num_gpus`` the first GPU that torch sees; raises as `check_gpus`."""
-    import torch
-
+def learning_device(resources: ResourcesConfig) -> str:
+    """``cpu``, or with ``num_gpus`` the first GPU that torch sees; raises as `check_gpus`."""
     check_gpus(resources)
-    return torch.device("cuda" if resources.num_gpus else "cpu")
+    return "cuda" if resources.num_gpus else "cpu"
 
 
 def check_gpus(resources: ResourcesConfig) -> None:
@@ -243,17 +239,21 @@ def check_gpus(resources: ResourcesConfig) -> None:
 
 
 def set_threads(resources: ResourcesConfig) -> None:
-    """Give torch its threads; the number of inter-op threads can be set once in a process.
+    """Give torch its threads, now or as soon as it is imported.
+
+    The number of inter-op threads can be set once in a process.
 
     Raises:
         ConfigError: torch has begun to work in this process with another inter-op number.
     """
-    with large_import():  # the first in most processes
+    intra, inter = resources.threads
+    with_torch("threads", lambda torch: torch.set_num_threads(intra))
+    if inter is None:
+        return
+    with large_import():
         import torch
 
-    intra, inter = resources.threads
-    torch.set_num_threads(intra)
-    if inter is None or inter == torch.get_num_interop_threads():
+    if inter == torch.get_num_interop_threads():
         return
     try:
         torch.set_num_interop_threads(inter)

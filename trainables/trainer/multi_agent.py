@@ -138,7 +138,7 @@ def _read(pid: str, source: tuple[str, str]) -> tuple[Weights, Mapping[str, Any]
 def _begin_with(member: Trainer, pid: str, source: tuple[str, str]) -> None:
     """Take the weights and filter of a trained policy; ConfigError if they do not fit."""
     found, seen = _read(pid, source)
-    expected = member.policy.model.weights()
+    expected = member.policy.weights()
     if seen is None:  # an exported graph has constants of its own beside them
         found = {name: one for name, one in found.items() if name in expected}
     if problem := policy_files.misfit(found, expected):
@@ -146,7 +146,7 @@ def _begin_with(member: Trainer, pid: str, source: tuple[str, str]) -> None:
     mine = member.filters["observation"]
     if (seen or {}).keys() != mine.get_state().keys():
         raise _unfit(pid, source[0], "its policy saw the world through another filter")
-    member.policy.model.load_weights(found)
+    member.policy.load_weights(found)
     mine.set_state(seen or {})
 
 
@@ -412,7 +412,7 @@ class MultiAgentTrainer(Trainer):
         """Give the weights and filters of all policies to the workers."""
         weights: dict[str, Any] = {}
         for pid, member in self.members.items():
-            weights[pid] = member.policy.model.acting_weights()
+            weights[pid] = member.policy.acting_weights()
             member.inference.actor.load(weights[pid])
         self.workers.sync(weights, self.filter_states())
 
@@ -633,7 +633,7 @@ class MultiAgentTrainer(Trainer):
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Policy → weights, copied; of these policies or of all."""
         chosen = self.members if policies is None else policies
-        return {pid: self.member(pid).policy.model.weights() for pid in chosen}
+        return {pid: self.member(pid).policy.weights() for pid in chosen}
 
     def set_weights(self, weights: Mapping[str, Weights]) -> None:
         """Adopt policy → weights, here and in every worker; optimisers' moments stay.

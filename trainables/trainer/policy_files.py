@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from gymnasium.spaces import Dict, Tuple
@@ -18,9 +18,7 @@ from trainables.policies.acting.actor import Weights
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export, formats
 from trainables.policies.onnx.formats import FILES
-
-if TYPE_CHECKING:
-    from trainables.policies.torch_policy import TorchPolicy
+from trainables.policies.policy import Policy
 
 SUFFIX = ".safetensors"
 #: The constant of an exported graph that scales observations as a filter does.
@@ -147,7 +145,7 @@ def _found(path: Path, name: str) -> Path:
 
 
 def export_formats(
-    policy: "TorchPolicy",
+    policy: Policy,
     inference: InferencePolicy,
     recent: NDArray[np.generic],
     asked: Sequence[str],
@@ -161,7 +159,7 @@ def export_formats(
         elif name == "model":
             written[name] = str(export.export(policy, inference, recent, folder / name).parent)
         elif name == "checkpoint":
-            save_weights(policy.model.weights(), folder / name / f"model{SUFFIX}")
+            save_weights(policy.weights(), folder / name / f"model{SUFFIX}")
             written[name] = str(folder / name)
         else:
             raise ConfigError("format", name, f"{', '.join(FILES)}, model or checkpoint")

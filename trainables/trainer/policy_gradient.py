@@ -18,7 +18,8 @@ from trainables.trainer.actor_critic import ActorCriticConfig, ActorCriticTraine
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from trainables.learners.sgd import Learner, Loss
+    from trainables.learners.sgd import Learner
+    from trainables.learners.torch_learner import Loss
     from trainables.policies.networks import Stochastic
 
 STATS = ("policy_loss", "vf_loss", "entropy")
@@ -95,7 +96,7 @@ def policy_gradient_loss(
     """The loss of a batch, and its parts in the order of `STATS`."""
     import torch
 
-    from trainables.learners.sgd import normalized
+    from trainables.learners.torch_learner import normalized
     from trainables.policies.networks import replay_of
 
     evaluated = model.evaluate(batch["observations"], batch["actions"], replay_of(batch))

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,13 +18,11 @@ from trainables.core.logs import LogConfig, OneTimeLog, set_level
 from trainables.core.settings import Section
 from trainables.errors import ConfigError
 from trainables.offline.writer import Output
+from trainables.policies.policy import Policy
 from trainables.rollout.batch import Fragment, Sample
 from trainables.rollout.callbacks import CallbacksConfig, make_calls
 from trainables.rollout.episode import Trajectory
 from trainables.rollout.metrics import RolloutMetrics, checked_numbers
-
-if TYPE_CHECKING:
-    from trainables.policies.torch_policy import TorchPolicy
 
 # -------------------------------------------------------------------------------------------------
 # Every finished episode as a line of JSON in the trial's folder, each exactly once.
@@ -145,7 +143,7 @@ class Reporter:
                 )
                 checked_numbers(piece.episode)
 
-    def learnt(self, policy: "TorchPolicy", learner: Mapping[str, float]) -> None:
+    def learnt(self, policy: Policy, learner: Mapping[str, float]) -> None:
         """Something has been learnt: the latest gradients, and what the learner says."""
         self.log("gradients", policy.gradients)
         self.log("training output", learner)

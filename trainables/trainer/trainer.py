@@ -45,6 +45,7 @@ from trainables.policies.architecture import Activation, Architecture, architect
 from trainables.policies.filters import make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
+from trainables.policies.policy import Policy
 from trainables.rollout import media
 from trainables.rollout.batch import Sample, TrainBatch
 from trainables.rollout.external import ExternalSpec
@@ -62,10 +63,7 @@ from trainables.trainer.evaluation import PeriodicEvaluation
 from trainables.trainer.reporting import EpisodeRecord, Reporter
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
-
-    from trainables.policies.torch_policy import TorchPolicy
 
 logger = logging.getLogger(__name__)
 AUTO = "auto"
@@ -149,8 +147,8 @@ class Trainer(Trainable):
 
     # ---- what an algorithm writes ------------------------------------------------------------
 
-    def make_policy(self, device: "torch.device") -> "TorchPolicy":
-        """The policy that learns on this device, and knows what plays with its weights."""
+    def make_policy(self, device: str) -> Policy:
+        """The policy that learns on ``cpu`` or ``cuda``, and knows what plays with its weights."""
         raise NotImplementedError
 
     def make_parts(self) -> dict[str, Stateful]:
@@ -214,6 +212,11 @@ class Trainer(Trainable):
             return settings
         native = chosen and not config_checks.why_separate(settings)
         return override(settings, {"native_vector_env": native}, "config")
+
+    @property
+    def computes_in_torch(self) -> bool:
+        """Whether what torch makes of numbers has a part in what is learnt."""
+        return True
 
     @property
     def learning_rate(self) -> float:
@@ -457,7 +460,7 @@ class Trainer(Trainable):
             "workers": self.workers.get_state(),
             "collected": dict(self._collected),
             **({"settled": settled} if settled else {}),
-            "rounding": rounding.fingerprint(),
+            "rounding": rounding.fingerprint(self.computes_in_torch),
             **({"inexact": self.inexact} if self.inexact else {}),
             **self.reporter.get_state(),
         }
@@ -473,7 +476,7 @@ class Trainer(Trainable):
         self._take_level()
         self._take_learnt(checkpoint)
         self.progress.set_state(checkpoint["progress"])
-        self.inexact = agreement.why_inexact(checkpoint)
+        self.inexact = agreement.why_inexact(checkpoint, self.computes_in_torch)
         if checkpoint["workers"] is None:
             self._collect_anew()
         else:
@@ -721,7 +724,7 @@ class Trainer(Trainable):
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Policy → weights, copied; of these policies or of all."""
-        return by_policy(policies, self.policy.model.weights())
+        return by_policy(policies, self.policy.weights())
 
     def set_weights(self, weights: Mapping[str, Weights]) -> None:
         """Adopt policy → weights, here and in every worker; the optimiser's moments stay.
@@ -736,28 +739,28 @@ class Trainer(Trainable):
 
     def adopt(self, weights: Weights, policy_id: str) -> None:
         """`set_weights` for one policy and this process alone."""
-        if problem := policy_files.misfit(weights, self.policy.model.weights()):
+        if problem := policy_files.misfit(weights, self.policy.weights()):
             allowed = "this policy's weights"
             raise ConfigError(f"weights.{policy_id}", sorted(weights), allowed, problem)
-        self.policy.model.load_weights(weights)
+        self.policy.load_weights(weights)
 
     def compute_gradients(
         self, batch: TrainBatch
     ) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
         """Parameter → gradient of the loss of B rows, and the loss's parts and ``batch_count``."""
         loss, parts = self.loss(self._tensors(batch))
-        return self.policy.compute_gradients(loss), {**parts, "batch_count": len(batch)}
+        return self.policy.in_torch().compute_gradients(loss), {**parts, "batch_count": len(batch)}
 
     def apply_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> float:
         """One step of the optimiser, here and in every worker; returns the gradient's norm."""
-        norm = self.policy.apply_gradients(gradients, *self.gradient_step())
+        norm = self.policy.in_torch().apply_gradients(gradients, *self.gradient_step())
         self.broadcast()
         return norm
 
     def learn_on_batch(self, batch: TrainBatch) -> dict[str, dict[str, float]]:
         """One gradient step on B rows; policy → the loss's parts and ``batch_count``."""
         loss, parts = self.loss(self._tensors(batch))
-        norm = self.policy.minimise(loss, *self.gradient_step())
+        norm = self.policy.in_torch().minimise(loss, *self.gradient_step())
         self.broadcast()
         info = {**parts, "batch_count": len(batch), "grad_norm": norm}
         return {DEFAULT_POLICY_ID: info}
@@ -782,7 +785,7 @@ class Trainer(Trainable):
         """The weights, without filters, as ``{prefix}.safetensors``; its path."""
         require_policy(policy_id)
         path = Path(export_dir) / f"{filename_prefix}{policy_files.SUFFIX}"
-        return policy_files.save_weights(self.policy.model.weights(), path)
+        return policy_files.save_weights(self.policy.weights(), path)
 
     def import_policy_weights(self, path: str | Path, policy_id: str = DEFAULT_POLICY_ID) -> None:
         """Adopt weights that `export_policy_checkpoint`, or another program, wrote.
@@ -791,7 +794,7 @@ class Trainer(Trainable):
             CheckpointError: no such weights in the file; nothing is changed.
         """
         require_policy(policy_id)
-        found = policy_files.read_weights(path, self.policy.model.weights())
+        found = policy_files.read_weights(path, self.policy.weights())
         self.set_weights({policy_id: found})
 
     import_model = import_policy_weights
@@ -809,7 +812,7 @@ class Trainer(Trainable):
     def _tensors(self, batch: TrainBatch) -> "dict[str, Tensor]":
         import torch
 
-        device = self.policy.device
+        device = self.policy.in_torch().device
         return {name: torch.from_numpy(c).to(device) for name, c in batch.columns().items()}
 
     # ---- inside ------------------------------------------------------------------------------
@@ -826,10 +829,8 @@ class Trainer(Trainable):
 
     def _gives_copies(self) -> bool:
         """Whether all of a checkpoint is copied: a replay is not, what others wrote may not be."""
-        from trainables.policies.torch_policy import TorchPolicy
-
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
-        known = type(self.policy).get_state is TorchPolicy.get_state
+        known = type(self.policy).get_state is Policy.get_state
         filters = self.settings.filters.observation_filter in filters_.KINDS
         others = self.parts or self.reporter.calls or self.settings.offline.output
         return mine and known and filters and not others
@@ -962,7 +963,7 @@ class Trainer(Trainable):
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge what the workers' filters saw, in worker order; give all of them the result."""
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples])
-        weights = self.policy.model.acting_weights()
+        weights = self.policy.acting_weights()
         self.inference.actor.load(weights)
         if isinstance(self.workers, RankGroup) and not samples:
             self.workers.load_policy(self.policy.get_state())

@@ -73,8 +73,8 @@ def test_a_round_is_one_step_on_all_rows_of_short_fragments() -> None:
     gradients = trainer.policy.gradients()
     for name, gradient in gradients.items():
         moved = trainer.policy.model.weights()[name]
-        square = 0.01 * gradient.numpy() ** 2
-        expected = before[name] - 7e-4 * gradient.numpy() / (np.sqrt(square) + 1e-5)
+        square = 0.01 * gradient**2
+        expected = before[name] - 7e-4 * gradient / (np.sqrt(square) + 1e-5)
         np.testing.assert_allclose(squares[name]["square_avg"], square, rtol=1e-5)
         np.testing.assert_allclose(moved, expected, atol=1e-6)
     trainer.stop()

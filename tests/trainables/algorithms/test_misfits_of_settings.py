@@ -186,7 +186,7 @@ def test_a_policy_learns_on_the_gpu_and_goes_on_without_it(cls: type[Trainer]) -
     before = there.get_weights()["default_policy"]
     for _ in range(3):
         there.train()
-    assert {p.device.type for p in there.policy.parameters.values()} == {"cuda"}
+    assert {p.device.type for p in there.policy.in_torch().model.parameters()} == {"cuda"}
     weights = there.get_weights()["default_policy"]
     assert any((weights[name] != before[name]).any() for name in weights)
     here = cls(config_of(cls, {**given, "train_batch_size": 64, "learner": "torch"}))

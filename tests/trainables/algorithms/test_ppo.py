@@ -8,7 +8,7 @@ import torch
 from tests.support.trainers import make
 from trainables.algorithms.ppo import PPO, ppo_loss, vf_loss
 from trainables.errors import NotFiniteError
-from trainables.learners.sgd import normalized, shuffled
+from trainables.learners.torch_learner import normalized, shuffled
 from trainables.policies.networks import ActorCritic
 from trainables.rollout.batch import TrainBatch
 from trainables.trainer.actor_critic import to_rows
@@ -143,6 +143,6 @@ def test_a_loss_that_is_not_finite_is_named_and_the_weights_stay() -> None:
     weights = trainer.policy.model.weights()
     bad = next(trainer.policy.model.parameters()).sum() * math.inf
     with pytest.raises(NotFiniteError, match="loss is"):
-        trainer.policy.minimise(bad, 1e-3, None)
+        trainer.policy.in_torch().minimise(bad, 1e-3, None)
     np.testing.assert_equal(trainer.policy.model.weights(), weights)
     trainer.stop()

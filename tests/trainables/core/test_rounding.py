@@ -9,7 +9,7 @@ import torch
 
 from trainables.core import rounding
 
-ASK = "from trainables.core.rounding import fingerprint; print(fingerprint())"
+ASK = "from trainables.core.rounding import fingerprint; print(fingerprint(True))"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 PLAIN = dict.fromkeys(("MKL_CBWR", "ATEN_CPU_CAPABILITY", "OPENBLAS_CORETYPE"), "")
 
@@ -37,9 +37,12 @@ def test_a_library_that_takes_other_routines_has_another_digest() -> None:
     assert asked(ATEN_CPU_CAPABILITY="default") != asked()
 
 
-def test_the_digest_is_that_of_all_numbers_that_came_out(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("in_torch", [False, True])
+def test_the_digest_is_that_of_all_numbers_that_came_out(
+    monkeypatch: pytest.MonkeyPatch, in_torch: bool
+) -> None:
     rounding.fingerprint.cache_clear()
-    before = rounding.fingerprint()
+    before = rounding.fingerprint(in_torch)
     plain = rounding._by_numpy
 
     def nudged():  # type: ignore[no-untyped-def]
@@ -49,7 +52,24 @@ def test_the_digest_is_that_of_all_numbers_that_came_out(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(rounding, "_by_numpy", nudged)
     rounding.fingerprint.cache_clear()
-    assert rounding.fingerprint() != before
+    assert not rounding.alike(rounding.fingerprint(in_torch), before)
     monkeypatch.undo()
     rounding.fingerprint.cache_clear()
-    assert rounding.fingerprint() == before
+    assert rounding.fingerprint(in_torch) == before
+
+
+def test_of_what_torch_has_no_part_in_it_has_none_in_the_digest() -> None:
+    ask = (
+        "import sys; from trainables.core.rounding import fingerprint; "
+        "print(fingerprint(False), 'torch' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    digest, imported = ran.stdout.split()
+    assert imported == "False"
+    assert digest == rounding.fingerprint(False)
+    whole = rounding.fingerprint(True)
+    assert len(whole) == 2 * len(digest)
+    assert rounding.alike(digest, whole)
+    assert rounding.alike(whole, digest)
+    assert not rounding.alike(digest[::-1], whole)
+    assert not rounding.alike(whole, digest + whole[:1:-1])

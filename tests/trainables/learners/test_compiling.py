@@ -11,7 +11,7 @@ from tests.support.trainers import PLAIN, differences, run
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
-from trainables.learners.sgd import TorchLearner
+from trainables.learners.torch_learner import TorchLearner
 from trainables.trainable import TrialContext
 
 CONFIG: dict[str, Any] = {**PLAIN, "lr_schedule": "constant", "schedule_timesteps": None}

@@ -200,7 +200,7 @@ def test_an_invalid_choice_has_no_share_no_entropy_and_no_gradient() -> None:
     learner = FusedLearner(policy, policy_gradient.fused_options(of), policy_gradient.STATS)
     with learner.learning():
         found = learner.gradient(learner.columns(batch))
-    in_numpy = policy.gradients()["actor.0.bias"].numpy()
+    in_numpy = policy.gradients()["actor.0.bias"]
     for policy_loss, _, measured in (parts.tolist(), found.tolist()):
         assert policy_loss == pytest.approx(-advantage * np.log(1.0 - first), rel=1e-9)
         assert measured == pytest.approx(entropy, rel=1e-9)

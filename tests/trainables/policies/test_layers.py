@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from trainables.learners.sgd import shuffled
+from trainables.learners.torch_learner import shuffled
 from trainables.policies.layers import activate, unit_pixels
 from trainables.rollout.batch import TrainBatch
 

@@ -10,7 +10,7 @@ from torch import nn
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
 from trainables.policies import optimizers
-from trainables.policies.architecture import OptimizerConfig
+from trainables.policies.architecture import OptimizerConfig, check_moments
 
 RATE = 1e-2
 #: Settings of ours, and what makes the same optimiser in torch.
@@ -56,9 +56,9 @@ def test_steps_are_those_of_torch(name: str) -> None:
 
 def test_what_another_optimiser_kept_is_refused() -> None:
     kept = optimizers.at_rest(weights()[0], OptimizerConfig())
-    optimizers.check_moments({"actor": kept}, OptimizerConfig(name="adamw"))
+    check_moments({"actor": kept}, OptimizerConfig(name="adamw"))
     with pytest.raises(ValueError, match=r"expected square_avg, as optimizer\.name is rmsprop"):
-        optimizers.check_moments({"actor": kept}, OptimizerConfig(name="rmsprop"))
+        check_moments({"actor": kept}, OptimizerConfig(name="rmsprop"))
 
 
 def test_settings_of_another_optimiser_are_refused() -> None:

@@ -48,7 +48,7 @@ def noise_of(actor: Actor) -> ParameterNoise:
 def test_noise_stays_for_an_episode_and_is_drawn_anew_for_the_next(case: str) -> None:
     trainer = make(case)
     actor, stream = trainer.policy.make_actor(), np.random.default_rng(1)
-    actor.load(trainer.policy.model.acting_weights())
+    actor.load(trainer.policy.acting_weights())
     noise, count = noise_of(actor), 3
     noise.stddev = 1.0
     actor.exploration.begin(count)
@@ -65,7 +65,7 @@ def test_noise_stays_for_an_episode_and_is_drawn_anew_for_the_next(case: str) ->
     actor.exploration.ended(np.array([False, True, False]))
     second = seen()
     assert [a == b for a, b in zip(first, second, strict=True)] == [True, False, True]
-    actor.load({n: 0 * w for n, w in trainer.policy.model.acting_weights().items()})
+    actor.load({n: 0 * w for n, w in trainer.policy.acting_weights().items()})
     seen()  # the same noise on other weights
     for name, weight in noise._perturbed.items():
         for i, seed in enumerate(noise.get_state()["seeds"]):
@@ -79,7 +79,7 @@ def test_noise_stays_for_an_episode_and_is_drawn_anew_for_the_next(case: str) ->
 @pytest.mark.parametrize("case", CASES)
 def test_actions_are_the_best_ones_by_the_perturbed_weights(case: str) -> None:
     trainer = make(case)
-    weights = trainer.policy.model.acting_weights()
+    weights = trainer.policy.acting_weights()
     actor, moved = trainer.policy.make_actor(), trainer.policy.make_actor()
     actor.load(weights)
     noise = noise_of(actor)
@@ -149,7 +149,7 @@ def test_an_evaluation_is_greedy(case: str) -> None:
     noisy, quiet = make(case), make(case, exploration_config={})
     observation = np.random.default_rng(1).standard_normal(noisy.spaces.observation_shape)
     for one in (noisy, quiet):
-        one.inference.actor.load(noisy.policy.model.acting_weights())
+        one.inference.actor.load(noisy.policy.acting_weights())
     for _ in range(3):
         found = noisy.compute_action(observation.astype(np.float32), explore=False)
         np.testing.assert_array_equal(

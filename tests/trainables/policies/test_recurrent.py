@@ -17,7 +17,7 @@ from trainables.envs.exactness import measuring
 from trainables.envs.vector.base import Step
 from trainables.errors import ConfigError, ExportError
 from trainables.learners.sequences import SequenceBatch
-from trainables.learners.sgd import shuffled
+from trainables.learners.torch_learner import shuffled
 from trainables.policies.networks import replay_of
 from trainables.policies.onnx.export import check
 from trainables.policies.onnx.formats import FILES, opened
@@ -83,7 +83,7 @@ def test_P18_stored_log_probabilities_are_those_of_the_sequences_that_are_learnt
     if "batch_mode" not in config:
         trainer.train()  # whole episodes in flight would be older than the weights
     batch = trainer.learning_rows(fragments_of(trainer))
-    minibatches = shuffled(batch, 64, np.random.default_rng(0), trainer.policy.device)
+    minibatches = shuffled(batch, 64, np.random.default_rng(0), trainer.policy.in_torch().device)
     assert sum(len(one["logp"]) for one in minibatches) == len(batch)
     for one in minibatches:
         with torch.no_grad():

@@ -17,7 +17,7 @@ from trainables.algorithms.ppo import PPO, STATS, ppo_loss
 from trainables.core import rng
 from trainables.errors import ConfigError, ExchangeError, WorkerError
 from trainables.learners.schedules import learning_rate
-from trainables.learners.sgd import TorchLearner, shuffled
+from trainables.learners.torch_learner import TorchLearner, shuffled
 from trainables.policies import filters as filters_
 from trainables.policies.filters import make_filters
 from trainables.rollout.batch import TrainBatch

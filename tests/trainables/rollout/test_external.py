@@ -116,7 +116,7 @@ def test_P6_P19_logged_actions_replace_the_policys(
 
 def in_torch(trainer: Trainer, observations: Any, actions: Any) -> Any:
     """Log-probabilities as the learner sees them."""
-    model: Any = trainer.policy.model
+    model: Any = trainer.policy.in_torch().model
     with torch.no_grad():
         return model.evaluate(
             torch.from_numpy(observations), torch.from_numpy(actions)

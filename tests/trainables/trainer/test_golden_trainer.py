@@ -31,6 +31,7 @@ def test_with_the_same_libraries_it_goes_on_to_the_bit_on_every_processor(name: 
     if torch.backends.cpu.get_cpu_capability() == "DEFAULT":
         pytest.skip("this processor has no AVX2")
     found, written = gone_on(name), golden_trainer.written(name)
-    if found["versions"] != written["versions"]:
-        pytest.skip(f"written with {written['versions']}; here are {found['versions']}")
-    assert found == written
+    here, there = found["versions"], written["versions"]  # a trainer may need no torch now
+    if here != {library: there[library] for library in here}:
+        pytest.skip(f"written with {there}; here are {here}")
+    assert found == {**written, "versions": here}

@@ -286,7 +286,9 @@ def test_a_trial_that_goes_on_where_numbers_are_rounded_otherwise_says_so_once(
     trainer.restore(path)
     assert trainer.exactness == "A exact state"
     for other in ("another", "a third"):
-        monkeypatch.setattr("trainables.core.rounding.fingerprint", lambda other=other: other)
+        monkeypatch.setattr(
+            "trainables.core.rounding.fingerprint", lambda _in_torch, other=other: other
+        )
         trainer.restore(path)
         assert trainer.exactness.startswith("D")
         assert trainer.exactness.endswith(f"after {steps} steps {ROUNDS_OTHERWISE}")

@@ -13,5 +13,8 @@ stacks       an actor, or critics side by side, of an off-policy algorithm
 twins        the losses of SAC and TD3, and their gradients
 squashed     Gaussians squashed by tanh, and their gradients
 compiled     the steps of PPO and A2C in C (kernel.c), where it is built
-flat         weights, gradient and Adam's moments as vectors that torch's policy shares
+flat         weights, gradient and Adam's moments as vectors, and steps on them
+policy       a policy that lies in such vectors and needs no torch
+initial      the initial weights of such a policy
+shared       a policy of torch on such vectors
 """

@@ -29,6 +29,7 @@ from trainables.learners.fused.ppo import FusedLearner, Loss
 from trainables.policies.architecture import Architecture
 
 if TYPE_CHECKING:
+    from trainables.learners.fused.policy import FlatPolicy
     from trainables.policies.torch_policy import ActorCriticPolicy
 
 logger = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class CompiledLearner(FusedLearner):
 
     def __init__(
         self,
-        policy: "ActorCriticPolicy",
+        policy: "FlatPolicy | ActorCriticPolicy",
         loss: Loss,
         stats: tuple[str, ...],
         threads: int = 1,
@@ -133,7 +134,7 @@ class CompiledLearner(FusedLearner):
         kernel: Kernel,
     ) -> None:
         super().__init__(policy, loss, stats, threads)
-        layout, architecture = policy.model.layout, policy.model.architecture
+        layout, architecture = policy.layout, policy.architecture
         sizes = [layout.sizes[column] for column in layout.choice_columns]
         vectors = self.adam.vectors
         self._library = kernel.library

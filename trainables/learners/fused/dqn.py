@@ -15,7 +15,7 @@ from threadpoolctl import ThreadpoolController
 
 from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
-from trainables.learners.fused.flat import KNOWN, FlatOptimizer
+from trainables.learners.fused.flat import KNOWN
 from trainables.learners.fused.perceptrons import slope
 from trainables.policies.acting.dense import activate
 from trainables.policies.architecture import OptimizerConfig
@@ -82,9 +82,12 @@ class FusedQLearner:
         grad_clip: float | None,
         threads: int,
     ) -> None:
+        from trainables.learners.fused.shared import SharedVectors
+
         weights = [name for name in policy.parameters if name.endswith(".weight")]
         names = [(name, f"{name.removesuffix('.weight')}.bias") for name in weights]
-        self.adam = FlatOptimizer(policy, [name for pair in names for name in pair])
+        self._shared = SharedVectors.of(policy, [name for pair in names for name in pair])
+        self.adam = self._shared.flat
         adam, own = self.adam, dict(target.named_parameters())
         self._layers, self._gradients = (
             [
@@ -163,7 +166,7 @@ class FusedQLearner:
         if self._ready:
             yield
             return
-        self.adam.adopt()
+        self._shared.adopt()
         # What is not finite is found in the loss and the norm: numpy need not warn of it.
         with self._blas.limit(limits=self._threads), np.errstate(all="ignore"):
             self._ready = True
@@ -171,7 +174,7 @@ class FusedQLearner:
                 yield
             finally:
                 self._ready = False
-        self.adam.show_gradients()
+        self._shared.show_gradients()
 
     def _forward(self, layers: Layers, x: Array) -> list[Array]:
         """(H, B) of each layer for features (D, B); the last one's are the values."""

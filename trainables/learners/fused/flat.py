@@ -1,24 +1,18 @@
-"""Weights, gradient and Adam's moments of a policy as flat vectors, which torch shares.
+"""Weights, gradient and an optimiser's moments of a policy as flat vectors, and steps on them.
 
-The policy's parameters, its optimiser's moments and its gradients become views of these vectors: a
-step made here is seen by all that reads the policy (acting, checkpoints, exports, torch's own
-steps), and the other way round. P parameters.
+P parameters.
 """
 
 import itertools
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.errors import NotFiniteError
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from trainables.policies.torch_policy import TorchPolicy
+from trainables.policies.architecture import MOMENTS, OptimizerConfig
 
 Array = NDArray[Any]
 Betas = tuple[float, float]
@@ -52,50 +46,47 @@ _KEPT = {"exp_avg": "_first", "exp_avg_sq": "_second", "square_avg": "_second"}
 class FlatOptimizer:
     """Adam (Kingma & Ba 2015) or RMSprop on one vector, in place; as `torch.optim` does it.
 
-    The parameters lie one after the other in the `order` of their names.
+    Args:
+        shapes: of the parameters by name, in the order in which they lie one after the other.
+        kind: type of the numbers.
+        config: says which optimiser it is, and how it moves the weights.
     """
 
-    def __init__(self, policy: "TorchPolicy", order: Sequence[str]) -> None:
-        self._policy = policy
-        self._parameters = {name: policy.parameters[name] for name in order}
-        sizes = [parameter.numel() for parameter in self._parameters.values()]
-        ends = np.cumsum([0, *sizes]).tolist()
-        self._spans = dict(zip(order, itertools.pairwise(ends), strict=True))
-        self._sizes = sizes
-        kind = next(iter(self._parameters.values())).detach().numpy().dtype
+    def __init__(
+        self, shapes: Mapping[str, tuple[int, ...]], kind: Any, config: OptimizerConfig
+    ) -> None:
+        self.shapes, self.config = dict(shapes), config
+        self._sizes = [math.prod(shape) for shape in self.shapes.values()]
+        ends = np.cumsum([0, *self._sizes]).tolist()
+        self._spans = dict(zip(self.shapes, itertools.pairwise(ends), strict=True))
         self.vectors = np.zeros((5, ends[-1]), dtype=kind)
         """Weights, gradient, both moments, and one to compute with."""
         self.weights, self.gradient, self._first, self._second, self._scratch = self.vectors
         self.kernel: Kernel | None = None
         """What makes Adam's steps in numpy's place."""
-        self._steps = np.zeros(len(sizes), dtype=np.float32)
-        self._shared = {
-            name: self._tensors(name, index) for index, name in enumerate(self._parameters)
+        self.moved = False
+        """Whether a step was ever made."""
+        self._steps = np.zeros(len(self._sizes), dtype=np.float32)
+        self.moments: Mapping[str, Mapping[str, Array]] = {
+            name: self._moments(name, index) for index, name in enumerate(self.shapes)
         }
-        self._gradients = {name: self._tensor(self.gradient, name) for name in order}
+        """Parameter → what the optimiser keeps of it, as parts of the vectors."""
 
     def span(self, vector: Array, *names: str) -> Array:
         """The part of a vector in which these parameters lie side by side, flat."""
         return vector[self._spans[names[0]][0] : self._spans[names[-1]][1]]
 
-    def adopt(self) -> None:
-        """Take over what the policy holds, where it is not in these vectors already."""
-        self._config = self._policy.get_hyperparameters()
-        for name, parameter in self._parameters.items():
-            weight, shared = self._shared[name]
-            if parameter.data_ptr() != weight.data_ptr():
-                weight.copy_(parameter.detach())
-                parameter.data = weight
-            moments = self._policy.moments(name)
-            for moment, tensor in shared.items():
-                if moments.get(moment) is not tensor:
-                    tensor.copy_(moments[moment]) if moment in moments else tensor.zero_()
-                    moments[moment] = tensor
+    def part(self, vector: Array, name: str) -> Array:
+        """The part of a vector that belongs to a parameter, in its shape."""
+        return self.span(vector, name).reshape(self.shapes[name])
 
-    def show_gradients(self) -> None:
-        """Let the policy's gradients be those of the latest step."""
-        for name, parameter in self._parameters.items():
-            parameter.grad = self._gradients[name]
+    def _moments(self, name: str, index: int) -> dict[str, Array]:
+        return {
+            kind: self._steps[index : index + 1].reshape(())
+            if kind == "step"
+            else self.part(getattr(self, _KEPT[kind]), name)
+            for kind in MOMENTS[self.config.name]
+        }
 
     def step(self, learning_rate: float, grad_clip: float | None) -> float:
         """Move the weights against the gradient; returns its norm before clipping.
@@ -103,12 +94,13 @@ class FlatOptimizer:
         Raises:
             NotFiniteError: NaN or infinity in the gradient; the weights are untouched.
         """
-        gradient, scratch, config, kernel = self.gradient, self._scratch, self._config, self.kernel
+        gradient, scratch, config, kernel = self.gradient, self._scratch, self.config, self.kernel
         if self._steps[0] % FADING_STEPS == 0:
             self._forget_what_faded()
         norm = kernel.norm() if kernel else math.sqrt(float(np.dot(gradient, gradient)))
         if not math.isfinite(norm):
             raise NotFiniteError(f"the gradient's norm is {norm}")
+        self.moved = True
         clips = grad_clip is not None and norm + 1e-6 > grad_clip
         scale = grad_clip / (norm + 1e-6) if grad_clip is not None and clips else 1.0
         if kernel and config.name == "adam" and (self._steps == self._steps[0]).all():
@@ -140,21 +132,21 @@ class FlatOptimizer:
             np.multiply(moment, np.abs(moment, out=self._scratch) >= least, out=moment)
 
     def _rmsprop(self, ahead: Array, learning_rate: float) -> None:
-        alpha = self._config.alpha
-        direction = ahead.copy() if self._config.weight_decay else ahead
+        alpha = self.config.alpha
+        direction = ahead.copy() if self.config.weight_decay else ahead
         scratch = np.multiply(ahead, ahead, out=self._scratch)
         scratch *= 1.0 - alpha
         self._second *= alpha
         self._second += scratch
         np.sqrt(self._second, out=scratch)
-        scratch += self._config.eps
+        scratch += self.config.eps
         np.divide(direction, scratch, out=scratch)
         scratch *= learning_rate
         self.weights -= scratch
 
     def _adam(self, ahead: Array, learning_rate: float) -> None:
         scratch = self._scratch
-        (beta1, beta2), eps = self._config.betas, self._config.eps
+        (beta1, beta2), eps = self.config.betas, self.config.eps
         self._first *= beta1
         room = None if ahead is scratch else scratch
         self._first += np.multiply(ahead, 1.0 - beta1, out=room)
@@ -181,24 +173,3 @@ class FlatOptimizer:
         if isinstance(steps, float):
             return root, rate
         return root.astype(self.weights.dtype), rate.astype(self.weights.dtype)
-
-    def _tensors(self, name: str, index: int) -> "tuple[Tensor, dict[str, Tensor]]":
-        """The weight and the optimiser's moments of one parameter, as torch has them."""
-        import torch
-
-        from trainables.policies.optimizers import MOMENTS
-
-        moments = {
-            kind: torch.from_numpy(self._steps[index : index + 1])[0]
-            if kind == "step"
-            else self._tensor(getattr(self, _KEPT[kind]), name)
-            for kind in MOMENTS[self._policy.get_hyperparameters().name]
-        }
-        return self._tensor(self.weights, name), moments
-
-    def _tensor(self, vector: Array, name: str) -> "Tensor":
-        """The part of a vector that belongs to a parameter, in its shape."""
-        import torch
-
-        part = self.span(vector, name).reshape(tuple(self._parameters[name].shape))
-        return torch.from_numpy(part)

@@ -19,15 +19,15 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
 from trainables.learners.fused.distributions import Choices, Reals
-from trainables.learners.fused.flat import KNOWN, FlatOptimizer
+from trainables.learners.fused.flat import KNOWN
 from trainables.learners.fused.perceptrons import Buffers, Perceptrons, parameter_order
+from trainables.learners.fused.policy import FlatPolicy
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.distributions import NO_CHOICE
 from trainables.rollout.batch import TrainBatch
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
+    from trainables.learners.fused.shared import SharedVectors
     from trainables.policies.torch_policy import ActorCriticPolicy
 
 Array = NDArray[Any]
@@ -85,11 +85,17 @@ class FusedLearner:
     """
 
     def __init__(
-        self, policy: "ActorCriticPolicy", loss: Loss, stats: tuple[str, ...], threads: int = 1
+        self,
+        policy: "FlatPolicy | ActorCriticPolicy",
+        loss: Loss,
+        stats: tuple[str, ...],
+        threads: int = 1,
     ) -> None:
-        layout, architecture = policy.model.layout, policy.model.architecture
+        layout, architecture = policy.layout, policy.architecture
         self.policy, self.stats = policy, stats
-        self.adam = FlatOptimizer(policy, parameter_order(architecture, bool(layout.real_columns)))
+        self._shared = policy if isinstance(policy, FlatPolicy) else _shared(policy)
+        self.adam = self._shared.flat
+        self.adam.kernel = None
         self.loss = loss
         self._networks = Perceptrons(self.adam, architecture, layout.head_size)
         self._features, self._hidden = architecture.features, architecture.hidden
@@ -109,17 +115,20 @@ class FusedLearner:
     @contextmanager
     def learning(self) -> Iterator[None]:
         """Steps are taken with what the policy holds now; it then shows the latest gradients."""
-        self.adam.adopt()
+        self._shared.adopt()
         # What is not finite is found in the loss and the norm: numpy need not warn of it.
         with self._blas.limit(limits=self._threads), np.errstate(all="ignore"):
             yield
-        self.adam.show_gradients()
+        self._shared.show_gradients()
         self._packed = (None, np.empty(0), np.empty(0))
 
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Array]:
-        """Minibatches as `sgd.shuffled` draws them; views of one array, overwritten each epoch."""
+        """Minibatches as `torch_learner.shuffled` draws them.
+
+        They are views of one array, which the next epoch overwrites.
+        """
         if self._packed[0] is not batch:
             columns = self.columns(batch)
             self._packed = (batch, columns, np.empty_like(columns))
@@ -131,16 +140,14 @@ class FusedLearner:
         ends = [i * small + min(i, more) for i in range(parts + 1)]
         return [drawn[:, first:last] for first, last in itertools.pairwise(ends)]
 
-    def step(self, minibatch: Array, rate: float, share: float = 1.0) -> "tuple[Tensor, float]":
+    def step(self, minibatch: Array, rate: float, share: float = 1.0) -> tuple[Array, float]:
         """One gradient step, of this process alone; see `sgd.Learner`.
 
         Raises:
             NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
         """
-        import torch
-
         measured = self.gradient(minibatch)
-        return torch.from_numpy(measured), self.adam.step(rate, self.loss.grad_clip)
+        return measured, self.adam.step(rate, self.loss.grad_clip)
 
     def evaluate(self, batch: TrainBatch) -> tuple[Array, Array]:
         """Log-probabilities and values; see `sgd.Learner`."""
@@ -255,6 +262,14 @@ class FusedLearner:
                 self._buffers.clear()
             self._buffers[rows] = Buffers(self._hidden, self._head, rows, self._kind)
         return self._buffers[rows]
+
+
+def _shared(policy: "ActorCriticPolicy") -> "SharedVectors":
+    """The vectors of a policy that was made in torch."""
+    from trainables.learners.fused.shared import SharedVectors
+
+    reals = bool(policy.layout.real_columns)
+    return SharedVectors.of(policy, parameter_order(policy.architecture, reals))
 
 
 def _clipped_gains(log_ratio: Array, advantages: Array, clip: float, parts: Array) -> Array:

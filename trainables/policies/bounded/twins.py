@@ -261,7 +261,7 @@ class TwinsPolicy(TorchPolicy):
         model: Twins,
         make_actor: Callable[[], Actor],
         config: OptimizerConfig,
-        device: torch.device,
+        device: str,
     ) -> None:
         parts = ("actor", "critics", "log_alpha")
         names = [name for name, _ in model.named_parameters()]

@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -29,9 +29,7 @@ from trainables.policies.distributions import NO_CHOICE, choice_grid
 from trainables.policies.filters import MeanStdFilter, of_features
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import formats, plain
-
-if TYPE_CHECKING:
-    from trainables.policies.torch_policy import TorchPolicy
+from trainables.policies.policy import Policy
 
 Array = NDArray[Any]
 TOLERANCE = 1e-5
@@ -40,7 +38,7 @@ STATES_OUT = ("state_out_0", "state_out_1")
 
 
 def export(
-    policy: "TorchPolicy",
+    policy: Policy,
     inference: InferencePolicy,
     recent: Array,
     folder: Path,
@@ -145,7 +143,7 @@ def _leaf_inputs(space: spaces.Space[Any], values: Iterable[Any], name: str) -> 
     }
 
 
-def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any]:
+def describe(policy: Policy, inference: InferencePolicy) -> dict[str, Any]:
     """Inputs, outputs, action space, filter and size of the exported model, as plain data."""
     from trainables.policies.onnx import graph
 
@@ -168,7 +166,7 @@ def describe(policy: "TorchPolicy", inference: InferencePolicy) -> dict[str, Any
         },
         "action_space": _describe_space(taken),
         "observation_filter": _describe_filter(inference.connectors.filter),
-        "parameters": sum(p.numel() for p in policy.model.parameters()),
+        "parameters": sum(weight.size for weight in policy.weights().values()),
     }
 
 
@@ -261,8 +259,8 @@ def _compare_actions(
             )
 
 
-def _require_finite(policy: "TorchPolicy", one: Filtering) -> None:
-    arrays, one = policy.model.weights(), of_features(one)
+def _require_finite(policy: Policy, one: Filtering) -> None:
+    arrays, one = policy.weights(), of_features(one)
     if isinstance(one, MeanStdFilter):
         arrays |= {"filter mean": one.mean, "filter deviation": one.std}
     for name, values in arrays.items():

@@ -16,10 +16,10 @@ from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.connectors import Connectors
-from trainables.policies.architecture import OptimizerConfig
+from trainables.policies.architecture import HIDDEN_GAIN, VALUE_GAIN, OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
-from trainables.policies.layers import HIDDEN_GAIN, Trunk, activate, perceptron
-from trainables.policies.networks import VALUE_GAIN, Networks, allowed, split
+from trainables.policies.layers import Trunk, activate, perceptron
+from trainables.policies.networks import Networks, allowed, split
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 from trainables.policies.torch_policy import TorchPolicy
 
@@ -149,7 +149,7 @@ def build_q_policy(
     exploration: EpsilonGreedyConfig,
     config: OptimizerConfig,
     seed: int,
-    device: torch.device,
+    device: str,
 ) -> QPolicy:
     """A policy with the initial weights of the trial with this seed."""
     model = QNetwork(*networks, rng.torch_generator(seed, "init"))

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -90,7 +89,7 @@ def build_own_q_policy(
     exploration: EpsilonGreedyConfig,
     config: OptimizerConfig,
     seed: int,
-    device: torch.device,
+    device: str,
 ) -> OwnQPolicy:
     """A policy with the initial weights of the trial with this seed."""
     make_actor = partial(OwnQActor, *networks, exploration)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from trainables.core.logs import LogConfig
 from trainables.core.resources import ResourcesConfig
@@ -11,21 +11,19 @@ from trainables.envs.make import EnvironmentConfig, deepmind
 from trainables.envs.vector.config import VectorConfig
 from trainables.policies.acting.actor import Actor
 from trainables.policies.filters import FilterConfig
+from trainables.policies.policy import Policy
 from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.progress import PerfConfig
 from trainables.rollout.recording import RecordingPlan
 
-if TYPE_CHECKING:  # only ranks need torch
-    from trainables.policies.torch_policy import TorchPolicy
-
 
 class HasPolicy(Protocol):
     """What takes gradient steps, as a rank knows it."""
 
     @property
-    def policy(self) -> "TorchPolicy":
+    def policy(self) -> Policy:
         """Whose weights it moves."""
 
 

@@ -1,0 +1,172 @@
+"""A policy of perceptrons that learns without torch: its weights lie in flat vectors.
+
+To import torch takes longer than many a trial of a small network. So the policy is made there only
+when somebody asks for it, by `FlatPolicy.in_torch`, and then has the same numbers for good.
+"""
+
+import itertools
+from collections.abc import Mapping
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from trainables.core import rng
+from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.actions import ActionLayout
+from trainables.envs.spaces.connectors import Connectors
+from trainables.learners.fused.flat import Array, FlatOptimizer
+from trainables.learners.fused.initial import Normals, orthogonal
+from trainables.learners.fused.perceptrons import NETS, parameter_order
+from trainables.policies.acting.actor import Weights
+from trainables.policies.acting.recurrent import make_actor
+from trainables.policies.architecture import (
+    HIDDEN_GAIN,
+    POLICY_GAIN,
+    VALUE_GAIN,
+    Architecture,
+    OptimizerConfig,
+)
+from trainables.policies.policy import Policy, check_fits
+
+if TYPE_CHECKING:
+    from trainables.learners.fused.shared import SharedVectors
+    from trainables.policies.networks import ActorCritic
+    from trainables.policies.own.module import OwnActorCritic
+    from trainables.policies.torch_policy import ActorCriticPolicy
+
+
+class FlatPolicy(Policy):
+    """Actor and critic that the fused learner covers, with the initial weights of this seed."""
+
+    def __init__(
+        self, networks: tuple[ActionLayout, Architecture], config: OptimizerConfig, seed: int
+    ) -> None:
+        super().__init__(partial(make_actor, *networks))
+        self.layout, self.architecture = networks
+        layers = _layers(*networks)
+        shapes: dict[str, tuple[int, ...]] = {}
+        for name, (inputs, outputs, _) in layers.items():
+            shapes |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+        reals = len(self.layout.real_columns)
+        order = parameter_order(self.architecture, bool(reals))
+        self._names = [*(["log_std"] if reals else []), *shapes]
+        """In the order of torch's modules."""
+        shapes["log_std"] = (reals,)
+        self.flat = FlatOptimizer({name: shapes[name] for name in order}, np.float32, config)
+        self._shows_gradients = False
+        normals = Normals(rng.integer(seed, "init"))
+        # Threads would round otherwise.
+        with ThreadpoolController().select(user_api="blas").limit(limits=1):
+            for name, (inputs, outputs, gain) in layers.items():
+                self._part(f"{name}.weight")[:] = orthogonal((outputs, inputs), gain, normals)
+        if reals:
+            self._part("log_std")[:] = self.architecture.log_std_init
+
+    def _part(self, name: str) -> Array:
+        return self.flat.part(self.flat.weights, name)
+
+    # ---- in torch ----------------------------------------------------------------------------
+
+    @cached_property
+    def _twin(self) -> "tuple[ActorCriticPolicy, SharedVectors]":
+        """The policy in torch, and what keeps the two alike."""
+        from trainables.learners.fused.shared import SharedVectors
+        from trainables.policies.networks import ActorCritic
+        from trainables.policies.torch_policy import ActorCriticPolicy
+
+        model = ActorCritic(self.layout, self.architecture, None)
+        policy = ActorCriticPolicy(model, self.make_actor, self.flat.config)
+        shared = SharedVectors(self.flat, policy)
+        shared.lend()
+        if self._shows_gradients:
+            shared.show_gradients()
+        return policy, shared
+
+    @property
+    def _is_in_torch(self) -> bool:
+        return "_twin" in vars(self)
+
+    def in_torch(self) -> "ActorCriticPolicy":
+        """The policy in torch, on the same numbers."""
+        return self._twin[0]
+
+    @property
+    def model(self) -> "ActorCritic | OwnActorCritic":
+        """The networks in torch."""
+        return self.in_torch().model
+
+    def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
+        """As `Policy.onnx_graph`."""
+        return self.in_torch().onnx_graph(spaces, connectors)
+
+    # ---- learning ----------------------------------------------------------------------------
+
+    def get_hyperparameters(self) -> OptimizerConfig:
+        """The optimiser's settings as they are in force."""
+        return self.flat.config
+
+    def adopt(self) -> None:
+        """Let the vectors hold what the policy in torch does."""
+        if self._is_in_torch:
+            self._twin[1].adopt()
+
+    def show_gradients(self) -> None:
+        """Let the gradients be those of the latest step on the vectors."""
+        self._shows_gradients = True
+        if self._is_in_torch:
+            self._twin[1].show_gradients()
+
+    def gradients(self) -> dict[str, Array]:
+        """Of the latest step, as applied, by parameter; empty before the first."""
+        if self._is_in_torch:
+            return self.in_torch().gradients()
+        shown = self._names if self._shows_gradients else []
+        return {name: self.flat.part(self.flat.gradient, name) for name in shown}
+
+    # ---- state -------------------------------------------------------------------------------
+
+    def weights(self) -> dict[str, Array]:
+        """Every weight by name, copied."""
+        self.adopt()
+        return {name: self._part(name).copy() for name in self._names}
+
+    def load_weights(self, weights: Weights) -> None:
+        """Take back what `weights` gave; moments stay."""
+        self.adopt()
+        for name in self._names:
+            self._part(name)[...] = weights[name]
+
+    def kept_moments(self) -> dict[str, dict[str, Array]]:
+        """What the optimiser keeps of each parameter, copied; before the first step nothing."""
+        self.adopt()
+        known = self.flat.moments if self.flat.moved or self._is_in_torch else {}
+        return {
+            name: {moment: array.copy() for moment, array in known.get(name, {}).items()}
+            for name in self._names
+        }
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave; raises ValueError if it is not of such a policy."""
+        kind = self.flat.weights.dtype.name
+        kept = {name: (self.flat.shapes[name], kind) for name in self._names}
+        check_fits(state, kept, self._names, [(self.flat.config, self._names)])
+        self.load_weights(state["weights"])
+        for name, given in state["optimizer"].items():
+            for moment, array in self.flat.moments[name].items():
+                array[...] = given.get(moment, 0.0)
+        self.flat.moved = any(state["optimizer"].values())
+
+
+def _layers(layout: ActionLayout, architecture: Architecture) -> dict[str, tuple[int, int, float]]:
+    """Layer → how many numbers it takes and gives, and the gain of its initial weights."""
+    sizes = (architecture.features, *architecture.hidden)
+    heads = (architecture.head(layout), POLICY_GAIN), (1, VALUE_GAIN)
+    found: dict[str, tuple[int, int, float]] = {}
+    for net, (outputs, gain) in zip(NETS, heads, strict=True):
+        pairs = itertools.pairwise((*sizes, outputs))
+        gains = [HIDDEN_GAIN] * len(architecture.hidden) + [gain]
+        for i, (pair, each) in enumerate(zip(pairs, gains, strict=True)):
+            found[f"{net}.{i}"] = (*pair, each)
+    return found

@@ -1,0 +1,131 @@
+"""The learner in torch: its minibatches and steps, also beside other ranks.
+
+B rows of a minibatch, S statistics.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from trainables.learners.sequences import SequenceBatch
+from trainables.policies.networks import replay_of
+from trainables.policies.torch_policy import ActorCriticPolicy
+from trainables.rollout.batch import TrainBatch
+
+Minibatch: TypeAlias = dict[str, Tensor]
+#: Replaces tensors by their sums over all ranks.
+Reduce: TypeAlias = Callable[[Sequence[Tensor]], None]
+Loss: TypeAlias = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
+"""Networks and the columns of a minibatch → the loss, and (S,) statistics."""
+#: Below it a deviation counts as none; it is added to the divisor.
+SMALL = 1e-8
+
+
+class TorchLearner:
+    """Minimises a loss, a mean over rows, by torch's gradients; `grad_clip` bounds their norm."""
+
+    def __init__(
+        self, policy: ActorCriticPolicy, loss: Loss, stats: tuple[str, ...], grad_clip: float | None
+    ) -> None:
+        self.policy = policy
+        self.loss = loss
+        self.stats = stats
+        self._grad_clip = grad_clip
+
+    def learning(self) -> AbstractContextManager[None]:
+        """Nothing has to be prepared."""
+        return nullcontext()
+
+    def minibatches(
+        self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
+    ) -> list[Minibatch]:
+        """Columns on the policy's device."""
+        return shuffled(batch, size, stream, self.policy.device, count)
+
+    def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Log-probabilities and values; see `Learner`."""
+        on = self.policy.device
+        columns = {name: torch.from_numpy(one).to(on) for name, one in batch.columns().items()}
+        model: Any = self.policy.model.eval()  # as it acts: what is judged moves no statistics
+        with torch.no_grad():
+            observed = columns["observations"], columns["actions"]
+            found = model.evaluate(*observed, replay_of(columns))
+        model.train()
+        return found.logp.cpu().numpy(), found.values.cpu().numpy()
+
+    def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
+        """One gradient step; see `Learner`."""
+        if len(minibatch["actions"]):
+            loss, measured = self.loss(self.policy.model, minibatch)
+        else:  # the other ranks wait for this one's part of the gradient
+            loss = torch.stack([p.sum() for p in self.policy.model.parameters()]).sum() * 0.0
+            measured = torch.zeros(len(self.stats))
+        if share != 1.0:
+            loss, measured = loss * share, measured * share
+        return measured.cpu(), self.policy.minimise(loss, rate, self._grad_clip)
+
+
+def shuffled(
+    batch: TrainBatch,
+    size: int,
+    stream: np.random.Generator,
+    device: torch.device | None = None,
+    count: int | None = None,
+) -> list[Minibatch]:
+    """The batch in a drawn order, in minibatches of at most `size` rows, as equal as can be.
+
+    Sequences are drawn whole, so their minibatches are of about so many rows. There are as many
+    minibatches as `count` rows need (None: those of the batch); some are empty if rows are few.
+    """
+    on = device or torch.device("cpu")
+    if isinstance(batch, SequenceBatch):
+        return [
+            {name: torch.from_numpy(column).to(on) for name, column in one.items()}
+            for one in batch.minibatches(size, stream)
+        ]
+    order = torch.from_numpy(stream.permutation(len(batch)))
+    # Rows as a whole: indexing takes an image byte by byte.
+    given = {name: torch.from_numpy(column) for name, column in vars(batch).items()}
+    columns = {name: torch.index_select(one, 0, order).to(on) for name, one in given.items()}
+    parts = -(-(len(batch) if count is None else count) // size)
+    split = {name: torch.tensor_split(column, parts) for name, column in columns.items()}
+    return [{name: pieces[i] for name, pieces in split.items()} for i in range(parts)]
+
+
+def normalized(advantages: Tensor) -> Tensor:
+    """(B,) with mean 0 and deviation 1."""
+    return (advantages - advantages.mean()) / (advantages.std(correction=0) + SMALL)
+
+
+def union(
+    minibatches: list[Minibatch], fields: Sequence[str], reduce: Reduce | None
+) -> list[float]:
+    """Standardise in place over all ranks' rows; returns this rank's share of each union.
+
+    A share of -1 says that the union has no row at all.
+    """
+    own = torch.tensor([float(len(m["actions"])) for m in minibatches], dtype=torch.float64)
+    sums = torch.stack([_sums(m[name]) for name in fields for m in minibatches] or [own[:0]])
+    counts = own.clone()
+    if reduce is not None:
+        reduce([counts, sums])
+    grouped = sums.reshape(len(fields), len(minibatches), 2)
+    for i, name in enumerate(fields):
+        for k, minibatch in enumerate(minibatches):
+            mean, square = (grouped[i, k] / counts[k].clamp(min=1.0)).tolist()
+            deviation = math.sqrt(max(0.0, square - mean * mean))
+            minibatch[name] = (minibatch[name] - mean) / (deviation + SMALL)
+    pairs = zip(own.tolist(), counts.tolist(), strict=True)
+    return [mine / all_ if all_ else -1.0 for mine, all_ in pairs]
+
+
+def _sums(column: Tensor) -> Tensor:
+    """(2,) sum and sum of squares, in float64."""
+    wide = column.double()
+    return torch.stack([wide.sum(), wide.square().sum()])
