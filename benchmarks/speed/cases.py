@@ -314,7 +314,7 @@ CASES = (
         Side("one slot on one core", "sweep_ours", ("51200", "1", "1")),
         1.9,
         more_is_better=False,
-        why="a process for each slot imports torch, and one slot is idle at the end",
+        why="a process is started for each slot, and one slot is idle at the end",
     ),
     Case(
         "slots-busy",

@@ -74,9 +74,9 @@ class ActorCriticConfig(TrainerConfig):
     learner: Literal["auto", "compiled", "fused", "torch"] = Field(
         default="auto",
         description="What computes gradients: torch; or fused, which is the same in numpy, several "
-        "times as fast for small networks; or compiled, which is fused in C, where `make kernels` "
-        "was run; auto: compiled, else fused where it can, which is for perceptrons that learn in "
-        "one process on the CPU.",
+        "times as fast for small networks, and starts without torch (ppo, a2c); or compiled, which "
+        "is fused in C, where `make kernels` was run; auto: compiled, else fused where it can, "
+        "which is for perceptrons that learn in one process on the CPU.",
     )
 
     learner_compile: bool = Field(default=False, description=compiling.DESCRIPTION)
