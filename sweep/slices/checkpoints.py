@@ -104,6 +104,8 @@ APART_S = 0.1
 HELD_S = 5.0
 #: Bytes of all that are held, at most; a checkpoint that is larger is written at once.
 HELD_BYTES = 16 * 2**20
+#: How many are held before it is asked which of them the policy keeps, if memory allows it.
+HELD_COUNT = 8
 _OF_THE_DISK = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.ESTALE}
 )
@@ -167,10 +169,14 @@ class Saving:
             time.sleep(RETRY_S)
         self._taken_at = time.monotonic()
         self._held.append(_Held(trainable.iteration, finite, header, state))
-        self._let_go()
-        full = len(self._held) * self._size > HELD_BYTES
-        if must or full or time.monotonic() - self._written_at >= HELD_S:
+        if self._is_full or len(self._held) > HELD_COUNT:
+            self._let_go()
+        if must or self._is_full or time.monotonic() - self._written_at >= HELD_S:
             self.write(must)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._held) * self._size > HELD_BYTES
 
     def write(self, must: bool = False) -> None:
         """Write what is held; with `must`, the newest one until the disk takes it.
@@ -178,6 +184,7 @@ class Saving:
         Raises:
             DiskRefuses: too often, in this slice.
         """
+        self._let_go()
         while self._held:
             held = self._held.pop(0)
             while not self._write(held) and must:

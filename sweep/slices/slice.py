@@ -134,7 +134,6 @@ class _Slice(Stretch):
         self.saving = Saving(spec, self.saved, self.store)
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
-        self.stop_file, self.own_stop_file = Path(spec.stop_file), Path(spec.own_stop_file)
 
     # ---- beginning --------------------------------------------------------------------------
 
@@ -233,11 +232,11 @@ class _Slice(Stretch):
         end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
         if end is not None:
             return end
-        if spec.own_stop_file and self.own_stop_file.exists():
+        if spec.own_stop_file and os.access(spec.own_stop_file, os.F_OK):
             return End.ASKED
         if not trainable.can_save():
             return None
-        if self.stop_file.exists():
+        if os.access(spec.stop_file, os.F_OK):
             return End.ASKED
         return End.TIME if time.monotonic() >= self.end_at else None
 

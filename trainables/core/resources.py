@@ -5,16 +5,21 @@ would exceed it fails, in that child alone; nothing is polled. The trainer's own
 other trials before and after, so its quota is compared with what it holds, once per iteration.
 """
 
+import functools
 import os
 import resource
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, Field, model_validator
 
 from trainables.core.settings import Section, Settings
 from trainables.errors import TrainableError
+
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
 
 #: More processes than this are a slip of the pen: each has an interpreter and environments.
 MOST_WORKERS = 1024
@@ -167,6 +172,20 @@ class ResourcesConfig(Section):
             "extra_memory": self.memory_per_worker * children,
         }
         return {name: float(value) for name, value in asked.items()}
+
+
+def blas_threads(count: int) -> AbstractContextManager[object]:
+    """While it is entered, numpy's products of matrices take at most so many threads."""
+    limited: AbstractContextManager[object] = _blas().limit(limits=count)
+    return limited
+
+
+@functools.cache
+def _blas() -> "ThreadpoolController":
+    """The library of numpy's products, which is looked for once: it is loaded with numpy."""
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="blas")
 
 
 def limit_child(config: ResourcesConfig | None) -> None:

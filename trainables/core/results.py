@@ -9,10 +9,11 @@ checkpoint. Times are seconds.
 """
 
 import copy
+import functools
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -26,6 +27,9 @@ _OF_EVERY_RESULT = (
 )
 #: First parts of the result keys that differ between two equal runs: times, dates, pids, hosts.
 VOLATILE_KEYS = TRAINERS_OWN.union(_OF_EVERY_RESULT)
+
+
+_hostname = functools.cache(socket.gethostname)
 
 
 class Counters:
@@ -63,15 +67,15 @@ class Counters:
             elif given.get(this_iter) is not None:
                 totals[total] += given[this_iter]
                 given[total] = totals[total]
-        now = datetime.now().astimezone()
+        now = time.time()
         filled = {
             "done": False,
             "training_iteration": self.iteration,
             "time_this_iter_s": elapsed,
             "time_total_s": totals["time_total_s"],
-            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
-            "timestamp": round(now.timestamp(), 3),
-            "hostname": socket.gethostname(),
+            "date": time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)),
+            "timestamp": round(now, 3),
+            "hostname": _hostname(),
             "node_ip": "127.0.0.1",
             "pid": os.getpid(),
             **who,

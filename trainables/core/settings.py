@@ -166,6 +166,8 @@ def defaults(model: type[Settings]) -> dict[str, Any]:
 
 def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
     """`settings` with other values for some keys; errors name them under `place`."""
+    if not changes:
+        return settings
     try:
         return parse(type(settings), {**flatten(settings), **changes})
     except ConfigError as error:

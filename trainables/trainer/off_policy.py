@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
-from threadpoolctl import ThreadpoolController
 
 from trainables.core import rng
+from trainables.core.resources import blas_threads
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
@@ -177,7 +177,6 @@ class OffPolicyTrainer(Trainer):
         """The replay; and the stream of what updates draw."""
         self.streams["update"] = rng.generator(self.seed, "update")
         self.replay = ReplayBuffer(self.settings.replay.buffer_size, self.seed)
-        self._blas = ThreadpoolController().select(user_api="blas")
         return {"replay": self.replay}
 
     def worker_spec(self) -> WorkerSpec:
@@ -189,7 +188,7 @@ class OffPolicyTrainer(Trainer):
         """A round of sampling and as many updates as are set."""
         threads = self.settings.resources.threads[0]
         # What is not finite is found in the gradients' norms: numpy need not warn of it.
-        with self._blas.limit(limits=threads), np.errstate(all="ignore"):
+        with blas_threads(threads), np.errstate(all="ignore"):
             return off_policy_step(
                 self, self.replay, self.settings.replay, self.update, lambda: None
             )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
+from trainables.core.resources import blas_threads
 from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
 from trainables.learners.fused.flat import KNOWN
@@ -106,7 +106,6 @@ class FusedQLearner:
         self._activation = policy.model.architecture.trunk.activation
         self._masks = policy.model.architecture.trunk.masks
         self._double, self._gamma, self._grad_clip = double, gamma, grad_clip
-        self._blas = ThreadpoolController().select(user_api="blas")
         self._threads = threads
         self._ready = False
 
@@ -168,7 +167,7 @@ class FusedQLearner:
             return
         self._shared.adopt()
         # What is not finite is found in the loss and the norm: numpy need not warn of it.
-        with self._blas.limit(limits=self._threads), np.errstate(all="ignore"):
+        with blas_threads(self._threads), np.errstate(all="ignore"):
             self._ready = True
             try:
                 yield

@@ -10,9 +10,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from trainables.core import rng
+from trainables.core.resources import blas_threads
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.connectors import Connectors
@@ -57,8 +57,7 @@ class FlatPolicy(Policy):
         self.flat = FlatOptimizer({name: shapes[name] for name in order}, np.float32, config)
         self._shows_gradients = False
         normals = Normals(rng.integer(seed, "init"))
-        # Threads would round otherwise.
-        with ThreadpoolController().select(user_api="blas").limit(limits=1):
+        with blas_threads(1):  # more would round otherwise
             for name, (inputs, outputs, gain) in layers.items():
                 self._part(f"{name}.weight")[:] = orthogonal((outputs, inputs), gain, normals)
         if reals:

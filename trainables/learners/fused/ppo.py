@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
+from trainables.core.resources import blas_threads
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
@@ -109,7 +109,6 @@ class FusedLearner:
         self._kind = self.adam.weights.dtype
         self._buffers: dict[int, Buffers] = {}
         self._packed: tuple[TrainBatch | None, Array, Array] = (None, np.empty(0), np.empty(0))
-        self._blas = ThreadpoolController().select(user_api="blas")
         self._threads = threads
 
     @contextmanager
@@ -117,7 +116,7 @@ class FusedLearner:
         """Steps are taken with what the policy holds now; it then shows the latest gradients."""
         self._shared.adopt()
         # What is not finite is found in the loss and the norm: numpy need not warn of it.
-        with self._blas.limit(limits=self._threads), np.errstate(all="ignore"):
+        with blas_threads(self._threads), np.errstate(all="ignore"):
             yield
         self._shared.show_gradients()
         self._packed = (None, np.empty(0), np.empty(0))
