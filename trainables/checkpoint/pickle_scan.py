@@ -104,27 +104,34 @@ class _Machine:
         pickled, push = self.pickled, self.stack.append
         if not pickled.startswith(_PREAMBLE):
             raise Refused("the pickle is not of protocol 4")
-        position = len(_PREAMBLE)
-        for _ in range(MAX_OPCODES):
-            self.before, self.position = self.position, position
-            width, counted, memory, effect = _OPCODES[pickled[position]]
-            position += 1 + width
-            if counted:
-                begin = position
-                length = pickled[begin - 1]
-                if width > 1:
-                    length = int.from_bytes(pickled[begin - width : begin], "little")
-                position += length
-                if effect == _KEY and not pickled[begin:position].isascii():
-                    memory += length * _PER_WIDE_BYTE
-                else:
-                    memory += length * _PER_BYTE
-                push(_KEY if effect == _LONG and length <= _INT64_BYTES else effect)
-            elif type(effect) is int:
-                push(effect)
-            elif effect(self):
-                return
-            self.memory += memory
+        position, here, pushed = len(_PREAMBLE), 0, 0
+        try:
+            for _ in range(MAX_OPCODES):
+                before, here = here, position
+                width, counted, memory, effect = _OPCODES[pickled[position]]
+                position += 1 + width
+                if counted:
+                    begin = position
+                    length = pickled[begin - 1]
+                    if width > 1:
+                        length = int.from_bytes(pickled[begin - width : begin], "little")
+                    position += length
+                    if effect == _KEY and not pickled[begin:position].isascii():
+                        memory += length * _PER_WIDE_BYTE
+                    else:
+                        memory += length * _PER_BYTE
+                    push(_KEY if effect == _LONG and length <= _INT64_BYTES else effect)
+                elif type(effect) is int:
+                    push(effect)
+                else:  # it alone looks at what the machine says of itself
+                    self.before, self.position = before, here
+                    self.memory += pushed
+                    pushed = 0
+                    if effect(self):
+                        return
+                pushed += memory
+        finally:
+            self.position = here
         raise Refused(f"more than {MAX_OPCODES} opcodes")
 
     # ---- the stack ----------------------------------------------------------------------------
