@@ -16,7 +16,7 @@ from sweep.ledger import lease, storage
 from sweep.ledger import upgrade as schema
 from sweep.ledger.folder import Folder
 from sweep.ledger.lease import Lease
-from trainables.core.processes import forget_semaphores
+from trainables.core.processes.ending import forget_semaphores
 
 Say = Callable[[str], None]
 

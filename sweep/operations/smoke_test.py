@@ -23,14 +23,14 @@ from sweep.history.results import flatten, number
 from sweep.pools.loky import THREADS
 from sweep.spec.stopping import COUNTERS
 from trainables.core import rng
-from trainables.core.processes import (
+from trainables.core.processes.ending import (
     die_with_parent,
     ignore_terminal_signals,
     kill_family,
     leave,
 )
+from trainables.core.processes.starting import child_context
 from trainables.core.results import VOLATILE_KEYS
-from trainables.core.starting import child_context
 from trainables.errors import TrainableError, shorten
 from trainables.trainable import Trainable, TrialContext
 

@@ -29,13 +29,13 @@ from sweep.slices import cache
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.slice import run_slice
 from trainables.checkpoint import disk
-from trainables.core.processes import (
+from trainables.core.processes.ending import (
     TERMINAL_SIGNALS,
     die_with_parent,
     ignore_terminal_signals,
     kill_family,
 )
-from trainables.core.starting import blocked, child_context, start_trackers
+from trainables.core.processes.starting import blocked, child_context, start_trackers
 
 #: One thread per worker, set before any library reads it: trials are the parallelism.
 THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {

@@ -31,8 +31,8 @@ import cloudpickle
 from sweep.errors import BadConfig, StorageError, SweepError, UsageError, without_password
 from sweep.pools._shared import cluster
 from sweep.pools._shared import worker as there
-from trainables.core.processes import ignore_terminal_signals
-from trainables.core.starting import guarded
+from trainables.core.processes.ending import ignore_terminal_signals
+from trainables.core.processes.starting import guarded
 
 #: Seconds that the gateway has to start and to join the cluster, and that then actors have to start
 #: for which there is room; and that a head has for an answer, and this machine's node.

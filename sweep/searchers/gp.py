@@ -21,7 +21,7 @@ from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study
 from sweep.searchers._shared.study import AsComplete
 from sweep.space import Settings
-from trainables.core.child import ChildProcess, Patience
+from trainables.core.processes.child import ChildProcess, Patience
 from trainables.errors import WorkerDied
 
 #: Processes that are asked for one proposal.

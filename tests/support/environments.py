@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tests.support import elsewhere
 from tests.support.waiting import wait_until
-from trainables.core.starting import child_context
+from trainables.core.processes.starting import child_context
 
 Observation = NDArray[np.float32]
 Outcome = tuple[Observation, float, bool, bool, dict[str, Any]]

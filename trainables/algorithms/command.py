@@ -30,9 +30,9 @@ from pydantic import BeforeValidator, Field
 
 from trainables.checkpoint.opaque import temporary_folder
 from trainables.core import settings as settings_
-from trainables.core.processes import kill_family
+from trainables.core.processes.ending import kill_family
+from trainables.core.processes.starting import guarded
 from trainables.core.settings import Settings
-from trainables.core.starting import guarded
 from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.function import FunctionTrainable, get_checkpoint, get_context, report
 

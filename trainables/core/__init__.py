@@ -6,9 +6,7 @@ rng            named random streams of one seed
 rounding       whether two processes round alike
 results        the usual keys of a result, a person's own logger
 logs           what is logged of the data that flow through
-processes      child processes that die with their parents
-child          a child process that is asked and answers
-starting       the first instants of a child process
+processes      child processes: how they begin, what is asked of them, how they end
 resources      CPUs, GPUs, memory and variables of a trial
 importing      what a dotted path stands for
 later          what is done to torch once it is imported

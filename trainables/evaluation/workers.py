@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from trainables.core import rng
-from trainables.core.child import ChildProcess, Patience
 from trainables.core.logs import LogConfig, at_level
+from trainables.core.processes.child import ChildProcess, Patience
 from trainables.core.resources import ResourcesConfig
 from trainables.errors import TrainableError, WorkerError
 from trainables.evaluation.config import EvaluationConfig

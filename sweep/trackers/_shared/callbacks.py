@@ -33,7 +33,7 @@ from sweep.history.events import (
 from sweep.history.history import History
 from sweep.history.seeds import FIRST_TEST, is_test, seed_of
 from sweep.trackers import TrackerContext
-from trainables.core.child import ChildProcess, Patience
+from trainables.core.processes.child import ChildProcess, Patience
 from trainables.errors import TrainableError, nearest, printable
 
 #: Method → the names of what it is given; all plain data.

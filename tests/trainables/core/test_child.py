@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from trainables.core import child
-from trainables.core.child import ChildProcess, Patience
+from trainables.core.processes import child
+from trainables.core.processes.child import ChildProcess, Patience
 from trainables.errors import EnvError, WorkerDied, WorkerError, WorkerHangs
 
 ROLLOUT = Path(__file__).parents[3] / "trainables" / "rollout"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.trainers import differences, final_state, make, run
-from trainables.core.child import ChildProcess, Patience
+from trainables.core.processes.child import ChildProcess, Patience
 from trainables.errors import WorkerError
 from trainables.rollout.batch import PackedSample
 

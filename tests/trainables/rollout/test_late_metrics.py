@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.trainers import SMALL, differences, make, run
 from trainables.algorithms.ppo import PPO
-from trainables.core.child import ChildProcess
+from trainables.core.processes.child import ChildProcess
 from trainables.rollout.workers.remote.worker_set import ChildWorkers
 
 TWO: dict[str, Any] = {

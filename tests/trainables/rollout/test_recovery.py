@@ -10,7 +10,7 @@ import pytest
 from tests.support.trainers import differences, final_state, make
 from tests.support.trainers import run as run_with_config
 from trainables.algorithms.ppo import PPO
-from trainables.core.child import ChildProcess
+from trainables.core.processes.child import ChildProcess
 from trainables.errors import EnvError, WorkerError
 from trainables.rollout.batch import Sample
 from trainables.rollout.workers.remote.recovery import RecoveryConfig, checked

@@ -14,13 +14,13 @@ import pytest
 
 from tests.support.command_line import environment, start, write_spec
 from tests.support.waiting import wait_until
-from trainables.core.processes import _SEMAPHORES
-from trainables.core.starting import child_context
+from trainables.core.processes.ending import _SEMAPHORES
+from trainables.core.processes.starting import child_context
 
 #: A parent whose child imports for ever before anything of ours runs in it.
 _PARENT = """
 import sys, time
-from trainables.core.starting import child_context
+from trainables.core.processes.starting import child_context
 child = child_context().Process(target=print, env={"PYTHONPATH": sys.argv[1]})
 child.start()
 print(child.pid, flush=True)
@@ -75,6 +75,40 @@ def test_a_child_outlives_the_thread_that_started_it() -> None:
     assert ours.recv() == 2
     child.join()
     assert child.exitcode == 0
+
+
+#: Keeps a semaphore of loky's until it is killed, and lets go of a file; prints the semaphore's
+#: name, and the pid of what tidies up.
+_HOLDS_ONE = """
+import sys, time
+from joblib.externals.loky.backend import resource_tracker as tracker
+from joblib.externals.loky.backend.synchronize import Lock
+from trainables.core.processes.starting import start_trackers
+start_trackers()
+lock = Lock()
+tracker.register(sys.argv[1], "file")
+tracker.maybe_unlink(sys.argv[1], "file")
+print(lock._semlock.name, tracker._resource_tracker._pid, flush=True)
+time.sleep(1000)
+"""
+
+
+def test_what_tidies_up_after_killed_processes_does_so_without_numpy(tmp_path: Path) -> None:
+    (file := tmp_path / "let go of").touch()
+    command = [sys.executable, "-c", _HOLDS_ONE, str(file)]
+    holder = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, text=True)
+    assert holder.stdout is not None
+    with holder.stdout:
+        try:
+            name, tidies = holder.stdout.readline().split()
+            left = _SEMAPHORES / f"sem.{name.removeprefix('/')}"
+            assert left.exists()
+            wait_until(lambda: not file.exists())  # it runs, and has imported what it needs
+            assert "numpy" not in Path(f"/proc/{tidies}/maps").read_text()
+        finally:
+            holder.kill()
+            holder.wait()
+        wait_until(lambda: not left.exists())
 
 
 def test_a_driver_that_is_killed_while_workers_start_leaves_no_word_and_no_semaphore(

@@ -25,9 +25,10 @@ from typing import Any, TypeVar
 import cloudpickle
 import gymnasium
 
-from trainables.core import child, rng
-from trainables.core.child import ChildProcess, Patience
+from trainables.core import rng
 from trainables.core.importing import import_module
+from trainables.core.processes import child
+from trainables.core.processes.child import ChildProcess, Patience
 from trainables.envs import registry
 from trainables.envs.exactness.comparison import SEED
 from trainables.envs.exactness.levels import EXACT, Level, Measured, examine

@@ -12,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 
 from trainables.core import rng
-from trainables.core.child import ChildProcess, Patience
+from trainables.core.processes.child import ChildProcess, Patience
 from trainables.envs.contract import EnvContractError, Outcome, is_plain
 from trainables.envs.make import Env, EnvironmentConfig, connect
 from trainables.envs.spaces.connectors import EnvConnector, OwnSpaces

@@ -6,7 +6,7 @@ Whatever they return stands in the order of their indices, never of arrival.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from trainables.core.child import ChildProcess
+from trainables.core.processes.child import ChildProcess
 from trainables.errors import ConfigError
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.rollout.batch import Sample

@@ -13,7 +13,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
-from trainables.core.child import ChildProcess, Patience
+from trainables.core.processes.child import ChildProcess, Patience
 from trainables.errors import ExchangeError, TrainableError, WorkerError
 from trainables.rollout.batch import Sample
 from trainables.rollout.workers.ranks.rank import Learnt, RankServer

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import connection
 from typing import Any
 
-from trainables.core.child import STOP_TIMEOUT_S, Patience
+from trainables.core.processes.child import STOP_TIMEOUT_S, Patience
 from trainables.errors import TrainableError
 from trainables.policies.acting.actor import Weights
 from trainables.rollout.batch import Sample

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import Field
 
-from trainables.core.child import ChildProcess, Patience
+from trainables.core.processes.child import ChildProcess, Patience
 from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs.state.replay import steps_to_replay
 from trainables.errors import TrainableError, WorkerError

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from trainables.core import rng
-from trainables.core.child import ChildProcess, Patience
+from trainables.core.processes.child import ChildProcess, Patience
 from trainables.policies.acting.actor import Weights
 from trainables.rollout.batch import PackedSample, Sample
 from trainables.rollout.metrics import RolloutMetrics

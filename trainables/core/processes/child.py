@@ -2,8 +2,8 @@
 
 `ChildProcess` is the parent's end. The child's end is a server: an object that is made there at the
 first request, and whose methods are all that can be asked for. Children that are started with spawn
-or forkserver die at once inside a worker of a joblib pool; those of `trainables.core.starting` work
-there and everywhere else. Requests and answers are numbered: an answer that nobody waited for to
+or forkserver die at once inside a worker of a joblib pool; those of `starting` work there
+and everywhere else. Requests and answers are numbered: an answer that nobody waited for to
 the end is not taken for a later one's. Times are seconds.
 """
 
@@ -21,7 +21,7 @@ from multiprocessing import connection
 from typing import Any, NamedTuple, TypeAlias
 
 from trainables.core.logs import LogConfig, is_shown, set_level, show
-from trainables.core.processes import (
+from trainables.core.processes.ending import (
     ONE_THREAD,
     die_with_parent,
     ignore_terminal_signals,
@@ -29,8 +29,8 @@ from trainables.core.processes import (
     leave,
     limit_standstill,
 )
+from trainables.core.processes.starting import child_context
 from trainables.core.resources import ResourcesConfig, limit_child
-from trainables.core.starting import child_context
 from trainables.errors import (
     CallbackError,
     EnvError,

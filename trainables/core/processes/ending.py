@@ -2,7 +2,7 @@
 
 A child watches its parent in two ways, since each has a gap: the kernel's parent-death signal fires
 when the *thread* that started the child ends, so it is set only where that is the main thread
-(`trainables.core.starting`); a watching thread (`die_with_parent`) cannot run while C code holds
+(`starting`); a watching thread (`die_with_parent`) cannot run while C code holds
 the interpreter.
 """
 
