@@ -143,9 +143,9 @@ class ModelConfig(Settings):
                 raise ValueError(f"no {key} {why} (it is {value})")
         if self.custom_action_dist is not None and self.free_log_std is not None:
             raise ValueError("no free_log_std with custom_action_dist, which does not read it")
-        if self.max_seq_len is not None and not self.use_lstm:
-            longest = self.max_seq_len
-            raise ValueError(f"no max_seq_len without use_lstm, which reads it (it is {longest})")
+        for key in () if self.use_lstm else ("lstm_cell_size", "max_seq_len"):
+            if (value := getattr(self, key)) != type(self).model_fields[key].default:
+                raise ValueError(f"no {key} without use_lstm, which reads it (it is {value})")
         if self.log_std_init is not None:
             if self.custom_action_dist is not None:
                 raise ValueError("no log_std_init with custom_action_dist, which does not read it")

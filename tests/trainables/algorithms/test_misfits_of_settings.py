@@ -73,6 +73,10 @@ MISFITS: dict[str, tuple[dict[str, Any], Mapping[type[Trainer], tuple[str, ...]]
         {"model": {"max_seq_len": 20}},
         dict.fromkeys(ALL, ("max_seq_len", "use_lstm")),
     ),
+    "units of a memory that is not there": (
+        {"model": {"lstm_cell_size": 20}},
+        dict.fromkeys(ALL, ("lstm_cell_size", "use_lstm")),
+    ),
     "learning in ranks": (
         {"data_parallel": True, "num_workers": 2},
         {cls: ("data_parallel: True", cls.__name__) for cls in ALL if cls is not PPO},
