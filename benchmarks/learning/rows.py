@@ -160,14 +160,13 @@ ROWS: tuple[Row, ...] = (
             "rollout_fragment_length": 256,
             "observation_filter": "MeanStdFilter",
             "normalize_rewards": True,
-            "lr": 3e-4,
+            "lr": 1e-3,  # the zoo's 3e-4 and 4 epochs of 64 leave the policy half-way: -82.7
+            "lr_schedule": "linear",
             "gamma": 0.99,
             "lambda_": 0.94,
-            "num_sgd_iter": 4,
-            "sgd_minibatch_size": 64,
+            "num_sgd_iter": 10,
+            "sgd_minibatch_size": 128,
         },
-        why="the reference misses it too, and its updates are the same (below); what a search "
-        "found comes to -80.8 under ten seeds",
         reference=Reference(
             "PPO",
             {"n_steps": 256, "gae_lambda": 0.94, "gamma": 0.99, "n_epochs": 4, "ent_coef": 0.0},
@@ -288,11 +287,14 @@ ROWS: tuple[Row, ...] = (
         50_000,
         475,
         "500 ± 0 (zoo)",
-        {"env": "CartPole-v1"},
+        {
+            "env": "CartPole-v1",
+            # With the defaults one or two seeds of ten forget late, as some of the reference's do.
+            "gamma": 0.98,
+            "lr_schedule": "linear",
+            "updates_per_step": 64,
+        },
         seeds=10,
-        why="one or two seeds of ten forget late, as some of the reference's do, whose updates are "
-        "the same; a learning rate that falls to 0, targets of 5 or 8 steps and ones that follow "
-        "faster change little",
         reference=Reference(
             "DQN",
             {
