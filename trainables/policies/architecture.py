@@ -138,20 +138,22 @@ class ModelConfig(Settings):
         given = self.custom_model is not None
         why = "with custom_model, which has layers of its own" if given else "without custom_model"
         for key in OF_OUR_NETWORKS if given else ("custom_model_config",):
-            field = type(self).model_fields[key]
-            if (value := getattr(self, key)) != field.get_default(call_default_factory=True):
-                raise ValueError(f"no {key} {why} (it is {value})")
+            self._require_default(key, why)
         if self.custom_action_dist is not None and self.free_log_std is not None:
             raise ValueError("no free_log_std with custom_action_dist, which does not read it")
         for key in () if self.use_lstm else ("lstm_cell_size", "max_seq_len"):
-            if (value := getattr(self, key)) != type(self).model_fields[key].default:
-                raise ValueError(f"no {key} without use_lstm, which reads it (it is {value})")
+            self._require_default(key, "without use_lstm, which reads it")
         if self.log_std_init is not None:
             if self.custom_action_dist is not None:
                 raise ValueError("no log_std_init with custom_action_dist, which does not read it")
             if self.free_log_std is False:
                 raise ValueError("no log_std_init with free_log_std: false, which has no weights")
         return self
+
+    def _require_default(self, key: str, why: str) -> None:
+        field = type(self).model_fields[key]
+        if (value := getattr(self, key)) != field.get_default(call_default_factory=True):
+            raise ValueError(f"no {key} {why} (it is {value})")
 
 
 #: Keys of ``model`` that a module of one's own does not read.
