@@ -284,8 +284,9 @@ Whether a search of 16 trials finds settings as good as the tuned ones above, fr
 ranges at least ten times wide whose middle is not the tuned value
 (`benchmarks/learning/searched/*.yaml`). Of the three best trials the one is taken that does best
 when they are trained anew under three seeds; then its settings and the tuned ones are trained under
-ten seeds that no search has seen; the tuned settings of Acrobot and of CartPole dqn were chosen under
-some of them, which favours these. As good: the 95 % interval of the difference is not below zero.
+ten seeds that no search has seen; the tuned settings of Acrobot and of CartPole dqn were chosen
+under some of them, which favours these. As good: the 95 % interval of the difference is not below
+zero.
 
 | environment | found | tuned | difference, 95 % | as good | what was found |
 | --- | --- | --- | --- | --- | --- |

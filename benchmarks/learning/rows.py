@@ -295,7 +295,7 @@ ROWS: tuple[Row, ...] = (
             "updates_per_step": 64,
         },
         seeds=20,
-        why="five seeds of twenty forget late, as half of the reference's do, whose updates are "
+        why="five seeds of twenty forget late, as eight of the reference's do, whose updates are "
         "the same; the first five come to 500, the first ten to 466",
         reference=Reference(
             "DQN",
