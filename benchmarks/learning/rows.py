@@ -160,7 +160,9 @@ ROWS: tuple[Row, ...] = (
             "rollout_fragment_length": 256,
             "observation_filter": "MeanStdFilter",
             "normalize_rewards": True,
-            "lr": 1e-3,  # the zoo's 3e-4 and 4 epochs of 64 leave the policy half-way: -82.7
+            # Chosen among seven under seeds from 100 on; the zoo's, lr 3e-4 and 4 epochs of 64,
+            # come to -82.7.
+            "lr": 1e-3,
             "lr_schedule": "linear",
             "gamma": 0.99,
             "lambda_": 0.94,
@@ -289,7 +291,7 @@ ROWS: tuple[Row, ...] = (
         "500 ± 0 (zoo)",
         {
             "env": "CartPole-v1",
-            # With the defaults one or two seeds of ten forget late, as some of the reference's do.
+            # Chosen among nineteen under seeds from 100 on; the defaults come to 462 over ten.
             "gamma": 0.98,
             "lr_schedule": "linear",
             "updates_per_step": 64,

@@ -2,9 +2,9 @@
 
 `ChildProcess` is the parent's end. The child's end is a server: an object that is made there at the
 first request, and whose methods are all that can be asked for. Children that are started with spawn
-or forkserver die at once inside a worker of a joblib pool; those of `starting` work there
-and everywhere else. Requests and answers are numbered: an answer that nobody waited for to
-the end is not taken for a later one's. Times are seconds.
+or forkserver die at once inside a worker of a joblib pool; those of `starting` work there and
+everywhere else. Requests and answers are numbered: an answer that nobody waited for to the end is
+not taken for a later one's. Times are seconds.
 """
 
 import contextlib

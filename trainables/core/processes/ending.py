@@ -2,8 +2,7 @@
 
 A child watches its parent in two ways, since each has a gap: the kernel's parent-death signal fires
 when the *thread* that started the child ends, so it is set only where that is the main thread
-(`starting`); a watching thread (`die_with_parent`) cannot run while C code holds
-the interpreter.
+(`starting`); a watching thread (`die_with_parent`) cannot run while C code holds the interpreter.
 """
 
 import atexit

@@ -1,9 +1,9 @@
 """Starting child processes that end with their parents from their first instant on.
 
-A child's interpreter imports for seconds on a busy machine before `ending` can
-set anything in it. So it begins as a small program that asks the kernel to end it with its parent,
-and then becomes loky's. The processes that tidy up after killed ones are started here too, and are
-kept quiet: what they find is no news after a kill.
+A child's interpreter imports for seconds on a busy machine before `ending` can set anything in it.
+So it begins as a small program that asks the kernel to end it with its parent, and then becomes
+loky's. The processes that tidy up after killed ones are started here too, and are kept quiet: what
+they find is no news after a kill.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def guarded(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), *command]
 
 
-#: By this name loky's is imported in its process: there it is the same, in a fifth of the time.
+#: The module that loky's process imports its `main` from: the same one, without all of joblib.
 loky_tracker.main.__module__ = "trainables.core.processes.tidying"
 
 _guarding = threading.local()  # whether it is on, in this thread
