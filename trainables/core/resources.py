@@ -76,7 +76,7 @@ _OF_TENSORFLOW: Mapping[str, Any] = {
 
 
 class ThreadCounts(Settings):
-    """Threads of torch; TensorFlow's two names for them."""
+    """Threads of torch, and of numpy while a trainer trains; TensorFlow's two names for them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -136,7 +136,8 @@ class ResourcesConfig(Section):
         default=0, description="Likewise, for each child."
     )
     tf_session_args: ThreadCounts = Field(
-        default=ThreadCounts(), description="Thread counts of torch; nothing else is read of it."
+        default=ThreadCounts(),
+        description="Thread counts of torch and numpy; nothing else is read of it.",
     )
     local_tf_session_args: ThreadCounts = Field(
         default=ThreadCounts(),

@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.core import rng
-from trainables.core.resources import blas_threads
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError
@@ -186,9 +185,8 @@ class OffPolicyTrainer(Trainer):
 
     def training_step(self) -> dict[str, float]:
         """A round of sampling and as many updates as are set."""
-        threads = self.settings.resources.threads[0]
         # What is not finite is found in the gradients' norms: numpy need not warn of it.
-        with blas_threads(threads), np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
             return off_policy_step(
                 self, self.replay, self.settings.replay, self.update, lambda: None
             )

@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 import torch
+from threadpoolctl import ThreadpoolController
 
 from tests.support.trainers import differences, make, run
 from trainables.algorithms.ppo import PPO
-from trainables.core.resources import EnvironmentVariables
+from trainables.core.resources import EnvironmentVariables, blas_threads
 from trainables.errors import ConfigError, TrainableError, WorkerError
 
 SITUATED = "tests.support.environments:Situated"
@@ -101,6 +102,29 @@ def test_K6_thread_counts_reach_torch() -> None:
     finally:
         make().stop()
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.parametrize("asked", [1, 2])
+@pytest.mark.parametrize("does", ["train", "evaluate", "play"])
+def test_K6_numpy_takes_as_many_threads_as_torch_in_steps_of_environments_too(
+    asked: int, does: str
+) -> None:
+    seen: set[int] = set()
+
+    controller = ThreadpoolController().select(user_api="blas")
+
+    def note(_facts: object) -> None:
+        seen.update(pool["num_threads"] for pool in controller.info())
+
+    threads = {"intra_op_parallelism_threads": asked}
+    trainer = make({"callbacks": {"on_episode_step": note}, "tf_session_args": threads})
+    with blas_threads(3):
+        _ = trainer.play(1, 0) if does == "play" else getattr(trainer, does)()
+        assert seen == {asked}
+        seen.clear()
+        note({})
+    assert seen == {3}
+    trainer.stop()
 
 
 @pytest.mark.slow
