@@ -1,6 +1,7 @@
 """How exactly an environment comes back from a checkpoint: measured.
 
 levels      the levels A to D
+known       the levels of gymnasium's classic control, measured before
 measuring   measures in a child process, once for each settings
 comparison  copies run beside each other, every number compared
 traces      what stays outside of an environment's state

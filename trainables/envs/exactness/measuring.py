@@ -5,9 +5,9 @@ meanwhile; where no call comes back in time the child is ended, and the error na
 cannot travel to a child is measured here, watched (`trainables.envs.exactness.watching`). Times are
 seconds.
 
-What is known already is not found out again: from a checkpoint or a ledger (`remembered`), in this
-process, or from a file in a folder that several processes share, where one measures and the
-others wait for it.
+What is known already is not found out again: of gymnasium's own environments
+(`trainables.envs.exactness.known`), from a checkpoint or a ledger (`remembered`), in this process,
+or from a file in a folder that several processes share, where one measures and the others wait.
 """
 
 import contextlib
@@ -31,6 +31,7 @@ from trainables.core.processes import child
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.envs import registry
 from trainables.envs.exactness.comparison import SEED
+from trainables.envs.exactness.known import known
 from trainables.envs.exactness.levels import EXACT, Level, Measured, examine
 from trainables.envs.exactness.watching import (
     Hangs,
@@ -183,6 +184,7 @@ class Inquiry:
         self._found = Measured.of_data((remembered or {}).get(self._name or ""))
         if self._found is None and self._key in _measured:
             self._found = _measured[self._key][0]
+        self._found = self._found or known(config)
         if self._found is None and config.env_level != "C":
             self._page = _Page(shared / f"{self._name}.json" if shared and self._name else None)
             if not self._page.busy:

@@ -1,0 +1,68 @@
+"""Levels that need not be measured again: of gymnasium's classic control, as it comes.
+
+They were measured with `GYMNASIUM`, and are measured again by a test. Whatever is different, in
+the environment's settings, in the registry or in gymnasium's version, is measured.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import gymnasium
+
+from trainables.envs import registry
+from trainables.envs.exactness.levels import Measured
+from trainables.envs.make import EnvironmentConfig, Sight
+
+#: The version that was measured.
+GYMNASIUM = "1.4.0"
+
+#: Settings by which the level is the same: whether it is stepped natively was measured both ways.
+_FREE = ("native_vector_env", "env_level", "env_replay_limit", "env_measure_timeout_s")
+_MODULES = "gymnasium.envs.classic_control"
+
+
+class _Registered(NamedTuple):
+    """How gymnasium registers an environment."""
+
+    entry_point: str
+    vector_entry_point: str | None = None
+    """Of its native vector environment; None: it has none."""
+
+
+#: Environments at level A, by their ids.
+EXACT_STATE: Mapping[str, _Registered] = {
+    "CartPole-v1": _Registered(
+        f"{_MODULES}.cartpole:CartPoleEnv", f"{_MODULES}.cartpole:CartPoleVectorEnv"
+    ),
+    "Acrobot-v1": _Registered(f"{_MODULES}.acrobot:AcrobotEnv"),
+    "MountainCar-v0": _Registered(f"{_MODULES}.mountain_car:MountainCarEnv"),
+    "MountainCarContinuous-v0": _Registered(
+        f"{_MODULES}.continuous_mountain_car:Continuous_MountainCarEnv"
+    ),
+    "Pendulum-v1": _Registered(f"{_MODULES}.pendulum:PendulumEnv"),
+}
+
+
+def known(config: EnvironmentConfig) -> Measured | None:
+    """The level of an environment, if it is one of these; None: it has to be measured."""
+    registered = EXACT_STATE.get(config.env)
+    if registered is None or registry.find(config.env) is not None:
+        return None
+    same = _is_registered_so(config.env, registered) and gymnasium.__version__ == GYMNASIUM
+    there = not config.is_native or registered.vector_entry_point is not None
+    return Measured("A") if same and there and _is_plain(config) else None
+
+
+def _is_registered_so(name: str, expected: _Registered) -> bool:
+    spec = gymnasium.registry.get(name)
+    if spec is None or spec.kwargs or spec.additional_wrappers:
+        return False
+    return (spec.entry_point, spec.vector_entry_point) == expected
+
+
+def _is_plain(config: EnvironmentConfig) -> bool:
+    """Whether nothing is asked of the environment by which it might come back otherwise."""
+    free: dict[str, Any] = {name: getattr(config, name) for name in _FREE}
+    plain = EnvironmentConfig(env=config.env, **free)
+    asked = config.env_level in ("auto", "A")
+    return asked and dict(config) == dict(plain) and config.sight == Sight()
