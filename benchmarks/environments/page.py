@@ -54,7 +54,9 @@ number is compared. `env_level` asks for a weaker one, or for B instead of A. Th
 process of its own, beside the trainer's start; a call that does not come back within
 `env_measure_timeout_s` is named and ends the trial. An environment that cannot be sent to another
 process, such as a function that holds a lock, is measured in the trainer's own, which ends should
-it hang. Threads, other processes and clocks hint at chance: then it is measured three times, with
+it hang. Gymnasium's classic control, as gymnasium 1.4.0 registers it, was measured before and is
+measured again by a test, so a trial begins without; `sweep check-env` measures it all the same.
+Threads, other processes and clocks hint at chance: then it is measured three times, with
 pauses, and the weakest level counts.
 
 At level B every episode begins in an environment made anew, because an object that has played an

@@ -69,7 +69,7 @@ def check(
     config = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {}), **limit})
     with rng.kept_global():
         rng.seed_global(0, "check")
-        with closing(Inquiry(config)) as inquiry:
+        with closing(Inquiry(config, anew=True)) as inquiry:
             unsupported = _unsupported(inquiry)
             measured = None if unsupported else inquiry.measured()
         with watched(config):

@@ -9,7 +9,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 
 from tests.support.trainers import make
 from trainables.core.processes import child
-from trainables.envs import registry
+from trainables.envs import check, registry
 from trainables.envs.exactness.known import EXACT_STATE, GYMNASIUM, known
 from trainables.envs.exactness.levels import Measured, examine
 from trainables.envs.exactness.measuring import Inquiry
@@ -51,9 +51,10 @@ def test_no_process_is_started_for_an_environment_that_is_known(
     assert (started, trainer.exactness) == ([], "A exact state")
     trainer.stop()
     with_arguments = EnvironmentConfig(env="CartPole-v1", env_config={"sutton_barto_reward": True})
-    inquiry = Inquiry(with_arguments)
-    inquiry.close()
-    assert started == ["environment measured"]
+    Inquiry(with_arguments).close()
+    assert len(started) == 1
+    check.check("CartPole-v1", steps=10)
+    assert started == ["environment measured"] * 2
 
 
 @pytest.mark.parametrize(

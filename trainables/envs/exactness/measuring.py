@@ -165,6 +165,7 @@ class Inquiry:
         restarts: environments that fail are made anew, as they are while measuring then.
         remembered: what trials of these settings have found out before; see `as_data`.
         shared: a folder where all processes of a sweep keep what they measured.
+        anew: gymnasium's own environments are measured, too.
     """
 
     def __init__(
@@ -173,6 +174,7 @@ class Inquiry:
         restarts: bool = False,
         remembered: Mapping[str, Any] | None = None,
         shared: Path | None = None,
+        anew: bool = False,
     ) -> None:
         self._config = config
         self._restarts = restarts
@@ -184,7 +186,8 @@ class Inquiry:
         self._found = Measured.of_data((remembered or {}).get(self._name or ""))
         if self._found is None and self._key in _measured:
             self._found = _measured[self._key][0]
-        self._found = self._found or known(config)
+        if self._found is None and not anew:
+            self._found = known(config)
         if self._found is None and config.env_level != "C":
             self._page = _Page(shared / f"{self._name}.json" if shared and self._name else None)
             if not self._page.busy:
