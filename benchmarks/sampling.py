@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.algorithms.ppo import PPO
-from trainables.core.processes.ending import ONE_THREAD
+from trainables.core.processes.starting import ONE_THREAD
 from trainables.policies.filters import RunningStat
 
 Array = NDArray[Any]

@@ -20,7 +20,7 @@ from sweep.driver import launch
 from sweep.driver.launch import Resolved
 from sweep.errors import UsageError
 from sweep.history.results import flatten, number
-from sweep.pools.loky import THREADS
+from sweep.pools.loky import VARIABLES
 from sweep.spec.stopping import COUNTERS
 from trainables.core import rng
 from trainables.core.processes.ending import (
@@ -149,7 +149,7 @@ class _Watch:
         self.word = _Word(doing="starting its process")
         self.pipe, theirs = connection.Pipe(duplex=False)
         self.process = child_context().Process(
-            target=_serve, args=(theirs, tryout, os.getpid()), name="validate", env=THREADS
+            target=_serve, args=(theirs, tryout, os.getpid()), name="validate", env=VARIABLES
         )
         self.process.start()
         theirs.close()

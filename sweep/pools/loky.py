@@ -35,12 +35,15 @@ from trainables.core.processes.ending import (
     ignore_terminal_signals,
     kill_family,
 )
-from trainables.core.processes.starting import blocked, child_context, start_trackers
+from trainables.core.processes.starting import (
+    ONE_THREAD,
+    blocked,
+    child_context,
+    start_trackers,
+)
 
-#: One thread per worker, set before any library reads it: trials are the parallelism.
-THREADS = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1") | {
-    "PYTHONHASHSEED": "0"
-}
+#: Variables of every worker, set before any library reads them.
+VARIABLES = ONE_THREAD | {"PYTHONHASHSEED": "0"}
 #: Seconds that idle workers have to clean up when the pool is closed.
 FORGET_S = 5.0
 #: Held while a slice ends, so that slots are free in the order in which that is seen from outside.
@@ -190,7 +193,7 @@ def _start_worker(variables: Mapping[str, str]) -> ProcessPoolExecutor:
         context=child_context(),
         initializer=_prepare_worker,
         initargs=(os.getpid(),),
-        env={**THREADS, **variables},
+        env={**VARIABLES, **variables},
     )
 
 

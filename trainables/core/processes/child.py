@@ -22,14 +22,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 from trainables.core.logs import LogConfig, is_shown, set_level, show
 from trainables.core.processes.ending import (
-    ONE_THREAD,
     die_with_parent,
     ignore_terminal_signals,
     kill_at_exit,
     leave,
     limit_standstill,
 )
-from trainables.core.processes.starting import child_context
+from trainables.core.processes.starting import ONE_THREAD, child_context
 from trainables.core.resources import ResourcesConfig, limit_child
 from trainables.errors import (
     CallbackError,

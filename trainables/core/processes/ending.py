@@ -27,10 +27,6 @@ _SEMAPHORES = Path("/dev/shm")  # noqa: S108 nothing is made in it
 TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
-#: Variables of a child that computes: trials run side by side, each child on a core of its own.
-ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-
-
 def die_with_parent(parent: int) -> None:
     """End this process with SIGKILL as soon as process `parent` is gone."""
     if os.getppid() != parent:  # it died before it could be watched

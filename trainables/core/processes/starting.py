@@ -20,6 +20,8 @@ from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from trainables.core.processes.ending import TERMINAL_SIGNALS
 
+#: Variables of a child that computes: trials run side by side, each child on a core of its own.
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 #: The small program: PR_SET_PDEATHSIG with SIGKILL, unless the parent is gone already. Its
 #: arguments are the parent's pid and the command that follows. It imports as little as it can.
 _GUARD: Final = (
