@@ -169,12 +169,13 @@ def _judged(row: Row, means: Floats, reference: Floats) -> tuple[str, str, str]:
         return f"{row.at_least:g}", said, "; ".join(beside)
     if not len(reference):
         return "no worse than the reference", "not known yet", row.published
-    low, high = difference(means, reference)
     spread = reference.std(ddof=1) if len(reference) > 1 else 0.0
-    said = "yes" if means.mean() >= reference.mean() else "alike" if high >= 0 else "no"
-    if min(len(means), len(reference)) < row.seeds:
-        said = "not known yet: seeds are missing"
-    whom = f"Stable-Baselines3, {len(reference)} seeds; difference {low:.0f} to {high:.0f}"
+    whom = f"Stable-Baselines3, seeds so far: {len(reference)}"
+    said = "not known yet: seeds are missing"
+    if min(len(means), len(reference)) >= row.seeds:
+        low, high = difference(means, reference)
+        whom = f"Stable-Baselines3, {len(reference)} seeds; difference {low:.0f} to {high:.0f}"
+        said = "yes" if means.mean() >= reference.mean() else "alike" if high >= 0 else "no"
     return "no worse than the reference", said, f"{reference.mean():.1f} ± {spread:.1f} ({whom})"
 
 
