@@ -55,7 +55,7 @@ process of its own, beside the trainer's start; a call that does not come back w
 `env_measure_timeout_s` is named and ends the trial. An environment that cannot be sent to another
 process, such as a function that holds a lock, is measured in the trainer's own, which ends should
 it hang. Gymnasium's classic control, as gymnasium 1.4.0 registers it, was measured before and is
-measured again by a test, so a trial begins without; `sweep check-env` measures it all the same.
+measured again by a test, so no trial waits for it; `sweep check-env` measures it all the same.
 Threads, other processes and clocks hint at chance: then it is measured three times, with
 pauses, and the weakest level counts.
 

@@ -16,7 +16,7 @@ from trainables.envs.make import EnvironmentConfig, Sight
 #: The version that was measured.
 GYMNASIUM = "1.4.0"
 
-#: Settings by which the level is the same: whether it is stepped natively was measured both ways.
+#: Settings that leave the level as it is; native vector environments were measured, too.
 _FREE = ("native_vector_env", "env_level", "env_replay_limit", "env_measure_timeout_s")
 _MODULES = "gymnasium.envs.classic_control"
 

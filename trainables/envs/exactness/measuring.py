@@ -165,7 +165,7 @@ class Inquiry:
         restarts: environments that fail are made anew, as they are while measuring then.
         remembered: what trials of these settings have found out before; see `as_data`.
         shared: a folder where all processes of a sweep keep what they measured.
-        anew: gymnasium's own environments are measured, too.
+        anew: it is measured whatever this process or `known` says of it.
     """
 
     def __init__(
@@ -184,10 +184,8 @@ class Inquiry:
         self._child: _Child | None = None
         self._page = _Page(None)
         self._found = Measured.of_data((remembered or {}).get(self._name or ""))
-        if self._found is None and self._key in _measured:
-            self._found = _measured[self._key][0]
         if self._found is None and not anew:
-            self._found = known(config)
+            self._found = _measured[self._key][0] if self._key in _measured else known(config)
         if self._found is None and config.env_level != "C":
             self._page = _Page(shared / f"{self._name}.json" if shared and self._name else None)
             if not self._page.busy:
