@@ -1,6 +1,8 @@
 """The commands that begin and train: init, run, resume."""
 
+import contextlib
 import re
+from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from sweep.cli import completion, options
 if TYPE_CHECKING:
     from sweep.driver.session import RunResult
     from sweep.ledger.folder import Folder
+    from sweep.spec import SweepSpec
 
 #: Kind → file to write → template.
 KINDS = {
@@ -85,12 +88,12 @@ def _name_of(folder: Path) -> str:
 @options.json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
-    from sweep.cli.live import make_view
-    from sweep.cli.terminal import terminal
-    from sweep.driver import prepare, session, sync
+    with options.answering(given["as_json"]) as answer, _worker(given) as begin:
+        from sweep.cli.live import make_view
+        from sweep.cli.terminal import terminal
+        from sweep.driver import prepare, session, sync
 
-    with options.answering(given["as_json"]) as answer:
-        resolved, text = prepare.prepare(space, options.overrides(given))
+        resolved, text = prepare.prepare(space, options.overrides(given), begin)
         for remark in prepare.remarks(resolved):
             options.say(remark)
         if given["dry_run"]:
@@ -116,6 +119,33 @@ def run(space: str, **given: Any) -> int:
             sync.want_all_models(launch.folder)
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
         return _report(ended, launch.folder, answer, given["attach"])
+
+
+@contextlib.contextmanager
+def _worker(given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]:
+    """Start the sweep's first worker, which imports beside this process.
+
+    Gives what is called with the spec when it is read: then as many are started as were asked for,
+    and import what trains.
+    """
+    pool = given["pool"] or "loky"
+    if given["dry_run"] or pool != "loky":
+        yield lambda _spec: None
+        return
+    from trainables.core.processes import worker
+
+    def begin(spec: "SweepSpec") -> None:
+        from sweep import plugins
+
+        if spec.resources.gpu:  # each is started for devices of its own
+            worker.end_early()
+            return
+        shipped = plugins.trainables().is_shipped(spec.trainable)
+        names = [f"{plugins.trainables().package}.{spec.trainable}"] if shipped else []
+        worker.start_early(names, min(given["jobs"] or 1, spec.trials))
+
+    with worker.early(["sweep.slices.slice"]):
+        yield begin
 
 
 @click.command()

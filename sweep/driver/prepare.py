@@ -26,16 +26,19 @@ from trainables.trainable import Trainable
 FindTrainable = Callable[[], type[Trainable]]
 
 
-def prepare(space: str, overrides: Sequence[Override]) -> tuple[Resolved, str]:
+def prepare(
+    space: str, overrides: Sequence[Override], parsed: Callable[[SweepSpec], None] | None = None
+) -> tuple[Resolved, str]:
     """Read a spec and find its plugins; every mistake is a UsageError.
 
     `space` is a path, or the bare name of a shipped search space. Modules are looked for beside
     it, then in the current folder. The text is the file's, headed by what `overrides` changed.
+    `parsed` is called with the spec before its plugins are looked for.
     """
     path = specs.find(space)
     text = specs.text_of(path)  # read once: what is kept is what was checked
     paths = (str(path.resolve().parent), str(Path.cwd()))
-    return checked(text, str(path), paths, overrides)
+    return checked(text, str(path), paths, overrides, parsed=parsed)
 
 
 def checked(
@@ -45,6 +48,7 @@ def checked(
     overrides: Sequence[Override] = (),
     trainable: type[Trainable] | None = None,
     where: str = "on the command line",
+    parsed: Callable[[SweepSpec], None] | None = None,
 ) -> tuple[Resolved, str]:
     """`prepare` for the text of a spec.
 
@@ -55,8 +59,11 @@ def checked(
         overrides: settings that are put over those of the text.
         trainable: the one that the spec names, if it is at hand.
         where: the overrides were given.
+        parsed: is called with the spec before its plugins are looked for.
     """
     spec = specs.parse(text, file, overrides)
+    if parsed is not None:
+        parsed(spec)
     resolved = launch.resolve(spec, tuple(dict.fromkeys(paths)), new=True, trainable=trainable)
     changed = "".join(f"# given {where}: {printable(override.said)}\n" for override in overrides)
     return resolved, changed + text

@@ -7,6 +7,7 @@ the monotonic clock of the process that measures them.
 """
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -114,7 +115,8 @@ def _take(folder: Folder, say: Say) -> int:
             seen = _watch(folder, database, seen, say)
         with database.writing() as connection:
             term = lease.take(connection, seen)
-    if seen.host is not None and not (seen.elsewhere or seen.lives):
+    gone = seen.host is not None and not (seen.elsewhere or seen.lives)
+    if gone and seen.pid != os.getpid():  # as of a ledger that this process has just made
         forget_semaphores(seen.pid)
     return term
 

@@ -20,7 +20,6 @@ from sweep.driver import launch
 from sweep.driver.launch import Resolved
 from sweep.errors import UsageError
 from sweep.history.results import flatten, number
-from sweep.pools.loky import VARIABLES
 from sweep.spec.stopping import COUNTERS
 from trainables.core import rng
 from trainables.core.processes.ending import (
@@ -30,6 +29,7 @@ from trainables.core.processes.ending import (
     leave,
 )
 from trainables.core.processes.starting import child_context
+from trainables.core.processes.worker import VARIABLES
 from trainables.core.results import VOLATILE_KEYS
 from trainables.errors import TrainableError, shorten
 from trainables.trainable import Trainable, TrialContext

@@ -21,7 +21,7 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any, ClassVar
 
-from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
+from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from sweep import pools
 from sweep.errors import SweepError, WorkerLost
@@ -29,21 +29,9 @@ from sweep.slices import cache
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.slice import run_slice
 from trainables.checkpoint import disk
-from trainables.core.processes.ending import (
-    TERMINAL_SIGNALS,
-    die_with_parent,
-    ignore_terminal_signals,
-    kill_family,
-)
-from trainables.core.processes.starting import (
-    ONE_THREAD,
-    blocked,
-    child_context,
-    start_trackers,
-)
+from trainables.core.processes import worker
+from trainables.core.processes.ending import kill_family
 
-#: Variables of every worker, set before any library reads them.
-VARIABLES = ONE_THREAD | {"PYTHONHASHSEED": "0"}
 #: Seconds that idle workers have to clean up when the pool is closed.
 FORGET_S = 5.0
 #: Held while a slice ends, so that slots are free in the order in which that is seen from outside.
@@ -95,13 +83,12 @@ class Pool(pools.Pool):
         outcome: Future[SliceOutcome] = Future()
         slot.outcome = outcome
         outcome.set_running_or_notify_cancel()
-        start_trackers()
-        with blocked(*TERMINAL_SIGNALS):  # until a worker has handlers of its own
-            if not slot.alive:
-                _end(slot)  # if its worker died while it was idle, that costs nobody anything
-                slot.executor = _start_worker(self._variables(slot.number))
+        if not slot.alive:
+            _end(slot)  # if its worker died while it was idle, that costs nobody anything
+            slot.executor = worker.start(self._variables(slot.number))
+        with worker.starting():
             running: Future[SliceOutcome] = slot.executor.submit(run_slice, spec, _into_log)
-        slot.process = next(iter(slot.executor._processes.values()), slot.process)
+        slot.process = worker.process_of(slot.executor) or slot.process
         running.add_done_callback(lambda done: _finish(slot, done, outcome))
         return outcome
 
@@ -183,23 +170,7 @@ def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcom
 def _end(slot: _Slot) -> None:
     executor, slot.executor = slot.executor, None
     if executor is not None:
-        executor.shutdown(wait=False, kill_workers=True)
-
-
-def _start_worker(variables: Mapping[str, str]) -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(
-        max_workers=1,
-        timeout=None,
-        context=child_context(),
-        initializer=_prepare_worker,
-        initargs=(os.getpid(),),
-        env={**VARIABLES, **variables},
-    )
-
-
-def _prepare_worker(parent: int) -> None:
-    die_with_parent(parent)
-    ignore_terminal_signals()
+        worker.end(executor)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,118 @@
+"""Workers of `sweep run` that start while the command still reads its spec."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.cli.main import main
+from sweep.driver import launch
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from tests.support.command_line import write_spec
+from tests.support.waiting import wait_until
+from trainables.core.processes import worker
+
+HERE = ["--pool", "loky", "--json"]
+
+
+class Starts:
+    """Notes each process of a worker, and whether it was there before plugins were looked for."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made: list[Any] = []
+        self.before: list[int] = []
+        new, resolve = worker._new, launch.resolve
+
+        def noted(variables: Any) -> Any:
+            self.made.append(new(variables))
+            return self.made[-1]
+
+        def resolved(*arguments: Any, **options: Any) -> Any:
+            self.before = [worker.process_of(one).pid for one in self.made]
+            return resolve(*arguments, **options)
+
+        monkeypatch.setattr(worker, "_new", noted)
+        monkeypatch.setattr(launch, "resolve", resolved)
+
+
+@pytest.fixture(name="starts")
+def noted_starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
+    return Starts(monkeypatch)
+
+
+def run(folder: Path, *words: str, **more: Any) -> int:
+    more = {"trials": 2, "stop": {"training_iteration": 1}, "scheduler": "fifo", **more}
+    spec = write_spec(folder, **more)
+    return main(["run", str(spec), "--root", str(folder), *HERE, *words])
+
+
+def pids_of(folder: Path) -> set[int]:
+    """The processes in which its two trials ran."""
+    with contextlib.closing(Ledger(Folder(folder, "demo").ledger)) as ledger:
+        rows = [*ledger.results(0), *ledger.results(1)]
+    return {int(row.metrics["pid"]) for row in rows}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_slices_run_in_workers_that_were_started_before_the_plugins_were_found(
+    tmp_path: Path, starts: Starts, jobs: int
+) -> None:
+    assert run(tmp_path, "-j", str(jobs)) == 0
+    assert len(starts.made) == len(starts.before) == jobs
+    assert pids_of(tmp_path) <= set(starts.before)
+
+
+def test_what_is_not_given_is_one_worker_for_the_first_trial(
+    tmp_path: Path, starts: Starts
+) -> None:
+    assert run(tmp_path) == 0
+    assert len(starts.before) == 1
+    assert pids_of(tmp_path) & set(starts.before)
+
+
+def test_a_mistake_in_the_spec_leaves_no_process(tmp_path: Path, starts: Starts) -> None:
+    assert run(tmp_path, trainable="nothing:There") == 2
+    (pid,) = starts.before
+    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+    assert worker._spare == []
+
+
+@pytest.mark.parametrize("words", [["--dry-run"], ["--pool", "inline"]])
+def test_none_is_started_where_none_is_needed(
+    tmp_path: Path, starts: Starts, words: list[str]
+) -> None:
+    assert run(tmp_path, *words) == 0
+    assert starts.made == []
+
+
+def test_one_that_died_meanwhile_costs_no_slice(
+    tmp_path: Path, starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The executor of a dead worker takes nothing; another one is started in its place."""
+    start: Callable[..., Any] = worker.start
+
+    def after_a_death(variables: Any) -> Any:
+        for one in worker._spare:
+            process = worker.process_of(one)
+            os.kill(process.pid, signal.SIGKILL)
+            connection.wait([process.sentinel])
+        return start(variables)
+
+    monkeypatch.setattr(worker, "start", after_a_death)
+    assert run(tmp_path, "-j", "1") == 0
+    assert len(starts.made) == 2
+    assert pids_of(tmp_path).isdisjoint(starts.before)
+
+
+def test_a_worker_for_a_gpu_is_started_when_its_devices_are_known(
+    tmp_path: Path, starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert run(tmp_path, "-j", "1", resources={"gpu": 1}) == 0
+    assert pids_of(tmp_path).isdisjoint(starts.before)

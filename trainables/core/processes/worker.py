@@ -1,0 +1,119 @@
+"""A process that computes what it is given, one thing after the other; it may be started early.
+
+    with early(imports=["sweep.slices.slice"]):   # it imports while this process does, too
+        ...
+        executor = start({})                      # the one that was started early, or a new one
+
+Its own start takes longer than what is asked of it at first: an interpreter, loky, numpy and what
+trains are imported for most of a second.
+"""
+
+import contextlib
+import importlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from multiprocessing import connection
+from typing import Any
+
+from joblib.externals.loky.process_executor import ProcessPoolExecutor
+
+from trainables.core.processes.ending import (
+    TERMINAL_SIGNALS,
+    die_with_parent,
+    ignore_terminal_signals,
+)
+from trainables.core.processes.starting import (
+    ONE_THREAD,
+    blocked,
+    child_context,
+    start_trackers,
+)
+
+#: Variables of every worker, set before any library reads them.
+VARIABLES = ONE_THREAD | {"PYTHONHASHSEED": "0"}
+#: Workers that were started early and that nobody has taken yet, the first one first.
+_spare: list[ProcessPoolExecutor] = []
+
+
+def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
+    """A worker with these variables beside `VARIABLES`; it is given something in `starting`.
+
+    Without any, it is one that was started early, if there is one that lives.
+    """
+    while _spare and not variables:
+        executor = _spare.pop(0)
+        if is_alive(executor):
+            return executor
+        end(executor)
+    return _new(variables)
+
+
+def _new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(
+        max_workers=1,
+        timeout=None,
+        context=child_context(),
+        initializer=_prepare,
+        initargs=(os.getpid(),),
+        env={**VARIABLES, **variables},
+    )
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """Around what gives a worker something: its process is started with it, if it was not."""
+    start_trackers()
+    with blocked(*TERMINAL_SIGNALS):  # until it has handlers of its own
+        yield
+
+
+def process_of(executor: ProcessPoolExecutor) -> Any:
+    """The process of a worker that was given something; None: it was not, or has ended."""
+    return next(iter((executor._processes or {}).values()), None)
+
+
+def is_alive(executor: ProcessPoolExecutor) -> bool:
+    """Whether its process runs."""
+    process = process_of(executor)
+    return process is not None and not connection.wait([process.sentinel], 0)
+
+
+def end(executor: ProcessPoolExecutor) -> None:
+    """Kill a worker; nobody waits for it."""
+    executor.shutdown(wait=False, kill_workers=True)
+
+
+@contextlib.contextmanager
+def early(imports: Iterable[str]) -> Iterator[None]:
+    """Start a worker that imports these modules; at the end it is killed if nobody took it."""
+    start_early(imports)
+    try:
+        yield
+    finally:
+        end_early()
+
+
+def start_early(imports: Iterable[str], count: int = 1) -> None:
+    """Have so many workers, started early, import these modules as well."""
+    names = tuple(imports)
+    _spare.extend(_new({}) for _ in range(count - len(_spare)))
+    with starting():
+        for executor in _spare:
+            executor.submit(_import, names)
+
+
+def end_early() -> None:
+    """Kill those that were started early and that nobody took."""
+    while _spare:
+        end(_spare.pop())
+
+
+def _import(names: Iterable[str]) -> None:
+    for name in names:
+        with contextlib.suppress(Exception):  # who needs it meets the error, and says so
+            importlib.import_module(name)
+
+
+def _prepare(parent: int) -> None:
+    die_with_parent(parent)
+    ignore_terminal_signals()
