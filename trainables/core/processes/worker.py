@@ -21,6 +21,7 @@ from trainables.core.processes.ending import (
     TERMINAL_SIGNALS,
     die_with_parent,
     ignore_terminal_signals,
+    kill_family,
 )
 from trainables.core.processes.starting import (
     ONE_THREAD,
@@ -49,6 +50,7 @@ def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
 
 
 def _new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
+    start_trackers()  # else its semaphores start them, open to what a terminal sends
     return ProcessPoolExecutor(
         max_workers=1,
         timeout=None,
@@ -105,7 +107,11 @@ def start_early(imports: Iterable[str], count: int = 1) -> None:
 def end_early() -> None:
     """Kill those that were started early and that nobody took."""
     while _spare:
-        end(_spare.pop())
+        executor = _spare.pop()
+        if process := process_of(executor):
+            kill_family(process.pid)
+        # Not `end`: told to kill, loky drops what waits and then looks for it, in a thread.
+        executor.shutdown(wait=False)
 
 
 def _import(names: Iterable[str]) -> None:
