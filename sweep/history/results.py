@@ -25,8 +25,8 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
             continue
         if type(value) in _PLAIN:
             flat[path] = value
-        elif isinstance(value, Mapping):
-            flat |= flatten(value, f"{path}/")
+        elif type(value) is dict or isinstance(value, Mapping):
+            flat.update(flatten(value, f"{path}/"))
         elif (scalar := _scalar(value)) is not None:
             flat[path] = scalar
     return flat

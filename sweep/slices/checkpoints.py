@@ -99,7 +99,7 @@ MOST_REFUSALS = 3
 #: Seconds between two attempts where the slice must save.
 RETRY_S = 0.5
 #: Seconds between two checkpoints on a slice's way, at least, if the spec counts no iterations.
-APART_S = 0.1
+APART_S = 0.5
 #: Seconds for which a checkpoint is held in memory, at most.
 HELD_S = 5.0
 #: Bytes of all that are held, at most; a checkpoint that is larger is written at once.

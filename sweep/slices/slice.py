@@ -9,6 +9,7 @@ its end and on its way.
 
 import contextlib
 import json
+import math
 import os
 import time
 import traceback
@@ -33,6 +34,8 @@ from trainables.trainable import Trainable, TrialContext
 
 #: Seconds between two progress notes of a slice.
 PROGRESS_S = 0.3
+#: Seconds between two looks for a file that asks the slice to end.
+LOOK_S = 0.02
 #: Is given the slice, and takes what is printed while it runs.
 Output = Callable[[SliceSpec], contextlib.AbstractContextManager[object]]
 _WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -134,6 +137,7 @@ class _Slice(Stretch):
         self.saving = Saving(spec, self.saved, self.store)
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
+        self.looked_at = -math.inf
 
     # ---- beginning --------------------------------------------------------------------------
 
@@ -232,13 +236,18 @@ class _Slice(Stretch):
         end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
         if end is not None:
             return end
-        if spec.own_stop_file and os.access(spec.own_stop_file, os.F_OK):
-            return End.ASKED
-        if not trainable.can_save():
-            return None
-        if os.access(spec.stop_file, os.F_OK):
-            return End.ASKED
-        return End.TIME if time.monotonic() >= self.end_at else None
+        now, can_save = time.monotonic(), trainable.can_save()
+        if now - self.looked_at >= LOOK_S:
+            self.looked_at = now
+            if self._asked(can_save):
+                return End.ASKED
+        return End.TIME if can_save and now >= self.end_at else None
+
+    def _asked(self, can_save: bool) -> bool:
+        """Whether it is asked to end: it alone, or the sweep, which leaves what cannot save."""
+        spec = self.spec
+        files = (spec.own_stop_file, spec.stop_file if can_save else "")
+        return any(file and os.access(file, os.F_OK) for file in files)
 
     def _signed(self, value: float | None) -> float:
         return float("-inf") if value is None or value != value else self.spec.sign * value

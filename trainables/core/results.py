@@ -32,6 +32,11 @@ VOLATILE_KEYS = TRAINERS_OWN.union(_OF_EVERY_RESULT)
 _hostname = functools.cache(socket.gethostname)
 
 
+@functools.lru_cache(maxsize=1)
+def _date(second: int) -> str:
+    return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(second))
+
+
 class Counters:
     """Iterations, steps, episodes and time of a trial, restarts included."""
 
@@ -73,7 +78,7 @@ class Counters:
             "training_iteration": self.iteration,
             "time_this_iter_s": elapsed,
             "time_total_s": totals["time_total_s"],
-            "date": time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(now)),
+            "date": _date(int(now)),
             "timestamp": round(now, 3),
             "hostname": _hostname(),
             "node_ip": "127.0.0.1",
