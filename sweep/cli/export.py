@@ -154,7 +154,7 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
     checkpoints of a sweep's folder. It counts for these very files, wherever they lie, and for you
     alone.
     """
-    from sweep.ledger import signed, storage
+    from sweep.ledger import signed
     from sweep.ledger.folder import CHECKPOINTS
     from sweep.operations import export
     from trainables.checkpoint import file as checkpoint_file
@@ -163,7 +163,7 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
     with options.answering(as_json) as answer:
         trusted = []
         for file in files:
-            if file.suffix == storage.REMOTE or file.name == CHECKPOINTS:
+            if file.suffix == signed.REMOTE or file.name == CHECKPOINTS:
                 digest, said = signed.identify(file)
                 step = 0
             elif file.name == export.CARD:

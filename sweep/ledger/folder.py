@@ -37,8 +37,7 @@ from sweep.errors import (
     UsageError,
 )
 from sweep.history.seeds import replica_name
-from sweep.ledger import storage
-from sweep.ledger.storage import REMOTE
+from sweep.ledger.signed import REMOTE
 from trainables.checkpoint import disk
 
 #: The file that is locked; the kernel lets go of it with the process.
@@ -164,6 +163,8 @@ class Folder:
 
     def _undo(self, draft: Path) -> None:
         """Remove what a draft that becomes nothing has on a server."""
+        from sweep.ledger import storage  # a worker has this file, and opens no ledger
+
         its = Folder(self.root, draft.name).ledger
         with contextlib.suppress(SweepError), storage.removing(its):
             pass

@@ -15,6 +15,8 @@ from sweep.errors import UsageError
 from trainables.checkpoint import disk, signing
 from trainables.errors import SigningError, UntrustedCheckpoint
 
+#: Suffix of the one that says on which server a ledger lies.
+REMOTE = ".postgresql"
 #: Longest file, bytes.
 _MOST = 65536
 

@@ -12,14 +12,12 @@ from typing import TYPE_CHECKING
 
 from sweep.errors import UsageError
 from sweep.ledger import tables
+from sweep.ledger.signed import REMOTE
 
 if TYPE_CHECKING:
     from sweep.ledger import postgres
 
     Database = tables.Database | postgres.Database
-
-#: Suffix of the file that says on which server a ledger lies.
-REMOTE = ".postgresql"
 
 
 def opened(path: Path, patient: bool = True, only_read: bool = False) -> "Database":

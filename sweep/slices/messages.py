@@ -7,8 +7,8 @@ from typing import Any
 from sweep import stats
 from sweep.history.events import End, Goal, ParentCheckpoint, Row, Saved
 from sweep.pickled import Kept
-from sweep.slices.stopping import Bounds, Flatness
-from sweep.spec import CheckpointPolicy, Stop
+from sweep.slices.retention import Keeping
+from sweep.slices.stopping import Bounds, Criteria, Flatness
 from trainables.checkpoint.signing import Trust
 
 
@@ -30,10 +30,10 @@ class SliceSpec:
     """Checkpoints to continue from, newest first; empty: from the beginning."""
     goal: Goal
     time_attr: str
-    stop: Mapping[str, float]
+    stop: Criteria
     metric: str
     sign: float
-    policy: CheckpointPolicy
+    policy: Keeping
     slice_s: float
     """Time after which the slice ends at its next checkpoint, seconds."""
     folder: str
@@ -76,7 +76,7 @@ class SliceSpec:
 
         What came after that is done again, and counts once.
         """
-        plateau = self.stop.plateau if isinstance(self.stop, Stop) else None
+        plateau = self.stop.plateau
         flatness = None if plateau is None else Flatness(plateau)
         for iteration, value in self.watched if flatness else ():
             if flatness and iteration <= source:

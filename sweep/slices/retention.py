@@ -10,19 +10,45 @@ only of a folder in which no slice runs: a checkpoint that is being written may 
 
 import shutil
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from sweep.history.history import History
-from sweep.history.replica import Replica
 from sweep.ledger.folder import leads_elsewhere
-from sweep.spec import CheckpointPolicy
 from trainables.checkpoint import disk, file, segments
 from trainables.checkpoint.opaque import TEMPORARY
 from trainables.errors import CheckpointError, MissingCheckpoint
 
+if TYPE_CHECKING:
+    from sweep.history.history import History
+    from sweep.history.replica import Replica
+
 #: Checkpoints that stay whatever the policy says, so that a damaged one costs one interval.
 ALWAYS_KEPT = 2
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """Which checkpoints a slice writes and keeps: a spec's `checkpoint` as workers are told it."""
+
+    every: int | None = None
+    """Iterations between two; None: as the slice finds it right."""
+    keep_last: int = 2
+    keep_best: int = 1
+    cache: int = 10**10
+    """With a storage, bytes of those that stay on the disk, too."""
+
+
+class Policy(Protocol):
+    """How many are kept."""
+
+    @property
+    def keep_last(self) -> int:
+        """The newest ones."""
+
+    @property
+    def keep_best(self) -> int:
+        """The best ones."""
 
 
 class Valued(Protocol):
@@ -41,7 +67,7 @@ _Checkpoint = TypeVar("_Checkpoint", bound=Valued)
 
 
 def expendable(
-    checkpoints: Iterable[_Checkpoint], policy: CheckpointPolicy, sign: float
+    checkpoints: Iterable[_Checkpoint], policy: Policy, sign: float
 ) -> list[_Checkpoint]:
     """The checkpoints of one trial that nothing needs; `sign` is +1 where more is better."""
     by_age = sorted(checkpoints, key=lambda saved: saved.iteration)
@@ -54,7 +80,7 @@ def expendable(
     return [saved for saved in older if id(saved) not in best]
 
 
-def needed_by_children(history: History, replica: Replica) -> set[str]:
+def needed_by_children(history: "History", replica: "Replica") -> set[str]:
     """Digests of its checkpoints that trials bred from it would need if theirs were damaged."""
     births = [
         child

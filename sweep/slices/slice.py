@@ -20,7 +20,6 @@ from typing import Any
 from sweep import plugins
 from sweep.history.events import End, Metrics, Row, Saved
 from sweep.history.results import flatten, instead_of_number, number
-from sweep.ledger import codec
 from sweep.slices import cache, checkpoints
 from sweep.slices.checkpoints import DiskRefuses, Saving
 from sweep.slices.messages import SliceOutcome, SliceSpec
@@ -28,7 +27,7 @@ from sweep.slices.stopping import FINAL, Bounds, ending, met
 from sweep.slices.store import Store
 from trainables.checkpoint import disk
 from trainables.checkpoint.remote import RemoteError
-from trainables.core import failpoints
+from trainables.core import failpoints, strict_json
 from trainables.errors import TrainableError, WorkerDied, shorten
 from trainables.trainable import Trainable, TrialContext
 
@@ -188,7 +187,7 @@ class _Slice(Stretch):
         self.exactness = trainable.exactness
         found: object = trainable.remembers()
         try:
-            data = codec.read(Mapping[str, Any], codec.parse(json.dumps(found, allow_nan=False)))
+            data = _as_json(found)
         except (TypeError, ValueError, RecursionError) as error:
             raise TrainableError(
                 f"{type(trainable).__name__}.remembers() returned {shorten(found)}; expected a "
@@ -286,6 +285,14 @@ class _Slice(Stretch):
 
 def _key(spec: SliceSpec, stands: str) -> cache.Key:
     return (spec.sweep_id, spec.trial, spec.replica, stands)
+
+
+def _as_json(found: object) -> Mapping[str, Any]:
+    """The dict that `found` is in JSON; TypeError, ValueError or RecursionError if it is none."""
+    data = strict_json.parse(json.dumps(found, allow_nan=False).encode())
+    if not isinstance(data, dict):
+        raise TypeError(f"it is a {type(found).__name__}")
+    return data
 
 
 def _unsaved(iteration: int) -> str:

@@ -6,15 +6,38 @@ from dataclasses import dataclass, field
 
 from sweep.history.events import End, Goal, Metrics
 from sweep.history.results import number
-from sweep.spec import Stop
-from sweep.spec.stopping import Plateau
 from trainables.errors import TrainableError
 
 #: Ends after which a trial does not go on, so that its last state need not be saved.
 FINAL = frozenset({End.DONE, End.DIVERGED, End.LIMIT})
 
 
-def ending(metrics: Metrics, goal: Goal, time_attr: str, stop: Mapping[str, float]) -> End | None:
+@dataclass(frozen=True)
+class Plateau:
+    """What ends a trial whose curve has become flat, as the spec's `stop.plateau` says it."""
+
+    metric: str
+    mode: str
+    patience: int
+    min_delta: float = 0.0
+    grace: int = 0
+
+
+@dataclass(frozen=True)
+class Criteria:
+    """When a trial ends by its results: a spec's `stop` as workers are told it, in plain data.
+
+    So that a worker imports no specs, which takes it a tenth of a second.
+    """
+
+    reached: Mapping[str, float] = field(default_factory=dict)
+    """Result → value at which a trial ends, reached or passed."""
+    fallen: Mapping[str, float] = field(default_factory=dict)
+    """Result → value at which a trial ends when it falls so far."""
+    plateau: Plateau | None = None
+
+
+def ending(metrics: Metrics, goal: Goal, time_attr: str, stop: Criteria) -> End | None:
     """How the slice ends at this result; None: it need not.
 
     Raises:
@@ -35,13 +58,13 @@ def ending(metrics: Metrics, goal: Goal, time_attr: str, stop: Mapping[str, floa
     return End.DONE if goal.top is not None and time >= goal.top else End.GOAL
 
 
-def met(metrics: Metrics, stop: Mapping[str, float]) -> str:
+def met(metrics: Metrics, stop: Criteria) -> str:
     """The stopping criterion that this result meets, in words; empty: none."""
-    for key, at in stop.items():
+    for key, at in stop.reached.items():
         value = number(metrics.get(key))
         if value is not None and value >= at:
             return f"{key} is {value:g}, at least {at:g}"
-    for key, at in stop.fallen.items() if isinstance(stop, Stop) else ():
+    for key, at in stop.fallen.items():
         value = number(metrics.get(key))
         if value is not None and value <= at:
             return f"{key} is {value:g}, at most {at:g}"

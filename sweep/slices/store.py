@@ -26,13 +26,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from sweep.errors import BadConfig, StorageError, UsageError
 from sweep.history.events import Saved
-from sweep.history.history import History
-from sweep.history.replica import Replica
 from sweep.ledger import signed
 from sweep.ledger.folder import Folder
 from sweep.slices import retention
@@ -48,6 +46,10 @@ from trainables.errors import (
     MissingCheckpoint,
     WrongFormat,
 )
+
+if TYPE_CHECKING:
+    from sweep.history.history import History
+    from sweep.history.replica import Replica
 
 #: Says in the storage whose checkpoints lie beside it.
 MARK = "sweep.json"
@@ -263,7 +265,7 @@ class SweepStore:
         """Those of one replica."""
         return Store(self.folder.trial(trial, replica), self.url)
 
-    def spare(self, history: History) -> list[Spare]:
+    def spare(self, history: "History") -> list[Spare]:
         """All files of ours that no row names; no slice may run."""
         listed = Remote(self.url).sizes("trials") if self.url else {}
         sizes: dict[str, dict[str, int]] = {}
@@ -272,7 +274,7 @@ class SweepStore:
             sizes.setdefault(trial, {})[within] = size
         return [spare for replica in history.everyone for spare in self._spare(replica, sizes)]
 
-    def _spare(self, replica: Replica, sizes: Mapping[str, Mapping[str, int]]) -> Iterator[Spare]:
+    def _spare(self, replica: "Replica", sizes: Mapping[str, Mapping[str, int]]) -> Iterator[Spare]:
         store = self.replica(replica.trial, replica.index)
         for name in retention.left_over(store.folder, _names(replica.files)):
             size = (store.folder / name).lstat().st_size
@@ -281,7 +283,7 @@ class SweepStore:
         for name in _unnamed(store, there, replica.files, replica.slices):
             yield Spare(replica.trial, replica.index, name, there[name])
 
-    def sweep_up(self, history: History) -> list[Spare]:
+    def sweep_up(self, history: "History") -> list[Spare]:
         """Delete what a crash left, and what the ledger no longer names; no slice may run.
 
         Raises:
@@ -300,7 +302,7 @@ class SweepStore:
             Remote(self.url).delete(remote)
         return gone
 
-    def let_go(self, replica: Replica) -> None:
+    def let_go(self, replica: "Replica") -> None:
         """Delete the files of a replica that the history has let go of, where no slice runs.
 
         In storage they are deleted soon, or when the driver ends.

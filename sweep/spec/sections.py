@@ -127,7 +127,7 @@ class CheckpointPolicy(Settings):
         None,
         ge=1,
         description="Iterations between two checkpoints of a slice; none: one, or as many as take "
-        "a tenth of a second.",
+        "half a second.",
     )
     keep_last: int = Field(2, ge=1, description="How many of a trial's newest checkpoints stay.")
     keep_best: int = Field(1, ge=0, description="How many of a trial's best checkpoints stay.")

@@ -8,7 +8,8 @@ from typing import Any
 
 from sweep.history.events import Goal, Saved
 from sweep.slices.messages import SliceSpec
-from sweep.spec import CheckpointPolicy
+from sweep.slices.retention import Keeping
+from sweep.slices.stopping import Criteria
 
 
 def slice_spec(
@@ -32,10 +33,10 @@ def slice_spec(
         "sources": tuple(sources),
         "goal": Goal(5),
         "time_attr": "training_iteration",
-        "stop": {},
+        "stop": Criteria(),
         "metric": "loss",
         "sign": -1.0,
-        "policy": CheckpointPolicy(every=1),
+        "policy": Keeping(every=1),
         "slice_s": 60.0,
         "folder": str(folder),
         "stop_file": str(folder / ".stop-1"),

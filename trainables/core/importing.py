@@ -12,7 +12,6 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from importlib import metadata
 from types import ModuleType
 from typing import Any
 
@@ -122,6 +121,8 @@ def _entry_points(
 ) -> Mapping[str, frozenset[str]]:
     """Name → paths; read once, as every installed package is looked into."""
     found = defaultdict(set)
+    from importlib import metadata  # a hundredth of a second, which most workers can do without
+
     for point in metadata.entry_points(group=group):
         found[point.name].add(point.value.partition("[")[0].replace(" ", ""))
     return {name: frozenset(paths) for name, paths in found.items()}

@@ -17,7 +17,7 @@ from sweep.history.events import TermBegan
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.ledger.storage import REMOTE
+from sweep.ledger.signed import REMOTE
 from sweep.operations.doctor import machine, services
 from sweep.operations.doctor.finding import Finding, Look, look_at
 from sweep.slices import store

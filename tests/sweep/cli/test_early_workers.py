@@ -116,3 +116,24 @@ def test_a_worker_for_a_gpu_is_started_when_its_devices_are_known(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert run(tmp_path, "-j", "1", resources={"gpu": 1}) == 0
     assert pids_of(tmp_path).isdisjoint(starts.before)
+
+
+LEAN = """
+import sys
+
+def train(config):
+    from trainables import report
+
+    names = ("pydantic", "sweep.spec", "sweep.space", "sqlalchemy", "sweep.history.history")
+    seen = " ".join(name for name in names if name in sys.modules)
+    report({"loss": 1.0, "seen": seen or "nothing"})
+"""
+
+
+def test_a_worker_of_a_function_imports_no_specs_and_no_ledger(tmp_path: Path) -> None:
+    """They take a tenth of a second; stopping criteria and policies come as plain data."""
+    (tmp_path / "lean.py").write_text(LEAN)
+    flat = {"loss": {"<=": -1}, "plateau": {"patience": 9}, "training_iteration": 9}
+    assert run(tmp_path, "-j", "1", trainable="lean:train", stop=flat) == 0
+    with contextlib.closing(Ledger(Folder(tmp_path, "demo").ledger)) as ledger:
+        assert {row.metrics["seen"] for row in ledger.results(0)} == {"nothing"}

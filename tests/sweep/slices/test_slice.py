@@ -183,7 +183,7 @@ def test_the_seed_decides_the_trial(tmp_path: Path) -> None:
 
 
 def test_a_process_that_runs_slices_imports_nothing_that_only_specs_and_reports_need() -> None:
-    heavy = {"ruamel", "optuna", "mlflow", "plotly", "rich", "alembic", "pandas"}
+    heavy = {"ruamel", "optuna", "mlflow", "plotly", "rich", "alembic", "pandas", "pydantic"}
     asked = (
         "import sys\nimport sweep.pools.loky, sweep.slices.slice\n"
         f"print(sorted({heavy!r} & {{name.partition('.')[0] for name in sys.modules}}))"
