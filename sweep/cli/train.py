@@ -123,7 +123,7 @@ def run(space: str, **given: Any) -> int:
 
 @contextlib.contextmanager
 def _worker(given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]:
-    """Start the sweep's first worker, which imports beside this process.
+    """Start the sweep's first workers, which import beside this process, on cores that it leaves.
 
     Gives what is called with the spec when it is read: then as many are started as were asked for,
     and import what trains.
@@ -132,6 +132,8 @@ def _worker(given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]
     if given["dry_run"] or pool != "loky":
         yield lambda _spec: None
         return
+    import joblib
+
     from trainables.core.processes import worker
 
     def begin(spec: "SweepSpec") -> None:
@@ -144,7 +146,8 @@ def _worker(given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]
         names = [f"{plugins.trainables().package}.{spec.trainable}"] if shipped else []
         worker.start_early(names, min(given["jobs"] or 1, spec.trials))
 
-    with worker.early(["sweep.slices.slice"]):
+    others = max(1, joblib.cpu_count() - 1)
+    with worker.early(["sweep.slices.slice"], min(given["jobs"] or 1, others)):
         yield begin
 
 

@@ -8,10 +8,11 @@ from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
+import joblib
 import pytest
 
 from sweep.cli.main import main
-from sweep.driver import launch
+from sweep.driver import launch, prepare
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from tests.support.command_line import write_spec
@@ -116,6 +117,23 @@ def test_a_worker_for_a_gpu_is_started_when_its_devices_are_known(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     assert run(tmp_path, "-j", "1", resources={"gpu": 1}) == 0
     assert pids_of(tmp_path).isdisjoint(starts.before)
+
+
+@pytest.mark.parametrize(("cores", "at_first"), [(1, 1), (2, 1), (3, 2), (8, 2)])
+def test_those_that_start_before_the_spec_is_read_leave_a_core_to_the_command(
+    tmp_path: Path, starts: Starts, monkeypatch: pytest.MonkeyPatch, cores: int, at_first: int
+) -> None:
+    found: list[int] = []
+    prepared = prepare.prepare
+    monkeypatch.setattr(joblib, "cpu_count", lambda: cores)
+
+    def noted(*arguments: Any) -> Any:
+        found.append(len(starts.made))
+        return prepared(*arguments)
+
+    monkeypatch.setattr(prepare, "prepare", noted)
+    assert run(tmp_path, "-j", "2") == 0
+    assert (found, len(starts.made)) == ([at_first], 2)
 
 
 LEAN = """

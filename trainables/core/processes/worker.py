@@ -86,9 +86,9 @@ def end(executor: ProcessPoolExecutor) -> None:
 
 
 @contextlib.contextmanager
-def early(imports: Iterable[str]) -> Iterator[None]:
-    """Start a worker that imports these modules; at the end it is killed if nobody took it."""
-    start_early(imports)
+def early(imports: Iterable[str], count: int = 1) -> Iterator[None]:
+    """Start workers that import these modules; at the end those are killed that nobody took."""
+    start_early(imports, count)
     try:
         yield
     finally:
