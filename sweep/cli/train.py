@@ -125,8 +125,8 @@ def run(space: str, **given: Any) -> int:
 def _worker(given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]:
     """Start the sweep's first workers, which import beside this process, on cores that it leaves.
 
-    Gives what is called with the spec when it is read: then as many are started as were asked for,
-    and import what trains.
+    Gives what is called with the spec when it is read: then as many are started as were asked for
+    and fit, and import what trains.
     """
     pool = given["pool"] or "loky"
     if given["dry_run"] or pool != "loky":
@@ -136,18 +136,20 @@ def _worker(given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]
 
     from trainables.core.processes import worker
 
+    asked, cores = given["jobs"] or 1, joblib.cpu_count()
+
     def begin(spec: "SweepSpec") -> None:
         from sweep import plugins
+        from sweep.driver import capacity
 
+        count = min(asked, cores, spec.trials, capacity.most_at_once(spec))
         if spec.resources.gpu:  # each is started for devices of its own
-            worker.end_early()
-            return
+            count = 0
         shipped = plugins.trainables().is_shipped(spec.trainable)
         names = [f"{plugins.trainables().package}.{spec.trainable}"] if shipped else []
-        worker.start_early(names, min(given["jobs"] or 1, spec.trials))
+        worker.start_early(names, count)
 
-    others = max(1, joblib.cpu_count() - 1)
-    with worker.early(["sweep.slices.slice"], min(given["jobs"] or 1, others)):
+    with worker.early(["sweep.slices.slice"], min(asked, max(1, cores - 1))):
         yield begin
 
 

@@ -35,7 +35,8 @@ class Starts:
             return self.made[-1]
 
         def resolved(*arguments: Any, **options: Any) -> Any:
-            self.before = [worker.process_of(one).pid for one in self.made]
+            found = [worker.process_of(one) for one in self.made]
+            self.before = [process.pid for process in found if process]
             return resolve(*arguments, **options)
 
         monkeypatch.setattr(worker, "_new", noted)
@@ -134,6 +135,28 @@ def test_those_that_start_before_the_spec_is_read_leave_a_core_to_the_command(
     monkeypatch.setattr(prepare, "prepare", noted)
     assert run(tmp_path, "-j", "2") == 0
     assert (found, len(starts.made)) == ([at_first], 2)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"trials": 1}, {"limits": {"max_concurrent": 1}}, {"machine": {"cpu": 1}}]
+)
+def test_no_more_are_kept_than_trials_fit_beside_each_other(
+    tmp_path: Path, starts: Starts, monkeypatch: pytest.MonkeyPatch, spec: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
+    kept: list[list[int]] = []
+    resolve = launch.resolve
+
+    def noted(*arguments: Any, **options: Any) -> Any:
+        kept.append([worker.process_of(one).pid for one in worker._spare])
+        return resolve(*arguments, **options)
+
+    monkeypatch.setattr(launch, "resolve", noted)
+    assert run(tmp_path, "-j", "3", **spec) == 0
+    ((one,),) = kept
+    assert len(starts.made) == 3
+    with contextlib.closing(Ledger(Folder(tmp_path, "demo").ledger)) as ledger:
+        assert {int(row.metrics["pid"]) for row in ledger.results(0)} == {one}
 
 
 LEAN = """

@@ -92,11 +92,12 @@ def early(imports: Iterable[str], count: int = 1) -> Iterator[None]:
     try:
         yield
     finally:
-        end_early()
+        _keep(0)
 
 
-def start_early(imports: Iterable[str], count: int = 1) -> None:
-    """Have so many workers, started early, import these modules as well."""
+def start_early(imports: Iterable[str], count: int) -> None:
+    """Have just so many workers started early, which import these modules as well."""
+    _keep(count)
     names = tuple(imports)
     _spare.extend(_new({}) for _ in range(count - len(_spare)))
     with starting():
@@ -104,9 +105,9 @@ def start_early(imports: Iterable[str], count: int = 1) -> None:
             executor.submit(_import, names)
 
 
-def end_early() -> None:
-    """Kill those that were started early and that nobody took."""
-    while _spare:
+def _keep(count: int) -> None:
+    """Kill all but so many of those that were started early and that nobody has taken."""
+    while len(_spare) > count:
         executor = _spare.pop()
         if process := process_of(executor):
             kill_family(process.pid)
