@@ -110,7 +110,8 @@ class Kind(Generic[T]):
         )
 
     def _shipped(self, name: str) -> type[T]:
-        module = importlib.import_module(f"{self.package}.{name}")
+        with importing.large_import():
+            module = importlib.import_module(f"{self.package}.{name}")
         if self.attribute:
             return self.checked(name, getattr(module, self.attribute, None))
         own: list[type[Any]] = [

@@ -9,6 +9,7 @@ trains are imported for most of a second.
 """
 
 import contextlib
+import gc
 import importlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,6 +18,7 @@ from typing import Any
 
 from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
+from trainables.core.importing import large_import
 from trainables.core.processes.ending import (
     TERMINAL_SIGNALS,
     die_with_parent,
@@ -116,9 +118,11 @@ def _keep(count: int) -> None:
 
 
 def _import(names: Iterable[str]) -> None:
-    for name in names:
-        with contextlib.suppress(Exception):  # who needs it meets the error, and says so
-            importlib.import_module(name)
+    with large_import():
+        for name in names:
+            with contextlib.suppress(Exception):  # who needs it meets the error, and says so
+                importlib.import_module(name)
+    gc.freeze()  # what is imported stays, and is looked through no more
 
 
 def _prepare(parent: int) -> None:
