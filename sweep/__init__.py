@@ -44,7 +44,10 @@ def __getattr__(name: str) -> Any:
     """Imported when it is first asked for: the command line needs none of it."""
     if name not in _OF_PYTHON:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("sweep.api"), name)
+    from trainables.core.importing import large_import
+
+    with large_import():
+        return getattr(import_module("sweep.api"), name)
 
 
 __all__ = ["Sweep", "Trial", "__version__", "load", "resume", "run"]

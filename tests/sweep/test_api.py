@@ -575,3 +575,16 @@ def test_a_sweep_writes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert written.resolve() == tmp_path / "demo.html"
     assert "<!doctype html>" in written.read_text()[:100].lower()
     assert found.report(tmp_path / "other.html") == tmp_path / "other.html"
+
+
+def test_what_it_imports_is_not_looked_through_for_garbage_and_what_comes_later_is() -> None:
+    """That takes a third of the import's time."""
+    asked = (
+        "import gc\nimport sweep\nbefore = gc.get_stats()[0]['collections']\nsweep.run\n"
+        "print(gc.get_stats()[0]['collections'] - before, gc.isenabled())"
+    )
+    command = [sys.executable, "-c", asked]
+    told = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
+    collections, enabled = told.stdout.split()
+    assert int(collections) < 10
+    assert enabled == "True"
