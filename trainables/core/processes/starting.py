@@ -73,11 +73,11 @@ fork_exec.fork_exec = _fork_exec
 class _Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
     """A child of loky's kind that ends with its parent, and imports without looking for garbage."""
 
-    def run(self) -> None:
-        """Do what it is for, now that all of it is imported."""
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        """Be it in the child, where all that it needs is imported now."""
+        self.__dict__.update(state)
         gc.freeze()
         gc.enable()
-        super().run()
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802 multiprocessing's name
