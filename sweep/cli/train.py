@@ -88,7 +88,7 @@ def _name_of(folder: Path) -> str:
 @options.json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
-    with options.answering(given["as_json"]) as answer, _worker(given) as begin:
+    with options.answering(given["as_json"]) as answer, _early_workers(given) as begin:
         from sweep.cli.live import make_view
         from sweep.cli.terminal import terminal
         from sweep.driver import prepare, session, sync
@@ -122,7 +122,7 @@ def run(space: str, **given: Any) -> int:
 
 
 @contextlib.contextmanager
-def _worker(given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]:
+def _early_workers(given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]:
     """Start the sweep's first workers, which import beside this process, on cores that it leaves.
 
     Gives what is called with the spec when it is read: then as many are started as were asked for

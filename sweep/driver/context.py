@@ -17,10 +17,10 @@ from sweep.pools import Pool
 from sweep.schedulers import Scheduler
 from sweep.searchers import Searcher
 from sweep.slices.messages import SliceSpec
-from sweep.slices.retention import Keeping
-from sweep.slices.stopping import Criteria, Plateau
+from sweep.slices.retention import Retention
+from sweep.slices.stopping import Criteria
 from sweep.slices.store import SweepStore
-from sweep.spec import CheckpointPolicy, Stop, SweepSpec
+from sweep.spec import SweepSpec
 from trainables.checkpoint import signing
 
 #: A slice is sent only the newest of what trials have found out; its checkpoint has its own.
@@ -81,10 +81,10 @@ class DriverContext:
             iteration=replica.iteration,
             goal=opened.goal,
             time_attr=self.history.objective.time_attr,
-            stop=_criteria(spec.stop),
+            stop=Criteria.of(spec.stop),
             metric=spec.metric,
             sign=self.history.objective.sign,
-            policy=_keeping(spec.checkpoint),
+            policy=Retention.of(spec.checkpoint),
             slice_s=limits.slice_s,
             folder=str(folder.make_trial(trial.number, replica.index)),
             store=self.checkpoints.url,
@@ -111,12 +111,3 @@ class DriverContext:
             return tuple((point.iteration, point.value) for point in replica.curve)
         rows = self.ledger.results(replica.trial, replica.index)
         return tuple((row.iteration, number(row.metrics.get(plateau.metric))) for row in rows)
-
-
-def _criteria(stop: Stop) -> Criteria:
-    plateau = None if stop.plateau is None else Plateau(**stop.plateau.model_dump())
-    return Criteria(dict(stop), stop.fallen, plateau)
-
-
-def _keeping(policy: CheckpointPolicy) -> Keeping:
-    return Keeping(policy.every, policy.keep_last, policy.keep_best, policy.cache)

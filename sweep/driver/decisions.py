@@ -382,7 +382,8 @@ def _no_longer_needed(
     kept = [saved for saved in known if saved.iteration <= outcome.source]
     left = [saved for saved in known if saved not in kept and saved.digest not in again]
     sign = context.history.objective.sign
-    spare = retention.expendable([*kept, *outcome.saved], context.spec.checkpoint, sign)
+    policy = retention.Retention.of(context.spec.checkpoint)
+    spare = retention.expendable([*kept, *outcome.saved], policy, sign)
     needed = retention.needed_by_children(context.history, replica)
     return tuple(saved.digest for saved in (*left, *spare) if saved.digest not in needed)
 

@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -61,7 +60,7 @@ class _Slot:
     @property
     def alive(self) -> bool:
         """Whether there is a process that could take a slice now."""
-        return self.executor is not None and not connection.wait([self.process.sentinel], 0)
+        return self.executor is not None and worker.is_alive(self.executor)
 
 
 class Pool(pools.Pool):

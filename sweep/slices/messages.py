@@ -7,7 +7,7 @@ from typing import Any
 from sweep import stats
 from sweep.history.events import End, Goal, ParentCheckpoint, Row, Saved
 from sweep.pickled import Kept
-from sweep.slices.retention import Keeping
+from sweep.slices.retention import Retention
 from sweep.slices.stopping import Bounds, Criteria, Flatness
 from trainables.checkpoint.signing import Trust
 
@@ -33,7 +33,7 @@ class SliceSpec:
     stop: Criteria
     metric: str
     sign: float
-    policy: Keeping
+    policy: Retention
     slice_s: float
     """Time after which the slice ends at its next checkpoint, seconds."""
     folder: str

@@ -22,33 +22,27 @@ from trainables.errors import CheckpointError, MissingCheckpoint
 if TYPE_CHECKING:
     from sweep.history.history import History
     from sweep.history.replica import Replica
+    from sweep.spec import CheckpointPolicy
 
 #: Checkpoints that stay whatever the policy says, so that a damaged one costs one interval.
 ALWAYS_KEPT = 2
 
 
 @dataclass(frozen=True)
-class Keeping:
-    """Which checkpoints a slice writes and keeps: a spec's `checkpoint` as workers are told it."""
+class Retention:
+    """Which checkpoints a slice writes and keeps: the key `checkpoint` of a spec, in plain data."""
 
-    every: int | None = None
-    """Iterations between two; None: as the slice finds it right."""
-    keep_last: int = 2
-    keep_best: int = 1
-    cache: int = 10**10
-    """With a storage, bytes of those that stay on the disk, too."""
+    every: int | None
+    """Iterations between two; None: the slice decides."""
+    keep_last: int
+    keep_best: int
+    cache: int
+    """With object storage, bytes of checkpoints that also stay on the disk."""
 
-
-class Policy(Protocol):
-    """How many are kept."""
-
-    @property
-    def keep_last(self) -> int:
-        """The newest ones."""
-
-    @property
-    def keep_best(self) -> int:
-        """The best ones."""
+    @classmethod
+    def of(cls, policy: "CheckpointPolicy") -> "Retention":
+        """What a spec says, without the spec's own types, which a worker need not import."""
+        return cls(policy.every, policy.keep_last, policy.keep_best, policy.cache)
 
 
 class Valued(Protocol):
@@ -67,7 +61,7 @@ _Checkpoint = TypeVar("_Checkpoint", bound=Valued)
 
 
 def expendable(
-    checkpoints: Iterable[_Checkpoint], policy: Policy, sign: float
+    checkpoints: Iterable[_Checkpoint], policy: Retention, sign: float
 ) -> list[_Checkpoint]:
     """The checkpoints of one trial that nothing needs; `sign` is +1 where more is better."""
     by_age = sorted(checkpoints, key=lambda saved: saved.iteration)

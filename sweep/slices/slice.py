@@ -243,7 +243,7 @@ class _Slice(Stretch):
         return End.TIME if can_save and now >= self.end_at else None
 
     def _asked(self, can_save: bool) -> bool:
-        """Whether it is asked to end: it alone, or the sweep, which leaves what cannot save."""
+        """Whether a file asks the slice to end: its trial's own, or the sweep's if it can save."""
         spec = self.spec
         files = (spec.own_stop_file, spec.stop_file if can_save else "")
         return any(file and os.access(file, os.F_OK) for file in files)

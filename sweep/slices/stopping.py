@@ -3,10 +3,14 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from sweep.history.events import End, Goal, Metrics
 from sweep.history.results import number
 from trainables.errors import TrainableError
+
+if TYPE_CHECKING:
+    from sweep.spec import Stop
 
 #: Ends after which a trial does not go on, so that its last state need not be saved.
 FINAL = frozenset({End.DONE, End.DIVERGED, End.LIMIT})
@@ -19,22 +23,25 @@ class Plateau:
     metric: str
     mode: str
     patience: int
-    min_delta: float = 0.0
-    grace: int = 0
+    min_delta: float
+    grace: int
 
 
 @dataclass(frozen=True)
 class Criteria:
-    """When a trial ends by its results: a spec's `stop` as workers are told it, in plain data.
-
-    So that a worker imports no specs, which takes it a tenth of a second.
-    """
+    """When a trial ends by its results: the key `stop` of a spec, in plain data."""
 
     reached: Mapping[str, float] = field(default_factory=dict)
     """Result → value at which a trial ends, reached or passed."""
     fallen: Mapping[str, float] = field(default_factory=dict)
     """Result → value at which a trial ends when it falls so far."""
     plateau: Plateau | None = None
+
+    @classmethod
+    def of(cls, stop: "Stop") -> "Criteria":
+        """What a spec says, without the spec's own types, which a worker need not import."""
+        plateau = None if stop.plateau is None else Plateau(**stop.plateau.model_dump())
+        return cls(dict(stop), stop.fallen, plateau)
 
 
 def ending(metrics: Metrics, goal: Goal, time_attr: str, stop: Criteria) -> End | None:

@@ -8,8 +8,9 @@ from typing import Any
 
 from sweep.history.events import Goal, Saved
 from sweep.slices.messages import SliceSpec
-from sweep.slices.retention import Keeping
+from sweep.slices.retention import Retention
 from sweep.slices.stopping import Criteria
+from sweep.spec import CheckpointPolicy
 
 
 def slice_spec(
@@ -36,7 +37,7 @@ def slice_spec(
         "stop": Criteria(),
         "metric": "loss",
         "sign": -1.0,
-        "policy": Keeping(every=1),
+        "policy": Retention.of(CheckpointPolicy(every=1)),
         "slice_s": 60.0,
         "folder": str(folder),
         "stop_file": str(folder / ".stop-1"),

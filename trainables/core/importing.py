@@ -120,9 +120,9 @@ def _entry_points(
     path: tuple[str, ...],  # noqa: ARG001 what is kept holds for this import path alone
 ) -> Mapping[str, frozenset[str]]:
     """Name → paths; read once, as every installed package is looked into."""
-    found = defaultdict(set)
     from importlib import metadata  # a hundredth of a second, which most workers can do without
 
+    found = defaultdict(set)
     for point in metadata.entry_points(group=group):
         found[point.name].add(point.value.partition("[")[0].replace(" ", ""))
     return {name: frozenset(paths) for name, paths in found.items()}

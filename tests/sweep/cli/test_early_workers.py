@@ -63,16 +63,15 @@ def pids_of(folder: Path) -> set[int]:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_slices_run_in_workers_that_were_started_before_the_plugins_were_found(
-    tmp_path: Path, starts: Starts, jobs: int
+    tmp_path: Path, starts: Starts, monkeypatch: pytest.MonkeyPatch, jobs: int
 ) -> None:
+    monkeypatch.setattr(joblib, "cpu_count", lambda: 2)
     assert run(tmp_path, "-j", str(jobs)) == 0
     assert len(starts.made) == len(starts.before) == jobs
     assert pids_of(tmp_path) <= set(starts.before)
 
 
-def test_what_is_not_given_is_one_worker_for_the_first_trial(
-    tmp_path: Path, starts: Starts
-) -> None:
+def test_without_jobs_one_worker_is_started_early(tmp_path: Path, starts: Starts) -> None:
     assert run(tmp_path) == 0
     assert len(starts.before) == 1
     assert pids_of(tmp_path) & set(starts.before)

@@ -14,6 +14,7 @@ from sweep.history.objective import Objective
 from sweep.history.replica import Replica
 from sweep.slices import cache, checkpoints
 from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.slices.retention import Retention
 from sweep.slices.slice import run_slice
 from sweep.spec import CheckpointPolicy
 from sweep.spec.objective import Score
@@ -31,6 +32,10 @@ def cold() -> Iterator[None]:
     cache.forget()
     yield
     cache.forget()
+
+
+def keeping(**keys: Any) -> Retention:
+    return Retention.of(CheckpointPolicy(**keys))
 
 
 def curve(*outcomes: SliceOutcome) -> list[tuple[int, dict[str, Any]]]:
@@ -109,7 +114,7 @@ def test_what_cannot_be_saved_runs_to_its_goal_in_one_slice(tmp_path: Path) -> N
 
 
 def test_a_crash_keeps_results_up_to_the_last_checkpoint(tmp_path: Path) -> None:
-    spec = slice_spec(tmp_path, {"fail_at": 5}, policy=CheckpointPolicy(every=3, keep_best=0))
+    spec = slice_spec(tmp_path, {"fail_at": 5}, policy=keeping(every=3, keep_best=0))
     outcome = run_slice(spec)
     assert outcome.end is End.CRASHED
     assert [row.iteration for row in outcome.rows] == [1, 2, 3]
@@ -130,7 +135,7 @@ def test_a_rollout_worker_that_died_is_a_lost_process_not_a_crash(tmp_path: Path
 
 def test_a_new_best_is_saved_between_two_intervals(tmp_path: Path) -> None:
     config = {"lr": 0.9, "x0": 3.001, "noise": 5.0}
-    policy = CheckpointPolicy(every=100, keep_best=1)
+    policy = keeping(every=100, keep_best=1)
     outcome = run_slice(slice_spec(tmp_path, config, policy=policy, goal=Goal(20)))
     losses = {row.iteration: row.metrics["loss"] for row in outcome.rows}
     best = min(losses, key=lambda iteration: losses[iteration])
@@ -156,7 +161,7 @@ def test_a_slice_that_was_given_up_and_goes_on_takes_no_file_of_the_one_after_it
     # Two machines may take equally long; a checkpoint holds the seconds that it took.
     monkeypatch.setattr(trainable, "time", SimpleNamespace(monotonic=lambda: 0.0))
     head = run_slice(slice_spec(tmp_path, goal=Goal(2)))
-    spec = slice_spec(tmp_path, sources=head.saved, number=2, policy=CheckpointPolicy(every=1))
+    spec = slice_spec(tmp_path, sources=head.saved, number=2, policy=keeping(every=1))
     tail = run_slice(replace(spec, goal=Goal(5)))
     given_up = run_slice(replace(spec, number=1, goal=Goal(40)))  # and lets go of its older ones
     assert curve(given_up)[: len(tail.rows)] == curve(tail)

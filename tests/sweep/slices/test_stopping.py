@@ -9,7 +9,8 @@ import pytest
 from sweep import spec as specs
 from sweep.errors import UsageError
 from sweep.history.events import Status
-from sweep.slices.stopping import Flatness, Plateau
+from sweep.slices.stopping import Criteria, Flatness
+from sweep.spec.stopping import Plateau, Stop
 from tests.support import sweeps
 from tests.support.command_line import Here, write_spec
 
@@ -77,7 +78,10 @@ def test_a_plateau_may_watch_another_result_than_the_metric(tmp_path: Path) -> N
 def test_how_long_a_curve_may_be_flat(
     values: list[float | None], options: dict[str, Any], end: int | None
 ) -> None:
-    watch = Flatness(Plateau(**{"metric": "m", "mode": "max", **options}))
+    plateau = Plateau.model_validate({"metric": "m", "mode": "max", **options})
+    told = Criteria.of(Stop(plateau=plateau)).plateau
+    assert told is not None
+    watch = Flatness(told)
     ended = []
     for iteration, value in enumerate(values, start=1):
         watch.add(value)

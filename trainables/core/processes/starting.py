@@ -47,10 +47,15 @@ def guarded(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), *command]
 
 
+def _booted(command: Sequence[str]) -> Sequence[str]:
+    python, flag, module, *arguments = command
+    return [python, "-c", _BOOT, module, *arguments] if flag == "-m" else command
+
+
 #: The module that loky's process imports its `main` from: the same one, without all of joblib.
 loky_tracker.main.__module__ = "trainables.core.processes.tidying"
 
-_guarding = threading.local()  # whether it is on, in this thread, and a child of ours is started
+_child = threading.local()  # `wrap`: from loky's command to ours, while this thread starts a child
 _unguarded = fork_exec.fork_exec
 
 
@@ -58,13 +63,8 @@ def _fork_exec(
     command: Sequence[str], keep: Sequence[int], env: Mapping[str, str] | None = None
 ) -> int:
     """What loky starts processes with; those that are ours begin as the small programs."""
-    if getattr(_guarding, "ours", False):
-        python, flag, module, *arguments = command
-        if flag == "-m":
-            command = [python, "-c", _BOOT, module, *arguments]
-    if getattr(_guarding, "on", False):
-        command = guarded(command)
-    return int(_unguarded(command, keep, env))
+    wrap = getattr(_child, "wrap", None)
+    return int(_unguarded(wrap(command) if wrap else command, keep, env))
 
 
 fork_exec.fork_exec = _fork_exec
@@ -74,7 +74,7 @@ class _Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
     """A child of loky's kind that ends with its parent, and imports without looking for garbage."""
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Be it in the child, where all that it needs is imported now."""
+        """Take the parent's state, in the child: to unpickle it has imported all that it needs."""
         self.__dict__.update(state)
         gc.freeze()
         gc.enable()
@@ -83,12 +83,12 @@ class _Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
     def _Popen(process_obj: Any) -> Any:  # noqa: N802 multiprocessing's name
         start_trackers()  # not as children that are guarded: they outlive what was killed
         # The kernel's signal comes when the *thread* ends that has started the child.
-        _guarding.on = threading.current_thread() is threading.main_thread()
-        _guarding.ours = True
+        in_main = threading.current_thread() is threading.main_thread()
+        _child.wrap = (lambda command: guarded(_booted(command))) if in_main else _booted
         try:
             return process.LokyProcess._Popen(process_obj)
         finally:
-            _guarding.on = _guarding.ours = False
+            _child.wrap = None
 
 
 _context = context.LokyContext()

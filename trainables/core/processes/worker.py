@@ -39,9 +39,10 @@ _spare: list[ProcessPoolExecutor] = []
 
 
 def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
-    """A worker with these variables beside `VARIABLES`; it is given something in `starting`.
+    """Return a worker with these environment variables and `VARIABLES`.
 
-    Without any, it is one that was started early, if there is one that lives.
+    Without variables of its own it is one that was started early, if one is alive. Submit to it
+    inside `starting`.
     """
     while _spare and not variables:
         executor = _spare.pop(0)
@@ -65,14 +66,14 @@ def _new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
 
 @contextlib.contextmanager
 def starting() -> Iterator[None]:
-    """Around what gives a worker something: its process is started with it, if it was not."""
-    start_trackers()
+    """Enter this to submit to a worker: the first submission starts its process."""
+    start_trackers()  # before: starting Python's lets signals through again
     with blocked(*TERMINAL_SIGNALS):  # until it has handlers of its own
         yield
 
 
 def process_of(executor: ProcessPoolExecutor) -> Any:
-    """The process of a worker that was given something; None: it was not, or has ended."""
+    """Return a worker's process; None before the first submission, and after its end."""
     return next(iter((executor._processes or {}).values()), None)
 
 
