@@ -183,6 +183,10 @@ def _libpq(url: str) -> str:
     return f"postgresql:{url.partition(':')[2]}"
 
 
+class _Silent(psycopg.OperationalError):
+    """A server that is there and does not answer: to ask again would take as long."""
+
+
 class _Client(psycopg.Connection[tuple[Any, ...]]):
     """A connection that gives up a server that says nothing any more."""
 
@@ -205,7 +209,7 @@ def _hurried(gen: Any) -> Any:
                 heard = time.monotonic()
             elif time.monotonic() - heard > HANG_S:
                 gen.close()
-                raise psycopg.OperationalError(f"the server has said nothing for {HANG_S:g} s")
+                raise _Silent(f"the server has said nothing for {HANG_S:g} s")
             wanted = gen.send(ready)
     except StopIteration as stop:
         return stop.value
@@ -446,4 +450,10 @@ _WRITING = ("BEGIN", "SELECT 1 FROM sweep FOR UPDATE")
 
 def _is_away(error: psycopg.Error, raw: _Client) -> bool:
     """Whether the connection is gone, or the server has no time: the same may work later."""
-    return raw.broken or raw.closed or (error.sqlstate or "").startswith(_AWAY)
+    if raw.broken or raw.closed:
+        return True
+    if error.sqlstate is None:
+        # Not the server's word: libpq's, of a connection that may not know yet that it is gone.
+        # "Cannot exit pipeline mode while busy" is one, where a server ends between two answers.
+        return isinstance(error, psycopg.OperationalError) and not isinstance(error, _Silent)
+    return error.sqlstate.startswith(_AWAY)

@@ -18,7 +18,7 @@ import pytest
 
 from sweep.cli.main import main
 from sweep.errors import DamagedLedger, StorageError, SweepLocked
-from sweep.history.events import Created, TermBegan
+from sweep.history.events import Closed, Created, End, Goal, Opened, Row, Status, TermBegan
 from sweep.ledger import lease, postgres, storage, tables, upgrade
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -242,6 +242,32 @@ def test_a_commit_of_which_nothing_is_heard_is_neither_lost_nor_done_twice(
         cut.append(1)
         assert not look()
     assert cut == []
+
+
+def test_a_pipeline_that_cannot_be_left_is_a_connection_that_broke(
+    tmp_path: Path, storage_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger = create(tmp_path, storage_url)
+    term = begin(ledger)
+    ledger.append(term, [created(0), Opened(0, 0, 0, Goal(), "why")])
+    executemany = psycopg.Cursor.executemany
+    cut = [1]
+
+    def cutting(self: Any, *arguments: Any, **more: Any) -> None:
+        executemany(self, *arguments, **more)
+        if cut and cut.pop():  # as where a server is ended between two of its answers
+            raw = self.connection.pgconn
+            raw.enter_pipeline_mode()
+            raw.send_query_params(b"SELECT 1", None)
+            raw.exit_pipeline_mode()
+
+    monkeypatch.setattr(psycopg.Cursor, "executemany", cutting)
+    rows = (Row(1, {"episode_reward_mean": 1.0}),)
+    recorded = ledger.append(
+        term, [Closed(0, 0, 0, End.GOAL, Status.PAUSED, "waits", 0, saved=(), rows=rows)]
+    )
+    assert cut == []
+    assert ledger.read(after=3) == recorded
 
 
 def test_a_driver_that_lost_its_connection_and_its_term_writes_nothing(
