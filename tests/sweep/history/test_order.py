@@ -220,8 +220,15 @@ def _flat(at: CurvePoint) -> dict[str, Any]:
     return {"score": at.trial % 20 / 20 + 0.025}  # the same for the new trials of each sweep
 
 
-@pytest.mark.parametrize("trials", [800, pytest.param(5_000, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", COSTS)
+@pytest.mark.parametrize(
+    ("name", "trials"),
+    [(name, 800) for name in COSTS]
+    + [
+        # Each trial of a race counts three times.
+        pytest.param(name, 2_000 if "replicas" in sweep else 5_000, marks=pytest.mark.slow)
+        for name, sweep in COSTS.items()
+    ],
+)
 def test_a_trial_costs_as_much_in_a_long_sweep_as_in_a_short_one(
     name: str, trials: int, tmp_path: Path
 ) -> None:

@@ -126,13 +126,15 @@ def test_a_sweep_whose_trials_nothing_ends_warns_before_it_begins(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     here = Here(capsys, tmp_path / "sweeps")
+    # What ends such a sweep is looked at between slices.
+    limits = {"slice_s": 0.1}
     changes: dict[str, Any] = {"scheduler": "fifo", "stop": {}, "deterministic": None}
-    spec = write_spec(tmp_path, trials=1, **changes)
+    spec = write_spec(tmp_path, trials=1, limits=limits, **changes)
     code, _, err = here("run", spec, "--pool", "inline", "--timeout", 0.1)
     assert code == 0
     assert "warning: stop: is empty" in err
     assert "stop: {training_iteration: 100}" in err
-    spec = write_spec(tmp_path, trials=1, **{**changes, "budget": {"timesteps": 20}})
+    spec = write_spec(tmp_path, trials=1, limits=limits, budget={"timesteps": 20}, **changes)
     assert "warning" not in here("run", spec, "--pool", "inline", "--name", "other")[2]
 
 
