@@ -237,9 +237,9 @@ class _Slice(Stretch):
             return end
         now, can_save = time.monotonic(), trainable.can_save()
         if now - self.looked_at >= LOOK_S:
-            self.looked_at = now
             if self._asked(can_save):
-                return End.ASKED
+                return End.ASKED  # asked again after the next iteration, if this one is not saved
+            self.looked_at = now
         return End.TIME if can_save and now >= self.end_at else None
 
     def _asked(self, can_save: bool) -> bool:

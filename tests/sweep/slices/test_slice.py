@@ -13,6 +13,7 @@ from sweep.history.events import End, Goal, Status
 from sweep.history.objective import Objective
 from sweep.history.replica import Replica
 from sweep.slices import cache, checkpoints
+from sweep.slices import slice as slice_module
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.retention import Retention
 from sweep.slices.slice import run_slice
@@ -102,6 +103,22 @@ def test_a_function_ends_only_at_a_checkpoint_of_its_own(tmp_path: Path) -> None
     name = "tests.support.quadratic:quadratic_function"
     outcome = run_slice(slice_spec(tmp_path, config, trainable=name, slice_s=1e-9))
     assert [row.iteration for row in outcome.rows] == [1, 2, 3, 4]
+
+
+def test_who_asks_a_function_to_stop_is_heard_at_its_next_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the next look for the file would come long after that checkpoint."""
+    monkeypatch.setattr(slice_module, "LOOK_S", 1e9)
+    spec = slice_spec(
+        tmp_path,
+        {"save_every": 4},
+        trainable="tests.support.quadratic:quadratic_function",
+        goal=Goal(50),
+    )
+    Path(spec.stop_file).touch()
+    outcome = run_slice(spec)
+    assert (outcome.end, len(outcome.rows)) == (End.ASKED, 4)
 
 
 def test_what_cannot_be_saved_runs_to_its_goal_in_one_slice(tmp_path: Path) -> None:
