@@ -98,8 +98,9 @@ def entry() -> int:
     piece by piece: after MLflow and torch that takes a second, and the system does it at once.
     """
     gc.set_threshold(GARBAGE_AFTER)
-    # A command computes nothing large. numpy's threads, started with it, look for work for a tenth
-    # of a second, on the core on which the first worker starts.
+    # A command computes nothing large, and what trains in its process (`--pool inline`) has the one
+    # thread that workers have, and so rounds as they do. numpy's threads, started with it, look for
+    # work for a tenth of a second, on the core on which the first worker starts.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     codes: list[int] = []
     atexit.register(_leave, codes)  # the first to be registered is the last to be called

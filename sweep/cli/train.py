@@ -88,7 +88,7 @@ def _name_of(folder: Path) -> str:
 @options.json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
-    with options.answering(given["as_json"]) as answer, _early_workers(given) as begin:
+    with options.answering(given["as_json"]) as answer, _early_workers(space, given) as begin:
         from sweep.cli.live import make_view
         from sweep.cli.terminal import terminal
         from sweep.driver import prepare, session, sync
@@ -122,14 +122,14 @@ def run(space: str, **given: Any) -> int:
 
 
 @contextlib.contextmanager
-def _early_workers(given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]:
+def _early_workers(space: str, given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]:
     """Start the sweep's first workers, which import beside this process, on cores that it leaves.
 
     Gives what is called with the spec when it is read: then as many are started as were asked for
     and fit, and import what trains.
     """
     pool = given["pool"] or "loky"
-    if given["dry_run"] or pool != "loky":
+    if given["dry_run"] or pool != "loky" or not _is_there(space):
         yield lambda _spec: None
         return
     import joblib
@@ -151,6 +151,14 @@ def _early_workers(given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"],
 
     with worker.early(["sweep.slices.slice"], min(asked, max(1, cores - 1))):
         yield begin
+
+
+def _is_there(space: str) -> bool:
+    """Whether there is a file that SPACE may mean; a misspelt name is to be told at once."""
+    shipped = resources.files("search_spaces") / f"{space}.yaml"
+    with contextlib.suppress(OSError, ValueError):  # no name that a file could have
+        return Path(space).is_file() or shipped.is_file()
+    return False
 
 
 @click.command()

@@ -62,9 +62,18 @@ class _Slot:
         """Whether there is a process that could take a slice now."""
         return self.executor is not None and worker.is_alive(self.executor)
 
+    def look(self) -> Any:
+        """Its process now: loky, which replaces one that has grown, may just have done so."""
+        if self.executor is not None:
+            self.process = worker.process_of(self.executor) or self.process
+        return self.process
+
 
 class Pool(pools.Pool):
-    """`slots` worker processes, started when first needed and replaced when they die."""
+    """`slots` worker processes, replaced when they die.
+
+    Each is started when it is first needed, unless one was started early (`worker.early`).
+    """
 
     blocks: ClassVar[bool] = False
 
@@ -87,7 +96,7 @@ class Pool(pools.Pool):
             slot.executor = worker.start(self._variables(slot.number))
         with worker.starting():
             running: Future[SliceOutcome] = slot.executor.submit(run_slice, spec, _into_log)
-        slot.process = worker.process_of(slot.executor) or slot.process
+        slot.look()
         running.add_done_callback(lambda done: _finish(slot, done, outcome))
         return outcome
 
@@ -112,12 +121,13 @@ class Pool(pools.Pool):
     def pid(self, running: Future[SliceOutcome]) -> int | None:
         """The worker in which a slice runs."""
         slot = self._of(running)
-        return slot.process.pid if slot is not None and slot.process is not None else None
+        process = slot.look() if slot is not None else None
+        return process.pid if process is not None else None
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
         """Kill the worker of a slice with its children; the slot gets another one."""
         slot = self._of(running)
-        if slot is None or slot.process is None:
+        if slot is None or slot.look() is None:
             return
         slot.error = error
         kill_family(slot.process.pid)
@@ -136,7 +146,7 @@ class Pool(pools.Pool):
     @property
     def pids(self) -> list[int]:
         """The worker processes that are alive."""
-        return [slot.process.pid for slot in self._slots if slot.executor is not None]
+        return [slot.look().pid for slot in self._slots if slot.executor is not None]
 
     def _choose(self, replica: tuple[str, int, int]) -> _Slot:
         free = [slot for slot in self._slots if not slot.busy and not slot.retired]
@@ -175,6 +185,7 @@ def _end(slot: _Slot) -> None:
 @contextlib.contextmanager
 def _into_log(spec: SliceSpec) -> Iterator[None]:
     """Lead this process's output, and that of its children, into the trial's log."""
+    worker.measure_memory()
     sys.stdout.flush()
     sys.stderr.flush()
     appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND

@@ -102,6 +102,26 @@ def test_a_worker_that_dies_while_idle_costs_nobody_anything(tmp_path: Path) -> 
             kill_and_wait(pid)
 
 
+def test_the_process_that_is_ended_is_the_one_that_runs_though_loky_has_replaced_it(
+    tmp_path: Path,
+) -> None:
+    """loky ends a worker that grew by itself; the pool may have looked just before."""
+    with closing(loky.Pool(1)) as pool:
+        assert pool.submit(slice_spec(tmp_path / "a", paths=HERE)).result(timeout=120)
+        (slot,) = pool._slots
+        before = slot.process
+        kill_and_wait(before.pid)
+        spec = slice_spec(tmp_path / "b", {"step_s": 60.0}, trial=1, paths=HERE)
+        running = pool.submit(spec)
+        slot.process = before
+        pid = pool.pid(running)
+        assert [pid] == pool.pids != [before.pid]
+        slot.process = before
+        ended = WorkerLost(None, 0)
+        pool.end(running, ended)
+        assert running.exception(timeout=60) is ended
+
+
 def kill_and_wait(pid: int) -> None:
     """SIGKILL; returns when all threads of the process have ended."""
     descriptor = os.pidfd_open(pid)

@@ -111,6 +111,75 @@ def test_one_that_died_meanwhile_costs_no_slice(
     assert pids_of(tmp_path).isdisjoint(starts.before)
 
 
+def test_one_that_dies_before_the_spec_is_read_costs_no_sweep(
+    tmp_path: Path, starts: Starts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = prepare.prepare
+
+    def after_a_death(*arguments: Any) -> Any:
+        (executor,) = starts.made
+        os.kill(worker.process_of(executor).pid, signal.SIGKILL)
+        wait_until(lambda: executor._flags.broken is not None)
+        return prepared(*arguments)
+
+    monkeypatch.setattr(prepare, "prepare", after_a_death)
+    assert run(tmp_path, "-j", "1") == 0
+    assert len(starts.made) == 2
+
+
+GROWS = """
+import os
+
+from joblib.externals.loky import process_executor
+from trainables import Trainable
+
+
+class Grows(Trainable):
+    def setup(self, config):
+        process_executor._MAX_MEMORY_LEAK_SIZE = 20_000_000
+        process_executor._MEMORY_LEAK_CHECK_DELAY = 0.0
+        self.replay = os.urandom(60_000_000)
+
+    def step(self):
+        return {"loss": 1.0, "pid": os.getpid()}
+
+    def save_checkpoint(self, folder):
+        return {}
+
+    def load_checkpoint(self, state):
+        pass
+"""
+
+
+def test_what_a_trial_holds_is_no_leak_of_the_worker(tmp_path: Path) -> None:
+    """loky replaces a worker that grows: measured from its imports, each replay would be growth."""
+    (tmp_path / "grows.py").write_text(GROWS)
+    changes = {"trials": 1, "stop": {"training_iteration": 4}, "limits": {"slice_s": 1e-9}}
+    assert run(tmp_path, "-j", "1", trainable="grows:Grows", **changes) == 0
+    with contextlib.closing(Ledger(Folder(tmp_path, "demo").ledger)) as ledger:
+        rows = ledger.results(0)
+    assert (len(rows), len({row.metrics["pid"] for row in rows})) == (4, 1)
+
+
+def test_interrupted_while_they_start_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        worker._spare.append(worker._new({}))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(worker, "start_early", interrupted)
+    with pytest.raises(KeyboardInterrupt), worker.early(["json"]):
+        pass
+    assert worker._spare == []
+
+
+@pytest.mark.parametrize("name", ["nothere.yaml", "quickstrat", "no/where", "a" * 5_000, "a\0b"])
+def test_none_is_started_for_a_space_that_is_not_there(
+    starts: Starts, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert main(["run", name, *HERE]) == 2
+    assert starts.made == []
+
+
 def test_a_worker_for_a_gpu_is_started_when_its_devices_are_known(
     tmp_path: Path, starts: Starts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,7 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from multiprocessing import connection
 from typing import Any
 
-from joblib.externals.loky.process_executor import ProcessPoolExecutor
+from joblib.externals.loky import process_executor
+from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from trainables.core.importing import large_import
 from trainables.core.processes.ending import (
@@ -74,7 +75,8 @@ def starting() -> Iterator[None]:
 
 def process_of(executor: ProcessPoolExecutor) -> Any:
     """Return a worker's process; None before the first submission, and after its end."""
-    return next(iter((executor._processes or {}).values()), None)
+    found = list((executor._processes or {}).values())  # at once: loky's thread changes it
+    return found[0] if found else None
 
 
 def is_alive(executor: ProcessPoolExecutor) -> bool:
@@ -91,8 +93,8 @@ def end(executor: ProcessPoolExecutor) -> None:
 @contextlib.contextmanager
 def early(imports: Iterable[str], count: int = 1) -> Iterator[None]:
     """Start workers that import these modules; at the end those are killed that nobody took."""
-    start_early(imports, count)
     try:
+        start_early(imports, count)
         yield
     finally:
         _keep(0)
@@ -105,7 +107,17 @@ def start_early(imports: Iterable[str], count: int) -> None:
     _spare.extend(_new({}) for _ in range(count - len(_spare)))
     with starting():
         for executor in _spare:
-            executor.submit(_import, names)
+            with contextlib.suppress(BrokenProcessPool):  # `start` looks whether it is alive
+                executor.submit(_import, names)
+
+
+def measure_memory() -> None:
+    """Call this in a worker's first computation: loky measures from its end how the worker grows.
+
+    It replaces one that has grown by 300 MB since then. What it imports early is no computation:
+    measured from there, a trial's replay would be a leak.
+    """
+    process_executor._USE_PSUTIL = True
 
 
 def _keep(count: int) -> None:
@@ -119,6 +131,7 @@ def _keep(count: int) -> None:
 
 
 def _import(names: Iterable[str]) -> None:
+    process_executor._USE_PSUTIL = False
     with large_import():
         for name in names:
             with contextlib.suppress(Exception):  # who needs it meets the error, and says so
