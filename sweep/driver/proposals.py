@@ -165,15 +165,26 @@ class Proposer:
             BadSpace: no point that belongs to the space was found.
         """
         index = history.searched + len(trials.beside)
-        space = initial.space_of(self.spec.space, self.spec.initial, index).pin(given)
-        if not space.domains:
-            return space.draw(0)  # everything is given: there is nothing to ask for
         chosen = bool(given) or index < len(self.spec.initial)
         any_will_do = self.searcher.options.duplicates or chosen
-        for found in self._proposals(history, space, trials):
-            again = any(trial.searched == found.searched for trial in trials.beside)
-            if any_will_do or not (again or history.has(found.searched)):
-                return found
+        for space in initial.spaces_of(self.spec.space, self.spec.initial, index):
+            try:
+                return self._point_of(space.pin(given), history, trials, any_will_do)
+            except Exhausted as error:
+                full = str(error)
+        crossed = ", ".join(self.spec.space.crossed)
+        raise Exhausted(f"{full}, whatever {crossed} may be" if crossed else full)
+
+    def _point_of(
+        self, space: Space, history: History, trials: _Known, any_will_do: bool
+    ) -> Settings:
+        """A point that no trial has, or any one; Exhausted where there is none."""
+        # Where everything is given, there is nothing to ask for.
+        found = self._proposals(history, space, trials) if space.domains else [space.draw(0)]
+        for settings in found:
+            again = any(trial.searched == settings.searched for trial in trials.beside)
+            if any_will_do or not (again or history.has(settings.searched)):
+                return settings
         return self._left(space, trials)
 
     def _proposals(self, history: History, space: Space, trials: _Known) -> Iterator[Settings]:
@@ -207,6 +218,7 @@ class Proposer:
             raise Exhausted(f"of {ASKED + DRAWN} proposals each has a trial already")
         left = list(_points.untried(points, trials, range(points.count)))
         if not left:
-            raise Exhausted(f"each of the {points.count} points of the space has a trial")
+            every = "the only point" if points.count == 1 else f"each of the {points.count} points"
+            raise Exhausted(f"{every} of the space has a trial")
         stream = rng.generator(self.spec.seed, "search", len(trials), "left")
         return left[int(stream.integers(len(left)))]

@@ -3,9 +3,9 @@
 Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with Population-Based
 Bandits, 2020. A population as in ``pbt``; a child's numbers are those at which a Gaussian process,
 fitted to how much each setting improved the score in each interval so far, has the greatest upper
-confidence bound. Children that have not trained yet count as observed, so that no two get the same
-settings. Choices and normal numbers are perturbed as in ``pbt``. Before two intervals are known,
-numbers are drawn.
+confidence bound among those that the space allows. Children that have not trained yet count as
+observed, so that no two get the same settings. Choices and normal numbers are perturbed as in
+``pbt``. Before two intervals are known, numbers are drawn.
 """
 
 import math
@@ -15,11 +15,12 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel
 
+from sweep.errors import BadSpace
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import SchedulerContext
 from sweep.schedulers._shared.bandit import Array, Bandit
-from sweep.schedulers._shared.mutation import explore
+from sweep.schedulers._shared.mutation import ATTEMPTS, explore, is_in
 from sweep.schedulers._shared.population import Population, PopulationOptions, born_at
 from sweep.space import Float, Int
 from trainables.core import rng
@@ -49,26 +50,40 @@ class Scheduler(Population):
         stream = rng.generator(self.context.seed, "explore", number)
         bred = [trial for trial in history.trials if trial.parent is not None]
         untrained = [trial.searched for trial in bred if trial.time <= born_at(trial)]
-        point = self._choose(history, [*untrained, *siblings], parent.time, stream)
-        places = zip(self._numbers.items(), point.tolist(), strict=True)
-        chosen = {name: domain.at(place) for (name, domain), place in places}
-        given = {**parent.searched, **{n: v for n, v in chosen.items() if n in parent.searched}}
-        return explore(self.context.space, given, self._others, stream)
+        point = self._choose(history, parent, [*untrained, *siblings], stream)
+        try:
+            return explore(self.context.space, self._at(point, parent), self._others, stream)
+        except BadSpace:  # with these numbers no choice is allowed
+            return explore(self.context.space, dict(parent.searched), self.mutated, stream)
 
     def _choose(
         self,
         history: History,
+        parent: Trial,
         pending: Sequence[Settings],
-        time: float,
         stream: np.random.Generator,
     ) -> Array:
+        """The numbers of a child, as a point of the unit cube: (d,)."""
+
+        def is_allowed(point: Array) -> bool:
+            return is_in(self.context.space, self._at(point, parent))
+
         x, t, y = self._observations(history)
         if len(y) < 2 or not self._numbers:
-            return stream.random(len(self._numbers))
-        interval = self.options.perturbation_interval
-        following = self._after(time) / interval
-        chosen = self._points(pending)
-        return Bandit.learn(x, t, y, chosen, following).choose(len(self._numbers), stream)
+            for _ in range(ATTEMPTS):
+                point = stream.random(len(self._numbers))
+                if is_allowed(point):
+                    break
+            return point
+        following = self._after(parent.time) / self.options.perturbation_interval
+        model = Bandit.learn(x, t, y, self._points(pending), following)
+        return model.choose(len(self._numbers), stream, is_allowed)
+
+    def _at(self, point: Array, parent: Trial) -> dict[str, Any]:
+        """The parent's settings with the numbers of a point, as far as it has them."""
+        places = zip(self._numbers.items(), point.tolist(), strict=True)
+        chosen = {name: domain.at(place) for (name, domain), place in places}
+        return {**parent.searched, **{n: v for n, v in chosen.items() if n in parent.searched}}
 
     def _observations(self, history: History) -> tuple[Array, Array, Array]:
         """Points (n, d), intervals (n,) and improvements (n,), oldest first."""

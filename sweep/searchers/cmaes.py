@@ -60,6 +60,8 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """A draw from the distribution that the generations so far have led to."""
         domains = modelled(request.space)
+        if not domains:  # a person has given every number: choices are left
+            return request.space.draw(request.seed)
         strategy = self._replay(request, domains)
         strategy.reseed_rng(request.seed % 2**32)
         proposed = dict(zip(domains, strategy.ask().tolist(), strict=True))

@@ -5,7 +5,8 @@ initial:
   - {model: {hidden: [64]}}           trial 1; the searcher fills in the rest
 
 A parameter with ``grid`` is given too: behind the first settings, the trials take its values in
-turn, and every combination of the values of several such parameters.
+turn, and every combination of the values of several such parameters. A combination that has no
+further point is passed over.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,12 +22,17 @@ MOST_CELLS = 1000
 
 def space_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Space:
     """The sweep's space for the searched trial `index`, from 0, with what is given pinned."""
-    given = {}
+    return next(spaces_of(space, initial, index))
+
+
+def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Iterator[Space]:
+    """`space_of`, and behind it those with the combinations of ``grid`` values that come next."""
     if index < len(initial):
         given = {name: value for _, name, value in _entries(space, initial[index])}
-    if not given and not space.crossed:
-        return space
-    return space.pin({**_cell(space, max(0, index - len(initial))), **given})
+        yield space.pin({**_cell(space, 0), **given})
+        return
+    for further in range(space.cells):
+        yield space.pin(_cell(space, index - len(initial) + further)) if space.crossed else space
 
 
 def _cell(space: Space, index: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from sweep import plugins, searchers
 from sweep.history.events import Created, Status
 from sweep.history.history import History
 from sweep.space import Space
+from sweep.testing import simulate
 from tests.support.searches import FINITE, FRESH, MIXED, Search
 from tests.support.trials import objective
 
@@ -123,6 +124,40 @@ def test_trials_without_any_score_are_no_obstacle(name: str) -> None:
 def test_a_searched_parameter_with_one_value_is_no_obstacle(name: str) -> None:
     raw = {**FINITE, "one": {"choice": [1]}, "b": {"randint": [1, 9]}}
     assert len(Search(name, raw, options=SOON.get(name)).run(12).proposals) == 12
+
+
+def test_settings_that_a_person_gives_are_no_obstacle(name: str) -> None:
+    """Also all of those that a searcher models, so that it has nothing to propose."""
+    space = {"x": {"uniform": [0.0, 1.0], "step": 0.25}, "act": {"choice": ["tanh", "relu"]}}
+    initial: list[dict[str, Any]] = [{"x": 0.5}, {"act": "relu"}, {"x": 0.25, "act": "tanh"}]
+    searcher = {"name": name, **SOON.get(name, {})}
+    spec = {"space": space, "initial": initial, "searcher": searcher, "trials": 6}
+    more = {"scheduler": "fifo", "stop": {"training_iteration": 1}}
+    course = simulate({**spec, **more}, lambda at: {"score": at.config["x"]}, slots=2)
+    found = [dict(trial.searched) for trial in course.history.trials]
+    assert len(found) == 6
+    assert all(given.items() <= one.items() for given, one in zip(initial, found, strict=False))
+
+
+@pytest.mark.parametrize("name", [one for one in NAMES if one != "cmaes"])  # it wants a number
+@pytest.mark.parametrize(
+    ("space", "initial", "points"),
+    [
+        ({"a": {"grid": [1, 2]}, "x": {"choice": [1, 2, 3], "when": {"a": 1}}}, [], 4),
+        ({"a": {"grid": [1, 2]}, "x": {"choice": [1, 2, 3]}}, [{"a": 1, "x": 1}], 6),
+        ({"a": {"grid": [1, 2]}, "b": {"grid": [1, 2]}}, [], 4),
+    ],
+)
+def test_a_grid_goes_on_with_the_combinations_that_have_points_left(
+    name: str, space: dict[str, Any], initial: list[Any], points: int
+) -> None:
+    searcher = {"name": name, **SOON.get(name, {})}
+    spec = {"space": space, "initial": initial, "searcher": searcher, "trials": 9}
+    more = {"scheduler": "fifo", "stop": {"training_iteration": 1}}
+    history = simulate({**spec, **more}, lambda _at: {"score": 1.0}, slots=2).history
+    found = {json.dumps(trial.searched) for trial in history.trials}
+    assert len(history.trials) == len(found) == points
+    assert "of the space has a trial, whatever a" in history.exhausted
 
 
 def test_every_kind_of_parameter_is_searched(name: str) -> None:

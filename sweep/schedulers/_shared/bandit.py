@@ -7,6 +7,7 @@ Points lie in the unit cube; times are intervals. Exact, with numpy alone.
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,12 +110,23 @@ class Bandit:
         beta = C1 + max(0.0, math.log(C2 * len(self.observed.x)))
         return np.asarray(mean + math.sqrt(beta) * deviation)
 
-    def choose(self, dimensions: int, stream: np.random.Generator) -> Array:
-        """The best of many points, moved around in ever smaller steps: (d,)."""
-        points = stream.random((CANDIDATES, dimensions))
-        best = points[int(np.argmax(self.bound(points)))]
+    def choose(
+        self,
+        dimensions: int,
+        stream: np.random.Generator,
+        is_allowed: Callable[[Array], bool] = lambda _point: True,
+    ) -> Array:
+        """The best of many points, moved around in ever smaller steps: (d,).
+
+        Where none of the first ones is allowed, it is the best of them all the same.
+        """
+        best = self._best(stream.random((CANDIDATES, dimensions)), is_allowed)
         for width in 0.1 ** np.arange(1, ROUNDS + 1):
             around = best + width * stream.standard_normal((NEAR, dimensions))
             points = np.concatenate([best[None], np.clip(around, 0.0, 1.0)])
-            best = points[int(np.argmax(self.bound(points)))]
-        return np.asarray(best)
+            best = self._best(points, is_allowed)
+        return best
+
+    def _best(self, points: Array, is_allowed: Callable[[Array], bool]) -> Array:
+        by_bound = points[np.argsort(-self.bound(points), kind="stable")]
+        return next((point for point in by_bound if is_allowed(point)), by_bound[0])

@@ -3,8 +3,10 @@
 Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.1.1 and appendix A.
 """
 
+import contextlib
 import math
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,10 @@ def explore(
     """A child's searched values.
 
     The parameters in `names` change, the others are inherited; one that only the child needs is
-    drawn.
+    drawn. Where the space allows none of many such points, the child has its parent's settings.
+
+    Raises:
+        BadSpace: it does not allow these either.
     """
 
     def suggest(name: str, domain: Domain) -> Any:
@@ -44,11 +49,22 @@ def explore(
         return perturbed(domain, searched[name], factors[int(stream.integers(len(factors)))])
 
     for _ in range(ATTEMPTS):
-        try:
+        with contextlib.suppress(BadSpace):
             return space.resolve(suggest).searched
-        except BadSpace as error:
-            refusal = error
-    raise refusal
+    return space.resolve(partial(_inherited, searched)).searched
+
+
+def is_in(space: Space, searched: dict[str, Any]) -> bool:
+    """Whether the space allows these values; the middle stands for one that is missing."""
+    try:
+        space.resolve(partial(_inherited, searched))
+    except BadSpace:
+        return False
+    return True
+
+
+def _inherited(searched: dict[str, Any], name: str, domain: Domain) -> Any:
+    return searched[name] if name in searched else domain.at(0.5)
 
 
 def _neighbour(domain: Choice | Ordinal, value: Any, stream: np.random.Generator) -> Any:

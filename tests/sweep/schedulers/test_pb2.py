@@ -126,3 +126,44 @@ def test_a_space_without_numbers_is_explored_as_in_pbt() -> None:
     space = {"kind": {"choice": ["a", "b"]}, "x": 0.5}
     course = simulate({**SPEC, "space": space}, curve, slots=3)
     assert any(trial.parent is not None for trial in course.history.trials)
+
+
+SUM = "x + y > 1.2"
+
+
+@pytest.mark.parametrize(
+    ("forbid", "kinds"),
+    [
+        ([SUM], []),
+        ([{"x": {">": 0.4}}, SUM], []),
+        # The model's numbers may be allowed with none of the choices.
+        ([f"kind == 'a' and {SUM}", f"kind == 'b' and {SUM}"], ["a", "b"]),
+    ],
+)
+def test_children_have_settings_that_the_space_allows(forbid: list[Any], kinds: list[str]) -> None:
+    space: dict[str, Any] = {name: {"uniform": [0.0, 1.0]} for name in ("x", "y")}
+    space |= {"kind": {"choice": kinds}} if kinds else {}
+
+    def rising(at: CurvePoint) -> dict[str, Any]:
+        return {"score": (at.config["x"] + at.config["y"]) * at.iteration}
+
+    course = simulate({**SPEC, "space": space, "forbid": forbid}, rising, slots=3)
+    bred = [trial.searched for trial in course.history.trials if trial.parent is not None]
+    assert len(bred) > 5
+    most = 0.4 if len(forbid) > 1 and not kinds else 1.0
+    assert all(one["x"] + one["y"] <= 1.2 and one["x"] <= most for one in bred)
+
+
+def test_a_child_whose_every_neighbour_is_forbidden_has_its_parents_settings() -> None:
+    space = {"x": {"uniform": [0.0, 1.0]}}
+    spec = {**SPEC, "space": space, "forbid": [{"x": {"<": 0.5}}, {"x": {">": 0.51}}]}
+    given = [{"x": 0.5 + k / 1000} for k in range(6)]
+    scheduler = {"name": "pbt", "perturbation_interval": 2, "resample_probability": 0}
+    course = simulate({**spec, "initial": given, "scheduler": scheduler}, curve_of_x, slots=3)
+    bred = [trial.searched["x"] for trial in course.history.trials if trial.parent is not None]
+    assert bred
+    assert set(bred) <= {one["x"] for one in given}
+
+
+def curve_of_x(at: CurvePoint) -> dict[str, Any]:
+    return {"score": at.config["x"] * at.iteration}
