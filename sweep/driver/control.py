@@ -106,8 +106,11 @@ class RequestHandler:
         for number in numbers:
             if self._trial(number).held is not UserHold.PAUSE:  # an ended one may be held, too
                 raise UsageError(f"trial {number}: is not held, so there is nothing to let go")
-        events = tuple(HoldChanged(number, UserHold.NONE) for number in numbers)
-        return Response(Answer(True, f"{_listed(numbers)} let go", numbers), events, let_go=numbers)
+        events: list[Event] = [HoldChanged(number, UserHold.NONE) for number in numbers]
+        events += topped_up(self.history)
+        return Response(
+            Answer(True, f"{_listed(numbers)} let go", numbers), tuple(events), let_go=numbers
+        )
 
     def clone(self, request: Request) -> Response:
         """Make a trial with the settings of another, some of them changed."""
@@ -119,7 +122,7 @@ class RequestHandler:
             self.history, parent, body.get("settings", {}), body.get("from_checkpoint", False)
         )
         text = f"trial {made.trial} is a clone of {number}; it takes the next free place"
-        return Response(Answer(True, text, (made.trial,)), (made,))
+        return Response(Answer(True, text, (made.trial,)), (made, *topped_up(self.history)))
 
     def set(self, request: Request) -> Response:
         """Give the sweep another end, or the pool another size."""

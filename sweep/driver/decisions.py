@@ -185,15 +185,13 @@ def topped_up(history: History) -> list[Moved]:
     return [Moved(r.trial, Status.PAUSED, "the sweep was topped up", r.index) for r in waited]
 
 
-def tried_again(history: History, before: Sequence[Event]) -> list[Moved]:
-    """Brings back what has ended of trials that failed, but for what `before` brings back."""
-    moved = {(event.trial, event.replica) for event in before if isinstance(event, Moved)}
+def tried_again(history: History) -> list[Moved]:
+    """Brings back what has ended of trials that failed."""
     return [
         Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
         for trial in history.ordered(order.having(Status.FAILED))
         for replica in trial.replicas
         if replica.status in FINISHED - {Status.COMPLETED}
-        if (trial.number, replica.index) not in moved
     ]
 
 

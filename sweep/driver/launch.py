@@ -404,11 +404,13 @@ def _take_over(
             f"it is the total, give at least that"
         )
     changes, answers = _asked_before(ledger, history) if launch.changes else ([], {})
-    measured = any(isinstance(event, Measured) for event in respecified)
-    if wanted > history.wanted > 0 or launch.budget or changes or measured:
-        events += decisions.topped_up(history)
-    if launch.retry_failed:
-        events += decisions.tried_again(history, events)
+    retried = decisions.tried_again(history) if launch.retry_failed else []
+    other = any(isinstance(event, Measured | Widened) for event in respecified)
+    if wanted > history.wanted > 0 or launch.budget or changes or other or retried:
+        brought_back = decisions.topped_up(history)
+        there = {(moved.trial, moved.replica) for moved in brought_back}
+        retried = [moved for moved in retried if (moved.trial, moved.replica) not in there]
+        events += [*brought_back, *retried]
     if launch.budget or launch.max_disk or changes:  # the newest word holds
         events += [*changes, Changed(launch.trials, launch.budget, launch.max_disk)]
     events += respecified

@@ -113,7 +113,7 @@ def _ended(trial: Trial) -> Entry | None:
 def _on_target(history: History, target: float) -> Iterator[str]:
     best, sign = history.best, history.objective.sign
     score = best.score if best else None
-    if best and score is not None and sign * (score - target) >= 0:
+    if best and best.feasible and score is not None and sign * (score - target) >= 0:
         yield f"budget.target: trial {best.number} has {score:.6g}, {target:g} was wanted"
 
 

@@ -16,7 +16,7 @@ from sweep.history.trial import Trial
 from sweep.schedulers import Exploit, NewTrial
 from sweep.searchers import Exhausted, Request, Searcher
 from sweep.searchers._shared import points as _points
-from sweep.space import Domain, Settings, Space, initial
+from sweep.space import Domain, Settings, Space, canonical, initial
 from sweep.spec import SweepSpec
 from trainables.core import rng
 
@@ -103,17 +103,18 @@ class Proposer:
         Raises:
             UsageError: a change is not one that the space allows, or there is no checkpoint.
         """
-        domains, number = self.spec.space.domains, len(history.trials)
+        space, number = self.spec.space, len(history.trials)
         for name, value in changes.items():
-            if name not in domains:
-                raise UnknownName("searched setting", name, domains)
-            if not domains[name].contains(value):
-                raise BadConfig(f"--set {name}", value, domains[name].describe())
+            if name not in space.searched:
+                raise UnknownName("searched setting", name, space.searched)
+            if not (domain := space.role(name)).contains(value):
+                raise BadConfig(f"--set {name}", value, domain.describe())
             if from_checkpoint and name in self.fixed and value != parent.searched.get(name):
                 was = f"{parent.searched.get(name)}, as trial {parent.number} has it"
                 hint = f"its checkpoint holds {name}; without --from-checkpoint it may be changed"
                 raise BadConfig(f"--set {name}", value, was, hint)
-        searched = {**parent.searched, **changes}
+        own = {name: canonical(space.role(name), value) for name, value in changes.items()}
+        searched = {**parent.searched, **own}
         if from_checkpoint:
             if any(replica.newest is None for replica in parent.replicas):
                 raise UsageError(f"trial {parent.number}: has no checkpoint to begin from")

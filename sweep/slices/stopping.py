@@ -88,12 +88,13 @@ class Flatness:
     """Values after the best one that were no better."""
 
     def add(self, value: float | None) -> None:
-        """One more result; a missing value, NaN or infinity is no better than any."""
+        """One more result; NaN or infinity is no better than any, a missing value is no result."""
+        if value is None:
+            return
         sign = 1.0 if self.plateau.mode == "max" else -1.0
-        found = None if value is None or not math.isfinite(value) else value
-        better = self.best is None or sign * ((found or 0.0) - self.best) > self.plateau.min_delta
-        if found is not None and better:
-            self.best, self.since = found, 0
+        better = self.best is None or sign * (value - self.best) > self.plateau.min_delta
+        if math.isfinite(value) and better:
+            self.best, self.since = value, 0
         elif self.best is not None:
             self.since += 1
 

@@ -56,17 +56,21 @@ class Generation:
 
     @property
     def upper(self) -> Ranking:
-        """Members that may have children: the best ones with a checkpoint."""
+        """Members that may have children: the best ones with a score and a checkpoint."""
         staying = self.ranking[: len(self.ranking) - self.count]
-        return [(trial, score) for trial, score in staying if _can_breed(trial)][: self.count]
+        scored = [(trial, score) for trial, score in staying if score is not None]
+        return [(trial, score) for trial, score in scored if _can_breed(trial)][: self.count]
 
     @property
     def lower(self) -> list[Trial]:
-        """The members that are replaced, by number; none if no member may have children."""
+        """The members that are replaced, by number; none if no member may have children.
+
+        One that has not reported the metric yet stays: nothing is known of it.
+        """
         if not self.upper:
             return []
         worst = [trial for trial, _ in self.ranking[len(self.ranking) - self.count :]]
-        return sorted(worst, key=lambda trial: trial.number)
+        return sorted(filter(_has_reported, worst), key=lambda trial: trial.number)
 
     def place(self, trial: Trial) -> int:
         """From 1."""
@@ -90,6 +94,11 @@ def born_at(trial: Trial) -> float:
     """The value of ``time_attr`` at which a bred trial began; 0 for a searched one."""
     births = [replica.birth.time for replica in trial.replicas if replica.birth is not None]
     return min(births, default=0.0)
+
+
+def _has_reported(trial: Trial) -> bool:
+    """Whether it has a value of the metric, be it NaN."""
+    return any(point.value is not None for r in trial.replicas for point in r.curve)
 
 
 def _can_breed(trial: Trial) -> bool:

@@ -68,6 +68,15 @@ def test_a_budget_that_is_used_up_ends_the_sweep_and_says_why(
     assert course.history.of(Status.RUNNING, Status.PAUSED) == []
 
 
+def test_a_target_is_reached_by_a_trial_that_keeps_to_the_constraints() -> None:
+    def costly(at: Any) -> dict[str, float]:
+        return {"score": 10.0 - at.trial, "cost": 3.0 - at.trial}
+
+    spec = {**SPEC, "scheduler": "fifo", "constraints": {"cost": "<= 1"}, "budget": {"target": 5}}
+    with Simulation(spec, costly) as simulation:
+        assert "budget.target: trial 2 has 8, 5 was wanted" in simulation.run().history.why
+
+
 def test_every_resource_of_a_trial_counts(tmp_path: Path) -> None:
     budget = {"cpu_hours": 12 / 3600}
     with Simulation({**SPEC, "budget": budget, "resources": {"cpu": 2}}, curve) as simulation:

@@ -1,5 +1,6 @@
 """Who belongs to a population: who is compared, bred from, replaced, and waited for."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -54,7 +55,7 @@ def test_who_has_no_checkpoint_has_no_children_and_then_nobody_is_replaced() -> 
     trials = [replace(t, replicas=[replace(t.replicas[0])]) for t in course.history.trials[:4]]
     for trial in trials:
         trial.replicas[0].status = Status.PAUSED
-    generation = Generation(3.0, [(trial, None) for trial in trials], count=1)
+    generation = Generation(3.0, [(trial, 1.0) for trial in trials], count=1)
     assert [trial.number for trial, _ in generation.upper] == [0]
     trials[0].replicas[0].checkpoints = {}
     assert [trial.number for trial, _ in generation.upper] == [1]
@@ -62,6 +63,31 @@ def test_who_has_no_checkpoint_has_no_children_and_then_nobody_is_replaced() -> 
     for trial in trials:
         trial.replicas[0].checkpoints = {}
     assert not generation.lower
+
+
+@pytest.mark.parametrize("synch", [True, False])
+def test_a_member_that_has_not_reported_yet_has_no_children_and_stays(synch: bool) -> None:
+    """The metric stands in every fifth result, and they are compared at every fourth."""
+
+    def evaluated(at: CurvePoint) -> dict[str, Any]:
+        return {"score": float(at.trial) if at.iteration % 5 == 0 else None}
+
+    scheduler = with_scheduler(perturbation_interval=4, synch=synch)
+    course = simulate({**scheduler, "trials": 4}, evaluated, slots=4)
+    born = [born_at(trial) for trial in course.history.trials if trial.parent is not None]
+    assert born
+    assert min(born) > 4
+    for trial in course.history.of(Status.PRUNED):
+        assert any(point.value is not None for point in trial.replicas[0].curve)
+
+
+def test_members_that_diverged_have_no_children_and_are_replaced() -> None:
+    def diverging(at: CurvePoint) -> dict[str, Any]:
+        return {"score": 1.0 if at.trial == 0 else math.nan}
+
+    course = simulate({**with_scheduler(perturbation_interval=4), "trials": 8}, diverging, slots=4)
+    bred = [trial.parent for trial in course.history.trials if trial.parent is not None]
+    assert set(bred) == {0}
 
 
 def test_a_member_that_was_held_catches_up_when_it_is_let_go(

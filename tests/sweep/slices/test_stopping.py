@@ -69,7 +69,9 @@ def test_a_plateau_may_watch_another_result_than_the_metric(tmp_path: Path) -> N
     [
         ([1, 2, 3, 3, 3], {"patience": 2}, 5),
         ([1, 2, 2.5, 3.2, 3.3, 3.4], {"patience": 2, "min_delta": 1.0}, 5),
-        ([3, math.nan, None, 1], {"patience": 3}, 4),
+        ([3, math.nan, None, 1], {"patience": 2}, 4),
+        ([3, math.inf, -math.inf], {"patience": 2}, 3),
+        ([1, None, None, None, 2, None, None, None, 2, None, 2], {"patience": 2}, 11),
         ([None, None, 1, 1], {"patience": 2}, None),
         ([1, 1, 1, 1, 1], {"patience": 2, "grace": 5}, 5),
         ([3, 2, 1, 0, 0, 0], {"patience": 2, "mode": "min"}, 6),
