@@ -8,11 +8,12 @@ import csv
 import io
 import itertools
 import json
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
 
@@ -210,17 +211,19 @@ def read_budget(given: dict[str, Any]) -> dict[str, Any]:
 def answering(as_json: bool, as_csv: bool = False) -> Iterator[Answer]:
     """Gives ``answer(data, renderer)``: data as JSON, its rows as CSV, or the renderer's text.
 
-    With JSON, all other output goes to standard error. An answer that cannot be written is an
-    error, unless its reader has gone away.
+    With JSON, all other output goes to standard error: until the answer is written, that of child
+    processes and of libraries in C too. An answer that cannot be written is an error, unless its
+    reader has gone away.
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv are two forms of the same; give one of them")
     from sweep.cli.terminal import Terminal
     from sweep.errors import StorageError
 
-    out = sys.stdout
+    out, until_answered = sys.stdout, contextlib.ExitStack()
 
     def answer(data: Any, renderer: Callable[[Any], Any]) -> None:
+        until_answered.close()
         terminal = Terminal(out)
         if as_json or as_csv:
             written = csv_text(data) if as_csv else json.dumps(data, allow_nan=False, indent=2)
@@ -231,8 +234,26 @@ def answering(as_json: bool, as_csv: bool = False) -> Iterator[Answer]:
         if terminal.lost is not None and not isinstance(terminal.lost, BrokenPipeError):
             raise StorageError(f"the answer could not be written: {terminal.lost.strerror}")
 
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    aside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    with aside, until_answered:
+        if as_json:
+            until_answered.enter_context(_descriptor_aside(out))
         yield answer
+
+
+@contextlib.contextmanager
+def _descriptor_aside(out: TextIO) -> Iterator[None]:
+    """Lead what is written to descriptor 1, which children inherit, to standard error."""
+    out.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # what was written to it meanwhile is no answer either
+            out.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -350,6 +350,43 @@ def test_an_answer_whose_reader_has_gone_is_no_error(
     assert (process.communicate(timeout=60)[1], process.returncode) == ("", 0)
 
 
+NOISY = """
+import os
+import sys
+from gymnasium.envs.classic_control import CartPoleEnv
+from trainables import report
+def say(words):
+    print("python:", words)
+    sys.__stdout__.write(f"kept: {words}\\n")
+    os.write(1, f"c: {words}\\n".encode())
+    os.system(f"echo child: {words}")
+say("imported")
+def train(config):
+    say("trained")
+    report({"loss": 1.0})
+class Env(CartPoleEnv):
+    def __init__(self, **given):
+        say("made")
+        super().__init__(**given)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["run", "check-env"])
+def test_what_a_persons_code_prints_by_whatever_way_is_no_part_of_the_json(
+    command: str, tmp_path: Path
+) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    spec = write_spec(tmp_path, trainable="noisy:train", trials=1, scheduler="fifo")
+    options = {"run": (spec, "--pool", "inline"), "check-env": ("noisy:Env", "--steps", 8)}
+    process = start(command, *options[command], "--json", cwd=tmp_path)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert isinstance(json.loads(out), dict)
+    happened = {"run": "trained", "check-env": "made"}[command]
+    assert {f"{way}: {happened}" for way in ("python", "kept", "c", "child")} <= {*err.splitlines()}
+
+
 @pytest.mark.slow
 def test_a_warning_that_nobody_reads_ends_no_sweep(here: Here, tmp_path: Path) -> None:
     spec = write_spec(tmp_path, trials=1, scheduler="fifo", stop={})
