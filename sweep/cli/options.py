@@ -226,7 +226,7 @@ def answering(as_json: bool, as_csv: bool = False) -> Iterator[Answer]:
         until_answered.close()
         terminal = Terminal(out)
         if as_json or as_csv:
-            written = csv_text(data) if as_csv else json.dumps(data, allow_nan=False, indent=2)
+            written = csv_text(data) if as_csv else json_text(data)
             terminal.file.write(written.rstrip("\n") + "\n")
             terminal.file.flush()
         else:
@@ -254,6 +254,21 @@ def _descriptor_aside(out: TextIO) -> Iterator[None]:
             out.flush()
         os.dup2(kept, 1)
         os.close(kept)
+
+
+def json_text(data: Any) -> str:
+    """Data as JSON, which has no NaN and no infinity: they are null."""
+    return json.dumps(_finite(data), allow_nan=False, indent=2)
+
+
+def _finite(data: Any) -> Any:
+    from sweep.views import formatting
+
+    if isinstance(data, Mapping):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return formatting.finite(data)
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:

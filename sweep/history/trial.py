@@ -22,6 +22,7 @@ from sweep.history.events import (
 )
 from sweep.history.objective import Objective, rank
 from sweep.history.replica import Replica
+from sweep.history.results import number
 from sweep.spec.objective import Mode
 
 
@@ -250,8 +251,8 @@ class Trial:
 
 
 def _sum(results: Sequence[Metrics], key: str) -> float | None:
-    values = (result.get(key) for result in results)
-    found = [float(value) for value in values if isinstance(value, int | float)]
+    values = (number(result.get(key)) for result in results)
+    found = [value for value in values if value is not None]
     return sum(found) if found else None
 
 

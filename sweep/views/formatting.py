@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from sweep import stats
 from trainables.errors import printable
 
 #: The bars of a sparkline, lowest first.
@@ -97,10 +98,10 @@ def sparkline(values: list[float], width: int = 60) -> str:
         return ""
     bars = min(width, len(values))
     edges = [index * len(values) // bars for index in range(bars + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(edges)]
-    low, high = min(means), max(means)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((mean - low) * scale)] for mean in means)
+    halves = [stats.mean(values[a:b]) / 2 for a, b in pairwise(edges)]
+    low, high = min(halves), max(halves)
+    span = high - low or 1.0  # of whole values it may be too large a number
+    return "".join(_BARS[round((half - low) / span * (len(_BARS) - 1))] for half in halves)
 
 
 def yaml_lines(values: Mapping[str, Any], indent: int = 0) -> list[str]:
