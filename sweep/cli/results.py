@@ -270,10 +270,13 @@ def _write_pictures(folder: "Folder", to: Path) -> None:
     from sweep.report import pictures
     from sweep.views import lookup
 
-    written = pictures.write(lookup.read(folder), to)
+    left_out: list[str] = []
+    written = pictures.write(lookup.read(folder), to, left_out.append)
+    for words in left_out:
+        options.say(words)
     for path in written:
         click.echo(f"{path} ({path.stat().st_size / 1e3:.0f} kB)")
-    if not written:
+    if not written and not left_out:
         click.echo(f"{folder.name} has no results to draw yet")
 
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from sweep.errors import StorageError
 from sweep.report import page
 from sweep.views import formatting
@@ -29,16 +31,21 @@ _ACCENT, _FADED, _PLAIN, _INK, _MUTED, _GRID = (
 _SCALE = ("#d3d7de", "#8fb2f3", "#1846b8")
 #: Pixels for each inch of a picture.
 _DPI = 120
+#: What matplotlib raises at numbers that lie further apart than a number says.
+_UNDRAWABLE = (ArithmeticError, MemoryError, RuntimeError, TypeError, ValueError)
 #: Slices in one picture: the settings that decide most.
 _SLICES = 6
 
 
-def write(sweep: Sweep, folder: Path, names: Sequence[str] = ()) -> list[Path]:
+def write(
+    sweep: Sweep, folder: Path, say: Callable[[str], None], names: Sequence[str] = ()
+) -> list[Path]:
     """Write a file for each picture that has something to show.
 
     Args:
         sweep: as it is now.
         folder: made if absent; files of these names in it are replaced.
+        say: told of each picture that matplotlib cannot draw, which is left out.
         names: of `PICTURES`; none: all.
 
     Raises:
@@ -49,15 +56,27 @@ def write(sweep: Sweep, folder: Path, names: Sequence[str] = ()) -> list[Path]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names or PICTURES:
-            figure = PICTURES[name](data)
-            if figure is not None:
-                draft, path = folder / f".{name}.png.new", folder / f"{name}.png"
-                figure.savefig(draft, format="png", dpi=_DPI, metadata={"Title": sweep.spec.name})
+            draft, path = folder / f".{name}.png.new", folder / f"{name}.png"
+            try:
+                drawn = _draw(PICTURES[name], data, draft, sweep.spec.name)
+            except _UNDRAWABLE as error:
+                say(f"{path.name} is left out, as matplotlib cannot draw it: {error}")
+                continue
+            if drawn:
                 draft.replace(path)
                 written.append(path)
     except OSError as error:
         raise StorageError(f"{folder}: {error.strerror or error}") from error
     return written
+
+
+def _draw(picture: Callable[[Data], "Figure | None"], data: Data, file: Path, title: str) -> bool:
+    """Write a picture, if it has something to show."""
+    with np.errstate(all="ignore"):  # whether it can be drawn of such numbers is seen at once
+        figure = picture(data)
+        if figure is not None:
+            figure.savefig(file, format="png", dpi=_DPI, metadata={"Title": title})
+    return figure is not None
 
 
 def _figure(width: float, height: float) -> "Figure":
@@ -103,7 +122,8 @@ def _curves(data: Data) -> "Figure | None":
         width, above = (2.4, 4) if place == 0 else (1.5, 3)
         label = f"trial {curve['trial']}"
         if "low" in curve and place < 2:
-            axes.fill_between(curve["x"], curve["low"], curve["high"], color=colour, alpha=0.12)
+            low, high = _numbers(curve["low"]), _numbers(curve["high"])
+            axes.fill_between(curve["x"], low, high, color=colour, alpha=0.12)
         axes.plot(curve["x"], curve["y"], color=colour, linewidth=width, label=label, zorder=above)
     _plain(axes, its["time"], data["metric"])
     handles, labels = axes.get_legend_handles_labels()
@@ -118,6 +138,11 @@ def _curves(data: Data) -> "Figure | None":
         fontsize=9,
     )
     return figure
+
+
+def _numbers(values: Sequence[float | None]) -> list[float]:
+    """Values of an axis; NaN, which is not drawn, where one is absent."""
+    return [math.nan if value is None else value for value in values]
 
 
 def _importance(data: Data) -> "Figure | None":
@@ -195,6 +220,7 @@ def _parallel(data: Data) -> "Figure | None":
     _plain(axes)
     axes.grid(visible=False)
     axes.set_yticks([])
+    axes.set_ylim(-0.05, 1.05)  # the ends of all axes, also where all scores are the same
     axes.set_xticks(range(len(shown)), [_text(axis["name"]) for axis in shown])
     for place, axis in enumerate(shown):
         axes.axvline(place, color=_MUTED, linewidth=0.8)
@@ -224,6 +250,7 @@ def _height(axis: Data, value: float) -> float:
     low, high = axis["low"], axis["high"]
     if axis["log"]:
         low, high, value = math.log(low), math.log(high), math.log(value)
+    low, high, value = low / 2, high / 2, value / 2  # the difference may be too large a number
     return 0.5 if high == low else (value - low) / (high - low)
 
 
@@ -231,7 +258,7 @@ def _ticks(axis: Data) -> list[tuple[float, str]]:
     if "labels" in axis:
         return [(_height(axis, i), label) for i, label in enumerate(axis["labels"])]
     low, high = axis["low"], axis["high"]
-    middle = math.sqrt(low * high) if axis["log"] else (low + high) / 2
+    middle = math.sqrt(low * high) if axis["log"] else low / 2 + high / 2
     ticks = [low] if low == high else [low, middle, high]
     return [(_height(axis, tick), formatting.number(float(f"{tick:.3g}"))) for tick in ticks]
 

@@ -140,7 +140,7 @@ def _fill(
     if parent is not None:
         report = draft / "report.html"
         page.write(report, page.build(sweep, time.time()))
-        _add(where, store, parent, [report, *pictures.write(sweep, draft, ["curves"])])
+        _add(where, store, parent, [report, *pictures.write(sweep, draft, say, ["curves"])])
         failpoints.reach("report attached")
     made = []
     for trial in _wanted(where, sweep, say):

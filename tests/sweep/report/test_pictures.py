@@ -46,3 +46,26 @@ def test_a_sweep_without_results_has_no_pictures(here: Here, tmp_path: Path) -> 
     (tmp_path / "file").touch()
     code, _, err = here("report", "demo", "--png", tmp_path / "file" / "inside")
     assert (code, len(err.splitlines())) == (4, 1)
+
+
+def test_a_picture_that_cannot_be_drawn_is_left_out_and_the_others_are_written(
+    here: Here, tmp_path: Path
+) -> None:
+    apart = {"metric": "loss", "trackers": (), "config": {"kind": "far apart"}, "stop": {}}
+    trainable = "tests.sweep.cli.test_absurd_results:train"
+    sweeps.run(sweeps.make(here.root, trainable=trainable, trials=3, scheduler="fifo", **apart))
+    code, out, err = here("report", "demo", "--png", tmp_path / "pictures")
+    assert code == 0, err
+    assert "sweep: curves.png is left out, as matplotlib cannot draw it: " in err
+    written = sorted(path.name for path in (tmp_path / "pictures").iterdir())
+    assert [Path(path).name for path in out.split()[::3]] == written
+    assert "parallel.png" in written
+
+
+def test_an_interval_without_an_end_is_not_drawn(here: Here, tmp_path: Path) -> None:
+    sweep = lookup.read(sweeps.make(here.root))
+    curve = {"trial": 0, "place": 0, "early": False, "x": [1.0, 2.0], "y": [1.0, 2.0]}
+    learning = {"time": "x", "curves": [{**curve, "low": [None, 1.0], "high": [None, 3.0]}]}
+    figure = pictures.PICTURES["curves"]({"metric": sweep.spec.metric, "learning": learning})
+    assert figure is not None
+    figure.savefig(tmp_path / "curves.png")
