@@ -318,8 +318,8 @@ def curves(data: Data, found: Curves, size: tuple[int, int]) -> RenderableType:
             line.append(character, style="dim" if owner is None else _paint(found, owner))
         shown.append(line)
     ends = formatting.count(first), formatting.count(last)
-    room = len(picture.rows[0]) - len(ends[0])
-    under = f"{'':11}{ends[0]}{formatting.last_part(data['time_attr']):^{room - len(ends[1])}}"
+    room = max(0, len(picture.rows[0]) - len(ends[0]) - len(ends[1]))
+    under = f"{'':11}{ends[0]}{formatting.last_part(data['time_attr']):^{room}}"
     shown.append(Text(f"{under}{ends[1]}", style="dim"))
     best = sorted((c.place, place, c) for place, c in enumerate(found.drawn) if c.place is not None)
     names = [

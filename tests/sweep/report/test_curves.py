@@ -1,5 +1,6 @@
 """Learning curves: thinned without losing their ends and spikes, intervals over seeds, in dots."""
 
+import io
 import math
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from benchmarks.engine import large
 from sweep import stats
+from sweep.cli import tables
+from sweep.cli.terminal import Terminal
 from sweep.history.events import Status
 from sweep.report import braille, curves
 from sweep.report.curves import Curve, thinned
@@ -103,3 +106,13 @@ def test_a_sweep_without_a_result_has_no_curves(here: Here) -> None:
     code, out, _ = here("curves", "demo")
     assert code == 0
     assert "no trial has reported it yet" in out
+
+
+def test_on_a_narrow_terminal_the_ends_of_the_axis_take_the_room_of_its_name() -> None:
+    points = [(1e9, 0.0), (9e9, 1.0)]
+    data = {"name": "demo", "metric": "x", "time_attr": "timesteps_total"}
+    found = curves.Curves([Curve(0, points, place=0)], 1, 2, 2)
+    with io.StringIO() as stream:
+        Terminal(stream).show(tables.curves(data, found, (30, 12)))
+        shown = stream.getvalue().splitlines()
+    assert shown[-2].split() == ["1,000,000,000timesteps_total9,000,000,000"]
