@@ -80,7 +80,13 @@ def _exported(
 @click.option(
     "--episodes", type=click.IntRange(1, 100_000), default=10, metavar="N", help="Default: 10."
 )
-@click.option("--seed", type=int, default=0, metavar="S", help="Same seed, same episodes.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="S",
+    help="Same seed, same episodes; default: 0.",
+)
 @click.option(
     "--video",
     type=click.Path(file_okay=False, path_type=Path),

@@ -569,6 +569,12 @@ def test_a_file_that_is_not_there_is_answered_with_the_nearest_beside_it(
         assert nearest in err
 
 
+def test_a_seed_of_episodes_is_not_negative(here: Here) -> None:
+    code, out, err = here("play", "demo", "--seed", -1)
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert "'--seed': -1 is not in the range x>=0" in err
+
+
 def test_what_click_finds_is_followed_by_where_help_is(here: Here, spec: Path) -> None:
     for command, words in (
         (["explain", "demo"], "Missing argument 'TRIAL'; see sweep explain --help"),
