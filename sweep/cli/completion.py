@@ -19,7 +19,8 @@ def trials(context: click.Context, _parameter: click.Parameter, begun: str) -> l
     """The numbers of the sweep's trials that have a folder; a database is not opened for it."""
     lie = _root(context) / (context.params.get("name") or "") / "trials"
     found = {path.name.partition(".")[0] for path in lie.glob("[0-9]*")}
-    return [number for number in sorted(found, key=int) if number.startswith(begun)]
+    numbers = sorted(filter(str.isdecimal, found), key=int)
+    return [number for number in numbers if number.startswith(begun)]
 
 
 def spaces(
@@ -28,8 +29,18 @@ def spaces(
     """The shipped search spaces by name, and files."""
     from sweep import spec
 
-    shipped = [CompletionItem(name) for name in spec.shipped() if name.startswith(begun)]
-    return shipped or [CompletionItem(begun, type="file")]
+    found = [name for name in spec.shipped() if name.startswith(begun)]
+    if not found:
+        return [CompletionItem(begun, type="file")]
+    # bash takes either words or its own look at files, so beside words they are words, too
+    beside = (f"{path.name}/" if path.is_dir() else path.name for path in sorted(Path().iterdir()))
+    found += [name for name in beside if name.startswith(begun) and _is_plain(name)]
+    return [CompletionItem(name) for name in found]
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a file is shown where nobody asks for hidden ones, and its name is one word."""
+    return not name.startswith(".") and name.isprintable() and " " not in name
 
 
 def _root(context: click.Context) -> Path:

@@ -53,8 +53,20 @@ def test_a_shell_offers_commands_sweeps_and_trials(begun: Path) -> None:
     assert offered(begun, "show", "--root", "elsewhere", "") == []
 
 
+def test_a_folder_that_is_no_trials_is_not_offered(begun: Path) -> None:
+    (begun / "sweeps" / "demo" / "trials" / "3x").mkdir()
+    assert offered(begun, "show", "demo", "") == ["0", "1", "10"]
+
+
 def test_a_shell_offers_the_shipped_search_spaces(begun: Path) -> None:
     assert offered(begun, "run", "quick") == ["quickstart"]
+
+
+def test_a_shell_offers_files_beside_the_shipped_search_spaces(begun: Path) -> None:
+    for name in ("quick.yaml", ".quick.yaml", "quick one.yaml", "slow.yaml"):
+        (begun / name).touch()
+    (begun / "quickly").mkdir()
+    assert offered(begun, "run", "quick") == ["quickstart", "quick.yaml", "quickly/"]
 
 
 @pytest.mark.parametrize(
