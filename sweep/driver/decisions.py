@@ -111,7 +111,7 @@ def judge(
     if outcome.end is End.CRASHED:
         status, reason = _crashed(replica, outcome, limits.max_failures)
     elif outcome.end is End.LOST:
-        status, reason = _retried(replica, _last_line(outcome), limits.max_failures)
+        status, reason = _retried(replica, outcome.why, limits.max_failures)
     elif outcome.end is End.UNSAVED:
         what = _refused_by(outcome.error)
         status, reason = Status.PAUSED, f"the {what} took no checkpoint: {outcome.error}"
@@ -215,12 +215,8 @@ def _retried(replica: Replica, what: str, max_failures: int) -> tuple[Status, st
     return Status.PAUSED, f"{what}; retry {times} of {max_failures}"
 
 
-def _last_line(outcome: SliceOutcome) -> str:
-    return outcome.error.strip().splitlines()[-1]
-
-
 def _crashed(replica: Replica, outcome: SliceOutcome, max_failures: int) -> tuple[Status, str]:
-    what = f"iteration {outcome.error_at} raised {_last_line(outcome)}"
+    what = f"iteration {outcome.error_at} raised {outcome.why}"
     if outcome.error_at in replica.crashes:
         return Status.FAILED, f"{what}; it did so before, so retrying is no use"
     if len(replica.crashes) >= max_failures:

@@ -104,7 +104,7 @@ class SliceOutcome:
     skipped: tuple[str, ...] = ()
     exactness: str = ""
     why: str = ""
-    """What ended the trial, in words."""
+    """What ended the trial, or the slice where something was raised, in words."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
     """What the trainable has found out, but for what the slice was sent."""
     instead: str = ""

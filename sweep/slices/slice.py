@@ -14,6 +14,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,14 @@ class Stretch:
             return self.outcome(End.UNSAVED, error=str(error))
         text = "".join(traceback.format_exception(error))
         end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
-        return self.outcome(end, error=text, error_at=done + 1)
+        return replace(self.outcome(end, error=text, error_at=done + 1), why=in_short(error))
+
+
+def in_short(error: BaseException) -> str:
+    """The kind of an error and the first line of what it says, without causes and notes."""
+    lines = "".join(traceback.format_exception_only(error)).splitlines()
+    found = (line.rstrip() for line in lines if line and not line[0].isspace())
+    return next(found, type(error).__name__)
 
 
 class _Slice(Stretch):

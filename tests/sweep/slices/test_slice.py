@@ -16,15 +16,16 @@ from sweep.slices import cache, checkpoints
 from sweep.slices import slice as slice_module
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.retention import Retention
-from sweep.slices.slice import run_slice
+from sweep.slices.slice import in_short, run_slice
 from sweep.spec import CheckpointPolicy
 from sweep.spec.objective import Score
 from sweep.spec.sections import Limits
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
 from tests.support.sweeps import stable
-from trainables import trainable
+from trainables import Trainable, trainable
 from trainables.checkpoint import file
+from trainables.errors import WorkerError
 
 
 @pytest.fixture(autouse=True)
@@ -148,6 +149,52 @@ def test_a_rollout_worker_that_died_is_a_lost_process_not_a_crash(tmp_path: Path
     event = judge(Replica(0, 0, Objective("value", "max", Score())), outcome, (), Limits())
     assert event.status is Status.PAUSED
     assert event.reason.endswith("WorkerDied: rollout worker 1 died; exit code -9; retry 1 of 3")
+
+
+def _with_a_note() -> Exception:
+    error = ValueError("boom")
+    error.add_note("a note")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (RuntimeError("boom\nsecond line"), "RuntimeError: boom"),
+        (
+            RuntimeError("boom\n\nTraceback (most recent call last):\nOther: 1"),
+            "RuntimeError: boom",
+        ),
+        (RuntimeError(), "RuntimeError"),
+        (_with_a_note(), "ValueError: boom"),
+        (ExceptionGroup("two", [OSError(1), OSError(2)]), "ExceptionGroup: two (2 sub-exceptions)"),
+        (SyntaxError("bad", ("file.py", 1, 1, "x y\n")), "SyntaxError: bad"),
+        (
+            WorkerError("worker 1 hangs\n\n  a stack"),
+            "trainables.errors.WorkerError: worker 1 hangs",
+        ),
+    ],
+)
+def test_of_an_error_its_kind_and_the_first_line_that_it_says_are_told(
+    error: Exception, words: str
+) -> None:
+    assert in_short(error) == words
+
+
+def test_a_crash_is_told_with_the_kind_and_the_first_line_of_its_error(tmp_path: Path) -> None:
+    here = (str(Path.cwd()),)
+    spec = slice_spec(tmp_path, {}, trainable=f"{__name__}:LinesLong", paths=here, goal=Goal(9))
+    event = judge(Replica(0, 0, Objective("x", "max", Score())), run_slice(spec), (), Limits())
+    assert event.reason == "iteration 1 raised RuntimeError: boom; it is tried once more"
+    assert "second line" in event.error
+
+
+class LinesLong(Trainable):
+    """Its error has two lines."""
+
+    def step(self) -> dict[str, Any]:
+        """Raise it."""
+        raise RuntimeError("boom\nsecond line")
 
 
 def test_a_new_best_is_saved_between_two_intervals(tmp_path: Path) -> None:
