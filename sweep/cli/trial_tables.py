@@ -23,9 +23,9 @@ def final_evaluation_remarks(data: Data) -> Iterator[str]:
         yield f"{how} of {len(several)} seeds: {', '.join(several)}"
     if data["final_evaluation"] is not None:
         yield from _final_evaluation(data, data["final_evaluation"])
-    elif len(several) == 1 and data["trials"] > 1:
+    elif len(several) == 1 and data["scored"] > 1:
         yield (
-            f"the best of {data['trials']} scores of one seed each is partly luck; "
+            f"the best of {data['scored']} scores of one seed each is partly luck; "
             f"sweep best {printable(data['name'])} --test-seeds 10 trains it anew"
         )
 

@@ -317,6 +317,7 @@ def best(sweep: Sweep) -> Data:
         "front": front(sweep.history),
         "aggregate": sweep.spec.aggregate.written(),
         "trials": len(sweep.history.trials),
+        "scored": len(sweep.history.ranked()),
         **kept(trial),
         "final_evaluation": final_evaluation_report(sweep),
     }

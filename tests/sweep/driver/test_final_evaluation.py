@@ -263,6 +263,15 @@ def test_best_says_that_the_best_of_many_single_scores_is_partly_luck(here: Here
     assert "sweep best demo --test-seeds 10" in out
 
 
+def test_of_one_score_it_is_not_said_that_the_best_is_luck(here: Here, tmp_path: Path) -> None:
+    space = {"fail_at": {"grid": [1, 99]}}
+    spec = write_spec(tmp_path, name="half", trials=2, searcher="grid", space=space)
+    assert here("run", spec, "--pool", "inline")[0] == 1
+    code, out, _ = here("best", "half")
+    assert (code, here.json("best", "half")["scored"]) == (0, 1)
+    assert "partly luck" not in out
+
+
 def test_best_trains_under_test_seeds_and_then_shows_them_again_for_nothing(here: Here) -> None:
     code, out, _ = here("best", "demo", "--test-seeds", "3", "--pool", "inline", "--jobs", "1")
     assert code == 0
