@@ -20,6 +20,7 @@ import fcntl
 import glob
 import json
 import os
+import secrets
 import shutil
 import socket
 import stat
@@ -180,29 +181,31 @@ class Folder:
 def arriving(path: Path, undo: Callable[[Path], None] = lambda _draft: None) -> Iterator[Path]:
     """A new folder beside `path` that takes its name when everything in it is written.
 
-    What processes left there that were killed before is deleted; `undo` is called with a draft that
-    is given up.
+    Each call writes into a draft of its own: another thread, or a process of another container with
+    the same number, may make one of this name at the same time. What processes left there that were
+    killed before is deleted; `undo` is called with a draft that is given up.
 
     Raises:
         StorageError: the disk does not let it be written.
     """
     path = path.resolve()
-    draft = path.parent / f".{path.name}.new-{os.getpid()}"
+    draft = path.parent / f".{path.name}.new-{secrets.token_hex(4)}-{os.getpid()}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _remove_drafts(path)
         draft.mkdir()
-        yield draft
-        fsync(draft)
-        draft.rename(path)
-        fsync(path.parent)
+        try:
+            yield draft
+            fsync(draft)
+            draft.rename(path)
+            fsync(path.parent)
+        finally:
+            if draft.exists():
+                undo(draft)
+                shutil.rmtree(draft, ignore_errors=True)
     except OSError as error:
         why = error.strerror or str(error)
         raise StorageError(f"making {path}: {why}: {error.filename or draft}") from error
-    finally:
-        if draft.exists():
-            undo(draft)
-            shutil.rmtree(draft, ignore_errors=True)
 
 
 def plain(path: Path) -> None:

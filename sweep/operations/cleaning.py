@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 #: Folders that are being made or removed, by the process that did it.
-_DRAFT = re.compile(r"\..+\.(new|removed)-([0-9]+)")
+_DRAFT = re.compile(r"\..+\.(?:new|removed)-(?:[0-9a-f]{8}-)?([0-9]+)")
 #: A ledger as it was before its tables were brought to a newer release's.
 _OLD_LEDGER = re.compile(r"sweep\.db\.[0-9a-z_]+")
 #: A folder that somebody makes, here or on another machine, changes more often than this, seconds.
@@ -251,7 +251,7 @@ def clean_root(root: Path, dry_run: bool) -> Iterator[Freed]:
     """Delete the folders of sweeps that were killed while they were made or removed."""
     for path in sorted(root.glob(".*")):
         draft = _DRAFT.fullmatch(path.name)
-        if draft and not path.is_symlink() and _is_stale(path, draft[2]):
+        if draft and not path.is_symlink() and _is_stale(path, draft[1]):
             try:
                 stored = store.of(Folder(root, path.name))
             except UsageError:  # what lies elsewhere is somebody else's

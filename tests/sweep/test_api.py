@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import sweep
 from sweep.api import SpecKeys
 from sweep.errors import BadConfig, NameTaken, SweepError, UnknownName, UsageError
 from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
 from sweep.spec import SweepSpec
 from tests.support import scripts, sweeps
 from tests.support.command_line import Here, environment, write_spec
@@ -270,6 +272,28 @@ def test_it_runs_in_a_thread_that_may_have_no_signals(root: Path) -> None:
     thread.join()
     assert not caught
     assert sweep.load("demo", root=root).status == "finished"
+
+
+def test_two_threads_that_begin_one_sweep_make_it_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create, both = Ledger.create, threading.Barrier(2)
+
+    def together(*arguments: Any) -> Ledger:
+        both.wait(timeout=60)
+        return create(*arguments)
+
+    def work() -> str:
+        try:
+            return sweep.run(local(), root=root, **HERE, **QUICK).status
+        except SweepError as error:
+            return type(error).__name__
+
+    monkeypatch.setattr(Ledger, "create", together)
+    with ThreadPoolExecutor(2) as threads:
+        ended = [threads.submit(work) for _ in range(2)]
+    assert sorted(thread.result() for thread in ended) == ["NameTaken", "finished"]
+    assert [path.name for path in root.iterdir()] == ["demo"]
 
 
 # ---- scripts ------------------------------------------------------------------------------------

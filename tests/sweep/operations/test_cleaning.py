@@ -72,7 +72,7 @@ def test_gc_deletes_what_killed_processes_left(here: Here) -> None:
     foreign = folder.path / "notes.txt"
     foreign.write_text("mine")
     ended = here.root / ".other.removed-999999999"
-    made_now = here.root / ".third.new-999999998"
+    made_now = here.root / ".third.new-0123abcd-999999998"
     for draft in (ended, made_now):
         draft.mkdir()
     os.utime(ended, (0, 0))

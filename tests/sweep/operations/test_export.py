@@ -339,7 +339,7 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_what_was_killed_is_swept_a
     assert code == 4
     assert err.startswith(f"sweep: making {tmp_path}/file/out: ")
     assert len(err.splitlines()) == 1
-    killed = tmp_path / ".out.new-999999999"
+    killed = tmp_path / ".out.new-0123abcd-999999999"
     killed.mkdir()
     here("export-model", "demo", "--out", tmp_path / "out")
     assert not killed.exists()
