@@ -9,6 +9,7 @@ import click
 from sweep.cli import completion, options
 
 if TYPE_CHECKING:
+    from sweep.ledger.folder import Folder
     from sweep.operations import cleaning
 
 
@@ -102,12 +103,27 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
                 raise click.UsageError("no terminal to ask at; --yes deletes without asking")
             listed = ", ".join(folder.name for folder in found)
             click.confirm(f"Delete {listed} with all checkpoints?", abort=True, err=True)
-        tracked = [one.name for one in found if one.mlflow.is_file() or one.tracking_uri.exists()]
+        for folder in found:  # all of them, before anything of the first one is gone
+            cleaning.check_removable(folder)
+        tracked = [folder.name for folder in found if _is_in_mlflow(folder)]
         removed = [cleaning.remove(folder, mlflow) for folder in found]
         answer([vars(one) for one in removed], lambda rows: _lines(rows, dry_run=False))
         if tracked and not mlflow:
             names_of = ", ".join(tracked)
             options.say(f"what MLflow has of {names_of} stays there; --mlflow deletes it, too")
+
+
+def _is_in_mlflow(folder: "Folder") -> bool:
+    """Whether MLflow may have runs of the sweep."""
+    from sweep.errors import SweepError
+    from sweep.views import lookup
+
+    if not (folder.mlflow.is_file() or folder.tracking_uri.exists()):
+        return False
+    try:
+        return "mlflow" in lookup.read_spec(folder)[0].trackers
+    except SweepError:  # nobody can read what it was
+        return True
 
 
 def _lines(rows: list[dict[str, Any]], dry_run: bool) -> str:

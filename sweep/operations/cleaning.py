@@ -59,6 +59,22 @@ class Freed:
     """How many runs in MLflow were marked deleted, or would be; None: it was not asked for that."""
 
 
+def check_removable(folder: Folder) -> None:
+    """Refuse a sweep that `remove` would not delete now.
+
+    Raises:
+        SweepLocked: a driver holds it.
+        UsageError: its folder is a link.
+    """
+    if folder.path.is_symlink():
+        raise UsageError(f"{folder.path}: a link to another folder; remove the link by hand")
+    held = lease.look(folder.ledger)
+    if held.elsewhere:
+        raise SweepLocked(folder.name, held.describe())
+    with folder.lock():
+        return
+
+
 def remove(folder: Folder, mlflow: bool = False) -> Freed:
     """Delete a sweep with everything in its folder.
 
@@ -67,15 +83,10 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
         mlflow: its runs are marked deleted in MLflow first; else they stay there.
 
     Raises:
-        SweepLocked: a driver holds it.
-        UsageError: its folder is a link.
+        SweepLocked, UsageError: as `check_removable`.
         StorageError: the disk or MLflow refused; the sweep is still there.
     """
-    if folder.path.is_symlink():
-        raise UsageError(f"{folder.path}: a link to another folder; remove the link by hand")
-    held = lease.look(folder.ledger)
-    if held.elsewhere:
-        raise SweepLocked(folder.name, held.describe())
+    check_removable(folder)
     gone = folder.root / f".{folder.name}.removed-{os.getpid()}"
     with folder.lock():
         runs = _delete_runs(folder) if mlflow else None

@@ -97,6 +97,16 @@ def test_a_sweep_that_is_driven_is_neither_cleaned_nor_removed(here: Here) -> No
     assert folder.ledger.exists()
 
 
+def test_of_several_sweeps_none_is_removed_where_one_is_driven(here: Here) -> None:
+    free, held = (sweeps.make(here.root, name=name, trackers=[]) for name in ("free", "held"))
+    with held.lock():
+        code, out, err = here("rm", "free", "held", "--yes")
+    assert (code, out, "held is active elsewhere" in err) == (3, "", True)
+    assert free.ledger.exists()
+    assert here("rm", "free", "held", "--yes")[0] == 0
+    assert not free.path.exists()
+
+
 def test_a_sweep_that_cannot_be_read_keeps_no_other_from_being_cleaned(here: Here) -> None:
     sweeps.make(here.root, name="broken").ledger.write_bytes(b"no database")
     whole = sweeps.make(here.root, name="whole")
@@ -124,6 +134,8 @@ def test_runs_of_a_removed_sweep_stay_in_mlflow_unless_they_are_to_go(
     code, _, err = here("rm", "kept", "--yes")
     said = "sweep: what MLflow has of kept stays there; --mlflow deletes it, too\n"
     assert (code, err) == (0, said)
+    sweeps.make(here.root, name="elsewhere", trackers=["csv"])
+    assert here("rm", "elsewhere", "--yes")[2] == ""
     code, out, err = here("rm", "gone", "--yes", "--mlflow")
     assert (code, "; 3 runs deleted in MLflow" in out, err) == (0, True, "")
     query = (
