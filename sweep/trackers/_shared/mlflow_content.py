@@ -155,7 +155,10 @@ class Content:
         """Trial → when it was created, in seconds since 1970."""
         self._where = where
         objective = where.objective
-        self._compared = frozenset({objective.metric, *objective.other_results})
+        others = (name for name in objective.other_results if name != SCORE)
+        self._compared = frozenset({objective.metric, *others})
+        """Results that are curves though they be counts, each under its own name; the key of the
+        trial's score is none of them."""
         self._steps = self._iterations = 0
         """Of all trials, so far."""
         self._standing: dict[int, int] = {}

@@ -84,6 +84,17 @@ def test_a_whole_sweep_has_nothing_to_tell(folder: Folder) -> None:
     assert found.checkpoints >= 5
 
 
+def test_an_objective_that_is_called_score_is_no_trials_score_in_mlflow(tmp_path: Path) -> None:
+    folder = sweeps.make(
+        tmp_path, trials=1, scheduler="fifo", objectives={"score": "max"}, trackers=["mlflow"]
+    )
+    assert sweeps.run(folder) == "finished"
+    assert [sent.missing for sent in sync.send(folder, print, PATIENCE_S)] == [0]
+    assert verify(folder).damages == ()
+    query = "SELECT key, count(*) FROM metrics WHERE key LIKE '%score' GROUP BY key ORDER BY key"
+    assert execute(folder.mlflow, query) == [("results/score", 9), ("score", 1)]
+
+
 def test_looking_changes_no_file(folder: Folder) -> None:
     def contents() -> dict[str, bytes]:
         files = (path for path in folder.root.rglob("*") if path.is_file())
