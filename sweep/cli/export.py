@@ -1,5 +1,6 @@
 """The commands that show a policy, hand one over or accept one: play, export-model, ui, trust."""
 
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,7 @@ def _exported(
     **_: Any,
 ) -> dict[str, Any]:
     from sweep.driver import sync
+    from sweep.errors import SweepError
     from sweep.operations import export
     from sweep.operations.mlflow import register as registering
     from sweep.operations.trained import Choice
@@ -69,7 +71,11 @@ def _exported(
         said = {"out": None if out is None else str(out)}
         if register is None:
             return {**card, **said}
-        uri = registering.register(sync.where(folder), card, where, register)
+        try:
+            uri = registering.register(sync.where(folder), card, where, register)
+        except SweepError:
+            shutil.rmtree(where)  # the corrected command finds it free
+            raise
         return {**card, **said, "registered": uri}
 
 

@@ -241,6 +241,10 @@ def test_a_trainable_exports_what_its_own_export_model_writes(
     assert (code, "leave --format out" in err) == (2, True)
     code, _, err = here("play", out)
     assert (code, "none that acts by itself" in err) == (2, True)
+    words = ["export-model", "demo", "--out", tmp_path / "again"]
+    code, _, err = here(*words, "--register", "mine")
+    assert (code, "--register takes a model in the format onnx" in err) == (2, True)
+    assert here(*words)[0] == 0  # nothing is in its way
 
 
 def test_an_export_model_that_writes_nothing_says_so(here: Here, tmp_path: Path) -> None:
