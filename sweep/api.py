@@ -411,7 +411,7 @@ class Sweep:
     def best(self) -> "Trial":
         """The trial with the best score; UsageError while none has one."""
         now = self._now()
-        return Trial(now, overview.best_trial(now.history, self.name))
+        return Trial(now, overview.best_trial(now.history, self._folder))
 
     def results(self) -> "DataFrame":
         """One row per trial, best first, those without a score last.

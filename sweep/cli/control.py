@@ -14,6 +14,7 @@ def answer_text(data: dict[str, Any]) -> "Text":
     """The driver's answer to a request, or what the request waits for."""
     from rich.text import Text
 
+    from sweep.views import formatting
     from trainables.errors import printable
 
     name = printable(data["name"])
@@ -21,7 +22,8 @@ def answer_text(data: dict[str, Any]) -> "Text":
         return Text(f"{name}: {printable(data['answer'])}")
     if data["driven"]:
         return Text(f"{name}: the driver has not answered yet; it will when it next looks")
-    return Text(f"{name}: noted; no driver runs, `sweep resume {name}` begins with this")
+    again = f"sweep resume {name}{formatting.root_option(data['root'])}"
+    return Text(f"{name}: noted; no driver runs, `{again}` begins with this")
 
 
 #: Seconds that a driver is given to answer: with trials in its process it answers between slices.
@@ -113,6 +115,7 @@ def _ask(name: str, verb: str, body: dict[str, Any], given: dict[str, Any]) -> N
         done, driven = control_client.ask(folder, Verb(verb), body, given["wait"])
         data = {
             "name": name,
+            "root": str(folder.root),
             "request": verb,
             "state": "waits" if done is None else "done",
             "driven": driven,

@@ -208,12 +208,12 @@ def read_budget(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def answering(as_json: bool, as_csv: bool = False) -> Iterator[Answer]:
+def answering(as_json: bool, as_csv: bool = False, columns: Sequence[str] = ()) -> Iterator[Answer]:
     """Gives ``answer(data, renderer)``: data as JSON, its rows as CSV, or the renderer's text.
 
-    With JSON, all other output goes to standard error: until the answer is written, that of child
-    processes and of libraries in C too. An answer that cannot be written is an error, unless its
-    reader has gone away.
+    The CSV has `columns` first, whatever the rows have. With JSON, all other output goes to
+    standard error: until the answer is written, that of child processes and of libraries in C too.
+    An answer that cannot be written is an error, unless its reader has gone away.
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv are two forms of the same; give one of them")
@@ -226,7 +226,7 @@ def answering(as_json: bool, as_csv: bool = False) -> Iterator[Answer]:
         until_answered.close()
         terminal = Terminal(out)
         if as_json or as_csv:
-            written = csv_text(data) if as_csv else json_text(data)
+            written = csv_text(data, columns) if as_csv else json_text(data)
             terminal.file.write(written.rstrip("\n") + "\n")
             terminal.file.flush()
         else:
@@ -271,14 +271,19 @@ def _finite(data: Any) -> Any:
     return formatting.finite(data)
 
 
-def csv_text(rows: Sequence[Mapping[str, Any]]) -> str:
+def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
     """Rows as comma-separated values with a head; inner mappings become ``outer/inner``.
 
-    Lists stand there as JSON, and what is missing is empty.
+    `columns` come first, also without rows. Lists stand there as JSON, and what is missing is
+    empty; a mapping that a row does not have is no column of its own.
     """
     flat = [dict(_flat(row)) for row in rows]
+    names = dict.fromkeys(itertools.chain(columns, *flat))
+    outer = {name[:end] for name in names for end, sign in enumerate(name) if sign == "/"}
+    empty = {name for name in outer if all(row.get(name) is None for row in flat)}
+    head = [name for name in names if name not in empty]
     text = io.StringIO()
-    writer = csv.DictWriter(text, list(dict.fromkeys(itertools.chain(*flat))), lineterminator="\n")
+    writer = csv.DictWriter(text, head, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
     return text.getvalue()

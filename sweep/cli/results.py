@@ -33,7 +33,7 @@ def ls(root: Path, as_json: bool, as_csv: bool) -> None:
     from sweep.cli import tables
     from sweep.views import lookup, overview
 
-    with options.answering(as_json, as_csv) as answer:
+    with options.answering(as_json, as_csv, overview.OVERVIEW) as answer:
         sweeps, problems = lookup.read_all(root)
         for problem in problems:
             click.echo(f"sweep: {problem}", err=True)
@@ -67,7 +67,7 @@ def results(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     from sweep.cli import tables
     from sweep.views import overview
 
-    with options.answering(as_json, as_csv) as answer:
+    with options.answering(as_json, as_csv, overview.RESULTS) as answer:
         data = overview.results(_without_curves(options.find_sweep(root, name)))
         answer([_compared(row) for row in data["trials"]] if as_csv else data, tables.results)
 
@@ -140,7 +140,7 @@ def best(name: str, **given: Any) -> int:
             _refuse_without_tests(given)
         else:
             past = lookup.read_history(folder)
-            overview.best_trial(past, name)  # refuses a sweep without a score
+            overview.best_trial(past, folder)  # refuses a sweep without a score
             wanted = FinalEvaluation(given["test_seeds"], given["top"] or TOP)
             code = _test(folder, wanted, given, past)
         answer(overview.best(_without_curves(folder)), trial_tables.best)

@@ -1,6 +1,5 @@
 """The data of `sweep.views.overview` as tables and text, for 80 columns or a pipe."""
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -139,7 +138,8 @@ def status(data: Data) -> RenderableType:
     if data["best"]:
         shown += [Text(), best_line(data["best"])]
     if data["state"] in ("stopped", "interrupted"):
-        shown += [Text(), Text(f"go on with: sweep resume {printable(data['name'])}")]
+        again = f"sweep resume {printable(data['name'])}{formatting.root_option(data['root'])}"
+        shown += [Text(), Text(f"go on with: {again}")]
     return Group(*shown)
 
 
@@ -268,18 +268,13 @@ def _not_shown(data: Data) -> list[Text]:
     left_out = sum(data["counts"].values()) - len(data["top"])
     if not left_out:
         return []
-    command = f"sweep results {printable(data['name'])}{_root_option(data)}"
+    command = f"sweep results {printable(data['name'])}{formatting.root_option(data['root'])}"
     return [Text(f"and {formatting.plural(left_out, 'trial')} more: {command}", style="dim")]
-
-
-def _root_option(data: Data) -> str:
-    root = data["root"]
-    return "" if root == "sweeps" else f" --root {shlex.quote(printable(root))}"
 
 
 def _next_steps(data: Data) -> list[str]:
     name = printable(data["name"])
-    where = _root_option(data)
+    where = formatting.root_option(data["root"])
     lines = []
     if data["unsent"]:
         behind = ", ".join(data["unsent"])

@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shlex
 from collections.abc import Callable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -58,7 +59,7 @@ def init(folder: Path, kind: str) -> None:
             text = (templates / template).read_text(encoding="utf-8")
             file.write(re.sub(r"\bmine\b", _name_of(folder), text))
         click.echo(f"wrote {folder / name}")
-    click.echo(f"try it:  sweep run {folder / 'space.yaml'}")
+    click.echo(f"try it:  sweep run {shlex.quote(str(folder / 'space.yaml'))}")
 
 
 def _name_of(folder: Path) -> str:

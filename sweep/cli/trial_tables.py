@@ -26,7 +26,7 @@ def final_evaluation_remarks(data: Data) -> Iterator[str]:
     elif len(several) == 1 and data["scored"] > 1:
         yield (
             f"the best of {data['scored']} scores of one seed each is partly luck; "
-            f"sweep best {printable(data['name'])} --test-seeds 10 trains it anew"
+            f"{_again(data)} --test-seeds 10 trains it anew"
         )
 
 
@@ -43,8 +43,12 @@ def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
     done, wanted = final_evaluation["done"], final_evaluation["wanted"]
     if done < wanted:
         options = f"--test-seeds {final_evaluation['seeds']} --top {len(final_evaluation['asked'])}"
-        again = f"sweep best {printable(data['name'])} {options}"
-        yield f"{done} of {wanted} tests have ended; go on with: {again}"
+        yield f"{done} of {wanted} tests have ended; go on with: {_again(data)} {options}"
+
+
+def _again(data: Data) -> str:
+    """The command that has shown this."""
+    return f"sweep best {printable(data['name'])}{formatting.root_option(data['root'])}"
 
 
 def _tested(tested: Data) -> str:

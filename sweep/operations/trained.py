@@ -60,7 +60,7 @@ def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)
         versions = ledger.provenance["versions"]
-    trial = _find_trial(history, folder.name, choice.trial)
+    trial = _find_trial(history, folder, choice.trial)
     saved = find_checkpoint(trial.leader, choice.checkpoint)
     with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
         trainable, header = restore(folder, spec, trial, saved, Path(scratch))
@@ -94,8 +94,8 @@ def restore(
     return trainable, loaded.header
 
 
-def _find_trial(history: History, name: str, wanted: str) -> Trial:
-    trial, front = overview.asked_trial(history, name, wanted), overview.front(history)
+def _find_trial(history: History, folder: Folder, wanted: str) -> Trial:
+    trial, front = overview.asked_trial(history, folder, wanted), overview.front(history)
     if wanted == "best" and front is not None:
         numbers = ", ".join(map(str, front)) or "none yet"
         allowed = f"a trial's number, as there are several objectives; the front: {numbers}"

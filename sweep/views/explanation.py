@@ -128,8 +128,8 @@ def _stands(sweep: Sweep, trial: Trial) -> Data | None:
 
 def schedule(sweep: Sweep, asked: str) -> Data:
     """`sweep export-schedule`: a trial's ancestors, eldest first; `asked` as for `asked_trial`."""
-    history, name = sweep.history, sweep.folder.name
-    trial = overview.asked_trial(history, name, asked)
+    history = sweep.history
+    trial = overview.asked_trial(history, sweep.folder, asked)
     steps: list[Data] = []
     now: Trial | None = trial
     while now is not None:
@@ -137,7 +137,7 @@ def schedule(sweep: Sweep, asked: str) -> Data:
         steps.insert(0, step)
         now = None if now.parent is None else history.trials[now.parent]
     return {
-        "name": name,
+        "name": sweep.folder.name,
         "trial": trial.number,
         "metric": sweep.spec.metric,
         "score": finite(trial.score),

@@ -5,6 +5,7 @@ Times are seconds; moments are seconds since 1970.
 """
 
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -28,6 +29,7 @@ from sweep.history.replica import Replica
 from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
+from sweep.ledger.folder import Folder
 from sweep.spec.objective import Aggregate
 from sweep.views import formatting, progress
 from sweep.views.formatting import finite
@@ -160,6 +162,17 @@ def _compared(first: Trial, second: Trial) -> Data:
     return {"first": first.number, "second": second.number, **asdict(found)}
 
 
+#: Columns of `overview` as a table; those of the best trial's settings come after them.
+OVERVIEW = (
+    *("name", "state", "trials", "bred", "done", "wanted", "why", "metric", "mode"),
+    *("best/trial", "best/score", "created_at", "age_s"),
+)
+#: Columns of the trials of `results` as a table; those of settings and objectives come after them.
+RESULTS = (
+    *("trial", "parent", "status", "score", "scores", "iterations", "steps", "reason"),
+    *("started_at", "ended_at", "seconds", "checkpoint/replica", "checkpoint/iteration"),
+    *("checkpoint/value", "checkpoint/file", "checkpoint/digest", "checkpoint/size"),
+)
 #: Trials in the table at the end of a sweep.
 TOP = 10
 #: The result in which environment steps are counted.
@@ -198,6 +211,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
     run = (testing and sweep.history.final_evaluation) or sweep.history
     return {
         **overview(sweep, now),
+        "root": str(sweep.folder.root),
         "exhausted": sweep.history.exhausted,
         "searcher": sweep.spec.searcher.name,
         "scheduler": sweep.spec.scheduler.name,
@@ -308,9 +322,10 @@ def best(sweep: Sweep) -> Data:
 
     With several objectives it is the best of the front in the metric.
     """
-    trial = best_trial(sweep.history, sweep.folder.name)
+    trial = best_trial(sweep.history, sweep.folder)
     return {
         "name": sweep.folder.name,
+        "root": str(sweep.folder.root),
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
         **row(trial),
@@ -323,33 +338,38 @@ def best(sweep: Sweep) -> Data:
     }
 
 
-def best_trial(history: History, name: str) -> Trial:
+def best_trial(history: History, folder: Folder) -> Trial:
     """The trial with the best score; UsageError if no trial has one."""
     ranked = history.ranked()
     if not ranked:
         metric = history.objective.metric
         raise UsageError(
-            f"{name}: none of its {formatting.plural(len(history.trials), 'trial')} has a score in "
-            f"'{metric}' yet; see `sweep results {name}`"
+            f"{folder.name}: none of its {formatting.plural(len(history.trials), 'trial')} has a "
+            f"score in '{metric}' yet; see `sweep results {folder.name}"
+            f"{formatting.root_option(folder.root)}`"
         )
     return ranked[0]
 
 
 def find_trial(history: History, name: str, number: int) -> Trial:
     """Trial `number` of the sweep `name`; UsageError if there is none."""
+    try:
+        number = operator.index(number)  # also one of numpy's, from a table
+    except TypeError:
+        raise BadConfig("trial", number, "the number of a trial") from None
     if not 0 <= number < len(history.trials):
         has = f"trials 0 to {len(history.trials) - 1}" if history.trials else "no trials yet"
         raise UsageError(f"trial: {number} does not exist; {name} has {has}")
     return history.trials[number]
 
 
-def asked_trial(history: History, name: str, asked: str) -> Trial:
+def asked_trial(history: History, folder: Folder, asked: str) -> Trial:
     """The trial that ``--trial`` asks for: ``best``, or a number; UsageError if there is none."""
     if asked == "best":
-        return best_trial(history, name)
+        return best_trial(history, folder)
     if not asked.isdecimal():
         raise BadConfig("--trial", asked, "best, or the number of a trial")
-    return find_trial(history, name, int(asked))
+    return find_trial(history, folder.name, int(asked))
 
 
 def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
@@ -419,9 +439,10 @@ def counts(history: History) -> dict[str, int]:
 
 
 def done(history: History) -> int:
-    """How many trials have ended, without those that a child replaced."""
-    ended = sum(trial.status in FINISHED for trial in history.trials)
-    return ended - sum(trial.parent is not None for trial in history.trials)
+    """How many trials have ended, without clones and those that a child replaced."""
+    wanted = [trial for trial in history.trials if trial.clone_of is None]
+    ended = sum(trial.status in FINISHED for trial in wanted)
+    return ended - sum(trial.parent is not None for trial in wanted)
 
 
 def best_so_far(history: History) -> Data | None:

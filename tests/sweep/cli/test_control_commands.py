@@ -146,7 +146,7 @@ def test_without_a_driver_the_command_says_what_it_waits_for(here: Here, finishe
     data: dict[str, Any] = here.json("set", "demo", "--trials", 2)
     assert (data["state"], data["driven"], data["answer"]) == ("waits", False, None)
     code, out, _ = here("clone", "demo", 0, "--set", "lr=0.5")
-    assert (code, "`sweep resume demo` begins with this" in out) == (0, True)
+    assert (code, f"`sweep resume demo --root {here.root}` begins" in out) == (0, True)
     assert json.loads(here("resume", "demo", "--pool", "inline", "--json")[1])["trials"] == 2
     assert sorted(t.clone_of is None for t in sweeps.history(finished).trials) == [
         False,

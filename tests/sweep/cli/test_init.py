@@ -1,5 +1,6 @@
 """`sweep init`: what it writes runs as it is, and nothing is overwritten."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,12 @@ def test_the_sweep_is_called_as_its_folder_where_it_can_be(
     assert f"\nname: {name}\n" in text
     assert f"sweep results {name} " in text
     assert here("run", str(tmp_path / folder / "space.yaml"), "--dry-run")[0] == 0
+
+
+def test_the_command_to_try_can_be_pasted(here: Here, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "my sweeps/é ü"]) == 0
+    said = capsys.readouterr().out.splitlines()[-1]
+    assert shlex.split(said)[-3:] == ["sweep", "run", "my sweeps/é ü/space.yaml"]
 
 
 def test_a_file_that_exists_is_left_alone(here: Here, tmp_path: Path) -> None:

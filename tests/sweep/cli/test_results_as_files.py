@@ -9,6 +9,8 @@ import pytest
 
 from sweep.cli.options import csv_text
 from sweep.ledger.folder import Folder
+from sweep.views.overview import OVERVIEW, RESULTS
+from tests.support import sweeps
 from tests.support.command_line import Here, write_spec
 
 
@@ -44,6 +46,22 @@ def test_results_as_json_say_when_a_trial_ran_and_where_its_checkpoint_lies(here
 def test_ls_as_csv_has_a_row_for_each_sweep(here: Here) -> None:
     (row,) = csv.DictReader(io.StringIO(here("ls", "--csv")[1]))
     assert (row["name"], row["state"], row["done"]) == ("demo", "finished", "12")
+
+
+def test_what_has_no_rows_has_its_columns(here: Here, tmp_path: Path) -> None:
+    empty = Here(here._captured, tmp_path / "empty")
+    assert empty("ls", "--csv")[1].splitlines() == [",".join(OVERVIEW)]
+    sweeps.make(empty.root, name="untried", trackers=[])
+    assert empty("results", "untried", "--csv")[1].splitlines() == [",".join(RESULTS)]
+
+
+def test_the_columns_are_the_same_whether_or_not_a_sweep_has_a_score(here: Here) -> None:
+    sweeps.make(here.root, name="a-first", trackers=[])
+    first, _ = csv.DictReader(io.StringIO(here("ls", "--csv")[1]))
+    assert [*first] == [*OVERVIEW, "best/settings/lr"]
+    assert (first["best/score"], first["best/settings/lr"]) == ("", "")
+    (row, *_) = csv.DictReader(io.StringIO(here("results", "demo", "--csv")[1]))
+    assert [*row] == [*RESULTS, "settings/lr"]
 
 
 def test_two_forms_at_once_are_refused(here: Here) -> None:

@@ -188,5 +188,5 @@ def test_an_exam_that_was_stopped_says_how_to_go_on(tmp_path: Path) -> None:
     assert lookup.read(folder).state is lookup.State.FINISHED
     shown = io.StringIO()
     Terminal(shown).show(trial_tables.best(data))
-    go_on = "# 1 of 4 tests have ended; go on with: sweep best demo --test-seeds 2 --top 2"
-    assert go_on in shown.getvalue()
+    again = f"sweep best demo --root {folder.root} --test-seeds 2 --top 2"
+    assert f"# 1 of 4 tests have ended; go on with: {again}" in shown.getvalue()

@@ -260,7 +260,7 @@ def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
 def test_best_says_that_the_best_of_many_single_scores_is_partly_luck(here: Here) -> None:
     _, out, _ = here("best", "demo")
     assert "# the best of 9 scores of one seed each is partly luck" in out
-    assert "sweep best demo --test-seeds 10" in out
+    assert f"sweep best demo --root {here.root} --test-seeds 10" in out
 
 
 def test_of_one_score_it_is_not_said_that_the_best_is_luck(here: Here, tmp_path: Path) -> None:

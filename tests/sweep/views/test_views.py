@@ -12,7 +12,8 @@ from rich.text import Text
 from sweep.cli import tables, trial_tables
 from sweep.cli.terminal import Terminal
 from sweep.errors import UsageError
-from sweep.history.events import Status
+from sweep.history.events import ParentCheckpoint, Saved, Status
+from sweep.ledger.folder import Folder
 from sweep.views import formatting, lookup, overview
 from sweep.views.lookup import State
 from tests.support import sweeps, trials
@@ -51,8 +52,28 @@ def test_values_that_json_does_not_have_are_null(tmp_path: Path) -> None:
 
 def test_without_a_score_there_is_no_best_trial() -> None:
     past = trials.history([trials.trial(0, Status.FAILED)], 1)
-    with pytest.raises(UsageError, match="none of its 1 trial has a score in 'score'"):
-        overview.best_trial(past, "demo")
+    said = "none of its 1 trial has a score in 'score' yet; see `sweep results demo --root else`"
+    with pytest.raises(UsageError, match=said):
+        overview.best_trial(past, Folder(Path("else"), "demo"))
+
+
+def test_the_root_is_named_in_a_command_unless_it_is_the_one_that_is_looked_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert formatting.root_option("sweeps") == formatting.root_option(tmp_path / "sweeps") == ""
+    assert formatting.root_option("my sweeps") == " --root 'my sweeps'"
+
+
+def test_a_clone_is_none_of_the_trials_that_are_wanted_and_done() -> None:
+    """Whether it has ended or runs, and has a parent since it began from a checkpoint."""
+    ended = trials.trial(0, Status.COMPLETED, [1.0])
+    for status in (Status.COMPLETED, Status.RUNNING):
+        clone = trials.trial(1, status, [1.0])
+        saved = Saved(1, "digest", "ckpt-1", 1)
+        clone.replicas[0].birth = ParentCheckpoint(0, 0, 1.0, saved)
+        clone.clone_of = 0
+        assert overview.done(trials.history([ended, clone], 1)) == 1
 
 
 def test_show_tells_every_decision_about_a_trial_with_its_reason(tmp_path: Path) -> None:
@@ -81,6 +102,11 @@ def test_a_sweep_that_nobody_drives_is_interrupted_until_it_is_finished(tmp_path
     sweeps.run(folder)
     with folder.lock():
         assert lookup.read(folder).state is State.FINISHED
+
+
+def test_the_way_on_from_a_sweep_that_stopped_names_its_root(tmp_path: Path) -> None:
+    shown = printed(tables.status(overview.status(lookup.read(sweeps.make(tmp_path)), {}, 0.0)))
+    assert f"go on with: sweep resume demo --root {tmp_path}\n" in shown
 
 
 def test_a_look_at_a_sweep_leaves_its_lock_to_the_driver(tmp_path: Path) -> None:
