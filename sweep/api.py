@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
@@ -144,7 +145,7 @@ def run(
         raise UsageError(why)
     _check_numbers(jobs, timeout)
     resolved, text = _prepared(trainable, spec)
-    folder = Folder(Path(root), resolved.spec.name)
+    folder = Folder(Path(root).absolute(), resolved.spec.name)
     if folder.ledger.exists():
         _refuse_another(folder, resolved)
         more = _total(folder, resolved.spec.trials)
@@ -213,13 +214,13 @@ def resume(
         UsageError: an argument cannot work; nothing was written.
     """
     _check_numbers(jobs, timeout, trials)
-    folder = folders.find(Path(root), name)
+    folder = folders.find(Path(root).absolute(), name)
     given = None if trainable is None else pickled.class_of(trainable)
     if given is not None and not _is_of_script(folder):
         named = lookup.read_spec(folder)[0].trainable
         problem = f"{name} trains {named}, which is found by its name"
         raise BadConfig("trainable", trainable, "no argument", problem=problem)
-    changed = dict(budget or {})
+    changed = _mapping(budget, "budget")
     Budget().changed(changed, Source())
     size = validate(CheckpointPolicy, {"max_disk": max_disk}, Source().below("checkpoint"))
     launch = prepare.again(
@@ -243,7 +244,7 @@ def resume(
 
 def load(name: str, *, root: str | Path = ROOT) -> "Sweep":
     """A sweep that exists; UnknownName otherwise. Nothing of it is run."""
-    return Sweep(folders.find(Path(root), name))
+    return Sweep(folders.find(Path(root).absolute(), name))
 
 
 def _driven(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
@@ -268,9 +269,23 @@ def _check_numbers(jobs: int | None, timeout: float | None, trials: int | None =
     for place, number in (("jobs", jobs), ("trials", trials)):
         if number is not None and not (type(number) is int and number >= 1):
             raise BadConfig(place, number, "a whole number from 1 on")
-    if timeout is not None and not 0 < timeout <= threading.TIMEOUT_MAX:
+    if timeout is not None and not _can_be_waited(timeout):
         longest = f"seconds, more than 0 and at most {threading.TIMEOUT_MAX:.0f}"
         raise BadConfig("timeout", timeout, longest)
+
+
+def _can_be_waited(seconds: object) -> bool:
+    if isinstance(seconds, bool) or not isinstance(seconds, Real):
+        return False
+    return 0 < float(seconds) <= threading.TIMEOUT_MAX
+
+
+def _mapping(value: object, place: str) -> dict[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise BadConfig(place, value, "a mapping of its keys to their values")
+    return dict(value)
 
 
 def _prepared(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
@@ -417,21 +432,14 @@ class Sweep:
         """One row per trial, best first, those without a score last.
 
         Columns ``trial``, ``status``, ``score``, ``iterations``, ``steps``, ``config.NAME`` for
-        each searched setting, the further objectives, ``parent`` and ``reason``.
+        each searched setting, the further objectives, ``parent`` and ``reason``. An objective that
+        is called as another column stands under ``objectives/NAME``.
         """
         from pandas import DataFrame
 
         rows = overview.results(self._now())["trials"]
-        first, last = ("trial", "status", "score", "iterations", "steps"), ("parent", "reason")
         return DataFrame(
-            [
-                {key: row[key] for key in first}
-                | {f"config.{name}": value for name, value in row["settings"].items()}
-                | dict(row.get("objectives", {}))
-                | {key: row[key] for key in last}
-                for row in rows
-            ],
-            columns=None if rows else [*first, *last],
+            [_result(row) for row in rows], columns=None if rows else [*_FIRST, *_LAST]
         )
 
     def curves(self) -> "DataFrame":
@@ -473,6 +481,22 @@ class Sweep:
     def resume(self, **options: Any) -> "Sweep":
         """Go on with it, with the arguments of `sweep.resume`."""
         return resume(self.name, root=self._folder.root, **options)
+
+
+#: Columns of `Sweep.results`, before and after what a sweep adds.
+_FIRST, _LAST = ("trial", "status", "score", "iterations", "steps"), ("parent", "reason")
+
+
+def _result(row: overview.Data) -> dict[str, Any]:
+    """A trial as a row of `Sweep.results`."""
+    first = {key: row[key] for key in _FIRST}
+    first |= {f"config.{name}": value for name, value in row["settings"].items()}
+    taken = {*first, *_LAST}
+    others = {
+        f"objectives/{name}" if name in taken else name: value
+        for name, value in row.get("objectives", {}).items()
+    }
+    return first | others | {key: row[key] for key in _LAST}
 
 
 class Trial:
@@ -531,7 +555,8 @@ class Trial:
         from pandas import DataFrame
 
         rows = lookup.read_results(self._sweep.folder, self._leader)
-        return DataFrame([{"iteration": row.iteration, **row.metrics} for row in rows])
+        first = {"iteration": 0}  # so that it is the first column, and no result is in its place
+        return DataFrame([{**first, **r.metrics, "iteration": r.iteration} for r in rows])
 
     def log(self) -> str:
         """The end of what it printed."""

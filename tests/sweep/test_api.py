@@ -172,6 +172,8 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"stop": {"training_iteration": "x"}}, "stop.training_iteration: 'x' is not allowed"),
     ({"jobs": 0}, "jobs: 0 is not allowed; expected a whole number from 1 on"),
     ({"jobs": True}, "jobs: True is not allowed"),
+    ({"timeout": "3"}, "timeout: '3' is not allowed; expected seconds, more than 0"),
+    ({"timeout": True}, "timeout: True is not allowed"),
     ({"timeout": 0}, "timeout: 0 is not allowed; expected seconds, more than 0"),
     ({"pool": "none"}, "unknown pool 'none'"),
     ({"name": "a/b"}, "name: 'a/b' is not allowed"),
@@ -188,6 +190,15 @@ def test_a_mistake_is_one_line_that_names_the_argument(
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, UsageError)
     assert not root.exists() or not list(root.glob("*/sweep.db"))
+
+
+def test_a_mistake_about_a_sweep_that_is_there_names_the_argument(asha: "sweep.Sweep") -> None:
+    number: Any = "1"
+    with pytest.raises(BadConfig, match=r"^trial: '1' is not allowed; expected the number of a"):
+        asha.trial(number)
+    assert asha.trial(asha.results()["trial"][0]).number == asha.best().number
+    with pytest.raises(BadConfig, match=r"^budget: \[1\] is not allowed; expected a mapping of"):
+        asha.resume(budget=[1])
 
 
 def test_a_missing_argument_is_said_with_its_meaning(root: Path) -> None:
@@ -449,6 +460,37 @@ def test_results_are_a_table_best_first(asha: "sweep.Sweep") -> None:
     assert table["status"][0] == best.status == "COMPLETED"
     assert table["iterations"][0] == best.iterations == 9
     assert "<table" in asha._repr_html_()
+
+
+def scored(config: dict[str, Any]) -> None:
+    for i in range(1, 4):
+        report({"loss": config["lr"] / i, "score": 10.0 + i, "steps": 20.0 + i, "iteration": 77})
+
+
+def test_what_a_function_reports_takes_no_column_of_the_tables_own(root: Path) -> None:
+    objectives: Any = {"score": "max", "steps": "max", "training_iteration": "max"}
+    found = sweep.run(scored, root=root, **HERE, **QUICK, objectives=objectives)
+    table = found.results()
+    assert list(table["score"]) == [found.trial(number).score for number in table["trial"]]
+    assert list(table["objectives/score"]) == [13.0] * 4
+    assert list(table["objectives/steps"]) == [23.0] * 4
+    assert list(table["training_iteration"]) == [3.0] * 4
+    assert not set(table["steps"]) & {23.0}
+    curve = found.trial(0).results()
+    assert (curve.columns[0], list(curve["iteration"])) == ("iteration", [1, 2, 3])
+
+
+def test_a_sweep_is_where_it_was_when_the_script_has_gone_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    made = sweep.run(local(), **HERE, **QUICK)
+    found = sweep.load("demo")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert len(made.results()) == len(found.results()) == 4
+    assert found.path == tmp_path / "sweeps" / "demo"
+    assert found.resume(trials=5, **HERE).status == "finished"
 
 
 def test_curves_are_every_iteration_of_every_trial(asha: "sweep.Sweep") -> None:
