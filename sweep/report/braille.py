@@ -52,10 +52,10 @@ def _ends(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _place(value: float, ends: tuple[float, float], count: int) -> int:
-    low, high = ends
+    low, high = ends[0] / 2, ends[1] / 2  # the difference may be too large a number
     if high <= low:
         return count // 2
-    share = (value / 2 - low / 2) / (high / 2 - low / 2)  # the difference may be too large a number
+    share = (value / 2 - low) / (high - low)
     return min(count - 1, max(0, round(share * (count - 1))))
 
 

@@ -87,6 +87,8 @@ def test_numbers_of_any_size_are_drawn() -> None:
     picture = braille.draw([Curve(0, widest)], 4, 2)
     assert picture.rows[1][0][0] != " "
     assert picture.rows[0][3][0] != " "
+    closest = [(0.0, 0.0), (1.0, 5e-324)]  # of which there is no half
+    assert len(braille.draw([Curve(0, closest)], 4, 2).rows) == 2
 
 
 def test_the_terminal_shows_the_ends_of_both_axes_and_the_best(here: Here) -> None:
