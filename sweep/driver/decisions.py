@@ -180,9 +180,9 @@ def given_up(history: History, patient: bool) -> list[Moved]:
 
 
 def topped_up(history: History) -> list[Moved]:
-    """Brings back what was pruned only because the sweep ended."""
+    """Brings back what was pruned only because the sweep ended, as there is more to do now."""
     waited = (replica for replica in history.replicas(Status.PRUNED) if replica.waited)
-    return [Moved(r.trial, Status.PAUSED, "the sweep was topped up", r.index) for r in waited]
+    return [Moved(r.trial, Status.PAUSED, "the sweep has more to do", r.index) for r in waited]
 
 
 def tried_again(history: History) -> list[Moved]:

@@ -180,12 +180,14 @@ class Proposer:
         self, space: Space, history: History, trials: _Known, any_will_do: bool
     ) -> Settings:
         """A point that no trial has, or any one; Exhausted where there is none."""
-        # Where everything is given, there is nothing to ask for.
+        # Where everything is given, there is nothing to ask for, and one look is enough.
         found = self._proposals(history, space, trials) if space.domains else [space.draw(0)]
         for settings in found:
             again = any(trial.searched == settings.searched for trial in trials.beside)
             if any_will_do or not (again or history.has(settings.searched)):
                 return settings
+        if not space.domains:
+            raise Exhausted("the only point of the space has a trial")
         return self._left(space, trials)
 
     def _proposals(self, history: History, space: Space, trials: _Known) -> Iterator[Settings]:
@@ -219,7 +221,6 @@ class Proposer:
             raise Exhausted(f"of {ASKED + DRAWN} proposals each has a trial already")
         left = list(_points.untried(points, trials, range(points.count)))
         if not left:
-            every = "the only point" if points.count == 1 else f"each of the {points.count} points"
-            raise Exhausted(f"{every} of the space has a trial")
+            raise Exhausted(f"each of the {points.count} points of the space has a trial")
         stream = rng.generator(self.spec.seed, "search", len(trials), "left")
         return left[int(stream.integers(len(left)))]

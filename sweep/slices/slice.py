@@ -124,10 +124,10 @@ class Stretch:
             return self.outcome(End.UNSAVED, error=str(error))
         text = "".join(traceback.format_exception(error))
         end = End.LOST if isinstance(error, WorkerDied) else End.CRASHED
-        return replace(self.outcome(end, error=text, error_at=done + 1), why=in_short(error))
+        return replace(self.outcome(end, error=text, error_at=done + 1), why=first_line(error))
 
 
-def in_short(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """The kind of an error and the first line of what it says, without causes and notes."""
     lines = "".join(traceback.format_exception_only(error)).splitlines()
     found = (line.rstrip() for line in lines if line and not line[0].isspace())

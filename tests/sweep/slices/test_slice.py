@@ -16,7 +16,7 @@ from sweep.slices import cache, checkpoints
 from sweep.slices import slice as slice_module
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.retention import Retention
-from sweep.slices.slice import in_short, run_slice
+from sweep.slices.slice import first_line, run_slice
 from sweep.spec import CheckpointPolicy
 from sweep.spec.objective import Score
 from sweep.spec.sections import Limits
@@ -178,7 +178,7 @@ def _with_a_note() -> Exception:
 def test_of_an_error_its_kind_and_the_first_line_that_it_says_are_told(
     error: Exception, words: str
 ) -> None:
-    assert in_short(error) == words
+    assert first_line(error) == words
 
 
 def test_a_crash_is_told_with_the_kind_and_the_first_line_of_its_error(tmp_path: Path) -> None:
