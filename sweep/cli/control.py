@@ -14,7 +14,7 @@ def answer_text(data: dict[str, Any]) -> "Text":
     """The driver's answer to a request, or what the request waits for."""
     from rich.text import Text
 
-    from sweep.views import formatting
+    from sweep.ledger.folder import root_option
     from trainables.errors import printable
 
     name = printable(data["name"])
@@ -22,7 +22,7 @@ def answer_text(data: dict[str, Any]) -> "Text":
         return Text(f"{name}: {printable(data['answer'])}")
     if data["driven"]:
         return Text(f"{name}: the driver has not answered yet; it will when it next looks")
-    again = f"sweep resume {name}{formatting.root_option(data['root'])}"
+    again = f"sweep resume {name}{root_option(data['root'])}"
     return Text(f"{name}: noted; no driver runs, `{again}` begins with this")
 
 

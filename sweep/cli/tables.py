@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.segment import Segment
 from rich.text import Text
 
+from sweep.ledger.folder import root_option
 from sweep.report import braille
 from sweep.report.curves import Curves
 from sweep.views import formatting
@@ -138,7 +139,7 @@ def status(data: Data) -> RenderableType:
     if data["best"]:
         shown += [Text(), best_line(data["best"])]
     if data["state"] in ("stopped", "interrupted"):
-        again = f"sweep resume {printable(data['name'])}{formatting.root_option(data['root'])}"
+        again = f"sweep resume {printable(data['name'])}{root_option(data['root'])}"
         shown += [Text(), Text(f"go on with: {again}")]
     return Group(*shown)
 
@@ -268,13 +269,13 @@ def _not_shown(data: Data) -> list[Text]:
     left_out = sum(data["counts"].values()) - len(data["top"])
     if not left_out:
         return []
-    command = f"sweep results {printable(data['name'])}{formatting.root_option(data['root'])}"
+    command = f"sweep results {printable(data['name'])}{root_option(data['root'])}"
     return [Text(f"and {formatting.plural(left_out, 'trial')} more: {command}", style="dim")]
 
 
 def _next_steps(data: Data) -> list[str]:
     name = printable(data["name"])
-    where = formatting.root_option(data["root"])
+    where = root_option(data["root"])
     lines = []
     if data["unsent"]:
         behind = ", ".join(data["unsent"])

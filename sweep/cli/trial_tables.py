@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from sweep.cli.tables import Column, Data, Table, front_line, section, table, word
+from sweep.ledger.folder import root_option
 from sweep.stats import LEVEL
 from sweep.views import formatting
 from trainables.errors import printable
@@ -48,7 +49,7 @@ def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
 
 def _again(data: Data) -> str:
     """The command that has shown this."""
-    return f"sweep best {printable(data['name'])}{formatting.root_option(data['root'])}"
+    return f"sweep best {printable(data['name'])}{root_option(data['root'])}"
 
 
 def _tested(tested: Data) -> str:

@@ -21,6 +21,7 @@ import glob
 import json
 import os
 import secrets
+import shlex
 import shutil
 import socket
 import stat
@@ -40,6 +41,7 @@ from sweep.errors import (
 from sweep.history.seeds import replica_name
 from sweep.ledger.signed import REMOTE
 from trainables.checkpoint import disk
+from trainables.errors import printable
 
 #: The file that is locked; the kernel lets go of it with the process.
 LOCK = "run.lock"
@@ -85,6 +87,11 @@ class Folder:
         local = self.path / "sweep.db"
         remote = local.with_suffix(REMOTE)
         return remote if remote.exists() else local
+
+    @property
+    def in_commands(self) -> str:
+        """What a command typed here is told to find this sweep: ``demo --root /data``."""
+        return f"{shlex.quote(self.name)}{root_option(self.root)}"
 
     def require_plain(self) -> None:
         """Refuse a folder in which something else lies than a sweep puts there; see `plain`."""
@@ -173,8 +180,15 @@ class Folder:
     def _taken(self) -> NameTaken:
         return NameTaken(
             f"name: the sweep '{self.name}' exists already in {self.root}; go on with "
-            f"`sweep resume {self.name}`, or give another --name"
+            f"`sweep resume {self.in_commands}`, or give another --name"
         )
+
+
+def root_option(root: str | Path) -> str:
+    """What a command that is typed in this folder needs to find `root`; may be empty."""
+    if Path(root).absolute() == Path("sweeps").absolute():
+        return ""
+    return f" --root {shlex.quote(printable(str(root)))}"
 
 
 @contextmanager

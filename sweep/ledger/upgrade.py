@@ -16,6 +16,7 @@ from pathlib import Path
 from sweep.errors import StorageError, UsageError
 from sweep.ledger import lease, storage, tables
 from sweep.ledger.codec import DecodeError
+from sweep.ledger.folder import Folder
 from sweep.ledger.tables import Connection
 from trainables.core import failpoints
 
@@ -48,7 +49,7 @@ def of(connection: Connection) -> str:
     return revision
 
 
-def objection(revision: str, name: str) -> str:
+def objection(revision: str, ledger: Path) -> str:
     """Why a ledger of `revision` cannot be read as it is, and what to do; empty: it can."""
     revisions = known()
     if revision == revisions[-1]:
@@ -58,10 +59,12 @@ def objection(revision: str, name: str) -> str:
             f"has revision {revision}, this program knows up to {revisions[-1]}; use the program "
             f"that wrote it, or a newer one"
         )
+    lies = ledger.resolve().parent
+    sweep = Folder(lies.parent, lies.name).in_commands
     return (
         f"has revision {revision} of an earlier program, this one works with {revisions[-1]}; "
-        f"`sweep verify {name} --repair` brings it there and keeps a copy, and so does "
-        f"`sweep resume {name}`"
+        f"`sweep verify {sweep} --repair` brings it there and keeps a copy, and so does "
+        f"`sweep resume {sweep}`"
     )
 
 
@@ -71,7 +74,7 @@ def check(connection: Connection, path: Path) -> None:
     Raises:
         UsageError: it is older or newer; the message says what to do.
     """
-    if why := objection(of(connection), path.resolve().parent.name):
+    if why := objection(of(connection), path):
         raise UsageError(f"{path}: {why}")
 
 
@@ -84,7 +87,7 @@ def is_old(path: Path) -> bool:
     """
     revision = _revision(path)
     if revision not in known():
-        raise UsageError(f"{path}: {objection(revision, path.resolve().parent.name)}")
+        raise UsageError(f"{path}: {objection(revision, path)}")
     return revision != known()[-1]
 
 

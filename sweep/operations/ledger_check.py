@@ -187,7 +187,7 @@ def _revision(database: Connection, path: Path) -> list[Damage]:
     if len(rows) != 1:
         return [Damage("ledger", "schema", f"{len(rows)} revisions in a file that has one")]
     ((revision,),) = rows
-    if not (why := upgrade.objection(shown(revision).strip("'"), path.resolve().parent.name)):
+    if not (why := upgrade.objection(shown(revision).strip("'"), path)):
         return []
     if revision in upgrade.known():
         return [Damage("schema", path.name, why, Remedy.UPGRADE)]

@@ -115,7 +115,7 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
     elif scored > 1:
         parts.append(
             "Each is the score of one seed, and the best of many is partly luck: "
-            f"`sweep best {sweep.folder.name} --test-seeds 10` trains it anew."
+            f"`sweep best {sweep.folder.in_commands} --test-seeds 10` trains it anew."
         )
     if sweep.history.objective.objectives:
         parts.append("They stand front by front: none of the first is beaten in every objective.")
@@ -312,7 +312,7 @@ def decisions(sweep: Sweep) -> Section | None:
         body.append(_decided(trial, explanation.steps(own, trial)))
     rest = len(history.trials) - len(body)
     note = "Each decision with the numbers that were compared. " + (
-        f"Of the {rest} other trials `sweep explain {sweep.folder.name} TRIAL` says more."
+        f"Of the {rest} other trials `sweep explain {sweep.folder.in_commands} TRIAL` says more."
         if rest
         else ""
     )

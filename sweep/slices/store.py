@@ -458,7 +458,7 @@ def of(folder: Folder) -> SweepStore:
     if url and not signed.is_accepted(signed.read(folder.checkpoints), folder.checkpoints):
         raise UsageError(
             f"{folder.name}: its checkpoints lie in {url}, as somebody else has said; "
-            f"`sweep resume {folder.name} --checkpoints URL` takes your word for it, "
+            f"`sweep resume {folder.in_commands} --checkpoints URL` takes your word for it, "
             f"`sweep trust {folder.checkpoints}` theirs"
         )
     return SweepStore(folder, url)

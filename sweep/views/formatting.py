@@ -5,10 +5,8 @@ Everything that users or files named goes through `printable`, so that it cannot
 
 import json
 import math
-import shlex
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from sweep import stats
@@ -82,13 +80,6 @@ def setting(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.3g}"
     return printable(value if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
-
-
-def root_option(root: str | Path) -> str:
-    """What a command that is typed in this folder needs to find `root`; may be empty."""
-    if Path(root).absolute() == Path("sweeps").absolute():
-        return ""
-    return f" --root {shlex.quote(printable(str(root)))}"
 
 
 def settings(values: Mapping[str, Any]) -> str:

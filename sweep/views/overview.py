@@ -345,8 +345,8 @@ def best_trial(history: History, folder: Folder) -> Trial:
         metric = history.objective.metric
         raise UsageError(
             f"{folder.name}: none of its {formatting.plural(len(history.trials), 'trial')} has a "
-            f"score in '{metric}' yet; see `sweep results {folder.name}"
-            f"{formatting.root_option(folder.root)}`"
+            f"score in '{metric}' yet; see `sweep results "
+            f"{folder.in_commands}`"
         )
     return ranked[0]
 

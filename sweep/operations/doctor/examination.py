@@ -105,7 +105,7 @@ def _tracking_uri(folder: Folder) -> str:
     if tracked is not None and not tracked.own:
         raise UsageError(
             f"{folder.tracking_uri}: somebody else has set its server, which is not asked with "
-            f"your credentials; `sweep sync {folder.name}` makes it yours"
+            f"your credentials; `sweep sync {folder.in_commands}` makes it yours"
         )
     return "" if tracked is None else tracked.uri
 

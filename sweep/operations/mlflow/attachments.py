@@ -76,7 +76,7 @@ def attach(folder: Folder, say: Say, patience_s: float) -> None:
 
 def _lacks(folder: Folder, why: str) -> str:
     what = "MLflow lacks the report, a model or media"
-    return printable(f"{what}: {why}; `sweep sync {folder.name}` sends it")
+    return printable(f"{what}: {why}; `sweep sync {folder.in_commands}` sends it")
 
 
 def _reason(error: Exception) -> str:
@@ -192,7 +192,7 @@ def _wanted(where: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
     if not sync.may_make_models(where.folder, sweep.history):
         say(
             f"no model is sent, as it would run code that no driver of yours ended with; "
-            f"`sweep resume {where.folder.name}` does"
+            f"`sweep resume {where.folder.in_commands}` does"
         )
         return []
     try:

@@ -60,8 +60,9 @@ def find_run(where: TrackerContext, trial: int) -> str:
     found = [run.id for run in runs if run.name == wanted and not run.deleted]
     if not found:
         raise UsageError(
-            f"export-model: MLflow has no run of trial {trial}; `sweep sync {where.name}` sends "
-            f"what it misses, where the sweep's trackers have mlflow"
+            f"export-model: MLflow has no run of trial {trial}; `sweep sync "
+            f"{where.folder.in_commands}` sends what it misses, where the sweep's trackers have "
+            f"mlflow"
         )
     return found[0]
 

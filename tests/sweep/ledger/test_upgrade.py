@@ -140,7 +140,7 @@ def test_who_only_looks_at_an_older_ledger_is_told_what_to_do(folder: Folder, he
         code, out, err = here(command, "demo", *([0] if command == "show" else []))
         assert (code, out) == (2, "")
         assert "has revision 0001 of an earlier program" in err
-        assert "`sweep verify demo --repair`" in err
+        assert f"`sweep verify {folder.in_commands} --repair`" in err
         assert len(err.splitlines()) == 1
     assert "earlier program" in here("ls")[2]
     assert revision(folder) == "0001"

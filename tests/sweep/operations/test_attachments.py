@@ -203,8 +203,9 @@ def test_what_cannot_be_sent_is_said_and_stays_due(
     with monkeypatch.context() as broken:
         broken.setattr(attachments, "_add", refuse)
         attachments.attach(finished, said.append, 0.0)
-    why = "lacks the report, a model or media: the disk is full; `sweep sync demo` sends it"
-    assert said == logged(finished) == [f"MLflow {why}"]
+    why = "lacks the report, a model or media: the disk is full"
+    then = f"`sweep sync {finished.in_commands}` sends it"
+    assert said == logged(finished) == [f"MLflow {why}; {then}"]
     assert here.json("sync", "demo")["attached"] is True
 
 
@@ -287,7 +288,7 @@ def test_a_server_that_was_down_gets_what_it_keeps_later(
         proxy.fault = Fault.ERROR
         said = list[str]()
         attachments.attach(folder, said.append, 0.0)
-        assert "`sweep sync demo` sends it" in said[-1]
+        assert f"`sweep sync {folder.in_commands}` sends it" in said[-1]
         code, out, _ = here("sync", "demo", "--wait", 0, "--json")
         assert (code, json.loads(out)["attached"]) == (4, False)
         proxy.fault = Fault.NONE

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from sweep.cli import tables, trial_tables
 from sweep.cli.terminal import Terminal
-from sweep.errors import UsageError
+from sweep.errors import NameTaken, UsageError
 from sweep.history.events import ParentCheckpoint, Saved, Status
-from sweep.ledger.folder import Folder
+from sweep.ledger.folder import Folder, root_option
 from sweep.views import formatting, lookup, overview
 from sweep.views.lookup import State
 from tests.support import sweeps, trials
@@ -61,8 +61,17 @@ def test_the_root_is_named_in_a_command_unless_it_is_the_one_that_is_looked_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert formatting.root_option("sweeps") == formatting.root_option(tmp_path / "sweeps") == ""
-    assert formatting.root_option("my sweeps") == " --root 'my sweeps'"
+    assert root_option("sweeps") == root_option(tmp_path / "sweeps") == ""
+    assert root_option("my sweeps") == " --root 'my sweeps'"
+    assert Folder(Path("my sweeps"), "demo").in_commands == "demo --root 'my sweeps'"
+
+
+def test_who_gives_a_name_that_is_taken_is_told_how_to_go_on_there(tmp_path: Path) -> None:
+    folder = Folder(tmp_path, "demo")
+    folder.path.mkdir()
+    go_on = rf"`sweep resume demo --root {tmp_path}`, or give another --name"
+    with pytest.raises(NameTaken, match=go_on), folder.creating():
+        pass
 
 
 def test_a_clone_is_none_of_the_trials_that_are_wanted_and_done() -> None:
