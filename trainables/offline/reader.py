@@ -252,6 +252,8 @@ def _count_steps(columns: dict[str, Array]) -> None:
     if "new_obs" not in columns:
         columns["new_obs"] = np.concatenate([columns["obs"][1:], columns["obs"][-1:]])
         known = columns["goes_on"] | columns["terminateds"]
+        # What leads to a row that is left out is the last one of its stretch.
+        columns["goes_on"][:-1] &= known[1:]
         columns.update({name: column[known] for name, column in columns.items()})
 
 

@@ -23,11 +23,12 @@ from trainables.algorithms.td3 import TD3
 from trainables.envs.exactness import measuring
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError, StoredDataError
+from trainables.learners.replay import NStep
 from trainables.offline.batches import Columns
 from trainables.offline.config import IOContext
 from trainables.offline.packed import NotAnArray, pack, unpack
-from trainables.offline.reader import InputReader, JsonReader, Rows, Shuffled, find_files
-from trainables.offline.workers import fragment_of
+from trainables.offline.reader import InputReader, JsonReader, Rows, Shuffled, find_files, pieces
+from trainables.offline.workers import READ, fragment_of
 from trainables.trainable import TrialContext
 
 RLLIB = Path(__file__).parent / "rllib"
@@ -108,6 +109,36 @@ def test_what_a_line_leaves_out_follows_from_the_rest(tmp_path: Path) -> None:
     old = {**LINE, "dones": LINE["terminateds"]}
     del old["terminateds"]
     assert differences(dict(read(written(tmp_path, old))), dict(found)) == []
+
+
+def unfinished(**columns: Any) -> dict[str, Any]:
+    """Without ``new_obs`` an episode that was cut off, and another one that ended."""
+    given = {
+        "obs": [[float(i), 0.0, 0.0, 0.0] for i in (0, 1, 2, 10, 11)],
+        "actions": [0] * 5,
+        "rewards": [1.0, 1.0, 1.0, 100.0, 100.0],
+        "terminateds": [False] * 4 + [True],
+        "truncateds": [False, False, True, False, False],
+    }
+    return {"type": "SampleBatch", **given, **columns}
+
+
+def test_a_row_whose_next_one_is_left_out_leads_to_no_other_episode(tmp_path: Path) -> None:
+    batch = read(written(tmp_path, unfinished()))
+    assert batch["obs"][:, 0].tolist() == [0, 1, 10, 11]
+    assert batch["goes_on"].tolist() == [True, False, True, False]
+    assert [one["rewards"].tolist() for one in pieces(batch)] == [[1, 1], [100, 100]]
+    found = fragment_of([batch], True, "a")
+    learnt = {name: getattr(found, name) for name in (*READ, "valid")}
+    rewards = NStep(2, 1.0)(0, learnt)["rewards"]
+    assert sorted(rewards.tolist()) == [1, 2, 100, 200]
+
+
+def test_a_line_that_ends_amid_an_episode_ends_with_its_last_row(tmp_path: Path) -> None:
+    flags = {"terminateds": [False] * 5, "truncateds": [False] * 4 + [True]}
+    batch = read(written(tmp_path, unfinished(**flags)))
+    assert batch["goes_on"].tolist() == [True, True, True, False]
+    assert [len(one["obs"]) for one in pieces(batch)] == [4]
 
 
 def test_pieces_of_episodes_end_where_the_next_row_does_not_follow(tmp_path: Path) -> None:
