@@ -214,7 +214,7 @@ def read_episodes(reader: InputReader, most: int, policy: str | None = None) -> 
                 open_[whose] = whole
         if len(found) >= most:
             break
-    return _side_by_side(found[:most]) if found else None
+    return _side_by_side(found[:most])
 
 
 def _of_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
@@ -223,7 +223,13 @@ def _of_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
     return (one[policy] for one in by_policy if policy in one)
 
 
-def _side_by_side(found: list[Columns]) -> Episodes:
+def _side_by_side(found: list[Columns]) -> Episodes | None:
+    if not found:
+        logger.warning(
+            "input_evaluation: no episode is whole from its t of 0 to its end; where it is cut off "
+            "its last row counts if the file has new_obs"
+        )
+        return None
     lengths = np.array([len(one["t"]) for one in found])
     valid = np.arange(lengths.max()) < lengths[:, None]
     joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}

@@ -43,6 +43,8 @@ _NUMBERS: Mapping[str, type] = {
 OF_AGENTS = frozenset({"agent_index", "unroll_id"})
 #: Most environment steps of a line.
 MAX_STEPS = 10**9
+#: Why a batch has no row, and what to do.
+NO_ROW = "what its rows lead to is not there; give the column new_obs"
 #: Columns that are read.
 READABLE = (NAMES.keys() | _NUMBERS.keys()) - UNREAD | {"dones"}
 
@@ -81,7 +83,10 @@ class Rows:
     """Whether they may be several agents' (`OF_AGENTS`)."""
 
     def of(self, line: bytes) -> Columns:
-        """The batch of a line, checked and completed; NotABatch if there is none."""
+        """The batch of a line, checked and completed; NotABatch if there is none.
+
+        It may have no row: without ``new_obs`` the last one of a stretch is left out.
+        """
         return self._checked(_parsed(line))
 
     def checked(self, given: Mapping[str, Any]) -> Columns:
@@ -158,7 +163,7 @@ class RowsByPolicy:
         return self.checked(_parsed(line))
 
     def checked(self, given: Any) -> Batch:
-        """``policy_batches`` with its columns, and ``count``."""
+        """``policy_batches`` of those with rows, with their columns, and ``count``."""
         if not isinstance(given, Mapping):
             raise NotABatch(f"a {type(given).__name__}, where an object with columns is expected")
         kind, by_policy = given.get("type", "MultiAgentBatch"), given.get("policy_batches")
@@ -168,7 +173,8 @@ class RowsByPolicy:
         if not isinstance(by_policy, Mapping) or not by_policy:
             raise NotABatch("no policy_batches, policy → columns")
         known = self.policies()
-        batches = {pid: _of_policy(known, pid, columns) for pid, columns in by_policy.items()}
+        checked = {pid: _of_policy(known, pid, columns) for pid, columns in by_policy.items()}
+        batches = {pid: columns for pid, columns in checked.items() if len(columns["obs"])}
         if type(count := given.get("count")) is not int or not 0 < count <= MAX_STEPS:
             raise NotABatch(
                 f"count {str(count)[:40]}, where the number of environment steps is expected"
@@ -281,6 +287,11 @@ def _globbed(pattern: str) -> list[str]:
     return glob.glob(pattern)  # noqa: PTH207 a star may stand in any part of it
 
 
+def has_rows(batch: Batch) -> bool:
+    """Whether there is something to learn from in a batch that was checked."""
+    return bool(batch["policy_batches"] if "policy_batches" in batch else len(batch["obs"]))
+
+
 def each_once(reader: InputReader) -> Iterator[Batch]:
     """The batches of all files once; a reader of one's own has no end."""
     while True:
@@ -330,23 +341,29 @@ class FilesReader(InputReader):
         raise NotImplementedError
 
     def next(self) -> Batch:
-        """The next batch.
+        """The next batch that has a row.
 
         Raises:
-            StoredDataError: what is no batch; no file has any.
+            StoredDataError: what is no batch; no file has any, or none with a row.
         """
+        found = f"no batch in any of {len(self._files)} file(s)"
         for _ in range(len(self._files) + 1):
-            path = self._files[self._at]
-            try:
-                batch = self.take(path)
-            except NotABatch as error:
-                raise StoredDataError(path, str(error), line=self._line) from None
-            if batch is not None:
-                return batch
+            while (batch := self._taken()) is not None:
+                if has_rows(batch):
+                    return batch
+                found = f"no batch with a row in any of {len(self._files)} file(s): {NO_ROW}"
             self._at = (self._at + 1) % len(self._files)
             self._offset = self._line = 0
             self.passes += self._at == 0
-        raise StoredDataError(self._files[0], f"no batch in any of {len(self._files)} file(s)")
+        raise StoredDataError(self._files[0], found)
+
+    def _taken(self) -> Batch | None:
+        """What `take` gives of the file that is read."""
+        path = self._files[self._at]
+        try:
+            return self.take(path)
+        except NotABatch as error:
+            raise StoredDataError(path, str(error), line=self._line) from None
 
     def get_state(self) -> dict[str, Any]:
         """Entries ``files``, ``at``, ``offset`` and ``line``."""

@@ -13,6 +13,7 @@ from trainables.offline.batches import Batch
 from trainables.offline.config import FILES, PATH_OF_CLASS, SAMPLER, IOContext, make_own
 from trainables.offline.minari_sets import MINARI, MinariReader, find_set, folder_of, write_set
 from trainables.offline.reader import (
+    NO_ROW,
     PARQUET,
     FilesReader,
     InputReader,
@@ -23,8 +24,12 @@ from trainables.offline.reader import (
     Shuffled,
     each_once,
     find_files,
+    has_rows,
 )
 from trainables.offline.tables import ParquetReader, write_json, write_parquet
+
+#: Batches without a row that a reader of one's own may give one after the other.
+MOST_WITHOUT_ROWS = 1000
 
 
 class OwnReader(InputReader):
@@ -38,11 +43,15 @@ class OwnReader(InputReader):
         self.set_state = reader.set_state  # type: ignore[method-assign]
 
     def next(self) -> Batch:
-        """The next batch; StoredDataError for one that does not fit."""
+        """The next batch that has a row; StoredDataError for one that does not fit."""
         try:
-            return self._rows.checked(self._reader.next())
+            for _ in range(MOST_WITHOUT_ROWS):
+                if has_rows(batch := self._rows.checked(self._reader.next())):
+                    return batch
         except NotABatch as error:
             raise StoredDataError(self._path, str(error)) from None
+        found = f"{MOST_WITHOUT_ROWS} batches without a row, one after the other: {NO_ROW}"
+        raise StoredDataError(self._path, found)
 
 
 def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> InputReader:

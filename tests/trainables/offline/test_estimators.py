@@ -195,6 +195,17 @@ def test_without_probabilities_nothing_is_estimated(
     assert "input_evaluation: action_logp" in caplog.text
 
 
+def test_where_no_episode_is_whole_it_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cut = line([0, 0], [0, 1], [], truncateds=[False, True])
+    assert read_episodes(reader_of(tmp_path, cut), 4) is not None
+    assert not caplog.records
+    del cut["new_obs"]
+    assert read_episodes(reader_of(tmp_path, cut), 4) is None
+    assert "its last row counts if the file has new_obs" in caplog.text
+
+
 def data_of(folder: Path, episodes: int = 300) -> Path:
     """Episodes of `BEHAVIOUR`, of which choice 0 in state 0 is the better the more it is taken."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -27,7 +27,15 @@ from trainables.learners.replay import NStep
 from trainables.offline.batches import Columns
 from trainables.offline.config import IOContext
 from trainables.offline.packed import NotAnArray, pack, unpack
-from trainables.offline.reader import InputReader, JsonReader, Rows, Shuffled, find_files, pieces
+from trainables.offline.reader import (
+    InputReader,
+    JsonReader,
+    Rows,
+    Shuffled,
+    each_once,
+    find_files,
+    pieces,
+)
 from trainables.offline.workers import READ, fragment_of
 from trainables.trainable import TrialContext
 
@@ -139,6 +147,33 @@ def test_a_line_that_ends_amid_an_episode_ends_with_its_last_row(tmp_path: Path)
     batch = read(written(tmp_path, unfinished(**flags)))
     assert batch["goes_on"].tolist() == [True, True, True, False]
     assert [len(one["obs"]) for one in pieces(batch)] == [4]
+
+
+#: Of its one row nobody knows what it led to.
+ROWLESS: dict[str, Any] = {
+    "type": "SampleBatch",
+    "obs": [[9.0, 0.0, 0.0, 0.0]],
+    "actions": [0],
+    "rewards": [1.0],
+    "terminateds": [False],
+    "truncateds": [True],
+}
+
+
+def test_lines_of_which_no_row_is_left_are_passed_over(tmp_path: Path) -> None:
+    path = written(tmp_path, ROWLESS, LINE, ROWLESS)
+    reader = JsonReader([path], rows())
+    assert [len(reader.next()["obs"]) for _ in range(3)] == [3, 3, 3]
+    assert len(list(each_once(JsonReader([path], rows())))) == 1
+
+
+def test_files_of_which_no_row_is_left_say_what_to_do(tmp_path: Path) -> None:
+    path = written(tmp_path, ROWLESS, ROWLESS)
+    words = r"a\.json: no batch with a row in any of 1 file\(s\): .*; give the column new_obs"
+    trainer = dqn(tmp_path, str(path))
+    with pytest.raises(StoredDataError, match=words):
+        trainer.train()
+    trainer.stop()
 
 
 def test_pieces_of_episodes_end_where_the_next_row_does_not_follow(tmp_path: Path) -> None:
@@ -349,6 +384,18 @@ def test_W18_a_reader_of_ones_own_is_checked_and_has_its_state(tmp_path: Path) -
     wrong.stop()
     with pytest.raises(ConfigError, match=r"input: .* derived from .*InputReader; it made a dict"):
         dqn(tmp_path, f"{__name__}:no_reader")
+
+
+class Rowless(Own):
+    def next(self) -> Columns:
+        return {name: np.array(one) for name, one in ROWLESS.items() if name != "type"}
+
+
+def test_a_reader_of_ones_own_that_gives_no_row_is_not_waited_for(tmp_path: Path) -> None:
+    trainer = dqn(tmp_path, f"{__name__}:Rowless")
+    with pytest.raises(StoredDataError, match=r":Rowless: 1000 batches without a row, .*new_obs"):
+        trainer.train()
+    trainer.stop()
 
 
 # ---- what is wrong -------------------------------------------------------------------------------

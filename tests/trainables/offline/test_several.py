@@ -274,6 +274,21 @@ def written(folder: Path, *given: Any) -> Path:
     return path
 
 
+def test_a_policy_of_which_no_row_is_left_has_no_batch(tmp_path: Path) -> None:
+    """Without ``new_obs`` the one row of an agent that went on leads nowhere."""
+    given = columns_of(1, rows=1, terminateds=[False])
+    del given["new_obs"]
+    line = as_line(ones=given, others=columns_of(2))
+    path = written(tmp_path / "data", as_line(ones=given), line)
+    box, choice = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(3)
+    one = EnvSpaces(box, choice, spaces.Discrete(3), None)
+    reader = JsonReader([path], RowsByPolicy(lambda: {"ones": one, "others": one}))
+    assert list(reader.next()["policy_batches"]) == ["others"]
+    path.write_text(json.dumps(as_line(ones=given)))
+    with pytest.raises(StoredDataError, match="no batch with a row in any of 1 file"):
+        JsonReader([path], RowsByPolicy(lambda: {"ones": one})).next()
+
+
 def test_each_policy_learns_from_its_own_batches(tmp_path: Path) -> None:
     path = written(tmp_path / "data", as_line(ones=columns_of(1), others=columns_of(2)))
     trainer = made(tmp_path, BC, **CHOOSING, input=str(path), train_batch_size=400, lr=0.01)

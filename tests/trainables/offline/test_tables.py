@@ -195,6 +195,22 @@ def test_spaces_that_are_tables_come_back_as_they_were(sets: Path) -> None:
         np.testing.assert_allclose(read["actions"], shapes["actions"], rtol=1e-6)
 
 
+@pytest.mark.parametrize("to", ["a.json", "a.parquet", "minari:a-v0"])
+def test_lines_of_which_no_row_is_left_make_no_file(to: str, tmp_path: Path) -> None:
+    path, one = tmp_path / "rows.json", {"obs": [[0.0] * 4], "actions": [0], "rewards": [1.0]}
+    line = {"type": "SampleBatch", **one, "terminateds": [False]}
+    path.write_text(f"{json.dumps(line)}\n" * 3)
+    with pytest.raises(StoredDataError, match=r"no batch with a row .*; give the column new_obs"):
+        convert(str(path), to, CARTPOLE)
+    assert not list(tmp_path.glob("a*"))
+    assert not (tmp_path / "sets" / "a-v0").exists()
+    kept = {**line, "new_obs": one["obs"]}
+    path.write_text("".join(f"{json.dumps(one)}\n" for one in (line, kept, line)))
+    assert convert(str(path), to, CARTPOLE) == 1
+    (read,) = each_once(files_reader("input", to, rows()))
+    assert read["rewards"].tolist() == [1.0]
+
+
 def test_rows_that_do_not_lead_to_each_other_are_episodes_of_their_own(tmp_path: Path) -> None:
     given = played(tmp_path, (4, 4), t=np.array([0, 1, 2, 3, 2, 3, 7, 8]))
     batches = list(each_once(files_reader("input", str(given), rows())))
