@@ -286,6 +286,11 @@ class Architecture:
         height, width = _sides_after(self.filters, self.shape)
         return self.filters[-1][0] * height * width
 
+    @property
+    def units(self) -> int:
+        """Inputs of the last layer: the last hidden units, or the features without any."""
+        return self.hidden[-1] if self.hidden else self.features
+
 
 def architecture(
     config: ModelConfig,

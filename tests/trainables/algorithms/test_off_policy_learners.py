@@ -22,6 +22,10 @@ KINDS: dict[str, tuple[type[Trained], dict[str, Any]]] = {
     "sac": (SAC, {}),
     "sac of choices": (SAC, {"env": "CartPole-v1"}),
     "sac with gsde": (SAC, {"exploration_config": {"type": "StateDependentNoise"}}),
+    "sac with gsde of what is seen": (
+        SAC,
+        {"exploration_config": {"type": "StateDependentNoise"}, "model": {"hidden": []}},
+    ),
     "td3": (TD3, {"grad_clip": 0.5}),
 }
 FEW: dict[str, Any] = {"timesteps_per_iteration": 8, "replay_batch_size": 16}

@@ -67,9 +67,7 @@ class Twins(Networks):
         if target_actor:
             self.target_actor = copy.deepcopy(self.actor).requires_grad_(False).eval()
         if log_std is not None:
-            self.actor_log_std = nn.Parameter(
-                torch.full((architecture.hidden[-1], len(low)), log_std)
-            )
+            self.actor_log_std = nn.Parameter(torch.full((architecture.units, len(low)), log_std))
         if log_alpha is not None:
             self.log_alpha = nn.Parameter(torch.full((1,), log_alpha))
         self._behind, self._ahead = _followers(self.by_name)
@@ -129,7 +127,7 @@ class Twins(Networks):
 
     def noise_shape(self, rows: int) -> tuple[int, int]:
         """Of what `draw` needs for so many rows; one matrix for all with state-dependent noise."""
-        return (self.architecture.hidden[-1] if self.follows_state else rows), len(self._low)
+        return (self.architecture.units if self.follows_state else rows), len(self._low)
 
     @property
     def follows_state(self) -> bool:

@@ -48,7 +48,7 @@ class QArchitecture:
     @property
     def inputs(self) -> int:
         """F of a head."""
-        return self.trunk.hidden[-1] if self.trunk.hidden else self.trunk.features
+        return self.trunk.units
 
     def heads(self, choices: int) -> dict[str, tuple[int, ...]]:
         """Name of each head → its sizes, from inputs to outputs."""
