@@ -4,6 +4,7 @@ A schedule's length is a setting, so that a stop which is changed later changes 
 """
 
 import itertools
+import sys
 from typing import Annotated, Literal, TypeAlias
 
 import numpy as np
@@ -17,6 +18,11 @@ Points: TypeAlias = tuple[tuple[int, float], ...]
 SHAPES = "'constant' or 'linear', or points [[environment steps, value], …] of rising steps"
 
 
+def _is_size(value: object) -> bool:
+    """Whether it is a finite number of at least 0."""
+    return type(value) in (int, float) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
+
+
 def _read(given: object) -> object:
     if given in ("constant", "linear"):
         return given
@@ -24,8 +30,7 @@ def _read(given: object) -> object:
         raise ValueError(SHAPES)
     points = [tuple(one) if isinstance(one, list | tuple) else () for one in given]
     numbers = all(
-        len(one) == 2 and type(one[0]) is int and type(one[1]) in (int, float) and min(one) >= 0
-        for one in points
+        len(one) == 2 and type(one[0]) is int and _is_size(one[1]) and one[0] >= 0 for one in points
     )
     if not numbers or any(b[0] <= a[0] for a, b in itertools.pairwise(points)):
         raise ValueError(SHAPES)

@@ -1,5 +1,7 @@
 """Values that change while a trainer learns."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -57,7 +59,11 @@ def options(trainer: PPO) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["cosine", [], [[2, 1.0], [2, 0.5]], [[0, -1.0]], [["0", 1.0]], [[0, 1.0, 2.0]], 3]
+    "wrong",
+    [
+        *("cosine", [], [[2, 1.0], [2, 0.5]], [[0, -1.0]], [["0", 1.0]], [[0, 1.0, 2.0]], 3),
+        *([[0, math.nan]], [[0, 1.0], [9, math.inf]], [[0, 10**400]]),
+    ],
 )
 @pytest.mark.parametrize("key", ["lr_schedule", "clip_param_schedule", "entropy_coeff_schedule"])
 def test_what_is_no_schedule_is_refused(key: str, wrong: object) -> None:
