@@ -246,6 +246,13 @@ class DQN(Trainer):
         support = tuple(float(atom) for atom in atoms)
         return QArchitecture.of(made, of.dueling, of.sigma0 if of.noisy else 0.0, support)
 
+    def setup(self, config: dict[str, Any]) -> None:
+        """As `Trainer.setup`; what nothing reads is refused here, too, unless a sweep began so."""
+        settings = parse(self.config_class, config)
+        if isinstance(settings, Config) and not self.context.settled:
+            _check_read(settings)
+        super().setup(config)
+
     def make_policy(self, device: str) -> "QPolicy":
         """The network that learns."""
         from trainables.policies.q.networks import build_q_policy

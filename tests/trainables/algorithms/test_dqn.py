@@ -451,6 +451,13 @@ def test_what_cannot_work_together_is_refused_before_training(
         DQN.check_config({**SMALL, **config})
 
 
+def test_what_nothing_reads_is_refused_from_python_unless_a_sweep_began_with_it() -> None:
+    given = {**SMALL, "sigma0": 0.4}
+    with pytest.raises(ConfigError, match=r"sigma0: 0.4 .*or noisy: true, which reads it"):
+        DQN(given)
+    DQN(given, TrialContext(settled=True)).stop()
+
+
 def test_a_checkpoint_of_another_replay_is_refused(small: DQN, tmp_path: Path) -> None:
     path = small.save(tmp_path)
     for key, value in (("buffer_size", 99), ("prioritized_replay", True)):
