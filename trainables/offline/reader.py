@@ -110,9 +110,7 @@ class Rows:
         if "dones" in columns:
             columns.setdefault("terminateds", columns.pop("dones"))
         columns.setdefault("truncateds", np.zeros(lengths["obs"], dtype=np.bool_))
-        if "action_prob" in columns and "action_logp" not in columns:
-            with np.errstate(divide="ignore"):
-                columns["action_logp"] = np.log(columns["action_prob"])
+        _add_likelihoods(columns)
         if "terminateds" in columns:
             _count_steps(columns)
         return columns
@@ -235,6 +233,20 @@ def _shaped(
     if column.ndim == 0 or column.shape[1:] not in (shape, alike):
         raise NotABatch(f"column {name} has rows of shape {column.shape[1:]}; expected {shape}")
     return np.asarray(column.reshape(len(column), *shape), dtype=dtype)
+
+
+def _add_likelihoods(columns: dict[str, Array]) -> None:
+    """Add ``action_logp`` where it is left out and known; NotABatch if no action can have it."""
+    given = next((name for name in ("action_logp", "action_prob") if name in columns), None)
+    if given is None:
+        return
+    if given == "action_prob":
+        with np.errstate(divide="ignore", invalid="ignore"):
+            columns["action_logp"] = np.log(columns["action_prob"])
+    if len(wrong := np.flatnonzero(~np.isfinite(columns["action_logp"]))):
+        found = f"column {given} holds {columns[given][wrong[0]]} in row {wrong[0]}"
+        remedy = "leave the column out if nobody knows how likely the actions were"
+        raise NotABatch(f"{found}, as no action can have it that was taken; {remedy}")
 
 
 def _count_steps(columns: dict[str, Array]) -> None:

@@ -441,6 +441,11 @@ def changed(**columns: Any) -> dict[str, Any]:
         (changed(actions=[0, 1, 2, 0]), "column actions holds 2; the environment has 0 to 1"),
         (changed(actions=[0.5, 0, 0, 0]), "column actions holds fractions"),
         (changed(actions={"a": 1}), "column actions does not hold numbers alone"),
+        (changed(action_prob=[1, 0, 1, 1]), r"column action_prob holds 0.0 in row 1, .*; leave "),
+        (changed(action_prob=[1, 1, 1, -0.5]), "column action_prob holds -0.5 in row 3"),
+        (changed(action_prob=[1e400] * 4), "column action_prob holds inf in row 0"),
+        (changed(action_logp=[0, 0, -1e400, 0]), "column action_logp holds -inf in row 2"),
+        (changed(action_logp=[0, np.nan, 0, 0]), "column action_logp holds nan in row 1"),
         (changed(obs="AAAA"), "column obs holds what is cut off"),
         (changed(rewards=None), "no column rewards, from which is learnt"),
     ],
@@ -454,6 +459,12 @@ def test_what_is_no_batch_is_said_with_file_and_line(line: Any, words: str, tmp_
     assert "\n" not in str(error.value)
     assert str(path) in str(error.value)
     assert f"{path}:2: " in str(error.value) or "no column rewards" in words
+
+
+def test_a_likelihood_too_small_for_its_number_is_read_by_its_logarithm(tmp_path: Path) -> None:
+    """Of many real numbers the likelihood may be 0 as a number, and is what its logarithm says."""
+    line = changed(action_prob=[0.0] * 4, action_logp=[-200.0] * 4)
+    assert read(written(tmp_path, line))["action_logp"].tolist() == [-200.0] * 3
 
 
 def test_files_without_a_batch_are_said(tmp_path: Path) -> None:
