@@ -5,8 +5,9 @@ of several agents what one worker sampled in a round, by policy.
 The trainer writes as samples arrive, in worker order. A file's name says after how many environment
 steps its series began and the file's number in it: ``output-000000000000-00000.json``. A checkpoint
 holds which file is written and how long it was. A trial that is restored cuts off what came after
-and samples it again. One that goes on from another trial's checkpoint begins a series of its own:
-what it had written stays.
+and samples it again. One that goes on from another trial's checkpoint begins a series of its own,
+with a number above those that are there: what it had written stays. Beside such a series stands
+which checkpoint it goes on from, by which a trial that was killed knows that it began it already.
 """
 
 import json
@@ -77,6 +78,11 @@ class JsonWriter(OutputWriter):
         self._bytes = 0
         """Of it."""
         self._file: int | None = None
+        self._origin = b""
+        """Of a series that is not begun yet: from which checkpoint of another trial it goes on."""
+        self._is_new = True
+        """Whether nothing in the folder is known to stay: the latest series may have been begun by
+        a process that was killed."""
 
     def write(self, batch: Batch) -> None:
         """Append a line; StoredDataError if the disk refuses it."""
@@ -104,12 +110,41 @@ class JsonWriter(OutputWriter):
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
         """Take back what `get_state` gave; what was written since is removed by the next line."""
         self._close()
-        if state and state["owner"] == self._owner:
+        if state.get("owner") == self._owner:
             self._place = int(state["series"]), int(state["file"])
             self._bytes = int(state["bytes"])
-            self._must_be_empty = False
+            self._must_be_empty, self._is_new, self._origin = False, False, b""
         else:
-            self._place, self._bytes = (timesteps, 0), 0
+            self._origin = json.dumps([state, timesteps], default=_plain, sort_keys=True).encode()
+            self._place, self._bytes = (self._series_of(self._origin, timesteps), 0), 0
+
+    def _series_of(self, origin: bytes, timesteps: int) -> int:
+        """The number of the series that goes on from there, which another process may have begun.
+
+        Raises:
+            StoredDataError: the folder cannot be read.
+        """
+        try:
+            latest = max((series for series, _ in self._begun().values()), default=-1)
+            kept = self._origin_of(latest)
+            if self._is_new and kept.is_file() and kept.read_bytes() == origin:
+                return latest
+        except OSError as error:
+            raise StoredDataError(self._folder(), f"cannot be read ({error})") from error
+        return max(timesteps, latest + 1)
+
+    def _origin_of(self, series: int) -> Path:
+        return self._folder() / f".output-{series:012d}.origin"
+
+    def _begun(self) -> dict[Path, tuple[int, int]]:
+        """Each file that is there, with its series and number."""
+        folder = self._folder()
+        there = (
+            {path: FILE.fullmatch(path.name) for path in folder.iterdir()}
+            if folder.exists()
+            else {}
+        )
+        return {path: (int(of[1]), int(of[2])) for path, of in there.items() if of}
 
     @property
     def _path(self) -> Path:
@@ -120,12 +155,11 @@ class JsonWriter(OutputWriter):
         """The file, as long as it was; those that were begun after it never happened."""
         folder = self._folder()
         disk.make_folder(folder, "output-")
-        there = {path: FILE.fullmatch(path.name) for path in folder.iterdir()}
-        begun = {path: (int(of[1]), int(of[2])) for path, of in there.items() if of}
+        begun = self._begun()
         if begun and self._must_be_empty:
             remedy = "move them, or set output to another folder"
             raise StoredDataError(folder, "holds the experience of another run", remedy)
-        self._must_be_empty = False
+        self._must_be_empty = self._is_new = False
         for path in (path for path, place in begun.items() if place > self._place):
             path.unlink()
         size = self._path.stat().st_size if self._path.exists() else 0
@@ -135,9 +169,13 @@ class JsonWriter(OutputWriter):
                 *(self._path, size, self._bytes),
             )
             self._place, self._bytes = (self._place[0], self._place[1] + 1), 0
-        file = disk.open_file(self._path, _APPENDING)
-        os.ftruncate(file, self._bytes)
         with disk.opened(folder) as descriptor:
+            if self._origin:
+                kept, size = self._origin_of(self._place[0]).name, len(self._origin)
+                disk.publish(descriptor, kept, size, [self._origin], 0)
+                self._origin = b""
+            file = disk.open_file(self._path, _APPENDING)
+            os.ftruncate(file, self._bytes)
             disk.sync(descriptor)
         return file
 

@@ -15,9 +15,9 @@ from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import Columns
-from trainables.offline.config import IOContext
+from trainables.offline.config import IOContext, OfflineConfig
 from trainables.offline.packed import unpack
-from trainables.offline.writer import OutputWriter
+from trainables.offline.writer import JsonWriter, OutputWriter
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -147,6 +147,51 @@ def test_going_on_from_another_trials_checkpoint_keeps_what_was_written(tmp_path
         assert first.read_text() == before
         assert second.name == "output-000000000024-00000.json"
         assert len(second.read_text().splitlines()) == 1
+
+
+def written(folder: Path) -> dict[str, list[str]]:
+    return {path.name[7:19]: path.read_text().splitlines() for path in files(folder)}
+
+
+def writer_of(folder: Path, origin: dict[str, Any] | None, timesteps: int = 0) -> JsonWriter:
+    """A process that goes on from another trial's checkpoint, or begins, and wrote a line."""
+    writer = JsonWriter(OfflineConfig(output="logdir"), lambda: folder, "me", False)
+    if origin is not None:
+        writer.set_state(origin, timesteps)
+    writer.write({"obs": np.zeros(1)})
+    return writer
+
+
+def test_what_was_written_stays_whichever_checkpoints_a_trial_goes_on_from(tmp_path: Path) -> None:
+    """Also where the next one is of fewer steps, or of as many."""
+    donors = [{"owner": name, "series": 0, "file": 0, "bytes": 9} for name in "abc"]
+    writer_of(tmp_path, None)
+    for donor, timesteps in zip(donors, (5000, 4000, 4000), strict=True):
+        for _ in range(2):  # the second one is a retry of the first, which was killed
+            latest = writer_of(tmp_path, donor, timesteps)
+    assert list(written(tmp_path)) == ["000000000000", *(f"00000000500{i}" for i in range(3))]
+    assert [len(lines) for lines in written(tmp_path).values()] == [1, 1, 1, 1]
+    saved = latest.get_state()
+    again = writer_of(tmp_path, saved)
+    assert [len(lines) for lines in written(tmp_path).values()] == [1, 1, 1, 2]
+    again.set_state(donors[2], 4000)  # this process knows what it wrote
+    again.write({"obs": np.zeros(1)})
+    assert [len(lines) for lines in written(tmp_path).values()] == [1, 1, 1, 2, 1]
+
+
+def test_a_second_restore_in_one_trainer_removes_nothing(tmp_path: Path) -> None:
+    other = trainer_in(tmp_path / "a", seed=1, name="a")
+    saved = []
+    for i in range(2):
+        other.train()
+        saved.append(other.save(tmp_path / "checkpoints" / str(i)))
+    other.stop()
+    trainer = trainer_in(tmp_path / "b", name="b")
+    for path in reversed(saved):
+        trainer.restore(path)
+        trainer.train()
+    trainer.stop()
+    assert [len(lines) for lines in written(tmp_path / "b").values()] == [1, 1]
 
 
 def test_a_file_that_was_cut_off_by_others_is_said_and_left(
