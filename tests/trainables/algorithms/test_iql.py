@@ -35,6 +35,17 @@ def drawn_rows(count: int = 16) -> dict[str, Any]:
     return {**rows, "actions": drawn.integers(2, size=count), "terminated": real[2, :, 1] > 1}
 
 
+def test_an_action_beyond_the_bounds_is_valued_as_what_was_done() -> None:
+    trainer = IQL({**SMALL, "env": "Pendulum-v1"}, TrialContext(seed=1))
+    model, seen = trainer.policy.model, torch.ones(3, 3)
+    found, same = (
+        model.judge(model.critics, seen, torch.tensor(actions)[:, None])
+        for actions in ([-5.0, 0.5, 3.0], [-2.0, 0.5, 2.0])
+    )
+    trainer.stop()
+    assert torch.equal(found, same)
+
+
 def data_of(folder: Path, env: str, count: int = 120) -> str:
     """Rows of one environment that were drawn, not played."""
     folder.mkdir(parents=True, exist_ok=True)

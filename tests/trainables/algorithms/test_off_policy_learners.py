@@ -89,6 +89,20 @@ def test_an_update_by_either_learner_is_the_same(kind: str) -> None:
         assert found["torch"][1][name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
 
 
+@pytest.mark.parametrize("learner", ["fused", "torch"])
+@pytest.mark.parametrize("kind", ["sac", "td3"])
+def test_an_action_beyond_the_bounds_is_valued_as_what_was_done(kind: str, learner: str) -> None:
+    """Files hold what a policy chose; the environment got it clipped."""
+    rows, found = batch("Pendulum-v1"), []
+    chosen = 2 * rows["actions"]
+    for actions in (chosen, chosen.clip(-2, 2)):
+        trainer = make(kind, learner=learner)
+        trainer.update({**rows, "actions": actions})
+        found.append(trainer.policy.model.weights())
+        trainer.stop()
+    assert differences(found[0], found[1]) == []
+
+
 def test_twenty_iterations_by_either_learner_are_the_same_in_float64(kind: str) -> None:
     found = []
     for learner in ("fused", "torch"):

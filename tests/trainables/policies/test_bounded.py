@@ -44,6 +44,9 @@ def test_numbers_are_scaled_to_the_bounds_and_back() -> None:
     np.testing.assert_allclose(unit(LIMITS.scaled(ends)), ends, atol=1e-6)
     with pytest.raises(ConfigError, match="finite bounds"):
         Bounds.of(spaces.Box(0.0, np.inf, (2,)))
+    most = np.finfo(np.float32).max  # between these there is no number's width
+    with pytest.raises(ConfigError, match="finite bounds"):
+        Bounds.of(spaces.Box(-most, most, (2,), np.float32))
     with pytest.raises(ConfigError, match="real Box actions"):
         Bounds.of(spaces.MultiBinary(2))
 

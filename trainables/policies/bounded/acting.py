@@ -54,8 +54,11 @@ class Bounds:
         layout = layout_of(space)
         if layout.choice_columns:
             raise ConfigError("env", str(space), "real Box actions for this algorithm")
-        low, high = (one.astype(np.float32) for one in bounds(space))
-        if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        with np.errstate(over="ignore"):
+            low, high = (one.astype(np.float32) for one in bounds(space))
+            # What is twice as large is computed with.
+            doubled = 2 * np.concatenate([low, high])
+        if not np.isfinite(doubled).all():
             hint = "wrap the environment in gymnasium.wrappers.RescaleAction or an ActionWrapper"
             raise ConfigError("env", str(space), "actions with finite bounds", hint)
         return cls(low, high)
@@ -67,7 +70,8 @@ class Bounds:
         return within
 
     def unscaled(self, actions: Array) -> Array:
-        """Actions as numbers from -1 to 1."""
+        """Actions as numbers from -1 to 1: what is read may be beyond the bounds."""
+        actions = np.minimum(np.maximum(actions, self.low), self.high)
         width = np.maximum(self.high - self.low, np.finfo(np.float32).tiny)
         unit: Array = (2 * actions - (self.high + self.low)) / width
         return unit

@@ -100,7 +100,8 @@ class Twins(Networks):
         return q if actions is None else q[..., 0]
 
     def unit(self, actions: Tensor) -> Tensor:
-        """Actions (B, K) as numbers from -1 to 1."""
+        """Actions (B, K) as numbers from -1 to 1: what is read may be beyond the bounds."""
+        actions = actions.clamp(self._low, self._high)
         width = (self._high - self._low).clamp(min=torch.finfo(torch.float32).tiny)
         return (2 * actions - (self._high + self._low)) / width
 
@@ -179,10 +180,13 @@ class Judged(ActorCritic):
         self._behind, self._ahead = _followers(self.by_name)
 
     def judge(self, layers: nn.ModuleList, observations: Tensor, actions: Tensor) -> Tensor:
-        """(2, B) what `critics` or `targets` say of actions in observations (B, D)."""
+        """(2, B) what `critics` or `targets` say of actions in observations (B, D).
+
+        Actions that are read may be beyond the bounds; their value is that of what was done.
+        """
         x = observations
         if len(self._half):
-            x = torch.cat([x, (actions - self._middle) / self._half], dim=1)
+            x = torch.cat([x, ((actions - self._middle) / self._half).clamp(-1, 1)], dim=1)
         q: Tensor = layers[-1](hidden_units(layers, x, self.architecture.activation))
         return q[..., 0] if len(self._half) else q[:, torch.arange(len(actions)), actions]
 
