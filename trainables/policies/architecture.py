@@ -39,7 +39,7 @@ class ModelConfig(Settings):
     custom_model: str | None = Field(
         default=None,
         description="package.module:Net, a torch module of your own in place of these networks "
-        "(docs/own-networks.md), for ppo, a2c and dqn: it acts and learns in torch.",
+        "(docs/own-networks.md), for ppo, a2c, impala and dqn: it acts and learns in torch.",
     )
     custom_model_config: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments for making it."
@@ -94,13 +94,13 @@ class ModelConfig(Settings):
     custom_action_dist: str | None = Field(
         default=None,
         description="package.module:Dist, a distribution of actions of your own "
-        "(docs/own-networks.md#a-distribution-of-your-own), for ppo and a2c.",
+        "(docs/own-networks.md#a-distribution-of-your-own), for ppo, a2c and impala.",
     )
     free_log_std: bool | None = Field(
         default=None,
-        description="Of ppo and a2c, for actions with real numbers. true: their deviations are "
-        "weights of their own, the same in all states; false: outputs of the network, which follow "
-        "the state; null: true.",
+        description="Of ppo, a2c and impala, for actions with real numbers. true: their deviations "
+        "are weights of their own, the same in all states; false: outputs of the network, which "
+        "follow the state; null: true.",
     )
     log_std_init: float | None = Field(
         default=None,
@@ -109,7 +109,7 @@ class ModelConfig(Settings):
     )
     vf_share_layers: bool | None = Field(
         default=None,
-        description="Of ppo and a2c: actor and critic share the hidden layers; null: after "
+        description="Of ppo, a2c and impala: actor and critic share the hidden layers; null: after "
         "convolutions and with an LSTM they do, else each has its own.",
     )
     max_seq_len: Size | None = Field(

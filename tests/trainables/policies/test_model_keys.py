@@ -11,10 +11,12 @@ from torch.distributions import Normal
 from tests.support.trainers import differences, final_state, make, run
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
+from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError
+from trainables.policies.architecture import ModelConfig
 from trainables.policies.networks import replay_of
 from trainables.policies.onnx.formats import FILES
 from trainables.trainer.trainer import Trainer
@@ -217,3 +219,9 @@ def test_layers_are_shared_where_actions_are_masked() -> None:
     found = trainer.policy.model.evaluate(rows["observations"], rows["actions"])
     np.testing.assert_allclose(found.logp.detach(), rows["logp"], atol=1e-5)
     trainer.stop()
+
+
+@pytest.mark.parametrize("of", [A2C, DQN, IMPALA, PPO])
+def test_a_key_that_some_algorithms_read_is_said_to_be_theirs(of: type[Trainer]) -> None:
+    for key in of.model_keys:
+        assert of.__name__.lower() in str(ModelConfig.model_fields[key].description), key
