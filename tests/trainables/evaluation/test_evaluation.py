@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, ClassVar, get_type_hints
 
+import cloudpickle
 import numpy as np
 import psutil
 import pytest
@@ -106,6 +107,20 @@ def test_T15_children_that_evaluate_change_no_number_and_no_state() -> None:
     alone = played(make(shared), 2)
     shared_out = played(make({**shared, "evaluation_num_workers": 2}), 2)
     assert differences(alone, shared_out) == []
+
+
+def test_T15_a_child_acts_to_the_bit_as_its_trainer() -> None:
+    results = []
+    for workers in (0, 1):
+        config = {"env": "Pendulum-v1", "evaluation_config": {"horizon": 100}}
+        trainer = make({**config, "evaluation_num_workers": workers, "evaluation_num_episodes": 2})
+        actor, drawn = trainer.inference.actor, np.random.default_rng(0)
+        pickled = cloudpickle.loads(cloudpickle.dumps(actor))
+        for row in drawn.standard_normal((200, 1, 3)).astype(np.float32):
+            assert differences(actor.forward(row), pickled.forward(row)) == []
+        results.append(trainer.evaluate())
+        trainer.stop()
+    assert differences(results[0], results[1]) == []
 
 
 def test_T15_a_child_that_died_is_replaced_and_its_episodes_are_played_again(

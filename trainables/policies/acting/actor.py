@@ -79,6 +79,16 @@ class Actor:
         self._log_std: Array = np.zeros(0, dtype=np.float32)
         self.global_timestep = 0
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over what was pickled, with the layers in memory as `load` lays them.
+
+        A pickle keeps no order of three axes but C's, and a product of numbers in another order
+        is rounded otherwise: the same policy would act otherwise in another process.
+        """
+        self.__dict__.update(state)
+        self._layers = [(_turned(weight), bias) for weight, bias in self._layers]
+        self._wide = (-1, [])
+
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
         """Take note of the steps that were sampled so far, by all workers."""
         self.global_timestep = int(global_vars.get("timestep", self.global_timestep))
@@ -277,6 +287,14 @@ class Actor:
             return self._trunk(images)
         flat: Array = images.reshape(len(images), -1).astype(np.float32)
         return flat / PIXEL if images.dtype == np.uint8 else flat
+
+
+def _turned(weight: Array) -> Array:
+    """Stacked weights (S, D, H) whose columns lie in one piece each; others as they are."""
+    if weight.ndim != 3:
+        return weight
+    turned: Array = np.ascontiguousarray(weight.swapaxes(1, 2)).swapaxes(1, 2)
+    return turned
 
 
 def with_units(weight: Array, bias: Array) -> tuple[Array, Array]:
