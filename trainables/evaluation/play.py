@@ -3,7 +3,8 @@
 Environments are made for it and closed after it, every stream is derived from the evaluation's
 seed and the episode, and the global streams are put back. Episodes are independent of each other to
 the bit, so it does not matter how many are played side by side or in which process: each has
-callbacks of its own, too. Only environments that draw from the global streams share those. An
+callbacks of its own, too, and an environment made anew unless that is known to keep nothing in
+hiding. Only environments that draw from the global streams share those, in one process. An
 episode whose environment fails is played anew, from seeds of its own, in an environment made anew;
 nothing of it counts. M numbers of memory.
 """
@@ -62,6 +63,8 @@ class Plan:
     """What callbacks may read of the trainer's progress."""
     is_recorded: bool = False
     """Whether an episode is played once more, for its video."""
+    renews: bool = True
+    """Whether each episode has an environment made anew; False: its whole state is known."""
 
 
 class Played(NamedTuple):
@@ -92,7 +95,7 @@ def play(
     inference = inference.clipping(plan.clip_actions)
     waiting = iter(indices)
     finished: dict[int, Played] = {}
-    with _made(plan, min(plan.width, len(indices)), seed) as slots:
+    with _made(plan, indices[: plan.width], seed) as slots:
         pairs = zip(slots, waiting, strict=False)
         running = [_Running(slot, index, inference, plan, seed) for slot, index in pairs]
         while running:
@@ -107,40 +110,40 @@ def play(
                 look(one.slot, one.length)
                 finished[one.index] = one.played
                 if (index := next(waiting, None)) is not None:
-                    following.append(_Running(one.slot, index, inference, plan, seed))
+                    following.append(_Running(one.slot, index, inference, plan, seed, plan.renews))
             running = following
     return [finished[index] for index in indices]
 
 
 @contextmanager
-def _made(plan: Plan, count: int, seed: int) -> Iterator[list[AnySlot]]:
-    """Make `count` environments; the global random streams are restored afterwards."""
+def _made(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[AnySlot]]:
+    """Make an environment for each of the `first` episodes; global streams are restored after."""
     streams = rng.capture_global()
     rng.seed_global(seed, "global")
     slots: list[AnySlot] = []
     with ExitStack() as after:
         after.callback(rng.restore_global, streams)
         after.callback(_let_go, slots)
-        _fill(slots, plan, count, seed)
+        _fill(slots, plan, first, seed)
         yield slots
 
 
-def _fill(slots: list[AnySlot], plan: Plan, count: int, seed: int) -> None:
-    """Add so many environments, in processes of their own if so set."""
+def _fill(slots: list[AnySlot], plan: Plan, first: Sequence[int], seed: int) -> None:
+    """Add an environment for each of these episodes, in processes of their own if so set."""
     environment = plan.environment
     if not plan.envs.remote_worker_envs:
         make = partial(make_env, environment, learning=False)
-        slots += [EnvSlot(make, environment) for _ in range(count)]
+        slots += [EnvSlot(make, environment) for _ in first]
         return
     context = EnvContext(environment.env_config, remote=True)
     make = partial(make_env, environment, context, learning=False)
     remote = [
         RemoteEnvSlot(make, environment, f"evaluation-{i}", plan.envs.env_step_timeout_s)
-        for i in range(count)
+        for i in range(len(first))
     ]
     slots += remote
-    for i, slot in enumerate(remote):
-        slot.start(rng.integer(seed, "env", i, "global"))
+    for index, slot in zip(first, remote, strict=True):
+        slot.start(rng.integer(seed, "global", index))
     for slot in remote:
         slot.finish_start()
 
@@ -159,13 +162,20 @@ def _let_go(slots: Sequence[AnySlot]) -> None:
 class _Running:
     """One episode in one environment, with a stream of its own where it explores.
 
-    `index` counts the episodes of the evaluation; `memory` (M,) is the policy's.
+    `index` counts the episodes of the evaluation; `anew`: the environment is made anew for it;
+    `memory` (M,) is the policy's.
     """
 
     memory: NDArray[Any]
 
     def __init__(
-        self, slot: AnySlot, index: int, inference: InferencePolicy, plan: Plan, seed: int
+        self,
+        slot: AnySlot,
+        index: int,
+        inference: InferencePolicy,
+        plan: Plan,
+        seed: int,
+        anew: bool = False,
     ) -> None:
         self._seed, self._plan = seed, plan
         self._player = inference
@@ -175,7 +185,7 @@ class _Running:
         self.reward = 0.0
         self.length = 0
         self.faults = 0
-        self._begin(None)
+        self._begin(None, anew)
 
     def step(self) -> bool:
         """Take the step that was asked for; whether it ended the episode, there or at the horizon.
@@ -210,15 +220,15 @@ class _Running:
     def _name(self) -> str:
         return f"evaluation episode {self.index}"
 
-    def _begin(self, error: Exception | None) -> None:
-        """The first observation, in an environment made anew after an error, until it works."""
+    def _begin(self, error: Exception | None, anew: bool = True) -> None:
+        """The first observation, in an environment made anew if so said, until it works."""
         while True:
             self.reward, self.length, self.memory = 0.0, 0, self._player.initial_memory()
             path = (self.index, "restart", self.faults) if self.faults else (self.index,)
             explore = self._plan.explore
             self.stream = rng.generator(self._seed, "policy", *path) if explore else None
             try:
-                if error is not None:
+                if anew or error is not None:
                     close(self.slot, self._name)
                     self.slot.remake(rng.integer(self._seed, "global", *path))
                 self._watch = self._watched()

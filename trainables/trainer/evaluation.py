@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.make import for_children, make_raw_env
+from trainables.envs.exactness.known import known
+from trainables.envs.make import EnvironmentConfig, for_children, make_raw_env
 from trainables.envs.rendering import frames_per_second, picture, rendered
 from trainables.envs.vector.restarts import AnySlot
 from trainables.errors import ConfigError
@@ -60,6 +61,9 @@ class PeriodicEvaluation:
     `calls` are the training's callbacks; the evaluation's own begin in the state that they have.
     """
 
+    stepped: EnvironmentConfig | None = None
+    """The training's environment, at the level at which it comes back; None: nobody knows that."""
+
     def __init__(
         self, settings: TrainerConfig, seed: int, inference: InferencePolicy, calls: Calls | None
     ) -> None:
@@ -69,6 +73,7 @@ class PeriodicEvaluation:
         self.inference = inference
         self._calls = calls
         self._own = changed.callbacks
+        self._environment = changed.environment
         self.workers = Evaluators(settings.evaluation, seed, changed.resources, changed.logs)
 
     def evaluate(self, iteration: int, timesteps: int) -> dict[str, Any]:
@@ -168,10 +173,18 @@ class PeriodicEvaluation:
 
     def _plan(self, timesteps: int) -> Plan:
         """`evaluation_plan` with the callbacks of this evaluation."""
-        plan = evaluation_plan(self._settings)
+        plan = replace(evaluation_plan(self._settings), renews=not self._is_exact())
         own = self._own == self._settings.callbacks
         calls = of_episodes(self._calls if own else make_calls(self._own))
         if calls is None:
             return plan
-        known = {"timestep": timesteps}
-        return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=known)
+        reached = {"timestep": timesteps}
+        return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=reached)
+
+    def _is_exact(self) -> bool:
+        """Whether the evaluation's environment is one that keeps no state which nobody sees."""
+        trained_on = self._settings.environment
+        if self._environment == trained_on and not trained_on.is_native and self.stepped:
+            return self.stepped.env_level == "A"
+        found = known(self._environment)
+        return found is not None and found.level == "A"

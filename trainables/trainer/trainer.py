@@ -392,6 +392,7 @@ class Trainer(Trainable):
         self.evaluation = PeriodicEvaluation(
             settings, self.seed, self.inference, self.reporter.calls
         )
+        self.evaluation.stepped = self.environment
 
     def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
         """What learns and what plays, for these spaces."""
@@ -919,6 +920,7 @@ class Trainer(Trainable):
             return
         self.workers.close()
         self.environment, self.level = made, level
+        self.evaluation.stepped = made
         self.workers = self._make_workers(self.seed)
 
     @staticmethod

@@ -13,12 +13,13 @@ import psutil
 import pytest
 
 from tests.support.callbacks import Diary, Measures
-from tests.support.environments import Broken, Counting
+from tests.support.environments import Broken, Counting, Tally
 from tests.support.trainers import PLAIN, SMALL, differences, final_state, make, run
 from trainables import Callbacks
 from trainables.algorithms.ppo import PPO, Config
 from trainables.core import rng
 from trainables.core.settings import Section, known_keys
+from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import CallbackError, ConfigError, EnvError, NotFiniteError, TrainableError
 from trainables.evaluation.config import ALWAYS, READ, READ_BY_CHILDREN, WHY_NOT
 from trainables.evaluation.play import play
@@ -86,6 +87,44 @@ def test_T16_the_result_does_not_depend_on_how_many_play_side_by_side(
     override = [{"explore": explore, "num_envs_per_worker": n} for n in widths]
     results = [make({**shared, "evaluation_config": one}).evaluate() for one in override]
     assert results[0] == results[1] == results[2]
+
+
+class WearsOut(Counting):
+    """Its episodes are longer each time; how long, is in an object."""
+
+    def __init__(self) -> None:
+        super().__init__(length=3)
+        self.world = Tally()
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.world.episodes += 1
+        self.length = 3 + self.world.episodes
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_T16_no_episode_depends_on_those_before_it_in_its_environment(width: int) -> None:
+    override = {"num_envs_per_worker": width}
+    config = {"env": f"{__name__}:WearsOut", "env_level": "C", "evaluation_config": override}
+    assert metrics_of(config)["hist_stats"]["episode_lengths"] == [4, 4, 4]
+
+
+def test_T16_an_environment_whose_state_is_known_is_made_once_for_all_its_episodes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+    remake = EnvSlot.remake
+
+    def counted(slot: EnvSlot, seed: int) -> Any:
+        made.append(seed)
+        return remake(slot, seed)
+
+    monkeypatch.setattr(EnvSlot, "remake", counted)
+    metrics_of({"env": f"{HERE}:Counting", "evaluation_config": {"num_envs_per_worker": 1}})
+    assert made == []
+    config: dict[str, Any] = {"env_config": {"length": 3}, "num_envs_per_worker": 1}
+    metrics_of({"env": f"{HERE}:Counting", "evaluation_config": config})
+    assert len(made) == 2  # nobody has measured that one
 
 
 def played(trainer: PPO, iterations: int) -> list[Any]:
