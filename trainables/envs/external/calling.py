@@ -7,7 +7,6 @@ what it sees, for all episodes that wait for an action now.
 """
 
 import logging
-import math
 import threading
 import time
 import uuid
@@ -23,6 +22,7 @@ from gymnasium import spaces
 
 from trainables.envs.agents import ALL, AgentsSpace
 from trainables.envs.contract import is_plain
+from trainables.envs.spaces.actions import layout_of
 from trainables.errors import ConfigError, EnvError, TrainableError, shorten
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,13 @@ REMEMBERED = 10_000
 #: Seconds that a poll waits for something, and `close` for the thread.
 POLL_S = 0.1
 CLOSE_S = 5.0
+#: A log-probability is no further from 0, for each number of an action: what lies beyond was not
+#: drawn with it, and its ratio to another would overflow.
+MOST_LOGP = 40.0
+#: By so much the logarithm of 1 may be above 0.
+ROUNDING = 1e-3
+#: That float32 holds.
+LARGEST = float(np.finfo(np.float32).max)
 _NOTHING: Any = object()
 
 Values = Mapping[Any, Mapping[Any, Any]]
@@ -526,8 +533,8 @@ class ExternalEnv:
         """Rewards, infos and the agents that have died."""
         rewards = {}
         for agent, where, one in self._named(episode_id, "reward", reward):
-            if not (isinstance(one, int | float | np.number) and math.isfinite(one)):
-                raise EpisodeError(f"{where}: the reward {shorten(one)} is no number")
+            if not _is_number(one):
+                raise EpisodeError(f"{where}: the reward {shorten(one)} is no number of float32")
             rewards[agent] = one
         infos = {}
         for agent, where, one in self._named(episode_id, "info", info) if info else ():
@@ -559,7 +566,10 @@ class ExternalEnv:
                 why = "the actions and observations of one call are of the same agents"
                 raise EpisodeError(f"{_where(episode_id, min(odd))}: {why}")
         if logp is not None:
-            logps = {agent: one for agent, _, one in self._named(episode_id, "logp", logp)}
+            logps = {
+                agent: _checked_logp(self._actions[agent], one, where)
+                for agent, where, one in self._named(episode_id, "logp", logp)
+            }
         return _Event(seen, actions, logps, ended)
 
     def _require_acted(
@@ -604,6 +614,26 @@ def _checked_action(space: spaces.Space[Any], action: Any, what: str) -> Any:
     return action
 
 
+def _checked_logp(space: spaces.Space[Any], logp: Any, where: str) -> Any:
+    """The log-probability of an action, which may be unknown."""
+    layout = layout_of(space)
+    most = MOST_LOGP * len(layout.sizes)
+    highest = most if layout.real_columns else 0.0
+    if logp is None or (_is_number(logp) and -most <= logp <= highest + ROUNDING):
+        return logp
+    expected = f"the log-probability of the action, from {-most:g} to {highest:g}, or None"
+    raise EpisodeError(f"{where}: the logp {shorten(logp)}; expected {expected}")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is one that float32 holds, in which the trainer counts."""
+    try:
+        finite = abs(float(value)) <= LARGEST
+    except (OverflowError, TypeError, ValueError):
+        return False
+    return finite and isinstance(value, int | float | np.integer | np.floating)
+
+
 def checked(space: spaces.Space[Any], value: Any, what: str) -> Any:
     """A copy of what is in a space; `EpisodeError` says of `what` it is not."""
     if not is_plain(space):
@@ -621,9 +651,11 @@ def checked(space: spaces.Space[Any], value: Any, what: str) -> Any:
             f"{what} of shape {given.shape} and dtype {given.dtype}; expected shape {space.shape} "
             f"and dtype {dtype}, as {space} promises"
         )
-    if not np.isfinite(given).all():
-        raise EpisodeError(f"{what} {shorten(given)} is not finite")
-    return np.array(given, dtype=dtype)
+    with np.errstate(over="ignore"):
+        held = np.array(given, dtype=dtype)
+    if not np.isfinite(held).all():
+        raise EpisodeError(f"{what} {shorten(given)} is not finite, as {dtype}")
+    return held
 
 
 class Called(gymnasium.Env[Any, Any]):
