@@ -121,6 +121,29 @@ class Dicts:
         """Nothing is held."""
 
 
+class Rewrites(Dicts):
+    """Gives the same arrays again and again, with the step in them; cut off after three."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        box = spaces.Box(-1e6, 1e6, (5,), np.float32)
+        self.observation_spaces = dict.fromkeys(self.possible_agents, box)  # type: ignore[arg-type]
+        self._arrays = {agent: np.zeros(5, np.float32) for agent in ("a", "b")}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        return self._show(0), {}
+
+    def step(self, actions: Mapping[str, Any]) -> Any:
+        shown = self._show(int(self._arrays["a"][0]) + 1)
+        cut = bool(shown["a"][0] == 3)
+        return shown, dict.fromkeys(shown, 1.0), {"__all__": False}, {"__all__": cut}, {}
+
+    def _show(self, step: int) -> dict[str, Array]:
+        for array in self._arrays.values():
+            array[:] = step
+        return dict(self._arrays)
+
+
 Transition = tuple[float, ...]
 
 

@@ -96,9 +96,13 @@ class AgentsConnector(EnvConnector):
         return total
 
     def observe(self, observation: Seen) -> Seen:
-        """What was `seen`, each agent's observation as an array."""
+        """What was `seen`, each agent's observation as an array of its own.
+
+        Environments may write into what they gave, and what was seen last is kept beyond that.
+        """
         each = observation["observations"].items()
-        return {**observation, "observations": {a: self.of[a].observe(one) for a, one in each}}
+        arrays = {a: np.array(self.of[a].observe(one)) for a, one in each}
+        return {**observation, "observations": arrays}
 
     def act(self, row: ByAgent) -> dict[str, Any]:
         """Agent → its action."""

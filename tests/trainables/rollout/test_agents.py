@@ -232,6 +232,13 @@ def test_E6_an_agent_without_a_last_observation_is_given_one_where_its_episode_h
     assert all(r["new_obs"].sum() == 1.0 for r in found)  # one of the space
 
 
+def test_E6_a_last_observation_is_kept_where_an_environment_writes_into_what_it_gave() -> None:
+    with working(spec("Rewrites", rollout_fragment_length=4)) as worker:
+        found = rows(worker.sample())  # type: ignore[arg-type]
+    seen = [(r["observations"][0], r["new_obs"][0], r["truncated"]) for r in found]
+    assert seen[:3] == [(0, 1, False), (1, 2, False), (2, 3, True)]
+
+
 def test_P14_an_agent_that_is_cut_off_without_a_last_observation_is_an_error() -> None:
     steps: Any = [({"a": 1}, {}, GOES_ON, OVER, {})]
     words = r"episode 0: agent 'b' was cut off without a last observation.*no_done_at_end"
