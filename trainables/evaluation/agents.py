@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.state.plain import fingerprint
 from trainables.policies.inference import InferencePolicy
 
 Array = NDArray[Any]
@@ -37,10 +36,10 @@ class AgentsPlayer(InferencePolicy):
         clipped = {pid: one.clipping(clip_actions) for pid, one in self.players.items()}
         return type(self)(clipped, self.mapping)
 
-    def initial_memory(self) -> Array:
-        """(1,) with which an episode begins: a dict."""
+    def begin(self, seed: int) -> Array:
+        """(1,) with which an episode begins: a dict; its agents' policies are drawn from `seed`."""
         memory = np.empty(1, dtype=object)
-        memory[0] = {"policies": {}, "memory": {}, "rewards": {}, "first": ""}
+        memory[0] = {"policies": {}, "memory": {}, "rewards": {}, "seed": seed}
         return memory
 
     def act_each(
@@ -53,7 +52,6 @@ class AgentsPlayer(InferencePolicy):
         asked: dict[str, list[tuple[int, str]]] = {pid: [] for pid in self.players}
         for i, seen in enumerate(observations):
             known: dict[str, Any] = memory[i, 0]
-            known["first"] = known["first"] or fingerprint(seen)
             ended = {*seen["terminated"], *seen["truncated"]}
             for agent in (one for one in seen["observations"] if one not in ended):
                 asked[self._policy(agent, known)].append((i, agent))
@@ -84,8 +82,7 @@ class AgentsPlayer(InferencePolicy):
     def _policy(self, agent: str, known: dict[str, Any]) -> str:
         """The policy of an agent, for the episode."""
         if agent not in known["policies"]:
-            # An episode is known by its first observation, as it knows no number of its own.
-            stream = rng.generator(0, "mapping", known["first"], agent)
+            stream = rng.generator(known["seed"], "mapping", agent)
             known["policies"][agent] = self.mapping(agent, stream)
             known["rewards"].setdefault(agent, 0.0)
         pid: str = known["policies"][agent]

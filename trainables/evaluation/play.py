@@ -223,8 +223,9 @@ class _Running:
     def _begin(self, error: Exception | None, anew: bool = True) -> None:
         """The first observation, in an environment made anew if so said, until it works."""
         while True:
-            self.reward, self.length, self.memory = 0.0, 0, self._player.initial_memory()
+            self.reward, self.length = 0.0, 0
             path = (self.index, "restart", self.faults) if self.faults else (self.index,)
+            self.memory = self._player.begin(rng.integer(self._seed, "mapping", *path))
             explore = self._plan.explore
             self.stream = rng.generator(self._seed, "policy", *path) if explore else None
             try:

@@ -56,6 +56,10 @@ class InferencePolicy:
         )
         return memory
 
+    def begin(self, seed: int) -> Array:
+        """(M,) with which an episode of this seed begins, should something be drawn for it."""
+        return self.initial_memory()
+
     def split_state(self, memory: Array) -> list[Array]:
         """The parts of a memory (M,), as callers keep them; last what the connectors carry."""
         own, carried = self.split(memory)

@@ -1,6 +1,7 @@
 """Several policies in one trainer: they learn, come back to the bit, and leave each other alone."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
+from tests.support.agents import Dicts
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
@@ -344,6 +346,26 @@ def test_a_policy_plays_against_snapshots_of_itself_to_the_bit(tmp_path: Path) -
     assert result(restored) == went_on
     trainer.stop()
     restored.stop()
+
+
+def by_chance(agent: str, rng: np.random.Generator) -> str:
+    return ["main", "past"][int(rng.integers(2))]
+
+
+def test_W5_policies_are_drawn_anew_in_episodes_of_an_evaluation_that_begin_alike() -> None:
+    Dicts.script = [({"a": 1, "b": 1}, {}, {"__all__": True}, {"__all__": False}, {})]
+    agents = {"policies": ["main", "past"], "policy_mapping_fn": f"{__name__}:by_chance"}
+    config: dict[str, Any] = {"env_level": "C", "evaluation_num_episodes": 20}
+    trainer = made(agents, env=f"{HERE}:Dicts", sgd_minibatch_size=1, **config)
+    evaluation, seen = trainer.evaluation, []
+    for width in (1, 20):
+        plan = replace(evaluation._plan(0), width=width)
+        played = evaluation.workers.play(trainer.inference, plan, 7)
+        rewards = [one.metrics.agent_rewards or {} for one in played]
+        seen.append([tuple(pid for pid, _ in one.values()) for one in rewards])
+    trainer.stop()
+    assert seen[0] == seen[1]
+    assert len(set(seen[0])) == 4
 
 
 # ---- what is refused -----------------------------------------------------------------------------
