@@ -27,6 +27,7 @@ from trainables.offline.config import IOContext
 from trainables.offline.estimators import Estimates
 from trainables.offline.reader import RowsByPolicy
 from trainables.offline.workers import ReadingAgents, ReadingWorkers
+from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Weights
 from trainables.rollout.agents.sampler import PolicyPlan
 from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch, by_name
@@ -372,6 +373,8 @@ class MultiAgentTrainer(Trainer):
                 member.workers.samples = shares[pid]  # type: ignore[attr-defined]  # a member's
                 if any(one.fragments for one in shares[pid]):
                     learner[pid] = member.training_step()
+                else:  # who acted and does not know yet what follows has seen something, too
+                    filters_.synchronise(member.filters, [one.deltas for one in shares[pid]])
         self.end_round(samples)
         for member in self.members.values():
             member.progress.timesteps = self.progress.timesteps

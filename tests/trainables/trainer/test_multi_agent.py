@@ -348,6 +348,21 @@ def test_a_policy_plays_against_snapshots_of_itself_to_the_bit(tmp_path: Path) -
     restored.stop()
 
 
+def test_W5_a_filter_keeps_what_a_policy_saw_that_does_not_know_yet_what_follows() -> None:
+    goes_on: Any = ({"a": 1}, {}, {"__all__": False}, {"__all__": False}, {})
+    Dicts.script = [goes_on] * 3 + [({"a": 1, "b": 1}, {}, {"__all__": True}, {}, {})]
+    agents = {"policies": ["a", "b", "c"]}
+    config: dict[str, Any] = {"observation_filter": "MeanStdFilter", "num_envs_per_worker": 1}
+    config |= {"env_level": "C", "rollout_fragment_length": 2, "sgd_minibatch_size": 1}
+    trainer: Any = made(agents, env=f"{HERE}:Dicts", **config)
+    counted = []
+    for _ in range(4):
+        trainer.train()
+        counted.append([trainer.members[pid].filters["observation"].counted for pid in "ab"])
+    trainer.stop()
+    assert counted == [[2, 1], [4, 1], [6, 2], [8, 2]]
+
+
 def by_chance(agent: str, rng: np.random.Generator) -> str:
     return ["main", "past"][int(rng.integers(2))]
 
