@@ -21,12 +21,13 @@ import contextlib
 import copy
 import functools
 import inspect
+import sys
 import textwrap
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar, TypeGuard
 
 from trainables.checkpoint.opaque import read_files, temporary_folder, write_files
@@ -387,8 +388,8 @@ def never_saves(function: TrainingFunction) -> bool:
     """Whether it is sure that no report of `function` has a checkpoint; False where it is not.
 
     Read are the source of the function and that of the functions and classes of its module that it
-    names. A function that reports in other ways (a second name for `report`, ``**more``, a helper
-    in another module) may save.
+    names. A function that reports in other ways (a second name for `report`, ``**more``) may save,
+    and so may one that names something of another module from which `report` can be reached.
     """
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
         return False
@@ -398,7 +399,7 @@ def never_saves(function: TrainingFunction) -> bool:
         while waiting:
             part = waiting.pop()
             tree = ast.parse(textwrap.dedent(inspect.getsource(part)))
-            if not _is_plain(tree):
+            if not _is_plain(tree) or _has_helpers(part, function):
                 return False
             calls += (node for node in ast.walk(tree) if _is_call_of_report(node))
             for name, its in _named(part, function).items():
@@ -448,6 +449,44 @@ def _named(part: Any, function: FunctionType) -> dict[str, Any]:
         for name, value in found.items()
         if isinstance(value, FunctionType | type) and value.__module__ == function.__module__
     }
+
+
+def _has_helpers(part: Any, function: FunctionType) -> bool:
+    """Whether `part` names something of another module that may report as well."""
+    named = [function.__globals__.get(name) for name in names_in(part)]
+    helpers = [one for one in named if not (_is_own(at := _home(one)) or at == function.__module__)]
+    imports = (report.__name__ in names_in(one) for one in helpers if type(one) is FunctionType)
+    return any(imports) or not _reporting().isdisjoint(map(_home, helpers))
+
+
+def _reporting() -> set[str]:
+    """Modules, beside this package's own, from whose names `report` can be reached."""
+    loaded = {
+        name: {
+            "report" if one is report or one is sys.modules[__name__] else _home(one)
+            for one in list(vars(module).values())
+            if issubclass(type(one), FunctionType | ModuleType | type)  # asks nothing of lazy ones
+        }
+        for name, module in list(sys.modules.items())
+        if issubclass(type(module), ModuleType) and not _is_own(name)
+    }
+    found, latest = set[str](), {"report", "trainables"}
+    while latest:
+        latest = {name for name, homes in loaded.items() if homes & latest} - found
+        found |= latest
+    return found
+
+
+def _home(value: Any) -> str:
+    """The module that a value is of, or that it is."""
+    kind = type(value)
+    if issubclass(kind, ModuleType):
+        return str(value.__name__)
+    return str((value if issubclass(kind, FunctionType | type) else kind).__module__)
+
+
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] in ("trainables", "sweep")
 
 
 def names_in(part: Any) -> set[str]:

@@ -1,5 +1,6 @@
 """Functions that report no checkpoint, under schedulers that pause trials."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from sweep.cli.live import Kind, Narrator
 from sweep.driver.launch import Launch, opened
 from sweep.errors import UsageError
 from sweep.history.events import Status
-from tests.support import sweeps
+from tests.support import reporting, sweeps
 from trainables import get_checkpoint, report
+from trainables.function import never_saves
 
 tell = report
 STOPPING = {"name": "asha", "type": "stopping", "grace_period": 1, "reduction_factor": 3}
@@ -31,6 +33,17 @@ def hidden(config: dict[str, Any]) -> None:
 def forgetful(config: dict[str, Any]) -> None:
     for i in range(9):
         trainables.report({"loss": config["lr"] / (i + 1)}, checkpoint={"i": i})
+
+
+def helped(config: dict[str, Any]) -> None:
+    """Its checkpoints are reported in another module."""
+    report({"loss": config["lr"]})
+    reporting.kept({"loss": config["lr"]})
+
+
+def shown(config: dict[str, Any]) -> None:
+    """What it names of other modules reports nothing."""
+    report({"loss": float(Path("0.5").name), "root": math.sqrt(2.0), "at": len(STOPPING)})
 
 
 def mindful(config: dict[str, Any]) -> None:
@@ -58,6 +71,11 @@ def test_a_scheduler_that_pauses_refuses_one_that_never_saves_before_anything_ru
     assert "report(..., checkpoint=...); do, or use one that pauses none: fifo, median" in said
     assert "{name: asha, type: stopping}" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_another_module_reports_may_have_a_checkpoint() -> None:
+    functions = (plain, shown, helped, hidden, forgetful)
+    assert [never_saves(one) for one in functions] == [True, True, False, False, False]
 
 
 def test_under_one_that_pauses_none_it_is_ended_at_its_rungs(tmp_path: Path) -> None:
