@@ -73,5 +73,23 @@ class Gymnasiums(VectorEnv[Any, Any, Any]):
         return np.stack(seen), np.array(rewards), np.array(over), np.array(late), {}
 
 
+class Unannotated(Walks):
+    """Made as people write it."""
+
+    def __init__(self, num_envs):  # type: ignore[no-untyped-def]
+        super().__init__(num_envs)
+
+
+class Hits(Walks):
+    """Its infos hold a dict, which is empty for all but the first."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+
+    def vector_step(self, actions: Any) -> Any:
+        *given, infos = super().vector_step(actions)
+        return *given, [{**one, "hits": {} if i else {"left": 1}} for i, one in enumerate(infos)]
+
+
 def made(num_envs: int = 1) -> Walks:
     return Walks(num_envs)

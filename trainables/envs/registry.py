@@ -134,7 +134,7 @@ def portable(name: str) -> str:
 def call(creator: Creator, context: EnvContext, **more: Any) -> Any:
     """What `creator` makes, given the context or its settings as keyword arguments."""
     name = _context_name(creator)
-    if name is None or name in context:
+    if name is None or name in context or name in more:
         return creator(**context, **more)
     try:
         return creator(context, **more)

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.together import Gymnasiums, Walks, made
+from tests.support.together import Gymnasiums, Hits, Unannotated, Walks, made
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, EnvError
 
@@ -51,6 +51,21 @@ def test_W15_one_in_rllibs_form_is_resumed_to_the_bit() -> None:
     finally:
         first.stop()
         second.stop()
+
+
+def test_W15_num_envs_needs_no_annotation() -> None:
+    trainer = ppo(Unannotated)
+    trainer.train()
+    trainer.stop()
+
+
+def test_W15_an_info_may_hold_an_empty_dict() -> None:
+    trainer = ppo(Hits)
+    worker = trainer.workers.local_worker()
+    assert worker is not None
+    infos = worker.envs.step(np.zeros(3, np.int64)).infos
+    trainer.stop()
+    assert [infos[i]["hits"] for i in range(3)] == [{"left": 1}, {}, {}]
 
 
 def test_evaluation_plays_in_a_width_of_one() -> None:

@@ -299,7 +299,8 @@ def _per_env(infos: Any, count: int) -> Mapping[int, Mapping[str, Any]]:
         mask = infos.get(f"_{key}")
         if mask is None or key in ("final_obs", "final_info"):
             continue
-        nested = _per_env(values, count) if isinstance(values, dict) else values
+        nested = _per_env(values, count) if isinstance(values, dict) else None
         for env_index in np.flatnonzero(mask).tolist():
-            envs.setdefault(env_index, {})[key] = nested[env_index]
+            one = values[env_index] if nested is None else nested.get(env_index, {})
+            envs.setdefault(env_index, {})[key] = one
     return envs
