@@ -73,6 +73,22 @@ class Gymnasiums(VectorEnv[Any, Any, Any]):
         return np.stack(seen), np.array(rewards), np.array(over), np.array(late), {}
 
 
+class Unasked(Gymnasiums):
+    """It begins the next episodes itself, in the step after their end."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.over = np.zeros(num_envs, bool)
+
+    def step(self, actions: Any) -> Any:
+        seen, rewards, over, late, infos = super().step(actions)
+        for i in np.flatnonzero(self.over).tolist():
+            seen[i], rewards[i], over[i], late[i] = self.walks.reset_at(i)[0], 0.0, False, False
+        self.over = over | late
+        return seen, rewards, over, late, infos
+
+
 class Unannotated(Walks):
     """Made as people write it."""
 

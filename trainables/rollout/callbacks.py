@@ -96,6 +96,8 @@ class Callbacks:
 PHASES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
 EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_"))
 """The phases that an evaluation calls, too."""
+FOLLOWING = (*EPISODE_PHASES, "on_postprocess_traj")
+"""Those for which a worker follows each of its episodes."""
 
 
 class Calls:
@@ -137,6 +139,28 @@ class Calls:
         if self._functions is not None:
             return phase in self._functions
         return getattr(type(self._own), phase, None) is not getattr(Callbacks, phase)
+
+    @property
+    def follow_episodes(self) -> str:
+        """A phase for which the episodes of a worker have to be followed; empty: none is there."""
+        return next((one for one in FOLLOWING if self.wants(one)), "")
+
+    def require_not_following(self, is_one_object: bool) -> None:
+        """Raise ConfigError where episodes have to be followed that nobody sees begin.
+
+        `is_one_object`: the environments are of a class that can only step them together.
+        """
+        why = "begins its next episodes before a callback can be called"
+        phase = self.follow_episodes
+        if phase and not is_one_object:
+            raise ConfigError("native_vector_env", True, f"false with {phase}", f"this one {why}")
+        if phase:
+            allowed = "absent with an environment that restarts by itself"
+            hint = (
+                f"its class {why}; with AutoresetMode.DISABLED in its metadata and a reset that "
+                "knows reset_mask, or as a class of one environment, it can be had"
+            )
+            raise ConfigError(f"callbacks.{phase}", shorten(self._source), allowed, hint)
 
     def __call__(self, phase: str, **facts: Any) -> None:
         """Call the phase's function, if there is one; CallbackError if it raised."""

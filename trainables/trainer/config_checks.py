@@ -1,6 +1,7 @@
 """What can be said of settings before a trainer is made: whether they work, what they need."""
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from trainables.core.importing import large_import
@@ -10,7 +11,7 @@ from trainables.core.settings import flatten
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.exactness.rendering import check_pictures
-from trainables.envs.make import EnvSpaces, needs_policies
+from trainables.envs.make import EnvSpaces, needs_policies, only_together
 from trainables.envs.vector import config as vector_config
 from trainables.envs.vector.config import check_vector_env
 from trainables.envs.vector.factory import make_vector_env
@@ -164,11 +165,11 @@ def check_by_trying(
         check_evaluation(environments, plan.envs, settings.evaluation, seen.spaces)
     check_vector_env(settings.environment, settings.envs, seen.limit)
     if settings.environment.is_native:
-        measuring.once(
-            settings.environment,
-            f"native {settings.envs!r}",
-            lambda: make_vector_env(settings.environment, 1, settings.envs).close(),
+        unasked = measuring.once(
+            settings.environment, f"native {settings.envs!r}", lambda: _restarts_unasked(settings)
         )
+        if unasked and (calls := make_calls(settings.callbacks)):
+            calls.require_not_following(only_together(settings.environment))
     environs = EnvironmentVariables(settings.resources.environs)
     try:
         check_pictures_of(settings)
@@ -176,9 +177,17 @@ def check_by_trying(
         environs.undo()
 
 
+def _restarts_unasked(settings: TrainerConfig) -> bool:
+    """Whether the native environment, which is made and closed, begins episodes by itself."""
+    with closing(make_vector_env(settings.environment, 1, settings.envs)) as envs:
+        return envs.restarts_unasked
+
+
 def why_separate(settings: TrainerConfig) -> str:
     """Why environments had better be separate than one native object; empty: that one is faster."""
     count = settings.sampling.num_envs_per_worker
+    if only_together(settings.environment):
+        return ""
     if why := vector_config.why_separate(settings.environment, settings.envs, count):
         return why
     if settings.rendering.records_rollout or settings.rendering.render_env:

@@ -5,9 +5,33 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.together import Gymnasiums, Hits, Unannotated, Walks, made
+from tests.support.together import Gymnasiums, Hits, Unannotated, Unasked, Walks, made
+from trainables import Callbacks
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, EnvError
+
+
+class Sums(Callbacks):
+    """Counts samples, and keeps that number."""
+
+    samples = 0
+
+    def on_sample_end(self, *, worker: Any, samples: Any) -> None:
+        self.samples += 1
+
+    def on_train_result(self, *, trainer: Any, result: dict[str, Any]) -> None:
+        result["samples"] = self.samples
+
+    def get_state(self) -> Any:
+        return self.samples
+
+    def set_state(self, state: Any) -> None:
+        self.samples = state
+
+
+def samples_of(worker: Any) -> int:
+    count: int = worker.spec.calls.get_state()
+    return count
 
 
 def ppo(env: Any, **more: Any) -> PPO:
@@ -66,6 +90,32 @@ def test_W15_an_info_may_hold_an_empty_dict() -> None:
     infos = worker.envs.step(np.zeros(3, np.int64)).infos
     trainer.stop()
     assert [infos[i]["hits"] for i in range(3)] == [{"left": 1}, {}, {}]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_P16_callbacks_that_follow_no_episode_fit_environments_that_restart_by_themselves(
+    workers: int,
+) -> None:
+    path = f"{__name__}:Sums"
+    config = {"env": Unasked, "num_envs_per_worker": 3, "callbacks": path}
+    PPO.check_config(config)
+    trainer = ppo(Unasked, callbacks=path, num_workers=workers)
+    assert trainer.train()["samples"] == (0 if workers else 1)
+    saved = trainer.save_to_object()
+    other = ppo(Unasked, callbacks=path, num_workers=workers)
+    other.restore_from_object(saved)
+    assert other.workers.foreach_worker(samples_of) == [1]
+    trainer.stop()
+    other.stop()
+
+
+@pytest.mark.parametrize("phase", ["on_episode_end", "on_postprocess_traj"])
+def test_P16_callbacks_that_follow_episodes_are_refused_before_anything_runs(phase: str) -> None:
+    config = {"env": Unasked, "num_envs_per_worker": 3, "callbacks": {phase: print}}
+    said = rf"callbacks\.{phase}: .*absent with an environment that restarts by itself.*DISABLED"
+    for refuses in (PPO.check_config, PPO):
+        with pytest.raises(ConfigError, match=said):
+            refuses(config)
 
 
 def test_evaluation_plays_in_a_width_of_one() -> None:

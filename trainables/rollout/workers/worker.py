@@ -12,12 +12,12 @@ from typing import Any, ClassVar, TypeVar
 
 from trainables.core import rng
 from trainables.core.logs import OneTimeLog
-from trainables.envs.make import checked_spaces
+from trainables.envs.make import checked_spaces, only_together
 from trainables.envs.spaces.connectors import row_shape
 from trainables.envs.state.capture import lost_episode
 from trainables.envs.vector.base import Step, VectorEnv, WorkerContext
 from trainables.envs.vector.factory import make_vector_env
-from trainables.errors import ConfigError, WorkerError
+from trainables.errors import WorkerError
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.filters import Filter, make_filters
@@ -188,10 +188,9 @@ class RolloutWorker:
         self._log("policy", self._actor.weights())
 
     def _watch(self, calls: Calls | None) -> None:
-        if calls:
-            if self.envs.restarts_unasked:
-                hint = "this environment begins its next episodes before a callback can be called"
-                raise ConfigError("native_vector_env", True, "false with callbacks", hint)
+        if calls and self.envs.restarts_unasked:
+            calls.require_not_following(only_together(self.spec.environment))
+        elif calls:
             watch = EpisodeTracker(calls, self, self.spec.index, self.envs.count)
             self._sampler.watch = watch
             tracking = weakref.WeakMethod(watch.before_restart)
@@ -245,6 +244,7 @@ class RolloutWorker:
         own = not self.spec.filters.synchronize_filters
         with self._at_rest():
             watch, exploration = self._sampler.watch, self._actor.exploration.get_state()
+            calls = self.spec.calls
             return {
                 "stream": rng.get_generator_state(self._stream),
                 "sampler": self._sampler.get_state(),
@@ -254,8 +254,13 @@ class RolloutWorker:
                 **({"filters": filters_.get_state(self._filters)} if own else {}),
                 **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
                 **({"callbacks": watch.get_state()} if watch else {}),
+                **({"callbacks": self._unwatched(calls)} if calls and not watch else {}),
                 **({"exploration": exploration} if exploration else {}),
             }
+
+    def _unwatched(self, calls: Calls) -> dict[str, Any]:
+        """What an `EpisodeTracker` gives, of callbacks that follow no episode."""
+        return {"own": calls.get_state(), "episodes": [{}] * self.envs.count}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Take back what `get_state` gave.
@@ -271,6 +276,8 @@ class RolloutWorker:
             self.envs.set_counters(state["lanes"])
             if self._sampler.watch:
                 self._sampler.watch.set_state(state.get("callbacks"), self._sampler.episodes)
+            elif self.spec.calls and "callbacks" in state:
+                self.spec.calls.set_state(state["callbacks"]["own"])
             if self.spec.filters.synchronize_filters:
                 self.get_filters(flush_after=True)  # what was seen since then never happened
             else:
