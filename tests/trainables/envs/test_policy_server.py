@@ -354,9 +354,32 @@ def test_an_episode_that_is_ended_twice_is_refused() -> None:
     with serving() as (server, _):
         raw(server, request())
         raw(server, request(1, "end"))
-        for again in (request(2, "end"), request()):
-            status, content = raw(server, again)
-            assert (status, content["error"]) == (409, "client one: episode e has ended already")
+        status, content = raw(server, request(2, "end"))
+        assert (status, content["error"]) == (409, "client one: episode e has ended already")
+
+
+def test_an_id_may_be_used_again_after_its_end_as_that_of_an_external_env() -> None:
+    with serving() as (server, polled), PolicyClient(server.address) as client:
+        for _ in range(2):
+            client.start_episode("e")
+            assert client.get_action("e", np.zeros(3, np.float32)) == 2
+            client.end_episode("e", np.zeros(3, np.float32))
+        while len(polled) < 4:
+            pass
+    assert [one.terminateds["e"]["__all__"] for one in polled] == [False, True] * 2
+
+
+def test_a_request_that_comes_again_around_the_end_begins_nothing() -> None:
+    with serving(answers=False) as (server, _):
+        start, end = request(), request(1, "end")
+        assert raw(server, start)[0] == raw(server, start)[0] == 200
+        assert raw(server, end)[0] == raw(server, end)[0] == 200
+        assert raw(server, start)[0] == 503  # the trainer has not heard of the end yet
+        assert raw(server, {**start, "client": "two"})[0] == 409
+        server.poll()
+        assert raw(server, start)[0] == raw(server, start)[0] == 200
+        assert raw(server, end)[0] == raw(server, end)[0] == 200
+        assert len(server.poll().observations) == 1
 
 
 def test_no_length_and_other_places_are_refused() -> None:

@@ -302,6 +302,10 @@ class ExternalEnv:
         """Whether there is such an episode."""
         return episode_id in self._episodes
 
+    def is_polled(self, episode_id: str) -> bool:
+        """Whether nothing of such an episode waits, so that another one may have its id at once."""
+        return episode_id not in self._waiting
+
     def answer(self, episode_id: str, timeout_s: float | None = None) -> Any:
         """What `ask` asked for; TimeoutError where it has not come within so many seconds."""
         with self._lock:

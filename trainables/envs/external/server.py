@@ -297,7 +297,7 @@ class PolicyServer(ExternalEnv):
             if digest != remote.digest:
                 raise Refused(409, f"episode {episode_id}: another request {number} came before")
             return
-        if episode_id in self._gone:
+        if self._gone.get(episode_id) is remote:
             raise Refused(409, f"episode {episode_id} has ended already")
         if number != expected:
             raise Refused(409, f"episode {episode_id}: request {number} came, expected {expected}")
@@ -308,14 +308,18 @@ class PolicyServer(ExternalEnv):
         remote.asks = request["call"] == "get_action"
 
     def _remote(self, client: str, episode_id: str, begins: bool) -> _Remote:
-        """The episode, which belongs to this client."""
+        """The episode, which belongs to this client; one that is over may begin anew."""
         with self._table:
             remote = self._remotes.get(episode_id) or self._gone.get(episode_id)
+            own = remote is not None and remote.client == client and remote.number > 0
+            if own and begins and not self.is_running(episode_id):
+                remote = None
             if remote is None and begins:
                 if len(self._remotes) >= self.config.max_episodes:
                     self._forget_lost()
                 if len(self._remotes) >= self.config.max_episodes:
                     raise Refused(429, f"{len(self._remotes)} episodes run already (max_episodes)")
+                self._gone.pop(episode_id, None)
                 remote = self._remotes[episode_id] = _Remote(client)
             if remote is None:
                 raise Refused(410, f"episode {episode_id} is not known here: begin another one")
@@ -332,6 +336,9 @@ class PolicyServer(ExternalEnv):
         call = request["call"]
         if call == "start":
             enabled = _flag(request, "training_enabled", default=True)
+            if not self.is_polled(episode_id):
+                why = f"episode {episode_id}: its end is not taken note of yet; ask the same again"
+                raise Refused(503, why)
             try:
                 self.start_episode(episode_id, enabled)
             except EpisodeError:
