@@ -220,8 +220,9 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         return self.env.render()
 
     def close(self) -> None:
-        """Let go of the environment."""
-        self.env.close()
+        """Let go of the environment; one of dicts need not know how."""
+        if callable(close := getattr(self.env, "close", None)):
+            close()
 
     def _active(self) -> str | None:
         """In a game of turns the agent whose turn it is, the only one that is asked to act."""

@@ -3,10 +3,11 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -237,6 +238,29 @@ def test_E6_a_last_observation_is_kept_where_an_environment_writes_into_what_it_
         found = rows(worker.sample())  # type: ignore[arg-type]
     seen = [(r["observations"][0], r["new_obs"][0], r["truncated"]) for r in found]
     assert seen[:3] == [(0, 1, False), (1, 2, False), (2, 3, True)]
+
+
+class Open:
+    """An environment of dicts that has nothing to let go of."""
+
+    possible_agents: ClassVar[list[str]] = ["a"]
+    observation_spaces: ClassVar[dict[str, Any]] = {"a": spaces.Box(-1, 1, (1,), np.float32)}
+    action_spaces: ClassVar[dict[str, Any]] = {"a": spaces.Discrete(2)}
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        return {"a": np.zeros(1, np.float32)}, {}
+
+    def step(self, actions: Mapping[str, Any]) -> Any:
+        return *self.reset()[:1], {"a": 1.0}, {"__all__": True}, {"__all__": False}, {}
+
+
+def test_W4_an_environment_of_dicts_needs_no_close() -> None:
+    config = {"env": Open, "multiagent": SHARED, "env_level": "C"}
+    PPO.check_config(config)
+    sizes = {"num_envs_per_worker": 1, "rollout_fragment_length": 4, "sgd_minibatch_size": 1}
+    trainer = PPO({**config, **sizes})
+    assert trainer.train()["episodes_total"] > 0
+    trainer.stop()
 
 
 def test_P14_an_agent_that_is_cut_off_without_a_last_observation_is_an_error() -> None:
