@@ -107,5 +107,20 @@ class Hits(Walks):
         return *given, [{**one, "hits": {} if i else {"left": 1}} for i, one in enumerate(infos)]
 
 
+class Named(Walks):
+    """Its observations are dicts."""
+
+    observation_space: Any = spaces.Dict({"at": BOX, "side": spaces.Discrete(2)})
+
+    def reset_at(self, index: int, *, seed: Any = None, options: Any = None) -> Any:
+        super().reset_at(index)
+        return self._seen()[index], {}
+
+    def _seen(self) -> list[Any]:
+        if self.wrong == "shape":
+            return [{"at": np.zeros(1, np.float32), "side": 0} for _ in self.at]
+        return [{"at": row, "side": int(row[0] > 0)} for row in super()._seen()]
+
+
 def made(num_envs: int = 1) -> Walks:
     return Walks(num_envs)

@@ -4,11 +4,13 @@ Such a class has `vector_reset`, `reset_at` and `vector_step`, and is made with 
 episode that has ended begins anew when `reset_at` is called. N environments.
 """
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from trainables.core import rng
@@ -44,35 +46,35 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         self.single_observation_space = env.observation_space
         self.single_action_space = env.action_space
         self.spec = None
+        self._latest: Any = []
+        """Each environment's observation."""
 
     def reset(
         self, *, seed: Any = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Array, dict[str, Any]]:
+    ) -> tuple[Any, dict[str, Any]]:
         """Start all episodes, each with a seed of its own, or those of ``reset_mask``."""
         if options is None:
             seeds = [None if seed is None else _seed(seed, i) for i in range(self.num_envs)]
             given = self._called("vector_reset", 2, seeds=seeds, options=None)
-            observations = self._rows("vector_reset", "observations", given[0])
-            self._observations = np.array(observations)
-            return self._observations.copy(), {}
+            self._latest = self._own(self._rows("vector_reset", "observations", given[0]))
+            return self._batched(), {}
         for i in np.flatnonzero(options["reset_mask"]).tolist():
-            first = self._called("reset_at", 2, i)[0]
-            self._observations[i] = np.asarray(first)
-        return self._observations.copy(), {}
+            self._latest[i] = copy.deepcopy(self._called("reset_at", 2, i)[0])
+        return self._batched(), {}
 
-    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
+    def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         """One step of every environment."""
         given = self._called("vector_step", 5, list(actions))
         columns = [
             self._rows("vector_step", name, one) for name, one in zip(PARTS, given, strict=True)
         ]
-        observations, rewards, terminated, truncated = map(np.array, columns[:4])
-        self._observations = observations
+        self._latest = self._own(columns[0])
+        rewards, terminated, truncated = map(np.array, columns[1:4])
         infos: dict[str, Any] = {}
         for i, info in enumerate(columns[4]):
             infos = self._add_info(infos, dict(info), i)
         flags = terminated.astype(np.bool_), truncated.astype(np.bool_)
-        return observations.copy(), rewards.astype(np.float64), *flags, infos
+        return self._batched(), rewards.astype(np.float64), *flags, infos
 
     def close_extras(self, **_: Any) -> None:
         """Close it, or stop it as RLlib's are."""
@@ -89,16 +91,32 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
             raise EnvError(f"{method}() returned {shorten(given)}; expected ({expected})")
         return given
 
+    def _own(self, rows: Any) -> Any:
+        """The environments' observations, into which they may write; to keep."""
+        is_plain = self.single_observation_space.shape is not None
+        return np.array(rows) if is_plain else copy.deepcopy(list(rows))
+
+    def _batched(self) -> Any:
+        """The latest observations: an array, of a Dict or Tuple one of arrays."""
+        space = self.single_observation_space
+        if space.shape is not None:
+            return self._latest.copy()
+        empty: Any = create_empty_array(space, self.num_envs)
+        return concatenate(space, self._latest, empty)
+
     def _rows(self, method: str, name: str, rows: Any) -> Any:
         """What has a row for each environment, of a shape that its space promises."""
-        expected = self.single_observation_space.shape
+        space = self.single_observation_space
         if not hasattr(rows, "__len__") or len(rows) != self.num_envs:
             raise EnvError(f"{method}(): {name} {shorten(rows)}; expected {self.num_envs} of them")
         if name == "observations":
             for i, row in enumerate(rows):
-                if np.shape(row) != expected:
+                if space.shape is None and not space.contains(row):
+                    seen = f"{method}(): observation {i} {shorten(row)}"
+                    raise EnvError(f"{seen}; expected one of {space}")
+                if space.shape is not None and np.shape(row) != space.shape:
                     seen = f"{method}(): observation {i} of shape {np.shape(row)}"
-                    raise EnvError(f"{seen}; expected {expected}, as its space promises")
+                    raise EnvError(f"{seen}; expected {space.shape}, as its space promises")
         return rows
 
 

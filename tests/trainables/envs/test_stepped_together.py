@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.together import Gymnasiums, Hits, Unannotated, Unasked, Walks, made
+from tests.support.together import Gymnasiums, Hits, Named, Unannotated, Unasked, Walks, made
 from trainables import Callbacks
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, EnvError
@@ -81,6 +81,27 @@ def test_W15_num_envs_needs_no_annotation() -> None:
     trainer = ppo(Unannotated)
     trainer.train()
     trainer.stop()
+
+
+def test_W15_what_is_seen_may_be_a_dict() -> None:
+    trainer = ppo(Named)
+    worker = trainer.workers.local_worker()
+    assert worker is not None
+    (fragment,) = worker.sample().fragments
+    trainer.train()
+    trainer.stop()
+    at, age, *sides = np.moveaxis(fragment.observations, -1, 0)
+    assert len(sides) == 2
+    assert np.array_equal(sides[1], at > 0)
+    begins = (fragment.terminated | fragment.truncated)[:-1]
+    assert begins.any()
+    assert np.array_equal(age[1:], np.where(begins, 0, age[:-1] + 1))
+
+
+def test_W15_a_dict_that_its_space_does_not_hold_is_said() -> None:
+    said = r"vector_reset\(\): observation 0 {'at': .*expected one of Dict\('at': Box"
+    with pytest.raises(EnvError, match=said):
+        ppo(Named, env_config={"wrong": "shape"}, env_level="C").train()
 
 
 def test_W15_an_info_may_hold_an_empty_dict() -> None:
