@@ -114,7 +114,7 @@ def test_W15_an_info_may_hold_an_empty_dict() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_P16_callbacks_that_follow_no_episode_fit_environments_that_restart_by_themselves(
+def test_callbacks_that_follow_no_episode_fit_environments_that_restart_by_themselves(
     workers: int,
 ) -> None:
     path = f"{__name__}:Sums"
@@ -131,7 +131,7 @@ def test_P16_callbacks_that_follow_no_episode_fit_environments_that_restart_by_t
 
 
 @pytest.mark.parametrize("phase", ["on_episode_end", "on_postprocess_traj"])
-def test_P16_callbacks_that_follow_episodes_are_refused_before_anything_runs(phase: str) -> None:
+def test_callbacks_that_follow_episodes_are_refused_before_anything_runs(phase: str) -> None:
     config = {"env": Unasked, "num_envs_per_worker": 3, "callbacks": {phase: print}}
     said = rf"callbacks\.{phase}: .*absent with an environment that restarts by itself.*DISABLED"
     for refuses in (PPO.check_config, PPO):

@@ -254,7 +254,7 @@ class Open:
         return *self.reset()[:1], {"a": 1.0}, {"__all__": True}, {"__all__": False}, {}
 
 
-def test_W4_an_environment_of_dicts_needs_no_close() -> None:
+def test_an_environment_of_dicts_needs_no_close() -> None:
     config = {"env": Open, "multiagent": SHARED, "env_level": "C"}
     PPO.check_config(config)
     sizes = {"num_envs_per_worker": 1, "rollout_fragment_length": 4, "sgd_minibatch_size": 1}

@@ -348,7 +348,7 @@ def test_a_policy_plays_against_snapshots_of_itself_to_the_bit(tmp_path: Path) -
     restored.stop()
 
 
-def test_W5_a_filter_keeps_what_a_policy_saw_that_does_not_know_yet_what_follows() -> None:
+def test_a_filter_keeps_what_a_policy_saw_that_does_not_know_yet_what_follows() -> None:
     goes_on: Any = ({"a": 1}, {}, {"__all__": False}, {"__all__": False}, {})
     Dicts.script = [goes_on] * 3 + [({"a": 1, "b": 1}, {}, {"__all__": True}, {}, {})]
     agents = {"policies": ["a", "b", "c"]}
@@ -367,7 +367,7 @@ def by_chance(agent: str, rng: np.random.Generator) -> str:
     return ["main", "past"][int(rng.integers(2))]
 
 
-def test_W5_policies_are_drawn_anew_in_episodes_of_an_evaluation_that_begin_alike() -> None:
+def test_policies_are_drawn_anew_in_episodes_of_an_evaluation_that_begin_alike() -> None:
     Dicts.script = [({"a": 1, "b": 1}, {}, {"__all__": True}, {"__all__": False}, {})]
     agents = {"policies": ["main", "past"], "policy_mapping_fn": f"{__name__}:by_chance"}
     config: dict[str, Any] = {"env_level": "C", "evaluation_num_episodes": 20}
