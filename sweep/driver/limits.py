@@ -262,7 +262,7 @@ GRACE_S = 30.0
 
 @dataclass
 class _Seen:
-    """What is known of a slice on its way."""
+    """What is known of a slice that a process has begun; what waits for a worker has no limits."""
 
     began: float
     note: int = 0
@@ -286,15 +286,15 @@ class Guard:
         if limits.trial_s is None and limits.trial_memory is None and limits.no_progress_s is None:
             return
         now = time.monotonic()
-        self._seen = {future: self._seen.get(future, _Seen(now, moved=now)) for future in running}
+        pids = {f: None if f.done() else self._context.pool.pid(f) for f in running}
+        at_work = [(future, pid) for future, pid in pids.items() if pid is not None]
+        self._seen = {f: self._seen.get(f, _Seen(now, moved=now)) for f, _ in at_work}
         measures = limits.trial_memory is not None and now - self._measured_at >= MEASURE_S
         if measures:
             self._measured_at = now
-        for future, opened in running.items():
+        for future, pid in at_work:
+            opened = running[future]
             replica = self._context.history.replica(opened.trial, opened.replica)
-            pid = None if future.done() else self._context.pool.pid(future)
-            if pid is None:
-                continue
             used = self._context.pool.memory(future) if measures else 0
             found = next(self._passed(self._seen[future], replica, now, pid, used), None)
             if found is not None:

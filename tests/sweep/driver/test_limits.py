@@ -1,15 +1,24 @@
 """Hard limits over real worker processes: one slice is ended, its neighbour does not notice."""
 
+from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from sweep.errors import UsageError
-from sweep.history.events import Closed, End, Status
+from sweep.driver import launch
+from sweep.driver.launch import Launch
+from sweep.driver.limits import Guard
+from sweep.errors import SweepError, UsageError
+from sweep.history.events import Closed, End, Opened, Status
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.pools import inline
+from sweep.slices.messages import SliceOutcome
+from sweep.spec import Limits
 from tests.support import sweeps
 
 
@@ -57,6 +66,46 @@ def test_a_trial_that_takes_more_memory_than_it_may_fails_with_the_cause(tmp_pat
     assert "limits.trial_memory: " in grown.reason
     assert "used, 500 MB allowed; the worker process" in grown.reason
     assert (other.slices, lost(folder, 1)) == (1, [])
+
+
+class Waiting(inline.Pool):
+    """One slot, whose slice is in no process before it is given one."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+        self.process: int | None = None
+        self.ended: list[str] = []
+
+    def pid(self, running: Future[SliceOutcome]) -> int | None:
+        return self.process
+
+    def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
+        self.ended.append(str(error))
+
+
+@pytest.mark.parametrize("given", [Limits(trial_s=60.0), Limits(no_progress_s=120.0)])
+def test_a_slice_that_waits_for_a_worker_uses_up_no_limit(
+    given: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, clock, pool = sweeps.make(tmp_path, trials=1), [1000.0], Waiting()
+    sweeps.run(folder)
+    (folder.trial(0) / "progress.json").unlink()
+    monkeypatch.setattr("sweep.driver.limits.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+        parts.history.trials[0].replicas[0].curve.clear()
+        spec = parts.spec.model_copy(update={"limits": given})
+        guard = Guard(replace(parts, spec=spec, pool=pool))
+        running: dict[Future[SliceOutcome], Opened] = {
+            Future(): Opened(0, 0, 0, parts.history.trials[0].replicas[0].goal, "")
+        }
+        for seconds, process in ((0.0, None), (200.0, None), (200.0, 4711), (50.0, 4711)):
+            clock[0], pool.process = clock[0] + seconds, process
+            guard.look(running)
+            assert pool.ended == []
+        clock[0] += 100.0
+        guard.look(running)
+        (said,) = pool.ended
+        assert said.startswith(("limits.trial_s: 60 s of training", "no progress for 120 s"))
 
 
 @pytest.mark.slow
