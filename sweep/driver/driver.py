@@ -67,18 +67,30 @@ class Driver:
         self._unmeasured: SweepError | None = None
         """That no trial has the metric; nothing new begins then."""
         self._guard = Guard(context)
-        self._asks: list[float] = []
-        """When it was asked to stop, on the monotonic clock."""
+        self._asked_at: float | None = None
+        """When it was first asked to stop, on the monotonic clock."""
+        self._at_once = False
+        """Whether it shall wait for no slice."""
         self._refusal: SweepError | None = None
         """Why the sweep cannot go on for now."""
 
     def ask_to_stop(self) -> None:
-        """First call: slices save and end. Second: end at once. Safe in a signal handler."""
-        self._asks.append(time.monotonic())
+        """Slices save and end; asked again it does no more. Safe in a signal handler."""
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
         with contextlib.suppress(OSError):  # on a disk that is full they end when they can
             self.context.folder.stop_file(self.history.term).touch()
-        if len(self._asks) > 1 and self.context.pool.blocks:
+
+    def end_at_once(self) -> None:
+        """Wait for no slice any more. Safe in a signal handler."""
+        self._at_once = True
+        self.ask_to_stop()
+        if self.context.pool.blocks:
             raise KeyboardInterrupt
+
+    @property
+    def _is_asked(self) -> bool:
+        return self._asked_at is not None
 
     def run(self) -> str:
         """Returns how it ended: ``finished`` or ``stopped``.
@@ -90,7 +102,7 @@ class Driver:
         """
         for _ in self.turns():
             pass
-        return "stopped" if self._asks else "finished"
+        return "stopped" if self._is_asked else "finished"
 
     def turns(self) -> Generator[None, None, None]:
         """`run` in steps, for who wants something to happen between two of them."""
@@ -105,13 +117,13 @@ class Driver:
                     failpoints.reach("submitted")
                 self._collect()
                 yield
-        if self._refusal is None and not self._asks:
+        if self._refusal is None and not self._is_asked:
             self._refusal = self._missing_metric(at_end=not self._why)
         if self._refusal is not None:
             with contextlib.suppress(StorageError):
                 self._record(self._ending("failed", str(self._refusal)))
             raise self._refusal
-        how, why = ("stopped", "") if self._asks else ("finished", self._why)
+        how, why = ("stopped", "") if self._is_asked else ("finished", self._why)
         if how == "finished":
             with contextlib.suppress(OSError):  # a copy lacks its pictures, and nothing else
                 sync.enter(
@@ -123,12 +135,12 @@ class Driver:
 
     def _advance(self) -> bool:
         """Answer requests and queue what there is to do; returns whether the sweep is finished."""
-        if not self._asks:
+        if not self._is_asked:
             self._handle_requests()
-        if self._asks:
+        if self._asked_at is not None:
             self._queue.clear()
-            late = time.monotonic() > self._asks[0] + GRACE_S
-            return not self._running or len(self._asks) > 1 or late
+            late = time.monotonic() > self._asked_at + GRACE_S
+            return not self._running or self._at_once or late
         if self.history.suspended:
             return False
         if self._nothing_new():
@@ -197,8 +209,7 @@ class Driver:
     def _give_up(self, why: str) -> None:
         """Let slices save what they can, then end with exit code 4."""
         self._refusal = self._refusal or StorageError(why)
-        if not self._asks:
-            self.ask_to_stop()
+        self.ask_to_stop()
 
     # ---- what people ask ----------------------------------------------------------------
 
@@ -228,7 +239,7 @@ class Driver:
     def _hold_back(self) -> None:
         """Let slices save and end while nothing may run, and take back what did not begin."""
         file = self.context.folder.stop_file(self.history.term)
-        if self._asks or self.history.suspended or self._why or self._unmeasured:
+        if self._is_asked or self.history.suspended or self._why or self._unmeasured:
             file.touch()
         else:
             file.unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """One driver's term: its signals, its trackers and its view; how it ended.
 
 The first SIGINT, SIGTERM or SIGHUP asks the driver to stop: slices save and end. The second ends at
-once; after it the signals do again what they did before. Whatever happens, the sweep is resumable.
+once, and no other wish to stop counts for one; after it the signals do again what they did before.
+Whatever happens, the sweep is resumable.
 """
 
 import contextlib
@@ -110,7 +111,7 @@ class _Session:
         self.timer.daemon = True
         self.timed = timeout_s is not None
         self.driver = driver(context, self.watch)
-        self.signals = _Signals(self.driver.ask_to_stop)
+        self.signals = _Signals(self.driver.ask_to_stop, self.driver.end_at_once)
         where, term = sync.where(context.folder), context.history.term
         self.outbox = Outbox(context.folder.ledger, sync.made(where), view.say, term)
         self.callers = {
@@ -178,11 +179,12 @@ class _Session:
 
 
 class _Signals:
-    """While it is entered, signals are counted and passed on as wishes."""
+    """While it is entered, signals are counted: the first is a wish, the second ends at once."""
 
-    def __init__(self, ask: Callable[[], None]) -> None:
+    def __init__(self, ask: Callable[[], None], end: Callable[[], None]) -> None:
         self.received: list[int] = []
         self._ask = ask
+        self._end = end
         self._before: dict[int, Any] = {}
 
     @property
@@ -204,9 +206,11 @@ class _Signals:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self.received.append(number)
-        self._ask()
-        if len(self.received) > 1:
+        if len(self.received) == 1:
+            self._ask()
+        else:
             self.__exit__()
+            self._end()
 
 
 @contextlib.contextmanager

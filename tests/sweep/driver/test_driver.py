@@ -234,6 +234,19 @@ def test_after_a_fall_back_the_trial_goes_on_and_keeps_its_new_checkpoints(tmp_p
     assert sorted(saved.iteration for saved in trial.replicas[0].checkpoints.values()) == [6, 7, 8]
 
 
+def test_wishes_to_stop_from_several_sides_are_one_wish(tmp_path: Path) -> None:
+    """As of `sweep stop`, ``--timeout`` and a disk that is full: none ends a slice at once."""
+    folder = sweeps.make(tmp_path, trials=1)
+    with launch.opened(launch.Launch(folder, 1, "inline")) as (parts, _):
+
+        def watch(_records: Sequence[Recorded]) -> None:
+            driver.ask_to_stop()
+
+        driver = Driver(parts, watch)
+        assert driver.run() == "stopped"
+    assert {trial.status for trial in sweeps.history(folder).trials} == {Status.PAUSED}
+
+
 def interrupt_after(folder: Folder, iterations: int) -> None:
     """Run until the first trial has come so far, then stop as Ctrl-C does."""
     with launch.opened(launch.Launch(folder, 1, "inline")) as (parts, _):
@@ -243,8 +256,7 @@ def interrupt_after(folder: Folder, iterations: int) -> None:
                 driver.ask_to_stop()
 
         driver = Driver(parts, watch)
-        with contextlib.suppress(KeyboardInterrupt):
-            assert driver.run() == "stopped"
+        assert driver.run() == "stopped"
 
 
 @pytest.mark.slow

@@ -4,14 +4,18 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from sweep.history.events import Status
+from sweep.driver import session
+from sweep.driver.context import DriverContext
+from sweep.driver.launch import Launch
+from sweep.history.events import Recorded, Status
 from sweep.ledger.folder import Folder
 from tests.support import sweeps
 from tests.support.command_line import start, write_spec
@@ -108,6 +112,37 @@ def test_the_second_ctrl_c_ends_at_once(endless: "subprocess.Popen[str]", tmp_pa
     history = sweeps.history(Folder(tmp_path / "sweeps", "demo"))
     assert history.ended == "stopped"
     assert {trial.status for trial in history.trials} == {Status.PAUSED}
+
+
+class AfterTheTime:
+    """A view in which, when there is first something to show, the time is over; then Ctrl-C."""
+
+    def __init__(self) -> None:
+        self.is_over = threading.Event()
+        self.signalled = False
+
+    def begin(self, context: DriverContext, warnings: Sequence[str]) -> None:
+        self.stop_file = context.folder.stop_file(context.history.term)
+
+    def update(self, records: Sequence[Recorded]) -> None:
+        if not self.signalled:
+            self.signalled = self.is_over.wait(60)
+            wait_until(self.stop_file.exists)
+            signal.raise_signal(signal.SIGINT)
+
+    def say(self, text: str) -> None:
+        if text.startswith("--timeout is over"):
+            self.is_over.set()
+
+    def end(self) -> None:
+        pass
+
+
+def test_the_first_ctrl_c_after_the_timeout_is_no_second_one(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, trials=1, trackers=[])
+    ended = session.run_driver(Launch(folder, 1, "inline"), AfterTheTime(), timeout_s=0.01)
+    assert (ended.how, ended.signal) == ("stopped", signal.SIGINT)
+    assert ended.history.ended == "stopped"
 
 
 @pytest.mark.slow
