@@ -260,7 +260,7 @@ def _driven(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
         ended = session.run_driver(launch, view, timeout)
         console.show(tables.summary(train.summary(ended, launch.folder)))
         attaching.attach(ended, launch.folder)
-    if ended.signal is not None and ended.how != "finished":
+    if ended.signal is not None:
         signal.raise_signal(ended.signal)
     return Sweep(launch.folder)
 

@@ -67,7 +67,7 @@ class RunResult:
     how: str
     """``finished`` or ``stopped``."""
     signal: int | None
-    """The first signal that came."""
+    """The first signal that came, also while the last results were sent."""
     seconds: float
     unsent: tuple[str, ...]
     """Trackers that still miss something; the next driver sends it."""
@@ -167,6 +167,7 @@ class _Session:
             unsent = tuple(self.outbox.close(0.0 if hurried else patience))
             self._end_callbacks(0.0 if hurried else CALLBACKS_PATIENCE_S)
         except KeyboardInterrupt:
+            self.signals.received.append(signal.SIGINT)
             unsent = tuple(self.outbox.close(0.0))
             self._end_callbacks(0.0)
         return unsent

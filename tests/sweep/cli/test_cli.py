@@ -5,6 +5,7 @@ import contextlib
 import gc
 import json
 import os
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 from sweep.cli import main
 from sweep.driver import prepare, sync
 from sweep.driver.driver import Driver
+from sweep.driver.outbox import Outbox
 from sweep.ledger.folder import Folder
 from sweep.operations.mlflow.page import Page
 from sweep.views import lookup
@@ -239,6 +241,21 @@ def test_a_time_limit_ends_the_sweep_resumable(here: Here, tmp_path: Path) -> No
     assert code == 0
     assert "go on       sweep resume demo" in out
     assert here.json("status", "demo")["state"] == "stopped"
+
+
+def test_ctrl_c_while_the_last_results_are_sent_changes_no_exit_code(
+    here: Here, spec: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close, waits = Outbox.close, iter([True])
+
+    def interrupted(outbox: Outbox, patience_s: float) -> list[str]:
+        if next(waits, False):
+            signal.raise_signal(signal.SIGINT)
+        return close(outbox, patience_s)
+
+    monkeypatch.setattr(Outbox, "close", interrupted)
+    assert here.json("run", spec, "--pool", "inline")["how"] == "finished"
+    assert not list(waits)
 
 
 FORGETFUL = """
