@@ -1,8 +1,9 @@
 """The command line: commands, exit codes and error messages.
 
-Exit codes: 0 done · 1 some trials failed · 2 the user's mistake, one line, or what `doctor` found ·
-3 the sweep is active elsewhere · 4 a disk or database failed · 5 our own error · 6 something is
-damaged · 129, 130, 143 ended by SIGHUP, SIGINT, SIGTERM, resumable.
+Exit codes: 0 done, or ended by `--timeout` or `sweep stop`, resumable · 1 some trials failed · 2
+the user's mistake, one line, or what `doctor` found · 3 the sweep is active elsewhere · 4 a disk or
+database failed · 5 our own error · 6 something is damaged · 129, 130, 143 ended by SIGHUP, SIGINT,
+SIGTERM, resumable.
 """
 
 import atexit
