@@ -26,13 +26,14 @@ from sweep import pickled
 from sweep import spec as specs
 from sweep.cli import live, options, tables, train
 from sweep.cli.terminal import Terminal
-from sweep.driver import prepare, session
+from sweep.driver import prepare, session, sync
 from sweep.driver.launch import Launch, Resolved
-from sweep.errors import BadConfig, NameTaken, Source, UsageError
+from sweep.errors import BadConfig, NameTaken, Source, UsageError, without_password
 from sweep.history.events import Saved
 from sweep.history.replica import Replica
 from sweep.history.trial import Trial as TrialOfHistory
 from sweep.ledger import folder as folders
+from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.operations import trained
@@ -148,6 +149,7 @@ def run(
     folder = Folder(Path(root).absolute(), resolved.spec.name)
     if folder.ledger.exists():
         _refuse_another(folder, resolved)
+        _refuse_elsewhere(folder, tracking_uri, storage)
         more = _total(folder, resolved.spec.trials)
         own = resolved.trainable if _is_of_script(folder) else None
         changed = {"strict": strict, "checkpoints": checkpoints}
@@ -360,6 +362,22 @@ def _refuse_another(folder: Folder, resolved: Resolved) -> None:
             f"{', '.join(other)}; give another name, or look at it with sweep.load"
             f"({folder.name!r})"
         )
+
+
+def _refuse_elsewhere(folder: Folder, tracking_uri: str | None, storage: str | None) -> None:
+    """Raises BadConfig where the sweep is tracked, or its ledger lies, elsewhere than is asked."""
+    tracked = None if tracking_uri is None else sync.recall(folder)
+    uri = None if tracked is None else tracked.uri
+    url = None if storage is None else ledgers.url_of(folder.ledger)
+    for place, asked, kept in (("tracking_uri", tracking_uri, uri), ("storage", storage, url)):
+        if asked not in (None, kept):
+            raise BadConfig(
+                place,
+                without_password(str(asked)),
+                "no argument" if kept is None else f"{without_password(kept)!r}, or no argument",
+                "leave it out to go on, or give another name",
+                problem=f"the sweep '{folder.name}' exists already in {folder.root}, with another",
+            )
 
 
 def _written(spec: SweepSpec, key: str) -> Any:

@@ -54,6 +54,19 @@ def made(path: Path, url: str | None, sweep_id: str) -> "Database":
     return postgres.Database(path, postgres.keep(path, url, sweep_id))
 
 
+def url_of(path: Path) -> str | None:
+    """The server on which the ledger at `path` lies, as it was given; None: it is a file.
+
+    Raises:
+        UsageError: as `opened`.
+    """
+    if path.suffix != REMOTE:
+        return None
+    with _from_the_extra():
+        from sweep.ledger import postgres
+    return postgres.recall(path).url
+
+
 def beside(path: Path, name: str) -> "postgres.Database | None":
     """The schema `name` beside that of the ledger at `path`, or None if the ledger is a file."""
     database = opened(path)

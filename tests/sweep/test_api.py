@@ -15,6 +15,7 @@ import pytest
 
 import sweep
 from sweep.api import SpecKeys
+from sweep.driver import sync
 from sweep.driver.outbox import Outbox
 from sweep.errors import BadConfig, NameTaken, SweepError, UnknownName, UsageError
 from sweep.ledger.folder import Folder
@@ -239,6 +240,33 @@ def test_another_sweep_of_the_same_name_is_refused(root: Path) -> None:
     other = {**QUICK, "seed": 8, "space": {"lr": {"uniform": [0.1, 0.2]}}}
     with pytest.raises(NameTaken, match=r"with another space, seed; give another name"):
         sweep.run(local(), root=root, **HERE, **other)
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"tracking_uri": "http://me:secret@127.0.0.1:1"}, "tracking_uri: the sweep 'demo' exists"),
+        ({"storage": "postgresql+psycopg://127.0.0.1:1/x"}, "storage: the sweep 'demo' exists"),
+    ],
+)
+def test_a_sweep_that_is_tracked_or_kept_elsewhere_than_is_asked_is_refused(
+    asked: dict[str, Any], words: str, root: Path
+) -> None:
+    sweep.run(local(), root=root, **HERE, **QUICK)
+    with pytest.raises(BadConfig) as caught:
+        sweep.run(local(), root=root, **HERE, **QUICK, **asked)
+    assert str(caught.value).startswith(words)
+    assert "expected no argument; leave it out to go on" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_sweep_goes_on_where_it_is_tracked(root: Path) -> None:
+    folder, uri = Folder(root, "demo"), "http://me:secret@127.0.0.1:1"
+    found = sweep.run(local(), root=root, **HERE, **QUICK)
+    sync.keep(folder.tracking_uri, uri)
+    assert sweep.run(local(), root=root, tracking_uri=uri, **HERE, **QUICK).name == found.name
+    with pytest.raises(BadConfig, match=r"expected 'http://\*\*\*@127\.0\.0\.1:1', or no argument"):
+        sweep.run(local(), root=root, tracking_uri="http://127.0.0.1:2", **HERE, **QUICK)
 
 
 def test_resume_takes_what_the_command_takes(root: Path) -> None:

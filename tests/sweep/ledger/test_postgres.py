@@ -61,6 +61,13 @@ def here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Here:
     return Here(capsys, tmp_path / "sweeps")
 
 
+def test_the_server_of_a_ledger_is_recalled_as_it_was_given(tmp_path: Path) -> None:
+    path, url = tmp_path / "sweep.postgresql", "postgresql+psycopg://127.0.0.1:1/sweeps"
+    postgres.keep(path, url, "0" * 32)
+    assert storage.url_of(path) == url
+    assert storage.url_of(path.with_suffix(".db")) is None
+
+
 def schemas(server: Server, url: str) -> list[str]:
     query = "SELECT nspname FROM pg_namespace WHERE nspname LIKE 'sweep%' ORDER BY 1"
     with server.admin(url.rpartition("/")[2]) as connection:
