@@ -12,6 +12,7 @@ with. What a sweep is asked is read from its ledger each time, so it is always w
 import contextlib
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -42,6 +43,7 @@ from sweep.pickled import Given
 from sweep.slices import store
 from sweep.slices.store import Store
 from sweep.spec import Budget, CheckpointPolicy, Mode, Override, SweepSpec
+from sweep.spec.sections import LONGEST_NAME
 from sweep.spec.validation import validate
 from sweep.version import unsupported
 from sweep.views import formatting, lookup, overview
@@ -300,8 +302,7 @@ def _prepared(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, 
         if not isinstance(trainable, str):
             cls = pickled.class_of(trainable)
         if "name" not in keys and not isinstance(keys.get("space"), str):
-            stamp = time.strftime("%Y%m%d-%H%M%S")
-            keys["name"] = f"{named.rpartition(':')[2]}-{stamp}"
+            keys["name"] = _name_at(time.strftime("%Y%m%d-%H%M%S"), named.rpartition(":")[2])
     paths = [*_own_paths(), str(Path.cwd())]
     space = keys.get("space")
     if not isinstance(space, str):
@@ -312,6 +313,12 @@ def _prepared(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, 
     over = [Override(key, value, f"{key}={value}") for key, value in keys.items()]
     places = [str(path.resolve().parent), *paths]
     return prepare.checked(specs.text_of(path), str(path), places, over, cls, "from Python")
+
+
+def _name_at(stamp: str, trainable: str) -> str:
+    """A name that a sweep may have, from that of its trainable and the time."""
+    word = re.sub("[^a-z0-9_]+", "-", trainable.lower())[: LONGEST_NAME - len(stamp) - 1]
+    return f"{word.strip('_-') or 'sweep'}-{stamp}"
 
 
 def _own_paths() -> Iterator[str]:

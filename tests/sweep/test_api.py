@@ -131,6 +131,27 @@ def test_without_a_name_it_is_the_functions_and_the_time(root: Path) -> None:
     assert found.name.startswith("train-20")
 
 
+@pytest.mark.parametrize(
+    ("called", "begins"),
+    [
+        ("Train_Model", "train_model-20"),
+        ("_train", "train-20"),
+        ("__", "sweep-20"),
+        ("größe", "gr-e-20"),
+        ("x" * 200, "xxx"),
+    ],
+)
+def test_without_a_name_any_function_gives_one_that_is_allowed(
+    called: str, begins: str, root: Path
+) -> None:
+    train = local()
+    train.__name__ = called
+    keys = {key: value for key, value in QUICK.items() if key != "name"}
+    found = sweep.run(train, root=root, **HERE, **{**keys, "trials": 1})
+    assert found.name.startswith(begins)
+    assert found.status == "finished"
+
+
 def test_numbers_of_numpy_and_paths_are_plain_data(root: Path) -> None:
     space = {"lr": {"uniform": np.array([0.1, 0.5])[:2].tolist()}, "k": np.int64(3)}
     keys = {**QUICK, "space": space, "trials": np.int64(2), "config": {"place": root}}
