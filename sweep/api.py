@@ -10,6 +10,7 @@ with. What a sweep is asked is read from its ledger each time, so it is always w
 """
 
 import contextlib
+import enum
 import math
 import os
 import re
@@ -332,6 +333,7 @@ def _own_paths() -> Iterator[str]:
 
 def _plain(value: Any, place: str, depth: int = 0) -> Any:
     """An argument as YAML can hold it; BadConfig for what it cannot."""
+    value = _bare(value)
     if hasattr(value, "item") and not getattr(value, "shape", ()):  # a number of numpy's
         value = value.item()
     if value is None or isinstance(value, bool | int):
@@ -341,11 +343,17 @@ def _plain(value: Any, place: str, depth: int = 0) -> Any:
     if isinstance(value, str | Path):
         return str(value)
     if depth < _DEEPEST and isinstance(value, Mapping) and all(isinstance(k, str) for k in value):
-        return {str(k): _plain(inner, f"{place}.{k}", depth + 1) for k, inner in value.items()}
+        bare = {str(_bare(key)): inner for key, inner in value.items()}
+        return {key: _plain(inner, f"{place}.{key}", depth + 1) for key, inner in bare.items()}
     if depth < _DEEPEST and isinstance(value, Sequence) and not isinstance(value, bytes):
         return [_plain(inner, f"{place}[{n}]", depth + 1) for n, inner in enumerate(value)]
     allowed = "finite numbers, text, true, false, none, lists, and mappings with text as keys"
     raise BadConfig(place, value, allowed)
+
+
+def _bare(value: Any) -> Any:
+    """The value of an enumeration's member, which may be a text and yet be written otherwise."""
+    return value.value if isinstance(value, enum.Enum) else value
 
 
 def _is_of_script(folder: Folder) -> bool:

@@ -1,6 +1,7 @@
 """Sweeps from Python: `sweep.run`, `load` and `resume`, and the objects that they return."""
 
 import contextlib
+import enum
 import signal
 import subprocess
 import sys
@@ -158,6 +159,28 @@ def test_numbers_of_numpy_and_paths_are_plain_data(root: Path) -> None:
     found = sweep.run(local(), root=root, **HERE, **keys)
     assert found.trial(0).config["k"] == 3
     assert found.trial(0).config["place"] == str(root)
+
+
+class Kind(str, enum.Enum):  # noqa: UP042 whose str() is not its value
+    SMALL = "small"
+
+
+class Size(enum.IntEnum):
+    TWO = 2
+
+
+def test_members_of_enumerations_are_their_values(root: Path) -> None:
+    config = {"one": Kind.SMALL, Kind.SMALL: [Size.TWO]}
+    space = {"lr": 0.5, "kind": {"choice": [Kind.SMALL]}}
+    keys = {**QUICK, "space": space, "trials": 1, "config": config}
+    found = sweep.run(local(), root=root, **HERE, **keys)
+    assert found.trial(0).config == {
+        "lr": 0.5,
+        "kind": "small",
+        "one": "small",
+        "small": [2],
+    }
+    assert found.spec.space.raw == {"lr": 0.5, "kind": {"choice": ["small"]}}
 
 
 def test_progress_is_shown_as_by_the_command_line(
