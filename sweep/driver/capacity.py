@@ -4,6 +4,7 @@ All trials of a sweep are given the same. A share of a GPU below 1 is a place on
 several trials share; nothing holds a trial to its share of the memory.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ from sweep.spec import SweepSpec
 #: Where the driver of NVIDIA's GPUs lists them.
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+#: Words that stand there where a process shall see none.
+_NO_DEVICE = ("void", "nodevfiles", "none")
 #: Slots where nothing bounds them: on a cluster, as many as it has workers.
 UNBOUNDED = 1_000_000
 
@@ -24,9 +27,15 @@ UNBOUNDED = 1_000_000
 def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) -> tuple[str, ...]:
     """The devices that this process may use, as CUDA names them."""
     if (visible := environment.get(VISIBLE)) is not None:
-        return tuple(name for name in visible.split(",") if name.strip())
+        named = (name.strip() for name in visible.split(","))
+        return tuple(name for name in itertools.takewhile(_is_device, named) if name)
     found = sorted(listed.iterdir()) if listed.is_dir() else []
     return tuple(str(index) for index in range(len(found)))
+
+
+def _is_device(name: str) -> bool:
+    """Whether it names a device; CUDA leaves out the first that does not, and all behind it."""
+    return name.lower() not in _NO_DEVICE and not name.startswith("-")
 
 
 def most_at_once(

@@ -105,6 +105,14 @@ def test_devices_that_were_handed_to_us_keep_their_names(tmp_path: Path) -> None
     assert capacity.gpus({}, tmp_path) == ("0", "1")
 
 
+@pytest.mark.parametrize(
+    ("visible", "devices"),
+    [("-1", ()), ("0,-1,1", ("0",)), ("void", ()), ("NoDevFiles", ()), (" 2, 3", ("2", "3"))],
+)
+def test_what_hides_devices_counts_for_none(visible: str, devices: tuple[str, ...]) -> None:
+    assert capacity.gpus({"CUDA_VISIBLE_DEVICES": visible}) == devices
+
+
 def test_a_worker_process_sees_what_its_slot_is_given(tmp_path: Path) -> None:
     spec = spec_of(resources="{gpu: 0.5}", machine="{gpu: 1}")
     with closing(loky.Pool(2)) as pool:
