@@ -13,6 +13,7 @@ from pathlib import Path
 import joblib
 
 from sweep.errors import BadConfig
+from sweep.pools import Pool
 from sweep.spec import SweepSpec
 
 #: Where the driver of NVIDIA's GPUs lists them.
@@ -73,6 +74,16 @@ def most_at_once(
             hint = f"say how many there are: machine: {{custom: {{{name}: {amount:g}}}}}"
             raise _too_much(spec, ("custom", name), amount, f"{total:g} '{name}'", hint)
     return int(min(places))
+
+
+def resized(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
+    """How many slots a running pool shall have where `jobs` are asked for, and that in words."""
+    slots = min(jobs, most_at_once(spec, clustered=pool.clustered))
+    if type(pool).resize is Pool.resize and slots != pool.slots:
+        later = f"{slots} when `sweep resume` takes another --pool"
+        return slots, f"{pool.slots} at once as before, as this pool keeps its slots; {later}"
+    why = ", as limits and resources allow no more" if slots < jobs else ""
+    return slots, f"{slots} at once{why}"
 
 
 def _too_much(

@@ -59,6 +59,8 @@ class RequestHandler:
     """Whether the trainable can be paused."""
     driven: bool = True
     """Whether a driver runs."""
+    resized: Callable[[int], tuple[int, str]] = lambda jobs: (jobs, f"{jobs} at once")
+    """How many slots its pool shall have where so many are asked for, and that in words."""
 
     def decide(self, request: Request) -> Response:
         """What becomes of `request`; one that cannot be granted is answered with the reason."""
@@ -144,7 +146,8 @@ class RequestHandler:
             events += topped_up(self.history)
         if jobs is not None:
             self._check_term(request)
-            changes.append(f"{jobs} at once")
+            jobs, said = self.resized(jobs)
+            changes.append(said)
         events.append(Changed(trials, budget, max_disk, jobs))
         return Response(Answer(True, ", ".join(changes)), tuple(events), jobs=jobs)
 

@@ -11,6 +11,7 @@ hold: killed at any instant, the next driver goes on from the history alone.
 """
 
 import contextlib
+import functools
 import math
 import time
 from collections import deque
@@ -216,7 +217,9 @@ class Driver:
     def _handle_requests(self) -> None:
         """Follow the requests of other processes, each in one transaction with its answer."""
         for request in self._requests.news(TICK_S):
-            handler = RequestHandler(self.history, self._proposer, self.context.saves)
+            context = self.context
+            resized = functools.partial(capacity.resized, context.spec, context.pool)
+            handler = RequestHandler(self.history, self._proposer, context.saves, resized=resized)
             decision = handler.decide(request)
             failpoints.reach("asked")
             self._record(decision.events, answering({request.number: decision.answer}))
@@ -230,8 +233,7 @@ class Driver:
         for number in decision.let_go:
             folder.stop_file(term, number).unlink(missing_ok=True)
         if decision.jobs is not None:
-            most = capacity.most_at_once(self.context.spec, clustered=self.context.pool.clustered)
-            self.context.pool.resize(min(decision.jobs, most))
+            self.context.pool.resize(decision.jobs)
         if decision.leave:
             self.ask_to_stop()
         self._hold_back()

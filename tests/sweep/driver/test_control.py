@@ -17,6 +17,7 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Requests, Verb
 from sweep.operations import control_client
+from sweep.pools import inline
 from sweep.views import lookup as look
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
@@ -139,6 +140,44 @@ def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.Mon
     for verb, body in ((Verb.PAUSE, {}), (Verb.SET, {"jobs": 3}), (Verb.STOP, {})):
         with pytest.raises(UsageError, match=f"{verb}: no driver runs"):
             control_client.ask(folder, verb, body, 0.0)
+
+
+class Elastic(inline.Pool):
+    """One whose number of slots may change."""
+
+    def resize(self, slots: int) -> None:
+        self.slots = slots
+
+
+@pytest.mark.parametrize(
+    ("pool", "told", "slots"),
+    [
+        (Elastic, "3 at once, as limits and resources allow no more", 3),
+        (
+            inline.Pool,
+            "1 at once as before, as this pool keeps its slots; "
+            "3 when `sweep resume` takes another --pool",
+            1,
+        ),
+    ],
+)
+def test_who_sets_more_jobs_than_there_can_be_is_told_how_many_there_are(
+    pool: type[inline.Pool], told: str, slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
+    folder = thin(tmp_path, limits={"slice_s": 1e-9, "max_concurrent": 3})
+    person = Person(folder, (trial_at(0, 2), Verb.SET, {"jobs": 8}))
+    with (
+        closing(person.requests),
+        launch.opened(launch.Launch(folder, 1, "inline"), pool) as (parts, _),
+    ):
+
+        def watch(_records: Sequence[Recorded]) -> None:
+            person.look(parts.history)
+
+        Driver(parts, watch).run()
+        assert (person.answers, parts.pool.slots) == ([f"True: {told}"], slots)
+    assert sweeps.history(folder).jobs == 3
 
 
 @pytest.mark.slow
