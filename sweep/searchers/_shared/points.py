@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from sweep import searchers
 from sweep.errors import BadSpace
@@ -35,15 +35,15 @@ def countable(space: Space) -> enumeration.Points | None:
 
 
 class Enumerating(searchers.Searcher):
-    """Goes through all points of a finite space; with ``duplicates: true`` round and round."""
+    """Goes through all points of a finite space; with ``duplicates: true`` then round and round."""
 
     name: ClassVar[str]
     """The searcher's, for messages."""
 
     def __init__(self, options: SearcherOptions) -> None:
         super().__init__(options)
-        self._cached: tuple[Space, enumeration.Points] | None = None
-        """The points of one space: counting them takes a while."""
+        self._looked: _Looked | None = None
+        """Through the points of one space: to count them, and to look anew, takes a while."""
 
     def check(self, space: Space) -> None:
         """Refuse a space that has infinitely or very many points."""
@@ -66,20 +66,62 @@ class Enumerating(searchers.Searcher):
         return True
 
     def suggest(self, request: Request) -> Settings:
-        """The first point that no trial has."""
-        if self._cached is None or self._cached[0] != request.space:
-            self._cached = (request.space, enumeration.Points(request.space))
-        points = self._cached[1]
-        order: Sequence[int] = range(points.count)
-        if self.shuffled:
+        """The first point that no trial has; with ``duplicates`` any one, where there is none."""
+        if self._looked is None or not self._looked.fits(request):
+            self._looked = _Looked(request, self.shuffled)
+        looked = self._looked
+        if (found := looked.first_untried(request.trials)) is not None:
+            return found
+        if self.options.duplicates and looked.points.count:
+            return looked.nth(request.index % looked.points.count)
+        raise Exhausted(f"each of the {looked.points.count} points of the space has a trial")
+
+
+class _Looked:
+    """How far the points of a space were looked through, beside a history that only grows.
+
+    It saves looking again, and is nothing that the history does not say.
+    """
+
+    def __init__(self, request: Request, shuffled: bool) -> None:
+        self.points = enumeration.Points(request.space)
+        self._of = request.space, request.sweep_seed
+        self._order: Sequence[int] = range(self.points.count)
+        if shuffled:
             stream = rng.generator(request.sweep_seed, "order of points")
-            order = stream.permutation(points.count).tolist()
-        if self.options.duplicates and order:
-            return points.nth(order[request.index % points.count])
-        found = next(untried(points, request.trials, order), None)
-        if found is None:
-            raise Exhausted(f"each of the {points.count} points of the space has a trial")
-        return found
+            self._order = stream.permutation(self.points.count).tolist()
+        self._tried: set[str] = set()
+        self._trials: int = 0
+        """How many trials were looked at."""
+        self._newest: dict[str, Any] = {}
+        """What the last of them was searched with."""
+        self._place: int = 0
+        """All points before it are tried."""
+
+    def fits(self, request: Request) -> bool:
+        """Whether it is of this space, and of the beginning of this history."""
+        seen, trials = self._trials, request.trials
+        if self._of != (request.space, request.sweep_seed) or seen > len(trials):
+            return False
+        return not seen or trials[seen - 1].searched == self._newest
+
+    def nth(self, place: int) -> Settings:
+        """The point at a place of the order."""
+        return self.points.nth(self._order[place])
+
+    def first_untried(self, trials: Sequence[Trial]) -> Settings | None:
+        """The first point that no trial has; None: each has one."""
+        for number in range(self._trials, len(trials)):
+            self._newest = trials[number].searched
+            if trials[number].parent is None:
+                self._tried.add(choice_key(self._newest))
+        self._trials = len(trials)
+        while self._place < self.points.count:
+            found = self.nth(self._place)
+            if choice_key(found.searched) not in self._tried:
+                return found
+            self._place += 1
+        return None
 
 
 def untried(

@@ -26,6 +26,7 @@ from sweep.searchers._shared import evolution, study
 from sweep.searchers._shared.evolution import generations
 from sweep.searchers._shared.study import AsComplete, Seen, WithRungs
 from sweep.space import Space
+from sweep.testing import check_kills
 from sweep.views import lookup, overview
 from tests.support import sweeps
 from tests.support.searches import FINITE, FRESH, LEVELS, MIXED, Search
@@ -78,6 +79,23 @@ def test_with_duplicates_a_grid_goes_round() -> None:
     found = keys(in_pieces("grid", 3, 10, 2 * ALL, duplicates=True).proposals)
     assert found[:ALL] == found[ALL:]
     assert len(set(found)) == ALL
+
+
+@pytest.mark.parametrize("name", ["grid", "brute_force"])
+@pytest.mark.parametrize("slots", [1, 3])
+def test_with_duplicates_no_point_is_skipped_for_what_is_given(name: str, slots: int) -> None:
+    """And a driver that goes on, which has looked through nothing, takes the same points."""
+    given = {
+        "searcher": {"name": name, "duplicates": True},
+        "space": {"x": {"choice": ["a", "b", "c", "d"]}},
+        "initial": [{"x": "d"}, {"x": "d"}],
+        "stop": {"training_iteration": 1},
+        "trials": 11,
+    }
+    past = check_kills(given, lambda _at: {"score": 0.0}, slots).history
+    found = [trial.searched["x"] for trial in past.trials]
+    assert (found[:2], sorted(found[2:5])) == (["d", "d"], ["a", "b", "c"])
+    assert [sorted(found[end - 4 : end]) for end in (9, 10, 11)] == [["a", "b", "c", "d"]] * 3
 
 
 # ---- the sequence ---------------------------------------------------------------------------
