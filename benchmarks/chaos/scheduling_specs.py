@@ -45,7 +45,7 @@ _OPTIONS: dict[str, st.SearchStrategy[Spec]] = {
 _SEARCHERS: dict[str, tuple[Spec, Spec]] = {
     "random": ({}, _WIDE),
     "tpe": ({"n_startup_trials": 2}, _WIDE),
-    "cmaes": ({"population_size": 3}, _WIDE),
+    "cmaes": ({"population_size": 4}, _WIDE),
     "nsga2": ({"population_size": 3}, _WIDE),
     "qmc": ({}, _WIDE),
     "grid": ({}, _SMALL),

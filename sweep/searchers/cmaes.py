@@ -24,8 +24,9 @@ class Options(SearcherOptions):
 
     population_size: int | None = Field(
         None,
-        ge=3,
-        description="Trials of a generation; default: 4 + 3 ln(number of modelled parameters).",
+        ge=4,  # of 3 only the best counts, so that no covariance is learnt: cmaes divides by 0
+        description="Trials of a generation, at least 4; default: 4 + 3 ln(number of modelled "
+        "parameters).",
     )
     sigma: float = Field(
         1 / 6,

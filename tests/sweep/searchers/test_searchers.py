@@ -298,6 +298,7 @@ searcher: {searcher}
         ("{name: cmaes, sigma: 0}", "0.1", "searcher.sigma", "greater than 0"),
         ("{name: gp, n_startup_trials: 0}", "0.1", "searcher.n_startup_trials", "1"),
         ("{name: bohb, random_fraction: 2}", "0.1", "searcher.random_fraction", "1"),
+        ("{name: cmaes, population_size: 3}", "0.1", "searcher.population_size", "4"),
         ("{name: random, duplicates: 1}", "0.1", "searcher.duplicates", "boolean"),
         ("genetic", "0.1", "test.yaml:9: searcher", "nsga2"),
     ],
@@ -311,6 +312,12 @@ def test_a_searcher_that_cannot_search_is_refused_with_place_and_remedy(
     assert place in str(caught.value)
     assert hint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.filterwarnings("error")
+def test_cmaes_divides_by_nothing_in_its_smallest_generations() -> None:
+    least = {"population_size": 4}
+    assert len(Search("cmaes", {"x": {"uniform": [0, 1]}}, options=least).run(9).proposals) == 9
 
 
 def test_tpe_with_a_window_models_the_newest_trials_alone(monkeypatch: pytest.MonkeyPatch) -> None:
