@@ -1,29 +1,24 @@
 """The commands that ask a running sweep for something: stop, pause, unpause, clone, set."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sweep.cli import completion, options
 
-if TYPE_CHECKING:
-    from rich.text import Text
 
-
-def answer_text(data: dict[str, Any]) -> "Text":
+def answer_text(data: dict[str, Any]) -> str:
     """The driver's answer to a request, or what the request waits for."""
-    from rich.text import Text
-
     from sweep.ledger.folder import root_option
     from trainables.errors import printable
 
     name = printable(data["name"])
     if data["state"] == "done":
-        return Text(f"{name}: {printable(data['answer'])}")
+        return f"{name}: {printable(data['answer'])}"
     if data["driven"]:
-        return Text(f"{name}: the driver has not answered yet; it will when it next looks")
+        return f"{name}: the driver has not answered yet; it will when it next looks"
     again = f"sweep resume {name}{root_option(data['root'])}"
-    return Text(f"{name}: noted; no driver runs, `{again}` begins with this")
+    return f"{name}: noted; no driver runs, `{again}` begins with this"
 
 
 #: Seconds that a driver is given to answer: with trials in its process it answers between slices.

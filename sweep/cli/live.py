@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.cli import tables
-from sweep.cli.terminal import Terminal
+from sweep.cli.terminal import Terminal, whole
 from sweep.history.events import (
     Closed,
     End,
@@ -328,7 +328,7 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
             self._live = None
-            self._console.show(title(self._context), *self._log_lines())
+            self._console.show(title(self._context), *self._log_lines(kept=True))
 
     def _draw(self) -> None:
         began = time.monotonic()
@@ -380,11 +380,13 @@ class LiveView:
             counts, started = "", overview.standing(history, history.final_evaluation)
         return Group(bar, Text(f"{started}: {counts}" if counts else started))
 
-    def _log_lines(self) -> list[Text]:
-        return [
-            Text(str(line), style=_STYLES.get(line.kind, ""), no_wrap=True, overflow="ellipsis")
-            for line in self._log
-        ]
+    def _log_lines(self, kept: bool = False) -> list[Text]:
+        """The newest events, a line each; of those that are `kept`, notices are not cut."""
+        lines = [whole(str(line), _STYLES.get(line.kind, "")) for line in self._log]
+        for line, event in zip(lines, self._log, strict=True):
+            if not (kept and event.kind is Kind.NOTICE):  # what it says to do may be at its end
+                line.overflow = "ellipsis"
+        return lines
 
 
 class NotebookView(LiveView):
@@ -437,9 +439,10 @@ def watch(folder: Folder, console: Terminal) -> None:
         return
     with (
         suppress(KeyboardInterrupt),
-        Live(tables.status(data), console=console, auto_refresh=False) as live,
+        Live(console=console, auto_refresh=False, transient=True) as live,
     ):
         while data["state"] in lookup.DRIVEN:
+            live.update(tables.status(data), refresh=True)
             time.sleep(WATCH_S)
             data = status_now(folder)
-            live.update(tables.status(data), refresh=True)
+    console.show(tables.status(data))  # a picture that is redrawn is cut at the terminal's width

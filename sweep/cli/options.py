@@ -213,11 +213,12 @@ def answering(as_json: bool, as_csv: bool = False, columns: Sequence[str] = ()) 
 
     The CSV has `columns` first, whatever the rows have. With JSON, all other output goes to
     standard error: until the answer is written, that of child processes and of libraries in C too.
+    Text that is a string is to be pasted or parsed: a terminal folds it, and its lines stay whole.
     An answer that cannot be written is an error, unless its reader has gone away.
     """
     if as_json and as_csv:
         raise click.UsageError("--json and --csv are two forms of the same; give one of them")
-    from sweep.cli.terminal import Terminal
+    from sweep.cli.terminal import Terminal, whole
     from sweep.errors import StorageError
 
     out, until_answered = sys.stdout, contextlib.ExitStack()
@@ -230,7 +231,8 @@ def answering(as_json: bool, as_csv: bool = False, columns: Sequence[str] = ()) 
             terminal.file.write(written.rstrip("\n") + "\n")
             terminal.file.flush()
         else:
-            terminal.show(renderer(data))
+            shown = renderer(data)
+            terminal.show(whole(shown) if isinstance(shown, str) else shown)
         if terminal.lost is not None and not isinstance(terminal.lost, BrokenPipeError):
             raise StorageError(f"the answer could not be written: {terminal.lost.strerror}")
 

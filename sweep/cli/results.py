@@ -210,8 +210,6 @@ def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json
 
     They are those of its ancestors, and when each began.
     """
-    from rich.text import Text
-
     from sweep.views import explanation, lookup
 
     with options.answering(as_json) as answer:
@@ -220,7 +218,7 @@ def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json
         if out is not None:
             out.write_text(written, encoding="utf-8")
             written = f"{len(data['schedule'])} steps in {out}"
-        answer(data, lambda _data: Text(written.rstrip("\n")))
+        answer(data, lambda _data: written.rstrip("\n"))
 
 
 @click.command()

@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.segment import Segment
 from rich.text import Text
 
+from sweep.cli.terminal import whole
 from sweep.ledger.folder import root_option
 from sweep.report import braille
 from sweep.report.curves import Curves
@@ -99,7 +100,7 @@ def section(title: str, lines: Sequence[str], style: str = "bold") -> list[Rende
     if not lines:
         return []
     text = "\n".join(f"  {printable(line)}" for line in lines)
-    return [Text(), Text(title, style=style), Text(text)]
+    return [Text(), Text(title, style=style), whole(text)]
 
 
 def word(value: str) -> Text:
@@ -110,7 +111,7 @@ def word(value: str) -> Text:
 def overviews(rows: Sequence[Data], root: str) -> RenderableType:
     """`sweep ls`."""
     if not rows:
-        return Text(f"no sweeps in {printable(root)}; start one with `sweep run quickstart`")
+        return f"no sweeps in {printable(root)}; start one with `sweep run quickstart`"
     return table(
         rows,
         ("sweep", "wrap", lambda row: printable(row["name"])),
@@ -140,7 +141,7 @@ def status(data: Data) -> RenderableType:
         shown += [Text(), best_line(data["best"])]
     if data["state"] in ("stopped", "interrupted"):
         again = f"sweep resume {printable(data['name'])}{root_option(data['root'])}"
-        shown += [Text(), Text(f"go on with: {again}")]
+        shown += [Text(), whole(f"go on with: {again}")]
     return Group(*shown)
 
 
@@ -261,7 +262,7 @@ def summary(data: Data) -> RenderableType:
         shown.append(Text(printable(data["why"])))
     if data["top"]:
         shown += [Text(), ranking(data["top"], "cut"), *_not_shown(data)]
-    return Group(*shown, Text(), Text("\n".join(_next_steps(data))))
+    return Group(*shown, Text(), whole("\n".join(_next_steps(data))))
 
 
 def _not_shown(data: Data) -> list[Text]:
@@ -270,7 +271,7 @@ def _not_shown(data: Data) -> list[Text]:
     if not left_out:
         return []
     command = f"sweep results {printable(data['name'])}{root_option(data['root'])}"
-    return [Text(f"and {formatting.plural(left_out, 'trial')} more: {command}", style="dim")]
+    return [whole(f"and {formatting.plural(left_out, 'trial')} more: {command}", "dim")]
 
 
 def _next_steps(data: Data) -> list[str]:

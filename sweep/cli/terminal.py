@@ -41,8 +41,9 @@ class Terminal(Console):
         super().__init__(**{**chosen, **options})
 
     def show(self, *renderables: RenderableType, **options: Any) -> None:
-        """Print one below the other."""
+        """Print one below the other; what is `whole` is longer than the terminal is wide."""
         shown = Group(*renderables)
+        options = {"crop": False, **options}
         if self.is_terminal:
             self.print(shown, **options)
             return
@@ -71,6 +72,11 @@ class Terminal(Console):
     def live(self) -> bool:
         """Whether lines can be redrawn."""
         return self.is_terminal and not self.is_dumb_terminal
+
+
+def whole(text: str, style: str = "") -> Text:
+    """Text to paste or to parse: the terminal folds its lines, which stay as long as they are."""
+    return Text(text, style=style, no_wrap=True, overflow="ignore")
 
 
 def terminal() -> Terminal:

@@ -67,7 +67,7 @@ def _tested(tested: Data) -> str:
     )
 
 
-def best(data: Data) -> RenderableType:
+def best(data: Data) -> str:
     """`sweep best`: a line of facts, and the settings as YAML for a spec."""
     facts = (
         f"trial {data['trial']} of {printable(data['name'])}: {printable(data['metric'])} "
@@ -87,7 +87,7 @@ def best(data: Data) -> RenderableType:
     remarks = [f"# {remark}" for remark in final_evaluation_remarks(data)]
     config = ["config:", *formatting.yaml_lines(data["config"], 2)]
     lines = [f"# {facts}", *others, f"# {where}", *remarks, *config]
-    return Text("\n".join(lines), no_wrap=True, overflow="ignore")
+    return "\n".join(lines)
 
 
 def show(data: Data) -> RenderableType:
@@ -162,7 +162,7 @@ def _moment(seconds: float) -> str:
     return time.strftime("%m-%d %H:%M:%S", time.localtime(seconds))
 
 
-def played(data: Data) -> RenderableType:
+def played(data: Data) -> str:
     """`sweep play`."""
     rewards = [one["episode_reward"] for one in data["episodes"]]
     lengths = sum(one["episode_len"] for one in data["episodes"]) / len(rewards)
@@ -179,16 +179,16 @@ def played(data: Data) -> RenderableType:
     ]
     if data["video"] is not None:
         lines.append(f"videos in {printable(data['video'])}")
-    return Text("\n".join(lines))
+    return "\n".join(lines)
 
 
-def log(data: Data) -> RenderableType:
+def log(data: Data) -> str:
     """`sweep show --log`."""
     lines = [printable(line) for line in data["log"].rstrip().splitlines()]
-    return Text("\n".join(lines) or "it printed nothing")
+    return "\n".join(lines) or "it printed nothing"
 
 
-def card(data: Data) -> RenderableType:
+def card(data: Data) -> str:
     """`sweep export-model`."""
     score = f"{printable(data['metric'])} {formatting.number(data['checkpoint']['value'])}"
     out = None if data["out"] is None else printable(data["out"])
@@ -203,7 +203,7 @@ def card(data: Data) -> RenderableType:
         *([] if out is None else [*files, f"{'card':<12} {out}/card.md"]),
         *([f"{'model':<12} {printable(data['registered'])}"] if "registered" in data else []),
     ]
-    return Text("\n".join(lines))
+    return "\n".join(lines)
 
 
 def explanation(data: Data) -> RenderableType:
