@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from sweep import spec as specs
+from tests.support import scripts
 from tests.support.command_line import start, write_spec
 from tests.support.waiting import wait_until
 
@@ -36,9 +37,26 @@ README = commands(HERE / "README.md")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HERE)))
-def test_every_yaml_block_is_a_spec_that_works(page: Path) -> None:
+def test_every_yaml_block_is_a_spec(page: Path) -> None:
     for body in blocks(page, "yaml"):
         assert specs.parse(body, str(page)).trials >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if blocks(page, "yaml")],
+    ids=lambda page: str(page.relative_to(HERE)),
+)
+def test_what_every_yaml_block_trains_takes_its_settings(page: Path, tmp_path: Path) -> None:
+    """Beside the page's other files; what trains with a library that is not here is passed over."""
+    for _, body in FENCE.findall(page.read_text()):
+        if name := re.match(r"# (\S+)\n", body):
+            (tmp_path / name[1]).write_text(body)
+    for body in blocks(page, "yaml"):
+        (tmp_path / "block.yaml").write_text(body)
+        done = scripts.command(tmp_path, "run", "block.yaml", "--dry-run")
+        assert done.returncode == 0 or "which is not installed" in done.stderr, done.stderr
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HERE)))

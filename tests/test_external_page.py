@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from ruamel.yaml import YAML
 
 import sweep
+from sweep.driver import prepare
 from tests.support import scripts
 from tests.support.command_line import environment
 from tests.support.external import address_of
@@ -48,7 +48,8 @@ def test_P21_the_two_agents_of_the_page_learn_from_a_client_that_plays_over_http
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    config = YAML(typ="safe").load(folder / "pair.yaml")["config"]
+    resolved, _ = prepare.prepare(str(folder / "pair.yaml"), [])
+    config = dict(resolved.spec.config)
     trainer = PPO({**config, "env_config": {**config["env_config"], "port": 0}})
     words = [sys.executable, "pair.py", address_of(trainer)]
     with subprocess.Popen(words, cwd=folder, env=environment()) as player:
