@@ -75,10 +75,8 @@ def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
 def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
     """What an event did with its trial, and why; None if it only went on."""
     match event:
-        case Created(births=(first, *_)):
-            return "bred", f"from trial {first.trial}, iteration {first.saved.iteration}"
         case Created():
-            return "proposed", f"by the searcher {sweep.spec.searcher.name}"
+            return overview.origin(event, sweep)
         case Opened(slice=0) if (
             sweep.history.replica(event.trial, event.replica).joined_at is not None
         ):

@@ -30,6 +30,7 @@ from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
+from sweep.space import initial
 from sweep.spec.objective import Aggregate
 from sweep.views import formatting, progress
 from sweep.views.formatting import finite
@@ -52,17 +53,34 @@ def replica_row(replica: Replica, sweep_seed: int) -> Data:
     }
 
 
-def decision(record: Recorded, number: int) -> Data | None:
+def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
+    """How a trial came to be, and by whom."""
+    begins = f", iteration {event.births[0].saved.iteration}" if event.births else ""
+    if event.clone_of is not None:
+        return "cloned", f"from trial {event.clone_of}{begins}, by a person"
+    if event.births:
+        return "bred", f"from trial {event.births[0].trial}{begins}"
+    spec, searcher = sweep.spec, f"by the searcher {sweep.spec.searcher.name}"
+    index = sum(trial.counts for trial in sweep.history.trials[: event.trial])
+    first = index < len(spec.initial)
+    if not (first or spec.space.crossed):
+        return "proposed", searcher
+    left = initial.space_of(spec.space, spec.initial, index).domains
+    rest = f", the rest {searcher}" if any(name in left for name in event.searched) else ""
+    return "given", f"{'under initial' if first else 'in turn, as grid says'}{rest}"
+
+
+def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
     """What an event decided about trial `number`, and why; None if nothing."""
     event = record.event
     if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
         return None
     seed = "" if isinstance(event, Created) else _whose(event.replica)
     match event:
-        case Created(births=(first, *_)):
-            what, why = "bred", f"from trial {first.trial}, iteration {first.saved.iteration}"
         case Created():
-            what, why = "proposed", f"from the history up to event {event.seen}"
+            what, why = origin(event, sweep)
+            if what == "proposed":
+                why += f", from the history up to event {event.seen}"
         case Opened():
             goal = "the end" if event.goal.at is None else formatting.number(event.goal.at)
             what, why = f"{seed}slice {event.slice} to {goal}", event.why
@@ -394,7 +412,7 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         ],
         "last": {key: finite(value) for key, value in (rows[-1].metrics if rows else {}).items()},
         "leader": trial.leader.index,
-        "decisions": [d for record in sweep.records if (d := decision(record, number))],
+        "decisions": [d for record in sweep.records if (d := decision(record, sweep, number))],
         "checkpoints": [
             checkpoint(r, saved)
             for r in [*trial.replicas, *trial.tests]

@@ -9,9 +9,11 @@ import pytest
 from sweep.cli import trial_tables
 from sweep.cli.main import main
 from sweep.cli.terminal import Terminal
-from sweep.history.events import Created, Goal, Opened, Status
+from sweep.history.events import Created, Goal, Opened, ParentCheckpoint, Status
 from sweep.ledger.folder import Folder
-from sweep.views import explanation, lookup
+from sweep.ledger.requests import Verb
+from sweep.operations.control_client import ask
+from sweep.views import explanation, lookup, overview
 from tests.support import sweeps
 from tests.support.events import Story
 
@@ -119,6 +121,29 @@ def test_a_decision_about_several_seeds_is_told_once(tmp_path: Path) -> None:
         ("proposed", {}),
         ("started to 9", {"of": 3}),
     ]
+
+
+def test_where_a_trials_settings_are_from_is_told(tmp_path: Path) -> None:
+    space = {"lr": {"loguniform": [1e-3, 0.9]}, "target": {"uniform": [0.0, 1.0]}}
+    first = [{"lr": 0.5}, {"lr": 0.5, "target": 0.25}]
+    folder = sweeps.make(tmp_path, space=space, initial=first, trials=3, deterministic=None)
+    sweeps.run(folder)
+    for body in ({"from_checkpoint": False}, {"from_checkpoint": True}):
+        ask(folder, Verb.CLONE, {"trials_named": [1], "settings": {}, **body}, 0.0)
+    sweeps.run(folder)
+    came = [explain(folder, number)["decisions"][0] for number in range(5)]
+    newest = sweeps.history(folder).trials[4].replicas[0].birth
+    assert isinstance(newest, ParentCheckpoint)
+    assert [(step["what"], step["why"]) for step in came] == [
+        ("given", "under initial, the rest by the searcher tpe"),
+        ("given", "under initial"),
+        ("proposed", "by the searcher tpe"),
+        ("cloned", "from trial 1, by a person"),
+        ("cloned", f"from trial 1, iteration {newest.saved.iteration}, by a person"),
+    ]
+    sweep = lookup.read(folder)
+    shown = [overview.show(sweep, number, [])["decisions"][0]["what"] for number in range(5)]
+    assert shown == ["given", "given", "proposed", "cloned", "cloned"]
 
 
 def test_every_trial_can_be_explained(folder: Folder) -> None:
