@@ -290,8 +290,17 @@ def _next_steps(data: Data) -> list[str]:
     if data["top"]:
         lines.append(f"report      sweep report {name}{where}")
     if data["top"] and data["exports"]:
-        lines.append(f"take away   sweep export-model {name}{where} --out exported-{name}")
+        out = f"--out exported-{name}"
+        lines.append(f"take away   sweep export-model {name}{where}{_whose_model(data)} {out}")
     return lines
+
+
+def _whose_model(data: Data) -> str:
+    """The option that names a trial where none is the best: with several objectives."""
+    if data["front"] is None:
+        return ""
+    front: Sequence[int] = data["front"] or [data["top"][0]["trial"]]
+    return f" --trial {front[0]}"
 
 
 #: The colours of the best, in their order; the others are dim.

@@ -447,6 +447,7 @@ def summary(history: History, name: str) -> Data:
         "exhausted": history.exhausted,
         "why": history.why,
         "steps": steps(history),
+        "front": front(history),
         "top": [row(trial) for trial in history.ranked()[:TOP]],
     }
 

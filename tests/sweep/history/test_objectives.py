@@ -194,6 +194,18 @@ def test_a_model_of_a_front_is_exported_by_its_trials_number(swept: Folder, tmp_
         export.export_model(swept, Choice(), ["onnx"], tmp_path / "out")
 
 
+def test_the_end_of_a_sweep_names_a_trial_of_the_front_to_take_away(swept: Folder) -> None:
+    past = sweeps.history(swept)
+    ended = {"root": "sweeps", "how": "finished", "seconds": 1.0, "unsent": [], "trackers": []}
+    data = {**overview.summary(past, "demo"), **ended, "exports": True}
+    first = past.front()[0].number
+    shown = drawn(tables.summary(data))
+    assert f"export-model demo --trial {first} --out exported-demo" in shown
+    shown = drawn(tables.summary({**data, "front": []}))
+    assert f"--trial {data['top'][0]['trial']} --out" in shown
+    assert "export-model demo --out" in drawn(tables.summary({**data, "front": None}))
+
+
 def test_the_copy_in_optunas_tables_has_all_objectives(swept: Folder) -> None:
     sweeps.copy_to_optuna(swept)
     study = optuna.load_study(study_name="demo", storage=f"sqlite:///{swept.optuna}")
