@@ -35,7 +35,9 @@ def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
         return []
     spec, scheduler = resolved.spec, resolved.scheduler
     keys = {"metric": spec.metric, "scheduler.time_attr": scheduler.time_attr}
-    keys |= {f"stop.{name}": name for name in spec.stop}
+    keys |= {f"stop.{name}": name for name in (*spec.stop, *spec.stop.fallen)}
+    if spec.stop.plateau is not None and spec.stop.plateau.metric != spec.metric:
+        keys["stop.plateau.metric"] = spec.stop.plateau.metric
     found = [_missing(key, name, smoke) for key, name in keys.items() if name not in smoke.keys]
     return found + _rungs(resolved, smoke)
 
@@ -203,7 +205,7 @@ def preview(resolved: Resolved, jobs: int | None) -> dict[str, Any]:
         "scheduler": spec.scheduler.name,
         "time_attr": resolved.scheduler.time_attr,
         "rungs": list(resolved.scheduler.levels),
-        "stop": dict(spec.stop),
+        "stop": spec.stop.written(),
         "jobs": prepare.slots(jobs, spec, resolved.paths, spec.trials),
         "space": spec.space.describe(),
         "points": count_points(spec.space),

@@ -35,6 +35,18 @@ def test_validate_says_that_no_result_has_the_metric(tmp_path: Path) -> None:
     assert "did you mean 'loss'" in said
 
 
+def test_validate_says_that_no_result_has_what_is_to_fall_or_to_become_flat(tmp_path: Path) -> None:
+    plateau = {"metric": "los", "mode": "min", "patience": 3}
+    stop = {"training_iteration": 9, "noise": {"<=": 0.01}, "plateau": plateau}
+    fallen, flat = warnings_of(tmp_path, stop=stop)
+    assert fallen.startswith("stop.noise: the first 2 results have no noise; they have ")
+    assert flat.startswith("stop.plateau.metric: the first 2 results have no los; ")
+    shown = validate.preview(prepare.prepare(str(write_spec(tmp_path, stop=stop)), [])[0], 1)[
+        "stop"
+    ]
+    assert shown["noise"] == {"<=": 0.01}
+
+
 class Evaluated(Quadratic):
     """Its score comes with every fourth result."""
 
