@@ -28,7 +28,7 @@ def test_the_script_and_the_commands_of_the_page_work_in_their_order(tmp_path: P
         run = [] if words[0] == "python" else ["-m", "sweep.cli.main"]
         done = scripts.python([*run, *words[1:]], tmp_path)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
-    assert len(sweep.load("scripted", root=tmp_path / "sweeps").trials) == 18
+    assert len(sweep.load("sweeping", root=tmp_path / "sweeps").trials) == 18
 
 
 def test_every_attribute_that_the_page_lists_is_there() -> None:
