@@ -21,10 +21,10 @@ check: setup ## format, lint, types, import floors
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-chaos: setup ## break everything that may break, for an hour or two; goes on where it was stopped
+chaos: setup ## break everything that may break, for some hours; goes on where it was stopped
 	$(BIN)/python -m benchmarks.chaos
 
-bench: setup ## measure speed beside peers and limits, for an hour; goes on where it was stopped
+bench: setup ## measure speed beside peers and limits, for about two hours; goes on where it was stopped
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.engine
 	$(BIN)/python -m benchmarks.sampling
