@@ -50,6 +50,19 @@ def in_words(size: float) -> str:
 
 
 Size = Annotated[int | None, BeforeValidator(_read_size)]
+#: What any process needs: a smaller number of bytes was meant with a unit.
+_LEAST_MEMORY = 10**6
+
+
+def _read_memory(raw: Any) -> Any:
+    size = _read_size(raw)
+    if size is not None and size < _LEAST_MEMORY:
+        meant = f"; {raw} is {in_words(size)}; did you mean {raw}GB?" if size == raw else ""
+        raise ValueError(f"at least 1MB, such as 4GB or 512MB{meant}")
+    return size
+
+
+Memory = Annotated[int | None, BeforeValidator(_read_memory)]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -173,7 +186,7 @@ class Limits(Settings):
     trial_s: float | None = Field(
         None, gt=0, description="Seconds of training after which a trial is STOPPED, for good."
     )
-    trial_memory: Size = Field(
+    trial_memory: Memory = Field(
         None, description="Memory of a trial's process and its children, such as 4GB; retried."
     )
     no_progress_s: float | None = Field(

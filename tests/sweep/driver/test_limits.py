@@ -133,6 +133,8 @@ def test_a_limit_that_needs_a_process_of_its_own_is_refused_without_one(tmp_path
         ({"trial_memory": "4 bananas"}, "a size such as 4GB, 512MB or 1.5GiB"),
         ({"trial_memory": 0}, "a size such as 4GB"),
         ({"trial_memory": "0GB"}, "a size such as 4GB"),
+        ({"trial_memory": 4}, "at least 1MB, such as 4GB or 512MB; 4 is 4 B; did you mean 4GB?"),
+        ({"trial_memory": "512KB"}, "at least 1MB"),
         ({"no_progress_s": -1}, "greater than 0"),
         ({"trial_s": 0}, "greater than 0"),
         ({"not_finite": "stop"}, "'go_on', 'prune' or 'fail'"),
