@@ -220,6 +220,7 @@ def answering(as_json: bool, as_csv: bool = False, columns: Sequence[str] = ()) 
         raise click.UsageError("--json and --csv are two forms of the same; give one of them")
     from sweep.cli.terminal import Terminal, whole
     from sweep.errors import StorageError
+    from trainables.errors import printable
 
     out, until_answered = sys.stdout, contextlib.ExitStack()
 
@@ -228,6 +229,8 @@ def answering(as_json: bool, as_csv: bool = False, columns: Sequence[str] = ()) 
         terminal = Terminal(out)
         if as_json or as_csv:
             written = csv_text(data, columns) if as_csv else json_text(data)
+            if terminal.is_terminal:  # which a text in a cell could steer; a file has it as it is
+                written = "\n".join(map(printable, written.split("\n")))
             terminal.file.write(written.rstrip("\n") + "\n")
             terminal.file.flush()
         else:

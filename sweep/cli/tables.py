@@ -9,6 +9,7 @@ from typing import Any
 import rich.table
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
 
@@ -31,6 +32,9 @@ _STYLES = {
 }
 
 
+#: Columns of a terminal below which what is wrapped gets lines of its own.
+_LEAST_WRAPPED = 16
+
 #: Title, kind and the cell of a row. The kind is ``l`` or ``r`` for left or right, or ``cut`` or
 #: ``wrap`` for columns that give way where there is no room.
 Column = tuple[str, str, Callable[[Any], str | Text]]
@@ -46,7 +50,12 @@ class Table:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = None if console.is_terminal else self._lines(options.max_width)
-        yield self._drawn() if lines is None else Segment("".join(f"{line}\n" for line in lines))
+        if lines is not None:
+            yield Segment("".join(f"{line}\n" for line in lines))
+        elif self._is_too_wide(options.max_width):
+            yield from self._apart(console, options)
+        else:
+            yield self._drawn()
 
     def _lines(self, most: int) -> list[str] | None:
         """The table as it stands in a pipe; None: it is too wide, or a cell is no line of text."""
@@ -60,6 +69,39 @@ class Table:
             return None
         right = [kind == "r" for _, kind, _ in self.columns]
         return ["  ".join(map(_justified, row, widths, right)) for row in rows]
+
+    def _is_too_wide(self, most: int) -> bool:
+        """Whether columns that are wrapped would become too narrow to be read beside others."""
+        needed, wrapped = 0, 0
+        for place, (title, kind, _) in enumerate(self.columns):
+            cells = [str(row[place]) for row in self.rows] + [title] * self.head
+            width = max(map(cell_len, cells), default=0)
+            gives_way = kind in ("cut", "wrap")
+            needed += 2 + (min(width, _LEAST_WRAPPED) if gives_way else width)
+            wrapped += kind == "wrap"
+        return 0 < wrapped < len(self.columns) and needed - 2 > most
+
+    def _apart(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Each row on a line, and what is wrapped on lines of its own.
+
+        They stand above where the first column is one of these, a name mostly, and else below.
+        """
+        above = self.columns[0][1] == "wrap"
+        wrapped = [place for place, (_, kind, _) in enumerate(self.columns) if kind == "wrap"]
+        others = [place for place in range(len(self.columns)) if place not in wrapped]
+        rest = [[_one_line(row[place]) for place in others] for row in self.rows]
+        drawn = Table(rest, [self.columns[place] for place in others], self.head)._drawn()
+        lines = [
+            Text.assemble(*((part.text, part.style or "") for part in line))
+            for line in console.render_lines(
+                drawn, options.update_width(max(1, options.max_width - 2 * above)), pad=False
+            )
+        ]
+        titles: list[Sequence[str | Text]] = [[title for title, _, _ in self.columns]]
+        for line, row in zip(lines, [*titles[: self.head], *self.rows], strict=True):
+            words = [_cell(row[place], "wrap") for place in wrapped if str(row[place])]
+            yield from words if above else [line]
+            yield from (Padding(one, (0, 0, 0, 2)) for one in ([line] if above else words))
 
     def _drawn(self) -> rich.table.Table:
         made = rich.table.Table(
@@ -86,6 +128,10 @@ def table(rows: Iterable[Any], *columns: Column, head: bool = True) -> Table:
 def _justified(text: str, width: int, right: bool) -> str:
     blanks = " " * (width - cell_len(text))
     return f"{blanks}{text}" if right else f"{text}{blanks}"
+
+
+def _one_line(cell: str | Text) -> str | Text:
+    return printable(cell) if isinstance(cell, str) else cell
 
 
 def _cell(cell: str | Text, kind: str) -> Text:

@@ -10,6 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from sweep.cli.main import main
+from sweep.cli.options import answering
 from tests.support.command_line import write_spec
 
 Screen = Callable[..., str]
@@ -55,6 +56,32 @@ def test_a_schedule_that_is_pasted_is_whole(screen: Screen, long: str) -> None:
     printed = screen(40, "export-schedule", "demo")
     assert long in printed
     assert parsed(printed)
+
+
+def test_names_and_settings_can_be_read(screen: Screen, tmp_path: Path) -> None:
+    words = "one two three four five six seven eight nine ten eleven"
+    spec = write_spec(tmp_path, space={"lr": 0.1, "shape": {"choice": [words]}}, trials=1)
+    screen(80, "run", spec, "--pool", "inline")
+    title, _, name, row = screen(36, "ls").splitlines()
+    assert (title, name) == ("sweep", "demo")
+    assert row.startswith("  finish")
+    shown = screen(40, "results", "demo")
+    assert f"  shape={words[:26]}" in shown
+    assert "\nsweep" not in screen(80, "ls")
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [(_Tty, "why\n\\x1b]0;owned\\x07\n"), (io.StringIO, "why\n\x1b]0;owned\x07\n")],
+)
+def test_csv_cannot_steer_a_terminal_and_is_as_it_is_elsewhere(
+    monkeypatch: pytest.MonkeyPatch, kind: type[io.StringIO], shown: str
+) -> None:
+    stream = kind()
+    monkeypatch.setattr("sys.stdout", stream)
+    with answering(as_json=False, as_csv=True) as answer:
+        answer([{"why": "\x1b]0;owned\x07"}], str)
+    assert stream.getvalue() == shown
 
 
 def parsed(text: str) -> Any:
