@@ -11,6 +11,7 @@ plugins     a name, a dotted path or an entry point → a class
 stats       what a few noisy scores say
 version     which one this is
 pickled     the trainable of a script or a notebook, as a signed file
+__main__    where the program `sweep` starts
 api         the same from Python: run, resume, load
 cli         arguments in, text out; the only place that prints
 operations  what is done with a sweep beside driving it: validate, verify, repair, export

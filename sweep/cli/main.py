@@ -14,6 +14,7 @@ import os
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import click
 
@@ -201,10 +202,32 @@ def _explain(error: Exception) -> int:
         return _complain(str(error), error.exit_code)
     if isinstance(error, TrainableError):
         return _complain(str(error), MISTAKE)
+    if isinstance(error, PermissionError) and error.filename is not None:
+        return _complain(_forbidden(os.fsdecode(error.filename)), OUTSIDE)
     if isinstance(error, OSError):
         return _complain(str(error), OUTSIDE)
     click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     return _complain(f"internal error: {type(error).__name__}: {error}", OWN_ERROR)
+
+
+def _forbidden(path: str) -> str:
+    """What a person may not use, whose it is, and what to do."""
+    import pwd
+
+    there = Path(path).absolute()
+    while not os.path.exists(there):  # noqa: PTH110 Path.exists raises where nobody may look
+        there = there.parent
+    number = there.stat().st_uid
+    if number == os.getuid():
+        return f"{path}: you may not use it, but {there} is yours; `chmod u+rwX` on it helps"
+    try:
+        owner = pwd.getpwuid(number).pw_name
+    except KeyError:  # of another machine, or of a container's outside
+        owner = f"user {number}"
+    return (
+        f"{path}: you may not use it, as {there} belongs to {owner}; run this as {owner}, or let "
+        f"them give you the right to write there"
+    )
 
 
 def _complain(message: str, code: int) -> int:

@@ -668,6 +668,41 @@ def test_whatever_the_outside_says_is_one_printable_line(
     assert here("ls") == (4, "", "sweep: a bell \\x07 and a second line\n")
 
 
+@pytest.mark.parametrize("mine", [True, False])
+def test_a_right_that_is_missing_is_one_line_with_whose_it_is_and_what_to_do(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mine: bool
+) -> None:
+    def refuse(_root: Path) -> None:
+        raise PermissionError(13, "Permission denied", str(tmp_path / "demo" / "run.lock"))
+
+    monkeypatch.setattr(lookup, "read_all", refuse)
+    monkeypatch.setattr("os.getuid", lambda: tmp_path.stat().st_uid + (not mine))
+    code, _, err = here("ls")
+    assert code == 4
+    assert "Errno" not in err
+    assert err.startswith(f"sweep: {tmp_path / 'demo' / 'run.lock'}: you may not use it, ")
+    owner = tmp_path.owner()
+    then = f"{tmp_path} is yours" if mine else f"{tmp_path} belongs to {owner}; run this as {owner}"
+    assert then in err
+
+
+def test_a_command_that_is_interrupted_while_it_imports_says_so_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Interrupts:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "sweep.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "sweep.cli.main", raising=False)
+    monkeypatch.delattr("sweep.cli.main", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupts(), *sys.meta_path])
+    from sweep.__main__ import entry
+
+    assert entry() == 130
+    assert capsys.readouterr().err == "sweep: interrupted\n"
+
+
 def test_our_own_error_leaves_its_traceback_in_the_sweep_and_is_exit_code_5(
     here: Here, spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
