@@ -271,7 +271,7 @@ class Database:
     @contextmanager
     def making(self) -> Iterator[Connection]:
         """The transaction in which the tables are made."""
-        with self._transaction("BEGIN") as connection:
+        with self._transaction(_BEGIN) as connection:
             connection.execute(f"CREATE SCHEMA {self._pointer.schema}")
             yield connection
 
@@ -285,7 +285,7 @@ class Database:
     def removing(self) -> Iterator[None]:
         """The tables go, and their copies, if nothing is raised."""
         query = "SELECT nspname FROM pg_catalog.pg_namespace WHERE starts_with(nspname, ?)"
-        with self._transaction("BEGIN") as connection:
+        with self._transaction(_BEGIN) as connection:
             for (name,) in connection.execute(query, (self._pointer.schema,)).fetchall():
                 connection.execute(f'DROP SCHEMA "{name}" CASCADE')
             yield
@@ -305,12 +305,12 @@ class Database:
 
     def make_schema(self) -> None:
         """Make the schema, if there is none; its tables are somebody else's."""
-        with self._transaction("BEGIN") as connection:
+        with self._transaction(_BEGIN) as connection:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._pointer.schema}")
 
     def drop_schema(self) -> None:
         """Delete the schema, if there is one, and all that is in it."""
-        with self._transaction("BEGIN") as connection:
+        with self._transaction(_BEGIN) as connection:
             connection.execute(f"DROP SCHEMA IF EXISTS {self._pointer.schema} CASCADE")
 
     def has(self, table: str) -> bool:
@@ -444,8 +444,11 @@ def _reason(error: Exception) -> str:
     return said or " ".join(str(error).split())
 
 
+#: How a transaction that changes something begins, whatever the server's defaults are: above READ
+#: COMMITTED, who waits for another's lock sees afterwards the lease as it was before.
+_BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
 #: How a transaction that writes begins.
-_WRITING = ("BEGIN", "SELECT 1 FROM sweep FOR UPDATE")
+_WRITING = (_BEGIN, "SELECT 1 FROM sweep FOR UPDATE")
 
 
 def _is_away(error: psycopg.Error, raw: _Client) -> bool:

@@ -294,6 +294,35 @@ def test_a_driver_that_lost_its_connection_and_its_term_writes_nothing(
     assert [type(record.event) for record in ledger.read()] == [TermBegan]
 
 
+@pytest.mark.parametrize(
+    "default",
+    [
+        "default_transaction_isolation TO 'repeatable read'",
+        "default_transaction_isolation TO 'serializable'",
+        "default_transaction_read_only TO on",
+    ],
+)
+def test_whatever_a_server_has_for_a_default_who_lost_its_term_while_it_waited_writes_nothing(
+    tmp_path: Path, server: Server, storage_url: str, default: str
+) -> None:
+    database = storage_url.rpartition("/")[2]
+    with server.admin() as connection:
+        connection.execute(f"ALTER DATABASE {database} SET {default}".encode())
+    ledger, other = create(tmp_path, storage_url), storage.opened(tmp_path / "sweep.postgresql")
+    term = begin(ledger)
+    with ThreadPoolExecutor(1) as threads:
+        with other.writing() as writer:
+            waits = threads.submit(ledger.append, term, [created(0)])
+            query = "SELECT 1 FROM pg_stat_activity WHERE datname = %s AND wait_event_type = 'Lock'"
+            with server.admin() as connection:
+                while not (waits.done() or connection.execute(query, (database,)).fetchone()):
+                    pass
+            lease.take(writer)
+        with pytest.raises(SweepLocked):
+            waits.result()
+    assert [type(record.event) for record in ledger.read()] == [TermBegan]
+
+
 def test_a_writer_that_stands_still_holds_nobody_up(
     tmp_path: Path, storage_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
