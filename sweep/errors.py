@@ -30,7 +30,8 @@ from trainables.errors import nearest, printable, shorten
 
 #: Characters of a message.
 LONGEST = 4000
-_USERINFO = re.compile(r"(?<=://)[^/\s'\"]*@")
+#: Up to the last ``@``: whoever forgot to quote the ``/`` of a password has it shown to nobody.
+_USERINFO = re.compile(r"(?<=://)[^\s'\"]*@")
 _IN_QUERY = re.compile(
     r"(?i)(?<=[?&;])([\w.-]*(?:token|passw|pwd|secret|key|sig|auth|credential)[\w.-]*=)[^&;#\s'\"]+"
 )
@@ -38,7 +39,16 @@ _IN_QUERY = re.compile(
 
 def without_password(text: str) -> str:
     """`text` without the user, the password and the secrets in the queries of its URLs."""
-    return _IN_QUERY.sub(r"\1***", _USERINFO.sub("***@", text))
+    return _USERINFO.sub("***@", _IN_QUERY.sub(r"\1***", text))  # a secret may hold an @ too
+
+
+def place_of(url: str) -> str:
+    """A URL without who is to be let in, and without what may be misspelt in its query."""
+    scheme, mark, rest = url.partition("://")
+    before, _, query = rest.partition("?")
+    if "@" in query:  # of the query, or what ends a password with a `?` in it
+        return f"{scheme}://***"
+    return without_password(f"{scheme}{mark}{before}").partition("?")[0]
 
 
 def brief(text: str) -> str:

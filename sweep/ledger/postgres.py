@@ -19,11 +19,12 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import psycopg
 from psycopg import conninfo
 
-from sweep.errors import BadConfig, DamagedLedger, StorageError, UsageError, without_password
+from sweep.errors import BadConfig, DamagedLedger, StorageError, UsageError, place_of
 from sweep.ledger import signed, tables
 from sweep.ledger.codec import DecodeError
 from sweep.ledger.tables import Connection, Interrupted, Unreachable
@@ -81,7 +82,7 @@ class Pointer(NamedTuple):
     @property
     def shown(self) -> str:
         """In messages."""
-        return f"{_shown(self.url)}, schema {self.schema}"
+        return f"{place_of(self.url)}, schema {self.schema}"
 
 
 def check(url: str) -> None:
@@ -90,13 +91,10 @@ def check(url: str) -> None:
     Raises:
         BadConfig: it is one; nothing of a secret is shown.
     """
-    shown, allowed = _shown(url), "postgresql+psycopg://HOST[:PORT]/DATABASE"
+    shown, allowed = place_of(url), "postgresql+psycopg://HOST[:PORT]/DATABASE"
     if not _URL.match(url):
         raise BadConfig("--storage", shown, allowed)
-    userinfo = url.partition("://")[2].partition("/")[0].rpartition("@")[0]
-    query = url.partition("?")[2]
-    keys = {part.partition("=")[0].lower() for part in query.split("&")}
-    if ":" in userinfo or keys & _SECRETS:
+    if _has_secret(url.partition("://")[2]):
         raise BadConfig(
             *("--storage", shown, "a URL without a password, as everybody can read a command line"),
             "write it into ~/.pgpass (or the file that PGPASSFILE or ?passfile=FILE names), or a "
@@ -107,6 +105,15 @@ def check(url: str) -> None:
         conninfo.conninfo_to_dict(_libpq(url))
     except psycopg.Error:  # whose message may hold what stands in it
         raise BadConfig("--storage", shown, allowed) from None
+
+
+def _has_secret(rest: str) -> bool:
+    """Whether a password is in what follows ``://``, quoted as it should be or not."""
+    before, _, query = rest.partition("?")
+    # To PostgreSQL's library a `?` before the first `/` is one of the password.
+    users = (part.rpartition("@")[0] for part in (before, rest.partition("/")[0]))
+    keys = {unquote(part.partition("=")[0]).lower() for part in query.split("&")}
+    return any(":" in user for user in users) or bool(keys & _SECRETS)
 
 
 class Server(NamedTuple):
@@ -167,15 +174,10 @@ def recall(path: Path) -> Pointer:
         raise UsageError(f"{path}: says no place of a ledger (schema {pointer.schema[:80]!r})")
     if not signed.is_accepted(said, path):
         raise UsageError(
-            f"{path}: names the server {_shown(pointer.url)}, and somebody else signed "
+            f"{path}: names the server {place_of(pointer.url)}, and somebody else signed "
             f"it; to ask that server with your credentials, first `sweep trust {path}`"
         )
     return pointer
-
-
-def _shown(url: str) -> str:
-    """The URL without who is to be let in, and without what may be misspelt in its query."""
-    return without_password(url).partition("?")[0]
 
 
 def _libpq(url: str) -> str:

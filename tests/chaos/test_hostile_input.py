@@ -147,6 +147,9 @@ def test_no_link_in_a_sweep_is_written_through(here: Here, tmp_path: Path) -> No
     "uri",
     [
         "https://user:hunter2@host/x",
+        "ftp://user:/hunter2@host/x",
+        "ftp://user:a@/hunter2@host/x",
+        "ftp://host/x?token=a@hunter2",
         "gopher://user:hunter2@host/x",
         "ftp://host/x?token=hunter2",
         "ftp://host/x?a=b&API_KEY=hunter2#part",

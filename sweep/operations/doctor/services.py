@@ -8,7 +8,7 @@ from pathlib import Path
 from sweep import pools
 from sweep.driver import sync
 from sweep.driver.capacity import UNBOUNDED
-from sweep.errors import BadConfig, StorageError, without_password
+from sweep.errors import BadConfig, StorageError, place_of, without_password
 from sweep.ledger import storage
 from sweep.operations.doctor.finding import Finding, Look, clock
 from sweep.pools._shared.cluster import ClusterPool
@@ -28,8 +28,7 @@ def database(url: str) -> Look:
         from sweep.ledger import postgres
 
         server = postgres.examine(url)
-        place = without_password(url).partition("?")[0]
-        seen = f"PostgreSQL {server.version} at {place}: a schema was made and taken back"
+        seen = f"PostgreSQL {server.version} at {place_of(url)}: a schema was made and taken back"
         found = [Finding("database", "ok", seen), clock("database", "its server", server.ahead_s)]
         if server.careless:
             off = ", ".join(f"{name} = off" for name in server.careless)

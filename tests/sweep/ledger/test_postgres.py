@@ -98,8 +98,12 @@ def test_every_command_works_as_with_a_file(
     "url",
     [
         f"postgresql+psycopg://me:{PASSWORD}@127.0.0.1/sweeps",
+        f"postgresql+psycopg://me:/{PASSWORD}/@127.0.0.1/sweeps",
+        f"postgresql+psycopg://me:{PASSWORD}?@127.0.0.1/sweeps",
+        f"postgresql://127.0.0.1/sweeps?user=me&pass%77ord={PASSWORD}",
         f"postgresql://127.0.0.1/sweeps?user=me&password={PASSWORD}",
         f"postgresql://127.0.0.1/sweeps?sslPassword={PASSWORD}",
+        f"postgresql://127.0.0.1/sweeps?password=x@{PASSWORD}",
     ],
 )
 def test_a_password_in_the_url_is_refused_and_shown_nowhere(
@@ -118,7 +122,9 @@ def test_a_password_in_the_url_is_refused_and_shown_nowhere(
     "url",
     [
         *("mysql://127.0.0.1/sweeps", "sweeps", "postgresql+asyncpg://127.0.0.1/sweeps"),
+        f"postgresql+psycopg://me:?{PASSWORD}/@127.0.0.1/sweeps",
         f"postgresql://127.0.0.1/sweeps?pasword={PASSWORD}%",
+        f"postgresql://127.0.0.1/sweeps?pasword=x@{PASSWORD}%",
     ],
 )
 def test_what_names_no_database_is_refused(here: Here, tmp_path: Path, url: str) -> None:
