@@ -10,10 +10,13 @@ from trainables.errors import printable, shorten
 
 #: Characters of a text value that are kept.
 LONGEST_TEXT = 200
+#: Bits of a whole number that may be more than a float holds, and is then kept as one: Python reads
+#: none of more than 4300 digits.
+_LONGEST_NUMBER = 1023
 #: What `instead_of_number` calls a result that is there and has no value yet.
 NOTHING = "None"
 #: Values that need not be looked at.
-_PLAIN = frozenset({bool, int, float})
+_PLAIN = frozenset({bool, float})
 
 
 def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
@@ -37,6 +40,8 @@ def _scalar(value: Any) -> Scalar | None:
         value = value.item()
     if isinstance(value, str):
         return value[:LONGEST_TEXT]
+    if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
+        return number(value)
     return value if isinstance(value, bool | int | float) else None
 
 

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic_core import from_json
 
+from sweep.history.results import flatten
 from tests.support.command_line import Here, write_spec
 from trainables import get_context, report
 
@@ -19,7 +21,9 @@ def _results(kind: str) -> Iterator[dict[str, Any]]:
         if kind == "far apart":
             yield {"loss": (-1) ** (place + odd) * 1.6e308}
         else:
-            steps = {"nan": math.nan, "infinite": math.inf, "long": 10**400}[kind]
+            steps = {"nan": math.nan, "infinite": math.inf, "long": 10**400, "longest": 10**5000}[
+                kind
+            ]
             yield {"loss": 1.0, "timesteps_total": steps}
 
 
@@ -48,7 +52,7 @@ def parsed(text: str) -> Any:
     return json.loads(text, parse_constant=refuse)
 
 
-@pytest.mark.parametrize("kind", ["nan", "infinite", "long"])
+@pytest.mark.parametrize("kind", ["nan", "infinite", "long", "longest"])
 def test_steps_of_any_size_are_shown_and_are_null_in_json(
     here: Here, tmp_path: Path, kind: str
 ) -> None:
@@ -61,6 +65,13 @@ def test_steps_of_any_size_are_shown_and_are_null_in_json(
         assert (code, err) == (0, "")
         assert parsed(out).get("steps") is None
     assert here("report", "demo", "-o", tmp_path / "report.html")[0] == 0
+
+
+def test_a_whole_number_that_no_float_holds_is_kept_as_infinite() -> None:
+    result = {"long": 10**5000, "below": {"longer": -(10**400)}, "exact": 2**1000, "yes": True}
+    kept = {"long": math.inf, "below/longer": -math.inf, "exact": 2**1000, "yes": True}
+    assert flatten(result) == kept
+    assert from_json(json.dumps(flatten(result))) == kept
 
 
 def test_values_that_lie_further_apart_than_a_number_says_are_shown(
