@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from sweep.errors import StorageError, SweepLocked
+from sweep.errors import LedgerError, StorageError, SweepLocked
 from sweep.ledger import lease, storage
 from sweep.ledger import upgrade as schema
 from sweep.ledger.folder import Folder
@@ -38,14 +38,17 @@ class Hold:
         self.term = term
         self.upgraded = ""
         """How the ledger's tables were upgraded, as a sentence; empty if they were current."""
-        self._lost: SweepLocked | None = None
+        self._lost: LedgerError | None = None
         self._ended = threading.Event()
         self._database = storage.opened(folder.ledger, patient=False)
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
 
     def check(self) -> None:
-        """Raises SweepLocked as soon as it is known that somebody else has taken the sweep."""
+        """Raises SweepLocked as soon as it is known that somebody else has taken the sweep.
+
+        DamagedLedger, if what is there now is nobody's.
+        """
         if self._lost is not None:
             raise self._lost
 
@@ -65,7 +68,7 @@ class Hold:
             try:
                 with self._database.writing() as connection:
                     lease.renew(connection, self.term)
-            except SweepLocked as error:
+            except LedgerError as error:
                 self._lost = error
                 return
             except StorageError:
@@ -81,6 +84,7 @@ def hold(folder: Folder, say: Say) -> Iterator[Hold]:
     Raises:
         SweepLocked: somebody else holds it.
         UsageError: its ledger is of a newer program.
+        DamagedLedger: no driver wrote what stands in it.
         StorageError: the disk or the database refused.
     """
     with folder.lock():

@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sweep.errors import StorageError, SweepLocked
-from sweep.ledger import storage
+from sweep.errors import DamagedLedger, StorageError, SweepLocked
+from sweep.ledger import codec, storage
+from sweep.ledger.codec import DecodeError
 from sweep.ledger.tables import Connection
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -68,7 +69,10 @@ class Lease:
         """Who holds it."""
         if self.host is None:
             return "another process"
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        try:
+            since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
+        except (OverflowError, ValueError, OSError):  # no date, in a ledger from anywhere
+            since = "no date"
         return f"process {self.pid} on {self.host}, since {since},"
 
 
@@ -76,13 +80,42 @@ class Lease:
 
 
 _COLUMNS = "epoch, host, kernel, pid, since, renewed"
+_FIELDS = ("term", "host", "kernel", "pid", "since", "renewed")
+#: No term follows it: databases have no larger number.
+_LAST_TERM = 2**63 - 1
 
 
 def read(connection: Connection) -> Lease:
-    """The lease as it is now."""
-    row = connection.execute(f"SELECT {_COLUMNS} FROM lease").fetchone()  # noqa: S608 ours
+    """The lease as it is now.
+
+    Raises:
+        DecodeError: no driver writes one so.
+    """
     (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
-    return Lease(last=last) if row is None else replace(Lease(*row), last=last)
+    return replace(standing(connection), last=codec.read(int, last))
+
+
+def standing(connection: Connection) -> Lease:
+    """The row alone; nobody's where there is none.
+
+    Raises:
+        DecodeError: no driver writes one so.
+    """
+    row = connection.execute(f"SELECT {_COLUMNS} FROM lease").fetchone()  # noqa: S608 ours
+    if row is None:
+        return Lease()
+    try:
+        lease: Lease = codec.read(Lease, dict(zip(_FIELDS, row, strict=True)))
+    except DecodeError as error:
+        raise DecodeError(f"its lease: {error}") from None
+    _next(lease.term)
+    return lease
+
+
+def _next(term: int) -> int:
+    if term == _LAST_TERM:
+        raise DecodeError(f"its lease: no term follows {term}")
+    return term + 1
 
 
 def take(connection: Connection, seen: Lease | None = None) -> int:
@@ -97,7 +130,7 @@ def take(connection: Connection, seen: Lease | None = None) -> int:
     if seen not in (None, found):
         raise SweepLocked(_name(connection), found.describe())
     (newest,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM events").fetchone()
-    term: int = max(found.term, newest) + 1
+    term = _next(max(found.term, codec.read(int, newest)))
     put(connection, term)
     return term
 
@@ -147,14 +180,12 @@ def _name(connection: Connection) -> str:
 
 
 def look(path: Path) -> Lease:
-    """The lease in the ledger at `path`, which is only read; nobody's where there is none."""
-    query = f"SELECT {_COLUMNS} FROM lease"  # noqa: S608 ours
+    """The lease in the ledger at `path`, which is only read; nobody's where none can be read."""
     try:
         with (
             closing(storage.opened(path, patient=False, only_read=True)) as database,
             database.reading() as connection,
         ):
-            row = connection.execute(query).fetchone()
-    except StorageError:
+            return standing(connection)
+    except (StorageError, DamagedLedger):  # `sweep verify` tells of a damage
         return Lease()
-    return Lease() if row is None else Lease(*row)

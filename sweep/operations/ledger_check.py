@@ -23,7 +23,7 @@ from sweep.history.events import (
     Opened,
     Status,
 )
-from sweep.ledger import storage, tables, upgrade
+from sweep.ledger import lease, storage, tables, upgrade
 from sweep.ledger.codec import DecodeError, from_body, read_row, shown
 from sweep.ledger.tables import Connection
 
@@ -198,6 +198,10 @@ def _content(database: Connection) -> Iterator[Damage]:
     (sweeps,) = database.execute("SELECT count(*) FROM sweep").fetchone()
     if sweeps != 1:
         yield Damage("ledger", "sweep", f"{sweeps} sweeps in a file that has one")
+    try:
+        lease.standing(database)
+    except DecodeError as error:
+        yield Damage("ledger", "lease", f"cannot be read ({error})")
     replayed = _replay(database)
     yield from replayed.damages
     yield from _statuses(database, replayed)

@@ -1,6 +1,8 @@
 """A sweep's folder from somebody else: to look at it runs nothing that it names."""
 
 import json
+import math
+import re
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -9,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from sweep.errors import DamagedLedger
+from sweep.ledger import hold, lease
 from sweep.ledger.folder import Folder
+from sweep.operations import ledger_check
 from sweep.views import lookup
 from tests.support import sweeps
 from tests.support.command_line import Here
@@ -138,3 +143,33 @@ def test_a_scheduler_of_ones_own_is_looked_at_by_what_it_said_when_the_sweep_was
         seen.append((looked.aim.levels, looked.history.objective.time_attr, scores))
     assert seen[0] == seen[1]
     assert seen[1][:2] == ((10.0, 30.0, 90.0), "timesteps_total")
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ("pid = '*'", "its lease: pid: '*', not a whole number"),
+        ("pid = -1", "its lease: pid: -1, not a whole number"),
+        ("kernel = x'00'", "its lease: kernel"),
+        ("host = 7.5, since = 'today'", "its lease: since"),
+        ("epoch = 9223372036854775807", "its lease: no term follows 9223372036854775807"),
+    ],
+)
+def test_a_lease_that_no_driver_wrote_is_a_damage_and_nothing_is_done_by_it(
+    foreign: Folder, change: str, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hold, "forget_semaphores", None)  # who calls it fails
+    kernel = lease.this_host().kernel
+    with closing(sqlite3.connect(foreign.ledger)) as database, database:
+        database.execute("UPDATE lease SET host = 'there', kernel = ?", (kernel,))
+        database.execute(f"UPDATE lease SET {change}")  # noqa: S608 ours
+    assert [damage.place for damage in ledger_check.check(foreign.ledger)] == ["lease"]
+    with pytest.raises(DamagedLedger, match=re.escape(problem)), hold.hold(foreign, print):
+        pass
+    assert lookup.read(foreign).state is lookup.State.FINISHED
+
+
+@pytest.mark.parametrize("since", [1e300, -1e300, math.inf])
+def test_a_lease_of_no_date_has_none(since: float) -> None:
+    holder = lease.Lease(term=1, host="there", pid=7, since=since)
+    assert holder.describe() == "process 7 on there, since no date,"
