@@ -98,8 +98,8 @@ class Folder:
         for database in (self.ledger, self.optuna, self.mlflow):
             for suffix in ("", "-wal", "-shm"):
                 plain(database.with_name(f"{database.name}{suffix}"))
-        mine = (self.tracking_uri, self.checkpoints, self.attachments, self.attachments_log)
-        for path in (*mine, self.path / LOCK):
+        mine = (self.spec, self.tracking_uri, self.checkpoints, self.path / LOCK)
+        for path in (*mine, self.attachments, self.attachments_log):
             plain(path)
 
     def trial(self, number: int, replica: int = 0) -> Path:

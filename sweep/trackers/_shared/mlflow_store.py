@@ -32,6 +32,7 @@ from sweep.ledger import tables
 from sweep.ledger.folder import Folder, plain
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import Value
+from trainables.checkpoint import disk
 from trainables.core.importing import large_import
 
 if TYPE_CHECKING:
@@ -400,13 +401,22 @@ class FileStore:
             )
 
     def attach(self, run: StoredRun, file: Path, into: str = "") -> None:
-        """Add a file to a run's artifacts, unless they lie elsewhere than in a folder."""
+        """Add a file to a run's artifacts, unless they lie elsewhere than in a folder.
+
+        NotRegular, if it is none: where a link leads is nothing of the sweep's.
+        """
         place = "SELECT artifact_uri FROM runs WHERE run_uuid = ?"
         parts = urlsplit(self._database.execute(place, (run.id,)).fetchone()[0])
         if parts.scheme == "file":
             folder = Path(unquote(parts.path)) / into
             folder.mkdir(parents=True, exist_ok=True)
-            draft = shutil.copyfile(file, folder / f".{file.name}.new")
+            draft = folder / f".{file.name}.new"
+            with (
+                disk.reading(file) as (found, _),
+                open(found, "rb", closefd=False) as source,
+                draft.open("wb") as copy,
+            ):
+                shutil.copyfileobj(source, copy)
             draft.replace(folder / file.name)
 
 

@@ -76,6 +76,17 @@ def test_what_is_no_file_is_neither_followed_nor_waited_for(
     assert digests(folder.root) == before
 
 
+@pytest.mark.parametrize("command", ["status", "verify", "sync", "resume"])
+def test_a_link_in_the_place_of_the_spec_is_refused(
+    command: str, folder: Folder, here: Here, tmp_path: Path
+) -> None:
+    folder.spec.unlink()
+    folder.spec.symlink_to(tmp_path / "secret")
+    code, out, err = here(command, "demo")
+    assert (code, out, len(err.splitlines())) == (2, "", 1)
+    assert f"{folder.spec}: a link, where sweeps have a file of their own; move it away" in err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [".tmp-3-99999-aaaaaaaaaaaaaaaa", f"seg-{'a' * 64}", f"ckpt-0000000001-{'a' * 64}.swck"]

@@ -50,6 +50,7 @@ from sweep.trackers.mlflow import Tracker
 from tests.support.events import STARTED, Story, publish_with, row, rows, tell_everything
 from tests.support.mlflow_server import await_health, free_port, serving
 from tests.support.mlflow_tables import migrated
+from trainables.checkpoint import disk
 
 # MLflow 3.17 uses a loader that SQLAlchemy 2.1 deprecates; it says so when its tables are imported.
 pytestmark = pytest.mark.filterwarnings(
@@ -901,6 +902,18 @@ def test_a_run_whose_creation_was_not_answered_is_found_again(
                 tracker.publish(told.records)
     tracker.publish(told.records)
     assert_whole(told)
+
+
+def test_a_link_is_no_file_that_a_run_is_given(tmp_path: Path) -> None:
+    story = Story.create(tmp_path, "linked")
+    (tmp_path / "secret").write_text("of somebody else")
+    link = tmp_path / "sweep.yaml"
+    link.symlink_to(tmp_path / "secret")
+    with closing(connect(story.where)) as store:
+        run = store.create("", 0, {})
+        with pytest.raises(disk.NotRegular):
+            store.attach(run, link)
+    assert not list(tmp_path.rglob("artifacts/*"))
 
 
 def test_runs_are_found_again_over_several_pages(
