@@ -57,7 +57,7 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
                     raise
                 options.say(f"{printable(name)} is passed over: {error}")
         if not names:
-            freed += cleaning.clean_root(root, dry_run)
+            freed += cleaning.clean_root(root, options.say, dry_run)
         if mlflow:
             freed += _orphaned(root, dry_run, given["yes"])
         answer([vars(one) for one in freed], lambda rows: _lines(rows, dry_run))

@@ -49,6 +49,8 @@ LOCK = "run.lock"
 CHECKPOINTS = "checkpoints"
 #: Seconds that a process that takes the lock has to write down who it is.
 SIGN_S = 1.0
+#: A folder that somebody makes or removes, here or on another machine, changes more often, seconds.
+STALE_S = 3600.0
 
 
 class Folder:
@@ -271,8 +273,18 @@ def leads_elsewhere(trial: Path) -> bool:
 def _remove_drafts(path: Path) -> None:
     for draft in path.parent.glob(f".{glob.escape(path.name)}.new-*"):
         on_a_server = (draft / f"sweep{REMOTE}").exists()  # `sweep gc` removes what it has there
-        if not (on_a_server or _is_alive(draft.name.rpartition("-")[2])):
+        # In each container the first process has the same number: that it lives says nothing.
+        over = not _is_alive(draft.name.rpartition("-")[2]) or is_stale(draft)
+        if over and not on_a_server:
             shutil.rmtree(draft, ignore_errors=True)
+
+
+def is_stale(draft: Path) -> bool:
+    """Whether nobody makes or removes this folder any more."""
+    try:
+        return time.time() - draft.lstat().st_mtime > STALE_S
+    except FileNotFoundError:  # it has its name now, or is gone
+        return False
 
 
 def _is_alive(pid: str) -> bool:

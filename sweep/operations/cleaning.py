@@ -7,8 +7,8 @@ kill at any moment leaves a whole sweep, or none, and files that the next `clean
 import contextlib
 import os
 import re
+import secrets
 import shutil
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.driver import sync
 from sweep.driver.limits import to_drop
-from sweep.errors import StorageError, SweepLocked, UsageError, without_password
+from sweep.errors import StorageError, SweepError, SweepLocked, UsageError, without_password
 from sweep.history.events import Dropped
 from sweep.history.history import History
 from sweep.ledger import folder as folders
@@ -31,16 +31,15 @@ from sweep.trackers._shared.mlflow_content import WHOLE, run_name
 from sweep.trackers._shared.mlflow_store import StoredRun
 from sweep.views import lookup
 from trainables.checkpoint.remote import RemoteError
+from trainables.errors import printable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-#: Folders that are being made or removed, by the process that did it.
-_DRAFT = re.compile(r"\..+\.(?:new|removed)-(?:[0-9a-f]{8}-)?([0-9]+)")
+#: Folders that are being made or removed.
+_DRAFT = re.compile(r"\..+\.(?:new-[0-9a-f]{8}-[0-9]+|removed-[0-9a-f]{8})")
 #: A ledger as it was before its tables were brought to a newer release's.
 _OLD_LEDGER = re.compile(r"sweep\.db\.[0-9a-z_]+")
-#: A folder that somebody makes, here or on another machine, changes more often than this, seconds.
-_STALE_S = 3600.0
 #: Seconds that trackers have to hear what went.
 PATIENCE_S = 60.0
 
@@ -87,19 +86,20 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
         StorageError: the disk or MLflow refused; the sweep is still there.
     """
     check_removable(folder)
-    gone = folder.root / f".{folder.name}.removed-{os.getpid()}"
+    gone = folder.root / f".{folder.name}.removed-{secrets.token_hex(4)}"
     with folder.lock():
         runs = _delete_runs(folder) if mlflow else None
         stored = store.of(folder)
         freed = replace(_measure(stored, folder.name), runs=runs)
         try:
             with storage.removing(folder.ledger):
+                os.utime(folder.path)  # its removal begins, for a `gc` that looks at its age
                 folder.path.rename(gone)
                 folders.fsync(folder.root)
                 stored.remove()
             shutil.rmtree(gone)
         except RemoteError as error:
-            later = f"`sweep gc` tries that again after {_STALE_S / 60:.0f} minutes"
+            later = f"`sweep gc` tries that again after {folders.STALE_S / 60:.0f} minutes"
             raise StorageError(
                 f"{folder.name} is gone, but not its checkpoints; {later}: {error}"
             ) from error
@@ -258,25 +258,29 @@ def _known_runs(folder: Folder) -> Iterator[tuple[str, str]]:
         yield sweep, run_name(replica.trial, replica.index)
 
 
-def clean_root(root: Path, dry_run: bool) -> Iterator[Freed]:
-    """Delete the folders of sweeps that were killed while they were made or removed."""
+def clean_root(root: Path, say: Callable[[str], None], dry_run: bool) -> Iterator[Freed]:
+    """Delete the folders of sweeps that were killed while they were made or removed.
+
+    Their age alone tells: the number of the process that did it says nothing where each container
+    counts its own. What cannot be removed now is passed over, which `say` is called with.
+    """
     for path in sorted(root.glob(".*")):
-        draft = _DRAFT.fullmatch(path.name)
-        if draft and not path.is_symlink() and _is_stale(path, draft[1]):
-            try:
-                stored = store.of(Folder(root, path.name))
-            except UsageError:  # what lies elsewhere is somebody else's
-                continue
-            yield _measure(stored, path.name)
-            if not dry_run:
-                with storage.removing(Folder(root, path.name).ledger):
-                    stored.remove()
-                    shutil.rmtree(path, ignore_errors=True)
+        if not _DRAFT.fullmatch(path.name) or path.is_symlink() or not folders.is_stale(path):
+            continue
+        try:
+            yield _remove_draft(Folder(root, path.name), dry_run)
+        except (SweepError, OSError) as error:  # of its server, or of storage
+            say(f"{printable(path.name)} is passed over: {error}")
 
 
-def _is_stale(draft: Path, process: str) -> bool:
-    alive = Path(f"/proc/{process}").exists()
-    return not alive and time.time() - draft.stat().st_mtime > _STALE_S
+def _remove_draft(draft: Folder, dry_run: bool) -> Freed:
+    stored = store.of(draft)
+    freed = _measure(stored, draft.name)
+    if not dry_run:
+        with storage.removing(draft.ledger):
+            stored.remove()
+            shutil.rmtree(draft.path, ignore_errors=True)
+    return freed
 
 
 def _needless(history: History, keep: int) -> list[Dropped]:

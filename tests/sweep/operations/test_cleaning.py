@@ -36,6 +36,10 @@ def checkpoints(folder: Folder) -> list[Path]:
     return sorted(folder.path.glob("trials/*/ckpt-*"))
 
 
+def interrupted(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_gc_leaves_the_best_checkpoints_of_the_best_trials(here: Here) -> None:
     folder = sweeps.make(here.root, **HOARDING)
     assert sweeps.run(folder) == "finished"
@@ -71,20 +75,73 @@ def test_gc_deletes_what_killed_processes_left(here: Here) -> None:
     old.write_bytes(b"12345")
     foreign = folder.path / "notes.txt"
     foreign.write_text("mine")
-    ended = here.root / ".other.removed-999999999"
+    ended = here.root / ".other.removed-0123abcd"
     made_now = here.root / ".third.new-0123abcd-999999998"
-    for draft in (ended, made_now):
+    left = here.root / f".fourth.new-0123abcd-{os.getpid()}"
+    for draft in (ended, made_now, left):
         draft.mkdir()
-    os.utime(ended, (0, 0))
+    for draft in (ended, left):
+        os.utime(draft, (0, 0))
     assert here("gc", "--dry-run")[0] == 0
     assert old.exists()
     assert ended.exists()
     code, out, _ = here("gc")
-    assert (code, ".other.removed-999999999: freed" in out) == (0, True)
+    assert (code, ".other.removed-0123abcd: freed" in out) == (0, True)
     assert not old.exists()
     assert not ended.exists()
+    assert not left.exists()  # though a process of its number lives, as it does in each container
     assert made_now.exists()
     assert foreign.read_text() == "mine"
+
+
+def test_what_a_process_of_the_same_number_left_is_swept_away_and_blocks_nothing(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here.root.mkdir()
+    stale, fresh = (here.root / f".demo.new-0123abc{n}-{os.getpid()}" for n in range(2))
+    for draft in (stale, fresh):
+        draft.mkdir()
+    os.utime(stale, (0, 0))
+    for _ in range(2):
+        folder = sweeps.make(here.root, **HOARDING)
+        with monkeypatch.context() as patch:
+            patch.setattr(shutil, "rmtree", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                cleaning.remove(folder)
+    assert [path.exists() for path in (stale, fresh)] == [False, True]
+
+
+def test_what_is_being_removed_is_as_old_as_its_removal(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sweeps.make(here.root, **HOARDING)
+    look = cleaning.check_removable
+    look(folder)
+
+    def looking(its: Folder) -> None:
+        look(its)
+        os.utime(its.path, (0, 0))
+
+    monkeypatch.setattr(cleaning, "check_removable", looking)
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cleaning.remove(folder)
+    assert here.json("gc") == []
+    assert len(list(here.root.glob(".demo.removed-*"))) == 1
+
+
+def test_what_killed_processes_left_elsewhere_stops_no_gc(here: Here) -> None:
+    here.root.mkdir()
+    far, near = here.root / ".a.removed-0123abcd", here.root / ".b.removed-0123abcd"
+    for draft in (far, near):
+        draft.mkdir()
+    (far / "sweep.postgresql").write_text('{"url": "postgresql://127.0.0.1:1/x", "schema": "y"}')
+    for draft in (far, near):
+        os.utime(draft, (0, 0))
+    code, out, err = here("gc")
+    assert (code, f"{near.name}: freed" in out) == (0, True)
+    assert f"{far.name} is passed over: {far}/sweep.postgresql: says no place of a ledger" in err
+    assert (far.exists(), near.exists()) == (True, False)
 
 
 def test_a_sweep_that_is_driven_is_neither_cleaned_nor_removed(here: Here) -> None:
@@ -229,11 +286,7 @@ def test_a_kill_while_a_sweep_is_removed_leaves_nothing_of_its_name(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = sweeps.make(here.root, **HOARDING)
-
-    def killed(_path: Path) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(shutil, "rmtree", killed)
+    monkeypatch.setattr(shutil, "rmtree", interrupted)
     with pytest.raises(KeyboardInterrupt):
         cleaning.remove(folder)
     assert not folder.path.exists()
