@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from sweep.errors import (
     NameTaken,
@@ -49,6 +50,8 @@ LOCK = "run.lock"
 CHECKPOINTS = "checkpoints"
 #: Seconds that a process that takes the lock has to write down who it is.
 SIGN_S = 1.0
+#: Seconds for which who looks at a sweep may keep its lock, at most, from who takes it.
+LOOK_S = 0.2
 #: A folder that somebody makes or removes, here or on another machine, changes more often, seconds.
 STALE_S = 3600.0
 
@@ -139,20 +142,40 @@ class Folder:
         path = self.path / LOCK
         plain(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o600)
+        descriptor = os.open(path, flags, 0o644)  # whoever may read it sees whether it is held
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = _holder(descriptor)
-            os.close(descriptor)
-            raise SweepLocked(self.name, holder) from None
-        try:
-            me = {"pid": os.getpid(), "host": socket.gethostname(), "since": time.time()}
+            if not _is_taken(descriptor):
+                raise SweepLocked(self.name, _holder(descriptor))
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(me).encode(), 0)
+            os.pwrite(descriptor, json.dumps(_me()).encode(), 0)
             yield
         finally:
             os.close(descriptor)
+
+    def is_locked(self) -> bool:
+        """Whether a process holds it that shares its locks with this one: not on another machine.
+
+        The lock is not tried if its last holder is known to be dead, so that looking rarely takes
+        it from a driver that starts at that moment, which waits for an instant then.
+
+        Raises:
+            PermissionError: one may not look.
+        """
+        try:
+            descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except PermissionError:
+            raise
+        except OSError:
+            return False
+        try:
+            if _has_ended(os.pread(descriptor, 1000, 0)):
+                return False
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
 
     @contextmanager
     def creating(self) -> Iterator["Folder"]:
@@ -319,14 +342,62 @@ def find(root: Path, name: str) -> Folder:
     return found
 
 
+# ---- the lock -----------------------------------------------------------------------------------
+
+
+def _is_taken(descriptor: int) -> bool:
+    """Take the lock, unless another holds it for longer than who only looks."""
+    deadline = time.monotonic() + LOOK_S
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        else:
+            return True
+
+
+#: What is raised by what no holder wrote, or has not written yet.
+_NO_SIGNATURE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+
+
+def _me() -> dict[str, Any]:
+    """What who holds the lock writes into it."""
+    pid, host = os.getpid(), socket.gethostname()
+    return {"pid": pid, "namespace": _namespace(), "host": host, "since": time.time()}
+
+
+def _namespace() -> str:
+    """Where numbers of processes mean the same, such as a container; empty: nobody says."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def _has_ended(signature: bytes) -> bool:
+    """Whether the process that signed a lock is dead; False where that cannot be known here."""
+    try:
+        who = json.loads(signature)
+        if who["namespace"] == _namespace() and who["host"] == socket.gethostname():
+            os.kill(int(who["pid"]), 0)
+    except ProcessLookupError:
+        return True
+    except (PermissionError, *_NO_SIGNATURE):
+        return False
+    return False
+
+
 def _holder(descriptor: int) -> str:
     """The holder of the lock, as text; a new holder is given a moment to write its name."""
     deadline = time.monotonic() + SIGN_S
     while True:
-        text = os.pread(descriptor, 1000, 0).decode(errors="replace")
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            who = json.loads(text)
-            if who["host"] != socket.gethostname() or _is_alive(str(who["pid"])):
+        signature = os.pread(descriptor, 1000, 0)
+        with contextlib.suppress(*_NO_SIGNATURE, OSError):
+            who = json.loads(signature)
+            if not _has_ended(signature):
                 since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
                 return f"process {who['pid']} on {who['host']}, since {since},"
         if time.monotonic() > deadline:

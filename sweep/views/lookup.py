@@ -1,16 +1,13 @@
 """Reads sweeps without changing them: what a ledger says, and whether a driver holds it."""
 
 import contextlib
-import fcntl
 import gc
 import io
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from sweep.errors import SweepError
 from sweep.history.events import (
@@ -200,35 +197,7 @@ def state(folder: Folder, history: History) -> State:
 
 def is_driven(folder: Folder) -> bool:
     """Whether a driver holds the sweep, here or, as far as is known, on another machine."""
-    return _is_locked(folder) or lease.look(folder.ledger).elsewhere
-
-
-def _is_locked(folder: Folder) -> bool:
-    """Whether a process on this machine holds it.
-
-    The lock is only tried if its last holder's process is alive, so that reading never takes it
-    from a driver that starts at that moment.
-    """
-    path = folder.path / folders.LOCK
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        if not _is_alive(os.pread(descriptor, 1000, 0)):
-            return False
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
-
-
-def _is_alive(holder: bytes) -> bool:
-    """Whether the process that the lock file names is alive; True where that cannot be read."""
-    try:
-        pid: Any = json.loads(holder)["pid"]
-        return Path(f"/proc/{int(pid)}").exists() or not Path("/proc").is_dir()
-    except (ValueError, KeyError, TypeError):
-        return True
+        return folder.is_locked() or lease.look(folder.ledger).elsewhere
+    except PermissionError:  # the lock is somebody else's: what the ledger says is all there is
+        return lease.look(folder.ledger).lives

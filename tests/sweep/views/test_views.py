@@ -1,8 +1,11 @@
 """The data and the words that the commands show."""
 
+import fcntl
 import io
 import json
 import math
+import os
+import time
 from operator import itemgetter
 from pathlib import Path
 
@@ -11,8 +14,9 @@ from rich.text import Text
 
 from sweep.cli import tables, trial_tables
 from sweep.cli.terminal import Terminal
-from sweep.errors import NameTaken, UsageError
+from sweep.errors import NameTaken, SweepLocked, UsageError
 from sweep.history.events import ParentCheckpoint, Saved, Status
+from sweep.ledger import lease
 from sweep.ledger.folder import Folder, root_option
 from sweep.views import formatting, lookup, overview
 from sweep.views.lookup import State
@@ -126,6 +130,73 @@ def test_a_look_at_a_sweep_leaves_its_lock_to_the_driver(tmp_path: Path) -> None
         assert lookup.is_driven(folder)
     with folder.lock():
         pass
+
+
+def test_a_driver_of_another_container_or_another_person_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sweeps.make(tmp_path)
+    lock = folder.path / "run.lock"
+    there = {"pid": 999999999, "namespace": "pid:[1]", "host": "there", "since": 0.0}
+    with folder.lock():
+        lock.write_text(json.dumps(there))
+        assert lookup.is_driven(folder)
+        with pytest.raises(SweepLocked, match="process 999999999 on there, since "), folder.lock():
+            pass
+    assert not lookup.is_driven(folder)
+
+    def hidden(_pid: int, _signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", hidden)  # as of a process of another person
+    with folder.lock():
+        assert lookup.is_driven(folder)
+
+
+def test_everybody_who_may_read_the_lock_sees_whether_it_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sweeps.make(tmp_path)
+    before = os.umask(0o022)
+    try:
+        with folder.lock():
+            assert (folder.path / "run.lock").stat().st_mode & 0o777 == 0o644
+    finally:
+        os.umask(before)
+
+    def refuse(_folder: Folder) -> bool:
+        raise PermissionError
+
+    monkeypatch.setattr(Folder, "is_locked", refuse)
+    assert not lookup.is_driven(folder)
+    held = lease.Lease(1, "here", lease.this_host().kernel, os.getppid())
+    monkeypatch.setattr(lease, "look", lambda _path: held)
+    assert lookup.is_driven(folder)
+
+
+def test_who_only_looks_keeps_no_driver_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sweeps.make(tmp_path)
+    with folder.lock():
+        pass
+    looks = (folder.path / "run.lock").open()
+    fcntl.flock(looks, fcntl.LOCK_SH)
+    monkeypatch.setattr(time, "sleep", lambda _seconds: looks.close())
+    with folder.lock():
+        assert looks.closed
+
+
+def test_the_lock_of_a_dead_process_is_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sweeps.make(tmp_path)
+    with folder.lock():
+        pass
+    lock = folder.path / "run.lock"
+    lock.write_text(json.dumps({**json.loads(lock.read_text()), "pid": 999999999}))
+    monkeypatch.setattr(fcntl, "flock", None)  # who calls it fails
+    assert not lookup.is_driven(folder)
 
 
 # ---- words ----------------------------------------------------------------------------------
