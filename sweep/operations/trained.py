@@ -20,7 +20,11 @@ from sweep.ledger.ledger import Ledger
 from sweep.slices import store
 from sweep.spec import SweepSpec
 from sweep.views import formatting, overview, reading
+from trainables.errors import MissingCheckpoint
 from trainables.trainable import Trainable, TrialContext
+
+#: How often a checkpoint is chosen that a driver may delete meanwhile.
+CHOICES = 3
 
 
 @dataclass(frozen=True)
@@ -56,31 +60,55 @@ def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
         UsageError: no such trial or checkpoint.
         TrainableError: the checkpoint cannot be used.
     """
-    with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        history = reading.history(ledger)
-        spec = reading.spec_of(ledger)
-        versions = ledger.provenance["versions"]
-    trial = _find_trial(history, folder, choice.trial)
-    saved = find_checkpoint(trial.leader, choice.checkpoint)
+    cls = launch.trainable_of(folder)  # first: that takes seconds, in which a driver goes on
     with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
-        trainable, header = restore(folder, spec, trial, saved, Path(scratch))
+        found = _newest(folder, choice, cls, Path(scratch))
         try:
-            seed = seed_of(spec.seed, trial.number, trial.leader.index)
-            yield Restored(trainable, spec, trial, saved, header, seed, versions)
+            yield found
         finally:
-            trainable.stop()
+            found.trainable.stop()
+
+
+def _newest(folder: Folder, choice: Choice, cls: type[Trainable], logdir: Path) -> Restored:
+    """What is wanted, chosen again where a driver deleted it between the look and the reading."""
+    for left in reversed(range(CHOICES)):
+        with contextlib.closing(Ledger(folder.ledger)) as ledger:
+            history = reading.history(ledger)
+            spec = reading.spec_of(ledger)
+            versions = ledger.provenance["versions"]
+        trial = _find_trial(history, folder, choice.trial)
+        saved = find_checkpoint(trial.leader, choice.checkpoint)
+        try:
+            trainable, header = _restore(cls, folder, spec, trial, saved, logdir)
+        except MissingCheckpoint:
+            if not left:
+                raise
+        else:
+            break
+    seed = seed_of(spec.seed, trial.number, trial.leader.index)
+    return Restored(trainable, spec, trial, saved, header, seed, versions)
 
 
 def restore(
-    folder: Folder, spec: SweepSpec, trial: Trial, saved: Saved, logdir: Path | None = None
+    folder: Folder, spec: SweepSpec, trial: Trial, saved: Saved
 ) -> tuple[Trainable, Mapping[str, Any]]:
     """A trial's trainable as it stood at a checkpoint of its leader, and the checkpoint's header.
 
     Raises:
         TrainableError: the checkpoint cannot be used.
     """
+    return _restore(launch.trainable_of(folder), folder, spec, trial, saved, None)
+
+
+def _restore(
+    cls: type[Trainable],
+    folder: Folder,
+    spec: SweepSpec,
+    trial: Trial,
+    saved: Saved,
+    logdir: Path | None,
+) -> tuple[Trainable, Mapping[str, Any]]:
     replica = trial.leader
-    cls = launch.trainable_of(folder)
     loaded = store.of(folder).replica(trial.number, replica.index).read(saved)
     seed = seed_of(spec.seed, trial.number, replica.index)
     remembered = loaded.state.get("remembered", {})

@@ -7,21 +7,26 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from sweep.cli.main import main
-from sweep.driver import sync
+from sweep.driver import launch, sync
 from sweep.errors import UsageError
+from sweep.history.events import Saved
+from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
+from sweep.operations import trained
 from sweep.operations.mlflow import register
 from sweep.trackers._shared.mlflow_store import store_url
-from sweep.views import lookup
+from sweep.views import lookup, reading
 from tests.support.command_line import REPOSITORY, Here, environment, write_spec
 from trainables.algorithms import ppo
 from trainables.checkpoint import file as checkpoint_file
+from trainables.errors import MissingCheckpoint
 from trainables.trainable import TrialContext
 
 # MLflow 3.17 uses a loader that SQLAlchemy 2.1 deprecates; it says so when its tables are imported.
@@ -298,6 +303,52 @@ def _check_refusals(here: Here, tmp_path: Path, used: Path) -> None:
         for word in words:
             assert word in err
         assert not free.exists()
+
+
+def test_a_checkpoint_that_a_driver_deletes_meanwhile_is_chosen_again(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here("run", write_spec(tmp_path, trials=1), "--pool", "inline")
+    folder = Folder(here.root, "demo")
+    (path,) = folder.path.glob("trials/0/ckpt-*")
+    aside = path.rename(tmp_path / path.name)
+    find = trained.find_checkpoint
+    looks: list[str] = []
+
+    def looking(replica: Replica, wanted: str) -> Saved:
+        looks.append(wanted)
+        if len(looks) == trained.CHOICES:
+            aside.rename(path)  # as the newer one of a driver
+        return find(replica, wanted)
+
+    monkeypatch.setattr(trained, "find_checkpoint", looking)
+    with trained.restored(folder, trained.Choice()) as found:
+        assert found.trainable.iteration == found.saved.iteration
+    path.unlink()
+    monkeypatch.setattr(trained, "find_checkpoint", find)
+    with pytest.raises(MissingCheckpoint), trained.restored(folder, trained.Choice()):
+        pass
+
+
+def test_the_history_is_read_when_the_trainable_has_been_imported(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here("run", write_spec(tmp_path, trials=1), "--pool", "inline")
+    order: list[str] = []
+
+    def note(module: ModuleType, name: str) -> None:
+        function = getattr(module, name)
+
+        def noting(its: object) -> object:
+            order.append(name)
+            return function(its)
+
+        monkeypatch.setattr(module, name, noting)
+
+    note(launch, "trainable_of")
+    note(reading, "history")
+    with trained.restored(Folder(here.root, "demo"), trained.Choice()):
+        assert order == ["trainable_of", "history"]
 
 
 def test_a_damaged_checkpoint_is_not_exported(here: Here, tmp_path: Path) -> None:
