@@ -310,21 +310,23 @@ def test_a_checkpoint_that_a_driver_deletes_meanwhile_is_chosen_again(
 ) -> None:
     here("run", write_spec(tmp_path, trials=1), "--pool", "inline")
     folder = Folder(here.root, "demo")
-    (path,) = folder.path.glob("trials/0/ckpt-*")
-    aside = path.rename(tmp_path / path.name)
+    paths = list(folder.path.glob("trials/0/ckpt-*"))  # the best, and the newest if it is another
+    aside = [path.rename(tmp_path / path.name) for path in paths]
     find = trained.find_checkpoint
     looks: list[str] = []
 
     def looking(replica: Replica, wanted: str) -> Saved:
         looks.append(wanted)
         if len(looks) == trained.CHOICES:
-            aside.rename(path)  # as the newer one of a driver
+            for moved, path in zip(aside, paths, strict=True):
+                moved.rename(path)  # as the newer one of a driver
         return find(replica, wanted)
 
     monkeypatch.setattr(trained, "find_checkpoint", looking)
     with trained.restored(folder, trained.Choice()) as found:
         assert found.trainable.iteration == found.saved.iteration
-    path.unlink()
+    for path in paths:
+        path.unlink()
     monkeypatch.setattr(trained, "find_checkpoint", find)
     with pytest.raises(MissingCheckpoint), trained.restored(folder, trained.Choice()):
         pass
