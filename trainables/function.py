@@ -393,14 +393,16 @@ def never_saves(function: TrainingFunction) -> bool:
     """
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
         return False
-    known, calls = {function.__name__: function}, list[ast.Call]()
+    known, calls, homes = {function.__name__: function}, list[ast.Call](), set[str]()
     waiting: list[Any] = [function]
     try:
         while waiting:
             part = waiting.pop()
             tree = ast.parse(textwrap.dedent(inspect.getsource(part)))
-            if not _is_plain(tree) or _has_helpers(part, function):
+            helpers = _helpers(part, function)
+            if not _is_plain(tree) or any(map(_imports_report, helpers)):
                 return False
+            homes.update(map(_home, helpers))
             calls += (node for node in ast.walk(tree) if _is_call_of_report(node))
             for name, its in _named(part, function).items():
                 if name not in known:
@@ -409,7 +411,10 @@ def never_saves(function: TrainingFunction) -> bool:
     except (OSError, TypeError, SyntaxError):  # no source, or none that stands alone
         return False
     ours = all(_is_ours(call.func, function.__globals__) for call in calls)
-    return bool(calls) and ours and not any(_may_save(call) for call in calls)
+    if not (calls and ours) or any(_may_save(call) for call in calls):
+        return False
+    homes -= sys.stdlib_module_names  # to look through all modules takes a while
+    return not homes or _reporting().isdisjoint(homes)
 
 
 def _is_plain(tree: ast.Module) -> bool:
@@ -451,12 +456,14 @@ def _named(part: Any, function: FunctionType) -> dict[str, Any]:
     }
 
 
-def _has_helpers(part: Any, function: FunctionType) -> bool:
-    """Whether `part` names something of another module that may report as well."""
-    named = [function.__globals__.get(name) for name in names_in(part)]
-    helpers = [one for one in named if not (_is_own(at := _home(one)) or at == function.__module__)]
-    imports = (report.__name__ in names_in(one) for one in helpers if type(one) is FunctionType)
-    return any(imports) or not _reporting().isdisjoint(map(_home, helpers))
+def _helpers(part: Any, function: FunctionType) -> list[Any]:
+    """What `part` names of modules that are neither the function's nor this package's."""
+    named = (function.__globals__.get(name) for name in names_in(part))
+    return [one for one in named if not (_is_own(at := _home(one)) or at == function.__module__)]
+
+
+def _imports_report(helper: Any) -> bool:
+    return type(helper) is FunctionType and report.__name__ in names_in(helper)
 
 
 def _reporting() -> set[str]:

@@ -169,14 +169,14 @@ def _judged(row: Row, means: Floats, reference: Floats) -> tuple[str, str, str]:
         return f"{row.at_least:g}", said, "; ".join(beside)
     if not len(reference):
         return "no worse than the reference", "not known yet", row.published
-    spread = reference.std(ddof=1) if len(reference) > 1 else 0.0
+    spread = f" ± {reference.std(ddof=1):.1f}" if len(reference) > 1 else ""
     whom = f"Stable-Baselines3, seeds so far: {len(reference)}"
     said = "not known yet: seeds are missing"
     if min(len(means), len(reference)) >= row.seeds:
         low, high = difference(means, reference)
         whom = f"Stable-Baselines3, {len(reference)} seeds; difference {low:.0f} to {high:.0f}"
         said = "yes" if means.mean() >= reference.mean() else "alike" if high >= 0 else "no"
-    return "no worse than the reference", said, f"{reference.mean():.1f} ± {spread:.1f} ({whom})"
+    return "no worse than the reference", said, f"{reference.mean():.1f}{spread} ({whom})"
 
 
 def _line(row: Row, runs: Sequence[dict[str, Any]], references: Sequence[dict[str, Any]]) -> str:

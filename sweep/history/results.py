@@ -10,9 +10,9 @@ from trainables.errors import printable, shorten
 
 #: Characters of a text value that are kept.
 LONGEST_TEXT = 200
-#: Bits of a whole number that may be more than a float holds, and is then kept as one: Python reads
-#: none of more than 4300 digits.
-_LONGEST_NUMBER = 1023
+#: A whole number that is not between these may be more than a float holds, and is then kept as one:
+#: Python reads none of more than 4300 digits.
+_LEAST, _LARGEST = -(2**1023), 2**1023
 #: What `instead_of_number` calls a result that is there and has no value yet.
 NOTHING = "None"
 #: Values that need not be looked at.
@@ -26,7 +26,7 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
         path = f"{prefix}{key}"
         if path == "config":
             continue
-        if type(value) in _PLAIN:
+        if type(value) in _PLAIN or (type(value) is int and _LEAST < value < _LARGEST):
             flat[path] = value
         elif type(value) is dict or isinstance(value, Mapping):
             flat.update(flatten(value, f"{path}/"))
@@ -40,7 +40,7 @@ def _scalar(value: Any) -> Scalar | None:
         value = value.item()
     if isinstance(value, str):
         return value[:LONGEST_TEXT]
-    if isinstance(value, int) and value.bit_length() > _LONGEST_NUMBER:
+    if isinstance(value, int) and not _LEAST < value < _LARGEST:
         return number(value)
     return value if isinstance(value, bool | int | float) else None
 

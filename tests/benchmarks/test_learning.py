@@ -47,6 +47,8 @@ def test_a_row_is_no_worse_than_its_reference_only_where_seeds_say_so(
     early = report._line(replace(ROW, seeds=whole.seeds + 1), *runs).split(" | ")
     assert early[-2] == "not known yet: seeds are missing"
     assert f"(Stable-Baselines3, seeds so far: {len(theirs)})" in early[-1]
+    first = report._line(replace(ROW, seeds=3), runs[0], runs[1][:1])
+    assert f"| {theirs[0]:.1f} (Stable-Baselines3, seeds so far: 1) |" in first  # of one no spread
     low, high = report.difference(np.array(ours, float), np.array(theirs, float))
     assert low < np.mean(ours) - np.mean(theirs) < high
     assert f"difference {low:.0f} to {high:.0f}" in cells[-1]

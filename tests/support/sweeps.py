@@ -1,12 +1,14 @@
 """Whole sweeps, small and quick, as a person would run them."""
 
 import contextlib
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from sweep import schedulers, trackers
@@ -14,6 +16,7 @@ from sweep import spec as specs
 from sweep.driver import launch
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
+from sweep.driver.outbox import Outbox
 from sweep.history.events import Recorded, Row
 from sweep.history.history import History
 from sweep.history.replica import Replica
@@ -93,6 +96,20 @@ def run_until(kill_at: int | None, make: Callable[[Watch], Driver]) -> str:
         return make(watch).run()
     except KeyboardInterrupt:
         return "killed"
+
+
+def interrupt_sending(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Let Ctrl-C come while a driver first waits for its trackers; it is in the list then."""
+    close, came = Outbox.close, list[int]()
+
+    def interrupted(outbox: Outbox, patience_s: float) -> list[str]:
+        if not came:
+            came.append(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
+        return close(outbox, patience_s)
+
+    monkeypatch.setattr(Outbox, "close", interrupted)
+    return came
 
 
 def copy_to_optuna(folder: Folder) -> None:

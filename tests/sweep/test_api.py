@@ -17,7 +17,6 @@ import pytest
 import sweep
 from sweep.api import SpecKeys
 from sweep.driver import sync
-from sweep.driver.outbox import Outbox
 from sweep.errors import BadConfig, NameTaken, SweepError, UnknownName, UsageError
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -483,14 +482,7 @@ def test_ctrl_c_saves_and_is_an_interrupt_of_the_script(tmp_path: Path) -> None:
 def test_ctrl_c_while_the_last_results_are_sent_is_an_interrupt_of_the_script(
     progress: bool, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    close, waits = Outbox.close, iter([True])
-
-    def interrupted(outbox: Outbox, patience_s: float) -> list[str]:
-        if next(waits, False):
-            signal.raise_signal(signal.SIGINT)
-        return close(outbox, patience_s)
-
-    monkeypatch.setattr(Outbox, "close", interrupted)
+    sweeps.interrupt_sending(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         sweep.run(local(), root=root, **{**HERE, **QUICK, "progress": progress})
     assert sweep.load("demo", root=root).status == "finished"

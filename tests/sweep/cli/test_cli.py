@@ -5,7 +5,6 @@ import contextlib
 import gc
 import json
 import os
-import signal
 import socket
 import sqlite3
 import subprocess
@@ -19,10 +18,10 @@ import pytest
 from sweep.cli import main
 from sweep.driver import prepare, sync
 from sweep.driver.driver import Driver
-from sweep.driver.outbox import Outbox
 from sweep.ledger.folder import Folder
 from sweep.operations.mlflow.page import Page
 from sweep.views import lookup
+from tests.support import sweeps
 from tests.support.command_line import Here, environment, start, write_spec
 
 HEAVY = {"pydantic", "sqlalchemy", "rich", "optuna", "torch", "numpy", "mlflow", "joblib"}
@@ -246,16 +245,9 @@ def test_a_time_limit_ends_the_sweep_resumable(here: Here, tmp_path: Path) -> No
 def test_ctrl_c_while_the_last_results_are_sent_changes_no_exit_code(
     here: Here, spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    close, waits = Outbox.close, iter([True])
-
-    def interrupted(outbox: Outbox, patience_s: float) -> list[str]:
-        if next(waits, False):
-            signal.raise_signal(signal.SIGINT)
-        return close(outbox, patience_s)
-
-    monkeypatch.setattr(Outbox, "close", interrupted)
+    interrupted = sweeps.interrupt_sending(monkeypatch)
     assert here.json("run", spec, "--pool", "inline")["how"] == "finished"
-    assert not list(waits)
+    assert interrupted
 
 
 FORGETFUL = """

@@ -146,6 +146,15 @@ def test_where_a_trials_settings_are_from_is_told(tmp_path: Path) -> None:
     assert shown == ["given", "given", "proposed", "cloned", "cloned"]
 
 
+def test_what_a_grid_gave_is_told_beside_what_the_searcher_chose(tmp_path: Path) -> None:
+    space = {"lr": {"grid": [0.1, 0.5]}, "target": {"uniform": [0.0, 1.0]}}
+    folder = sweeps.make(tmp_path, space=space, trials=2)
+    sweeps.run(folder)
+    came = [explain(folder, number)["decisions"][0] for number in range(2)]
+    why = "in turn, as grid says, the rest by the searcher tpe"
+    assert [(step["what"], step["why"]) for step in came] == [("given", why)] * 2
+
+
 def test_every_trial_can_be_explained(folder: Folder) -> None:
     import io
 
