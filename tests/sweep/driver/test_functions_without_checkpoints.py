@@ -1,6 +1,8 @@
 """Functions that report no checkpoint, under schedulers that pause trials."""
 
 import math
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from trainables import get_checkpoint, report
 from trainables.function import never_saves
 
 tell = report
+late: Callable[[dict[str, Any]], None] = print  # a test puts another one here
 STOPPING = {"name": "asha", "type": "stopping", "grace_period": 1, "reduction_factor": 3}
 
 
@@ -39,6 +42,12 @@ def helped(config: dict[str, Any]) -> None:
     """Its checkpoints are reported in another module."""
     report({"loss": config["lr"]})
     reporting.kept({"loss": config["lr"]})
+
+
+def helped_late(config: dict[str, Any]) -> None:
+    """Its checkpoints are reported in another module, which looks for `report` when it runs."""
+    report({"loss": config["lr"]})
+    late({"loss": config["lr"]})
 
 
 def shown(config: dict[str, Any]) -> None:
@@ -76,6 +85,20 @@ def test_a_scheduler_that_pauses_refuses_one_that_never_saves_before_anything_ru
 def test_what_another_module_reports_may_have_a_checkpoint() -> None:
     functions = (plain, shown, helped, hidden, forgetful)
     assert [never_saves(one) for one in functions] == [True, True, False, False, False]
+
+
+def test_what_another_module_imports_in_a_function_may_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = (
+        "def late(metrics):",
+        "    from trainables import report",
+        "    report(metrics, metrics)",
+    )
+    (tmp_path / "elsewhere_late.py").write_text("\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(globals(), "late", import_module("elsewhere_late").late)
+    assert not never_saves(helped_late)
 
 
 def test_under_one_that_pauses_none_it_is_ended_at_its_rungs(tmp_path: Path) -> None:

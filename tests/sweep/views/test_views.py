@@ -132,18 +132,25 @@ def test_a_look_at_a_sweep_leaves_its_lock_to_the_driver(tmp_path: Path) -> None
         pass
 
 
-def test_a_driver_of_another_container_or_another_person_is_seen(
+@pytest.mark.parametrize("another", [{"namespace": "pid:[1]"}, {"host": "there"}], ids=str)
+def test_a_driver_of_another_container_is_seen(another: dict[str, str], tmp_path: Path) -> None:
+    """Containers may share a host's name, and numbers of processes mean others there."""
+    folder = sweeps.make(tmp_path)
+    lock = folder.path / "run.lock"
+    with folder.lock():
+        there = {**json.loads(lock.read_text()), "pid": 999999999, **another}
+        lock.write_text(json.dumps(there))
+        assert lookup.is_driven(folder)
+        said = f"process 999999999 on {there['host']}, since "
+        with pytest.raises(SweepLocked, match=said), folder.lock():
+            pass
+    assert not lookup.is_driven(folder)
+
+
+def test_a_driver_of_another_person_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = sweeps.make(tmp_path)
-    lock = folder.path / "run.lock"
-    there = {"pid": 999999999, "namespace": "pid:[1]", "host": "there", "since": 0.0}
-    with folder.lock():
-        lock.write_text(json.dumps(there))
-        assert lookup.is_driven(folder)
-        with pytest.raises(SweepLocked, match="process 999999999 on there, since "), folder.lock():
-            pass
-    assert not lookup.is_driven(folder)
 
     def hidden(_pid: int, _signal: int) -> None:
         raise PermissionError
