@@ -1,6 +1,7 @@
 """The trainer's evaluations: how one is played, what it gives, and its videos."""
 
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -58,20 +59,29 @@ def evaluation_plan(settings: TrainerConfig) -> Plan:
 class PeriodicEvaluation:
     """Evaluates a trainer's policy; training is not touched by it.
 
-    `calls` are the training's callbacks; the evaluation's own begin in the state that they have.
+    Args:
+        settings: the trainer's.
+        seed: the trial's, if the evaluation has none of its own.
+        inference: what plays.
+        calls: the training's callbacks; the evaluation's own begin in the state that they have.
+        stepped: gives the training's environment, at the level at which it comes back; None:
+            nobody knows that.
     """
 
-    stepped: EnvironmentConfig | None = None
-    """The training's environment, at the level at which it comes back; None: nobody knows that."""
-
     def __init__(
-        self, settings: TrainerConfig, seed: int, inference: InferencePolicy, calls: Calls | None
+        self,
+        settings: TrainerConfig,
+        seed: int,
+        inference: InferencePolicy,
+        calls: Calls | None,
+        stepped: Callable[[], EnvironmentConfig | None],
     ) -> None:
         changed, _ = evaluation_settings(settings, settings.evaluation)
         self._settings = settings
         self._seed = seed if changed.seed is None else changed.seed
         self.inference = inference
         self._calls = calls
+        self._stepped = stepped
         self._own = changed.callbacks
         self._environment = changed.environment
         self.workers = Evaluators(settings.evaluation, seed, changed.resources, changed.logs)
@@ -183,8 +193,8 @@ class PeriodicEvaluation:
 
     def _is_exact(self) -> bool:
         """Whether the evaluation's environment is one that keeps no state which nobody sees."""
-        trained_on = self._settings.environment
-        if self._environment == trained_on and not trained_on.is_native and self.stepped:
-            return self.stepped.env_level == "A"
+        trained_on, stepped = self._settings.environment, self._stepped()
+        if self._environment == trained_on and not trained_on.is_native and stepped:
+            return stepped.env_level == "A"
         found = known(self._environment)
         return found is not None and found.level == "A"

@@ -390,9 +390,8 @@ class Trainer(Trainable):
         if settings.evaluation.evaluation_interval is not None:
             self.reporter.log("evaluation_config", settings.evaluation.evaluation_config)
         self.evaluation = PeriodicEvaluation(
-            settings, self.seed, self.inference, self.reporter.calls
+            settings, self.seed, self.inference, self.reporter.calls, lambda: me.environment
         )
-        self.evaluation.stepped = self.environment
 
     def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
         """What learns and what plays, for these spaces."""
@@ -610,7 +609,7 @@ class Trainer(Trainable):
             "player", filters_.NoFilter(), sampling.clip_actions, sampling.normalize_actions
         )
         policy = policy_files.ExportedPolicy(file, spaces, memory, between)
-        evaluation = PeriodicEvaluation(settings, seed, policy, None)
+        evaluation = PeriodicEvaluation(settings, seed, policy, None, lambda: None)
         return _episodes(evaluation.play(episodes, seed, video, window))
 
     def _evaluated(self, iteration: int) -> dict[str, Any]:
@@ -920,7 +919,6 @@ class Trainer(Trainable):
             return
         self.workers.close()
         self.environment, self.level = made, level
-        self.evaluation.stepped = made
         self.workers = self._make_workers(self.seed)
 
     @staticmethod

@@ -109,6 +109,24 @@ def test_T16_no_episode_depends_on_those_before_it_in_its_environment(width: int
     assert metrics_of(config)["hist_stats"]["episode_lengths"] == [4, 4, 4]
 
 
+class DrawsGlobally(Counting):
+    """Draws the length of each episode from numpy's global stream."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self.length = 3 + int(np.random.randint(1000))  # noqa: NPY002 as old environments do
+        return super().reset(seed=seed, options=options)
+
+
+@pytest.mark.slow
+def test_T16_global_draws_in_processes_of_their_own_are_each_episodes_own() -> None:
+    """Whichever process has which of them."""
+    config = {"env": f"{__name__}:DrawsGlobally", "env_level": "C", "remote_worker_envs": True}
+    widths = [{"num_envs_per_worker": width} for width in (1, 2)]
+    each = [metrics_of({**config, "evaluation_config": one})["hist_stats"] for one in widths]
+    assert each[0]["episode_lengths"] == each[1]["episode_lengths"]
+    assert len(set(each[0]["episode_lengths"])) == 3
+
+
 def test_T16_an_environment_whose_state_is_known_is_made_once_for_all_its_episodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
