@@ -10,7 +10,7 @@ from benchmarks.chaos.hostile_ledgers import broken, sample
 from benchmarks.chaos.hostile_specs import fuzzed, shipped
 from benchmarks.chaos.store_cases import Failed
 from sweep.cli.main import main
-from sweep.errors import without_password
+from sweep.errors import place_of, without_password
 from tests.support.command_line import Here, write_spec
 from tests.support.hostile_texts import NAMES, SPECS
 from tests.support.mishaps import Counter
@@ -162,6 +162,20 @@ def test_a_secret_in_a_URL_is_not_repeated(here: Here, tmp_path: Path, uri: str)
     assert "***" in err
     assert "hunter2" not in err
     assert "host/x" in without_password(uri)
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://me:hunter2@host/x", "postgresql://***@host/x"),
+        ("postgresql://me:/hunter2@host/x", "postgresql://***@host/x"),
+        ("postgresql://me:hunter2?@host/x", "postgresql://***"),
+        ("postgresql://host/x?password=a@hunter2", "postgresql://***"),
+        ("postgresql://host/x?pasword=hunter2", "postgresql://host/x"),
+    ],
+)
+def test_where_a_server_is_said_to_be_nothing_of_a_secret_is_shown(url: str, place: str) -> None:
+    assert place_of(url) == place
 
 
 def test_a_state_of_another_trainable_is_refused_by_its_checkpoint(tmp_path: Path) -> None:
