@@ -352,7 +352,7 @@ def _plain(value: Any, place: str, depth: int = 0) -> Any:
 
 
 def _bare(value: Any) -> Any:
-    """The value of an enumeration's member, which may be a text and yet be written otherwise."""
+    """The value of an Enum's member; anything else as it is."""
     return value.value if isinstance(value, enum.Enum) else value
 
 

@@ -43,7 +43,7 @@ def without_password(text: str) -> str:
 
 
 def place_of(url: str) -> str:
-    """A URL without who is to be let in, and without what may be misspelt in its query."""
+    """A URL without user, password and query, for messages."""
     scheme, mark, rest = url.partition("://")
     before, _, query = rest.partition("?")
     if "@" in query:  # of the query, or what ends a password with a `?` in it

@@ -50,7 +50,8 @@ LOCK = "run.lock"
 CHECKPOINTS = "checkpoints"
 #: Seconds that a process that takes the lock has to write down who it is.
 SIGN_S = 1.0
-#: Seconds for which who looks at a sweep may keep its lock, at most, from who takes it.
+#: Seconds that a driver tries to take the lock: a process that looks at the sweep holds it for an
+#: instant.
 LOOK_S = 0.2
 #: A folder that somebody makes or removes, here or on another machine, changes more often, seconds.
 STALE_S = 3600.0
@@ -95,7 +96,7 @@ class Folder:
 
     @property
     def in_commands(self) -> str:
-        """What a command typed here is told to find this sweep: ``demo --root /data``."""
+        """The arguments by which a command typed here finds this sweep: ``demo --root /data``."""
         return f"{shlex.quote(self.name)}{root_option(self.root)}"
 
     def require_plain(self) -> None:
@@ -144,7 +145,7 @@ class Folder:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(path, flags, 0o644)  # whoever may read it sees whether it is held
         try:
-            if not _is_taken(descriptor):
+            if not _take(descriptor):
                 raise SweepLocked(self.name, _holder(descriptor))
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, json.dumps(_me()).encode(), 0)
@@ -153,13 +154,13 @@ class Folder:
             os.close(descriptor)
 
     def is_locked(self) -> bool:
-        """Whether a process holds it that shares its locks with this one: not on another machine.
+        """Whether a driver on this machine holds the sweep, in any container and of any user.
 
-        The lock is not tried if its last holder is known to be dead, so that looking rarely takes
-        it from a driver that starts at that moment, which waits for an instant then.
+        The lock is tried for an instant, and not at all if its last holder is known to be dead, so
+        that looking rarely makes a driver wait that starts at that moment.
 
         Raises:
-            PermissionError: one may not look.
+            PermissionError: the lock may not be read.
         """
         try:
             descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -345,8 +346,8 @@ def find(root: Path, name: str) -> Folder:
 # ---- the lock -----------------------------------------------------------------------------------
 
 
-def _is_taken(descriptor: int) -> bool:
-    """Take the lock, unless another holds it for longer than who only looks."""
+def _take(descriptor: int) -> bool:
+    """Take the lock; False if another process keeps it for longer than a look takes."""
     deadline = time.monotonic() + LOOK_S
     while True:
         try:
@@ -359,18 +360,18 @@ def _is_taken(descriptor: int) -> bool:
             return True
 
 
-#: What is raised by what no holder wrote, or has not written yet.
+#: Raised by a lock file that is empty, half written or of something else.
 _NO_SIGNATURE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
 
 def _me() -> dict[str, Any]:
-    """What who holds the lock writes into it."""
+    """What the holder of a lock writes into its file."""
     pid, host = os.getpid(), socket.gethostname()
     return {"pid": pid, "namespace": _namespace(), "host": host, "since": time.time()}
 
 
 def _namespace() -> str:
-    """Where numbers of processes mean the same, such as a container; empty: nobody says."""
+    """The process namespace, of which each container has its own; empty: it is not known."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:

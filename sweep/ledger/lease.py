@@ -96,7 +96,7 @@ def read(connection: Connection) -> Lease:
 
 
 def standing(connection: Connection) -> Lease:
-    """The row alone; nobody's where there is none.
+    """The lease's row; nobody's lease where there is none.
 
     Raises:
         DecodeError: no driver writes one so.

@@ -57,7 +57,7 @@ class InferencePolicy:
         return memory
 
     def begin(self, seed: int) -> Array:
-        """(M,) with which an episode of this seed begins, should something be drawn for it."""
+        """Memory (M,) at the start of an episode; `seed` is for what is drawn once for it."""
         return self.initial_memory()
 
     def split_state(self, memory: Array) -> list[Array]:

@@ -97,7 +97,7 @@ PHASES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
 EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_"))
 """The phases that an evaluation calls, too."""
 FOLLOWING = (*EPISODE_PHASES, "on_postprocess_traj")
-"""Those for which a worker follows each of its episodes."""
+"""The phases that need each episode of a worker from its beginning."""
 
 
 class Calls:
@@ -142,13 +142,14 @@ class Calls:
 
     @property
     def follow_episodes(self) -> str:
-        """A phase for which the episodes of a worker have to be followed; empty: none is there."""
+        """The first phase that needs each episode from its beginning; empty: there is none."""
         return next((one for one in FOLLOWING if self.wants(one)), "")
 
     def require_not_following(self, is_one_object: bool) -> None:
-        """Raise ConfigError where episodes have to be followed that nobody sees begin.
+        """Raise ConfigError if a phase needs each episode from its beginning.
 
-        `is_one_object`: the environments are of a class that can only step them together.
+        It is asked of environments that restart by themselves, so that nobody sees them begin.
+        `is_one_object`: their class can only step them together.
         """
         why = "begins its next episodes before a callback can be called"
         phase = self.follow_episodes

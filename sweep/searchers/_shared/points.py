@@ -78,9 +78,9 @@ class Enumerating(searchers.Searcher):
 
 
 class _Looked:
-    """How far the points of a space were looked through, beside a history that only grows.
+    """Which points of a space have a trial, kept from one proposal to the next.
 
-    It saves looking again, and is nothing that the history does not say.
+    It follows from the history, which only grows, and is made again where it does not fit.
     """
 
     def __init__(self, request: Request, shuffled: bool) -> None:

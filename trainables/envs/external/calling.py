@@ -38,8 +38,8 @@ REMEMBERED = 10_000
 #: Seconds that a poll waits for something, and `close` for the thread.
 POLL_S = 0.1
 CLOSE_S = 5.0
-#: A log-probability is no further from 0, for each number of an action: what lies beyond was not
-#: drawn with it, and its ratio to another would overflow.
+#: How far a log-probability may be from 0, for each number of an action: beyond it the ratio to
+#: that of another policy overflows.
 MOST_LOGP = 40.0
 #: By so much the logarithm of 1 may be above 0.
 ROUNDING = 1e-3

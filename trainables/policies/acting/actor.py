@@ -290,7 +290,7 @@ class Actor:
 
 
 def _turned(weight: Array) -> Array:
-    """Stacked weights (S, D, H) whose columns lie in one piece each; others as they are."""
+    """Stacked weights (S, D, H) in the memory order that `load` gives; others as they are."""
     if weight.ndim != 3:
         return weight
     turned: Array = np.ascontiguousarray(weight.swapaxes(1, 2)).swapaxes(1, 2)
