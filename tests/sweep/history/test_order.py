@@ -140,6 +140,10 @@ def test_a_held_trial_is_shown_as_one_that_has_ended_and_the_others_as_they_are(
 # ---- what a decision costs ----------------------------------------------------------------------
 
 
+#: The package's own folder; the one around it may have the same name.
+OURS = f"{Path(launch.__file__).parents[1]}/"
+
+
 class Operations:
     """Counts the operations of Python in functions of ours, but for those of the ledger."""
 
@@ -157,7 +161,7 @@ class Operations:
 
     def _enter(self, frame: FrameType, _event: str, _argument: object) -> Any:
         file = frame.f_code.co_filename
-        ours = "/sweep/" in file and "/ledger/" not in file
+        ours = file.startswith(OURS) and not file.startswith(f"{OURS}ledger/")
         if not ours:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
