@@ -62,6 +62,8 @@ class Row:
     """Trained over as many seeds, beside ours."""
     episodes: int = EPISODES
     """How many the policy that was learnt plays."""
+    highest: float | None = None
+    """The highest return that an episode can have, where there is one."""
 
     def trainer(self) -> "type[Trainer]":
         """The class that trains."""
@@ -499,6 +501,7 @@ ROWS: tuple[Row, ...] = (
             num_envs=8,
         ),
         episodes=PONG_EPISODES,
+        highest=21.0,
     ),
     Row(
         "pong-dqn",
@@ -536,6 +539,7 @@ ROWS: tuple[Row, ...] = (
             },
         ),
         episodes=PONG_EPISODES,
+        highest=21.0,
     ),
 )
 

@@ -54,6 +54,25 @@ def test_a_row_is_no_worse_than_its_reference_only_where_seeds_say_so(
     assert f"difference {low:.0f} to {high:.0f}" in cells[-1]
 
 
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        ([9, 9, 9], [1], "yes, whatever the missing seeds return"),  # (1 + 10 + 10) / 3 is 7
+        ([7, 7, 7], [1], "yes, whatever the missing seeds return"),
+        ([6, 7, 7], [1], "not known yet: seeds are missing"),
+        ([9, 9], [1], "not known yet: seeds are missing"),
+    ],
+)
+def test_a_row_is_decided_before_its_reference_has_all_seeds_only_where_these_cannot_change_it(
+    ours: list[float], theirs: list[float], said: str
+) -> None:
+    row = replace(ROW, seeds=3, highest=10.0)
+    runs = [[{"mean": float(mean)} for mean in of] for of in (ours, theirs)]
+    assert report._line(row, *runs).split(" | ")[-2] == said
+    if len(ours) == row.seeds:
+        assert "seeds so far: 1; the mean of 3 can be 7.0 at most" in report._line(row, *runs)
+
+
 def test_a_published_figure_stands_beside_what_the_reference_reaches_here() -> None:
     row = replace(ROW, at_least=5.0, published="9.0 (zoo)", why="it forgets")
     cells = report._line(row, [{"mean": 1.0}, {"mean": 3.0}], []).split(" | ")
