@@ -1,11 +1,12 @@
 """The history as a study in memory, on which Optuna's pruners judge one trial.
 
 What a pruner is shown of a trial is made again when that trial has changed. A trial's steps are its
-looks: the multiples of the interval at which it can have paused. For a pruner that compares with
-completed trials only, these have a score at the looks of the judged trials too, and the others have
-none. Pruners that remember in the study what they decided before (successive halving, Hyperband)
-get a new one each time, in which every trial still runs, and are shown every earlier rung again, so
-that they remember the same.
+looks: the multiples of the interval at which it can have paused, if the metric was reported since
+the one before, as a step of Optuna's is a report. For a pruner that compares with completed trials
+only, these have a score at the looks of the judged trials too, and the others have none. Pruners
+that remember in the study what they decided before (successive halving, Hyperband) get a new one
+each time, in which every trial still runs, and are shown every earlier rung again, so that they
+remember the same.
 """
 
 import copy
@@ -14,7 +15,7 @@ import math
 import warnings
 from bisect import bisect_left, insort
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import optuna
@@ -27,6 +28,7 @@ from sweep.history.events import Status
 from sweep.history.history import History
 from sweep.history.optuna_terms import STATES, direction
 from sweep.history.order import Kept
+from sweep.history.replica import Point
 from sweep.history.trial import Trial
 from trainables.errors import nearest
 
@@ -135,11 +137,18 @@ class _Shown(Kept):
         self._row.best_trial_id = self._ranks[0][1] if self._ranks else None
 
     def looks(self, trial: Trial) -> set[int]:
-        """The levels at which the trial can have been judged, its newest among them."""
-        longest = max((replica.curve for replica in trial.counted), key=len)
-        times = [*(point.time for point in longest), trial.time]
-        looks = {time // self._interval for time in times}
-        return {int(look) * self._interval for look in looks if look >= 1}
+        """The levels at which the trial can have been judged: there was a value since the last."""
+        return {look for replica in trial.counted for look in self._looks_of(replica.curve)}
+
+    def _looks_of(self, curve: Sequence[Point]) -> Iterator[int]:
+        last, is_new = 0.0, False
+        for point in curve:
+            is_new = is_new or point.value is not None
+            look = point.time // self._interval
+            if look > last:
+                if is_new:
+                    yield int(look) * self._interval
+                last, is_new = look, False
 
     def lend(self, levels: Set[int], trials: Sequence[Trial]) -> None:
         """Give completed trials values at these levels, until the next time they are brought up.

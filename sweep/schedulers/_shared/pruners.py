@@ -1,6 +1,7 @@
 """Schedulers that ask one of Optuna's pruners, every `interval`, whether a trial goes on.
 
-A missing score is no value: the pruner is not asked about a trial that has none at its level.
+A missing score is no value: the pruner is not asked about a trial that has none at its level, or
+none that it had not at the look before, as with an evaluation every few iterations.
 """
 
 from collections.abc import Sequence
@@ -83,7 +84,7 @@ class Pruned(PerTrialStopping):
         metric = trial.objective.metric
         value = study.value_at(trial.number, level)
         if value is None:
-            return Verdict(True, f"goes on: no {metric} at {level} yet", {"look": level})
+            return Verdict(True, f"goes on: no new {metric} at {level}", {"look": level})
         count, others = study.completed_at(level, _SHOWN)
         ends = study.prunes(trial.number)
         evidence = {

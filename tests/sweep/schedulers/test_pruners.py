@@ -203,6 +203,30 @@ def test_a_look_without_a_value_ends_nobody() -> None:
     assert {trial.iteration for trial in course.history.trials} == {8}
 
 
+@pytest.mark.parametrize(
+    "scheduler",
+    [
+        {"name": "patient", "patience": 1},
+        {"name": "wilcoxon", "p_threshold": 0.4},
+        {"name": "median", "n_startup_trials": 2},
+        {"name": "optuna", "pruner": "SuccessiveHalvingPruner", "min_resource": 2},
+    ],
+    ids=["patient", "wilcoxon", "median", "halving"],
+)
+def test_a_value_is_judged_once_however_often_its_trial_is_looked_at(
+    scheduler: dict[str, Any],
+) -> None:
+    """An evaluation every other iteration; the looks between two have nothing new."""
+
+    def evaluated(at: CurvePoint) -> dict[str, Any]:
+        return curve(at) if at.iteration % 2 == 0 else {"loss": 1.0}
+
+    seldom, often = (simulate(spec({**scheduler, "interval": n}), evaluated) for n in (2, 1))
+    ends = [[(t.status, t.iteration) for t in c.history.trials] for c in (seldom, often)]
+    assert ends[0] == ends[1]
+    assert often.history.of(Status.PRUNED)
+
+
 def test_a_decision_carries_the_values_that_it_was_based_on() -> None:
     course = simulate(spec({"name": "median", "n_startup_trials": 2}), curve)
     moved = next(r.event for r in course.records if isinstance(r.event, Moved))
