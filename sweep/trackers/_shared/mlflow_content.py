@@ -162,9 +162,9 @@ class Content:
         self._steps = self._iterations = 0
         """Of all trials, so far."""
         self._standing: dict[int, int] = {}
-        """Trial → its steps so far."""
-        self._scored: dict[int, int] = {}
-        """Trial → its steps when it came to rest last."""
+        """Trial → its steps so far, of several seeds the most."""
+        self._scored: dict[int, tuple[int, float]] = {}
+        """Trial → its steps when it came to rest last, and what it was worth."""
         self._curves: dict[int, Curve] = {}
         """Trial → its curve, where trials have several seeds."""
         self._began: dict[tuple[int, int], float] = {}
@@ -207,7 +207,8 @@ class Content:
         if event.rows and not is_test(event.replica):
             changes.sweep += self._progress(event, record)
             changes.runs[event.trial, WHOLE] += self._group(event)
-            self._standing[event.trial] = _step(event.rows[-1])
+            step = max(self._standing.get(event.trial, 0), _step(event.rows[-1]))
+            self._standing[event.trial] = step
 
     def _rows(self, run: RunKey, event: Closed, ended: float) -> Iterator[Value]:
         replica = self.history.replica(event.trial, event.replica)
@@ -265,13 +266,16 @@ class Content:
             yield from values(row, time, self._compared)
 
     def _score(self, number: int, record: Recorded) -> Iterator[Value]:
-        """What a trial is worth that has come to rest, unless that was said of these steps."""
+        """What a trial is worth that has come to rest, unless that was said of these steps.
+
+        A seed that has joined changes it, and MLflow's newest row is that of the most steps.
+        """
         trial, step = self.history.trials[number], self._standing.get(number)
         rest = trial.rests[-1] if trial.rests else None
         if rest is None or rest.k != record.k or rest.score is None or step is None:
             return
-        if self._scored.get(number) != step:
-            self._scored[number] = step
+        if self._scored.get(number) != (step, rest.score):
+            self._scored[number] = (step, rest.score)
             name = score_key(self._where.spec.metric)
             yield self._of_event(name, rest.score, record, (number, WHOLE), step)
 

@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class Run:
     tags: dict[str, str]
     params: dict[str, str]
     rows: dict[tuple[str, int], float]
-    """(key, step) → value; each stands there once."""
+    """(key, step) → value; each stands there once, but for a score, of which it is the newest."""
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +122,7 @@ def runs(folder: Folder) -> dict[str, Run]:
                 status,
                 dict(_of(database, "SELECT key, value FROM tags", run)),
                 dict(_of(database, "SELECT key, value FROM params", run)),
-                _rows(_of(database, "SELECT key, step, value FROM metrics", run)),
+                _rows(_of(database, "SELECT key, step, value, timestamp FROM metrics", run)),
             )
             for run, name, status in database.execute("SELECT run_uuid, name, status FROM runs")
         ]
@@ -135,8 +136,9 @@ def _of(database: sqlite3.Connection, query: str, run: str) -> list[Any]:
 
 
 def _rows(found: list[Any]) -> dict[tuple[str, int], float]:
-    assert len({(key, step) for key, step, _ in found}) == len(found)
-    return {(key, step): value for key, step, value in found}
+    once = [(key, step) for key, step, _value, _time in found if key != "score"]
+    assert len(set(once)) == len(once)
+    return {(key, step): value for key, step, value, _ in sorted(found, key=itemgetter(3))}
 
 
 def losses(run: Run) -> dict[int, float]:
@@ -149,7 +151,7 @@ def ledgers(folder: Folder, trial: int, replica: int) -> dict[int, Any]:
 
 
 def scores_as_they_came(folder: Folder) -> dict[tuple[str, int], float]:
-    """(trial, steps) → score, whenever a trial came to rest."""
+    """(trial, steps) → score when a trial last came to rest there."""
     past = History(where(folder).objective)
     found: dict[tuple[str, int], float] = {}
     for record in records(folder):
@@ -158,7 +160,7 @@ def scores_as_they_came(folder: Folder) -> dict[tuple[str, int], float]:
         if isinstance(event, Closed | Moved) and not is_test(event.replica):
             trial = past.trials[event.trial]
             if trial.rests and trial.rests[-1].k == record.k and trial.score is not None:
-                found.setdefault((str(event.trial), 10 * trial.iteration), trial.score)
+                found[str(event.trial), 10 * trial.iteration] = trial.score
     return found
 
 
@@ -212,7 +214,7 @@ def test_an_iteration_of_a_trial_is_as_late_as_the_last_of_its_seeds(
     grouped: Folder, tables: Path, tmp_path: Path
 ) -> None:
     found = copied(grouped, tables, tmp_path, 5)
-    query = "SELECT key, step, timestamp FROM metrics"
+    query = "SELECT key, step, timestamp, timestamp FROM metrics"
     with closing(sqlite3.connect(tmp_path / "moved" / "mlflow.db")) as database:
         times = {name: _rows(_of(database, query, run.id)) for name, run in found.items()}
     for trial in sweeps.history(grouped).trials:
@@ -234,6 +236,20 @@ def test_the_seeds_of_a_race_come_once_and_the_rows_that_came_first_stand(
         first = ledgers(raced, trial.number, 0)
         assert losses(found[str(trial.number)])[10] == first[10]
         assert found[str(trial.number)].tags["sweep.replicas"] == str(len(trial.replicas))
+
+
+def test_a_trials_newest_score_is_that_of_all_seeds_that_joined_it(
+    raced: Folder, tables: Path, tmp_path: Path
+) -> None:
+    """By it MLflow's page lists the trials best first."""
+    copied(raced, tables, tmp_path, 1000)
+    query = (
+        "SELECT tags.value, latest_metrics.value FROM latest_metrics JOIN tags USING (run_uuid) "
+        "WHERE latest_metrics.key = 'score' AND tags.key = 'sweep.history.trial'"
+    )
+    with closing(sqlite3.connect(tmp_path / "moved" / "mlflow.db")) as database:
+        found = dict(database.execute(query).fetchall())
+    assert found == {str(t.number): t.score for t in sweeps.history(raced).trials}
 
 
 def test_a_trial_of_one_seed_has_one_run_and_its_tests_are_below_it(
