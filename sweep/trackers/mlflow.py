@@ -13,8 +13,10 @@ Rows in MLflow cannot be changed. If iterations are run again after a crash, the
 exact trainable gives the same ones. When a trial goes on after it had ended (a top-up, a retry),
 its run is RUNNING again, and its old end time stays until the next one. Rows that an earlier
 release dated differently stay, until `sweep verify --repair` replaces their run. A copy with the
-layout of an earlier release gets what it lacks with the next events. When the sweep's metric
-changes, everything is sent again; a run with rows of the old one is deleted and made again.
+layout of an earlier release gets what it lacks with the next events; so does a store that has no
+run of the sweep, since its file was removed, its experiment renamed or its folder moved to another
+root. When the sweep's metric changes, everything is sent again; a run with rows of the old one is
+deleted and made again.
 """
 
 import getpass
@@ -73,7 +75,7 @@ class Tracker(trackers.Tracker):
             copy = self._anew(first - 1)
         elif copy is None:
             copy = _Copy(self._where, first - 1)
-            if first > 1 and copy.is_of_an_earlier_layout:
+            if first > 1 and copy.lacks_earlier_events:
                 copy.close()
                 copy = self._anew(first - 1)
         try:
@@ -174,10 +176,10 @@ class _Copy:
         return self._content.history.k
 
     @property
-    def is_of_an_earlier_layout(self) -> bool:
-        """Whether the store has runs that lack what this release sends."""
+    def lacks_earlier_events(self) -> bool:
+        """Whether the store has no run of the sweep, or runs that lack what this release sends."""
         parent = self._runs.get("")
-        return parent is not None and parent.stored.tags.get("sweep.layout") != LAYOUT
+        return parent is None or parent.stored.tags.get("sweep.layout") != LAYOUT
 
     def publish(self, records: Sequence[Recorded]) -> None:
         """Write what `records` change: of each trial its rows first, then its status."""

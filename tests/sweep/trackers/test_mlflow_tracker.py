@@ -239,7 +239,7 @@ def scores(story: Story, trial: int) -> dict[tuple[str, int], float | None]:
         if getattr(record.event, "trial", None) == trial:
             its = past.trials[trial]
             if its.rests and its.rests[-1].k == record.k and its.score is not None:
-                found.setdefault(("score", 100 * its.iteration), its.score)
+                found["score", 100 * its.iteration] = its.score
     return found
 
 
@@ -1016,6 +1016,21 @@ def test_a_deleted_experiment_is_restored(told: Story) -> None:
     publish(told, 7)
     assert client.get_experiment(experiment).lifecycle_stage == "active"
     assert_whole(told)
+
+
+@pytest.mark.parametrize("lost", ["file", "name"])
+def test_a_store_without_a_run_of_the_sweep_gets_all_of_it_with_the_next_events(
+    told: Story, tables: Path, lost: str
+) -> None:
+    """The file was removed, or the sweep's folder moved to another root; or a person renamed it."""
+    publish(told, 1, 6)
+    if lost == "file":
+        shutil.copy(tables, told.where.folder.mlflow)
+    else:
+        client, experiment = client_of(told)
+        client.rename_experiment(experiment, "of last week")
+    publish(told, 7)
+    assert Tracker(told.where).differences() == []
 
 
 @pytest.mark.parametrize("trial", ["0", ""])
