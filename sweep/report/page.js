@@ -112,7 +112,7 @@
         line: { shape: "hv", color: color("accent"), width: 2.5 }, marker: { size: [...data.best.x.map(() => 7), 0] },
         hovertemplate: "best: trial %{customdata}<br>%{y:.5g}<extra></extra>",
       };
-      return [[points(true, "stopped early"), points(false, "completed"), best], layout({
+      return [[points(true, "stopped early"), points(false, "completed"), ...(data.best.x.length ? [best] : [])], layout({
         ...below(3), xaxis: axis(time.name + " since the start", { rangemode: "tozero" }), yaxis: axis(last(page.metric), { range: span(data.y) }),
       })];
     },

@@ -174,8 +174,9 @@ def _search(data: Data) -> "Figure | None":
             x, y = ([its[axis][place] for place in shown] for axis in ("x", "y"))
             axes.scatter(x, y, s=16, color=colour, label=name)
     best = its["best"]
-    until, score = [*best["x"], its["end"]], [*best["y"], best["y"][-1]]
-    axes.step(until, score, where="post", color=_ACCENT, linewidth=2, label="best so far")
+    if best["x"]:  # none, where every trial breaks a constraint
+        until, score = [*best["x"], its["end"]], [*best["y"], best["y"][-1]]
+        axes.step(until, score, where="post", color=_ACCENT, linewidth=2, label="best so far")
     _plain(axes, "seconds", data["metric"])
     axes.legend(frameon=False, fontsize=9)
     return figure

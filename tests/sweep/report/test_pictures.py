@@ -62,6 +62,17 @@ def test_a_picture_that_cannot_be_drawn_is_left_out_and_the_others_are_written(
     assert "parallel.png" in written
 
 
+def test_where_every_trial_breaks_a_constraint_none_is_the_best_so_far(tmp_path: Path) -> None:
+    limits = {"loss": "<= -1"}
+    folder = sweeps.make(tmp_path, trackers=(), trials=3, scheduler="fifo", constraints=limits)
+    sweeps.run(folder)
+    sweep = lookup.read(folder)
+    data, _ = page.content(sweep)
+    assert data["search"]["best"]["trials"] == []
+    (written,) = pictures.write(sweep, tmp_path / "pictures", pytest.fail, ["search"])
+    assert written.is_file()
+
+
 def test_an_interval_without_an_end_is_not_drawn(here: Here, tmp_path: Path) -> None:
     sweep = lookup.read(sweeps.make(here.root))
     curve = {"trial": 0, "place": 0, "early": False, "x": [1.0, 2.0], "y": [1.0, 2.0]}
