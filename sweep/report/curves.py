@@ -75,11 +75,11 @@ def _of(trial: Trial, place: int | None, most: int) -> Curve:
         points = thinned(_values(seeds[0]) if seeds else [], most)
         return Curve(trial.number, points, place=place, ended_early=early)
     both = _together(seeds)
-    means = thinned([(time, stats.mean(values)) for time, values in both], most)
-    kept = {time for time, _ in means}
-    intervals = [stats.mean_interval(values) for time, values in both if time in kept]
+    means = [(time, stats.mean(values)) for time, values in both]
+    kept = _kept(means, most)
+    intervals = [stats.mean_interval(both[row][1]) for row in kept]
     low, high = [i.low for i in intervals], [i.high for i in intervals]
-    return Curve(trial.number, means, low, high, len(seeds), place, early)
+    return Curve(trial.number, [means[row] for row in kept], low, high, len(seeds), place, early)
 
 
 def _together(seeds: Sequence[Replica]) -> list[tuple[float, list[float]]]:
@@ -105,8 +105,13 @@ def is_finite(value: float | None) -> bool:
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
     """At most about `most` points: of each stretch the least and the greatest, and both ends."""
+    return [points[place] for place in _kept(points, most)]
+
+
+def _kept(points: Sequence[Point], most: int) -> list[int]:
+    """The places of the points that `thinned` keeps."""
     if len(points) <= most:
-        return list(points)
+        return list(range(len(points)))
     stretches = max(1, (most - 2) // 2)
     inner = len(points) - 2
     kept = {0, len(points) - 1}
@@ -115,4 +120,4 @@ def thinned(points: Sequence[Point], most: int) -> list[Point]:
         if places:
             kept.add(min(places, key=lambda place: points[place][1]))
             kept.add(max(places, key=lambda place: points[place][1]))
-    return [points[place] for place in sorted(kept)]
+    return sorted(kept)

@@ -13,6 +13,7 @@ from sweep.cli.terminal import Terminal
 from sweep.history.events import Status
 from sweep.report import braille, curves
 from sweep.report.curves import Curve, thinned
+from sweep.testing import CurvePoint, Simulation
 from sweep.views import lookup
 from tests.support import sweeps
 from tests.support.command_line import Here
@@ -58,6 +59,22 @@ def test_several_seeds_are_their_mean_with_students_interval(tmp_path: Path) -> 
         assert curve.seeds == 3
         assert curve.points[4] == (5.0, expected.value)
         assert (curve.low[4], curve.high[4]) == (expected.low, expected.high)
+
+
+def test_each_mean_of_a_thinned_curve_has_its_own_interval() -> None:
+    """Also where several iterations end at one time, as where no game ends in one."""
+
+    def game(at: CurvePoint) -> dict[str, float]:
+        return {"score": at.iteration % 7 + at.iteration * at.replica, "games": at.iteration // 3}
+
+    by_games = {"name": "asha", "time_attr": "games", "grace_period": 300, "max_t": 300}
+    with Simulation({"replicas": 2, "scheduler": by_games}, game) as made:
+        made.run()
+        (curve,) = curves.curves(lookup.read(made.folder)).drawn
+    assert len(curve.points) < 900
+    assert len(curve.points) == len(curve.low) == len(curve.high)
+    for (_, mean), low, high in zip(curve.points, curve.low, curve.high, strict=True):
+        assert (low + high) / 2 == pytest.approx(mean)
 
 
 def test_many_trials_are_thinned_and_that_is_counted(tmp_path: Path) -> None:
