@@ -379,12 +379,12 @@ class History:
     def _create(self, event: Created) -> None:
         if event.trial != len(self.trials):
             raise ValueError(f"trial {event.trial}, and there are {len(self.trials)} before it")
+        for birth in event.births:
+            self.replica(birth.trial, birth.replica)  # raises, where there is no such parent
         searched, config = dict(event.searched), dict(event.config)
         births = event.births or (None,) * event.replicas
         trial = Trial.new(event.trial, searched, config, self.objective, births)
         trial.seen, trial.clone_of = event.seen, event.clone_of
-        for replica, birth in zip(trial.replicas, event.births, strict=False):
-            replica.inherited = self.trials[birth.trial].replicas[birth.replica].last
         self.trials.append(trial)
 
     def _warm(self, index: int, taken: Mapping[str, Any]) -> Trial:

@@ -75,8 +75,6 @@ class Replica:
     last: Metrics = field(default_factory=dict)
     """The newest result, all its keys, of `sums` those that count; to look at, nothing is decided
     by it."""
-    inherited: Metrics = field(default_factory=dict)
-    """The parent's newest result when it was bred: what it counts on from."""
     checkpoints: dict[str, Saved] = field(default_factory=dict)
     """Digest → checkpoint, oldest first; only those that are still kept."""
     slices: int = 0

@@ -14,7 +14,6 @@ from typing import Any
 from sweep.history.events import (
     FINISHED,
     Goal,
-    Metrics,
     ParentCheckpoint,
     Status,
     UserHold,
@@ -241,19 +240,9 @@ class Trial:
 
     def total(self, key: str) -> float | None:
         """The sum of the newest values of `key` over the replicas; None: nobody reports it."""
-        return _sum([replica.last for replica in self.replicas], key)
-
-    def own(self, key: str) -> float | None:
-        """`total` without the share that a bred trial has from its parent's checkpoint."""
-        total = self.total(key)
-        inherited = _sum([replica.inherited for replica in self.replicas if replica.last], key)
-        return None if total is None else total - (inherited or 0.0)
-
-
-def _sum(results: Sequence[Metrics], key: str) -> float | None:
-    values = (number(result.get(key)) for result in results)
-    found = [value for value in values if value is not None]
-    return sum(found) if found else None
+        values = (number(replica.last.get(key)) for replica in self.replicas)
+        found = [value for value in values if value is not None]
+        return sum(found) if found else None
 
 
 def rank_key(trial: Trial, score: float | None) -> tuple[bool, float, int]:

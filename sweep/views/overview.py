@@ -477,6 +477,10 @@ def steps(history: History) -> float | None:
 
     The steps that a bred trial inherits are its parent's.
     """
-    totals = (trial.own(STEPS) for trial in history.trials)
-    found = [total for total in totals if total is not None]
+    totals = ((trial, trial.total(STEPS)) for trial in history.trials)
+    found = [
+        total if trial.parent is None else math.fsum(r.steps for r in trial.replicas)
+        for trial, total in totals
+        if total is not None
+    ]
     return sum(found) if found else None

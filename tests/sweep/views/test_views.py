@@ -15,12 +15,13 @@ from rich.text import Text
 from sweep.cli import tables, trial_tables
 from sweep.cli.terminal import Terminal
 from sweep.errors import NameTaken, SweepLocked, UsageError
-from sweep.history.events import ParentCheckpoint, Saved, Status
+from sweep.history.events import End, ParentCheckpoint, Saved, Status
 from sweep.ledger import lease
 from sweep.ledger.folder import Folder, root_option
 from sweep.views import formatting, lookup, overview
 from sweep.views.lookup import State
 from tests.support import sweeps, trials
+from tests.support.events import Story, rows
 
 
 def printed(renderable: object) -> str:
@@ -87,6 +88,19 @@ def test_a_clone_is_none_of_the_trials_that_are_wanted_and_done() -> None:
         clone.replicas[0].birth = ParentCheckpoint(0, 0, 1.0, saved)
         clone.clone_of = 0
         assert overview.done(trials.history([ended, clone], 1)) == 1
+
+
+def test_what_is_trained_anew_from_a_checkpoint_counts_for_the_sweep(tmp_path: Path) -> None:
+    """A clone of a trial that failed on its way from there; what came before is its parent's."""
+    told = Story.create(tmp_path)
+    told.begin()
+    told.start(0)
+    told.close(0, Status.PAUSED, rows(0, 1, 4, timesteps_this_iter=100))
+    told.go_on(0)
+    told.close(0, Status.FAILED, rows(0, 5, 7, timesteps_this_iter=100), End.CRASHED)
+    told.breed(1, parent=0)
+    told.close(1, Status.COMPLETED, rows(1, 5, 9, timesteps_this_iter=100), End.DONE)
+    assert overview.steps(told.history) == 700 + 500
 
 
 def test_show_tells_every_decision_about_a_trial_with_its_reason(tmp_path: Path) -> None:
