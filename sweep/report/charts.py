@@ -133,23 +133,29 @@ def _rung(trial: Trial, levels: Sequence[float]) -> int:
 
 def _axis(name: str, domain: Domain, trials: Sequence[Trial]) -> Data:
     """A setting: its values as numbers, or as indices of its labels; null where it is absent."""
-    found = [trial.searched.get(name) for trial in trials]
+    found = [trial.searched[name] for trial in trials if name in trial.searched]
     listed = isinstance(domain, Choice | Ordinal)
-    if listed or not all(v is None or _is_number(v) for v in found):
+    if listed or not all(map(_is_number, found)):
         keys = dict.fromkeys(domain.by_key) if isinstance(domain, Choice | Ordinal) else {}
-        keys |= dict.fromkeys(choice_key(value) for value in found if value is not None)
+        keys |= dict.fromkeys(map(choice_key, found))  # null is a choice as any other
         labels = list(keys)
         index = {key: place for place, key in enumerate(labels)}
-        values: list[Any] = [None if v is None else index[choice_key(v)] for v in found]
+        values: list[Any] = [
+            index[choice_key(trial.searched[name])] if name in trial.searched else None
+            for trial in trials
+        ]
         return {"name": name, "labels": [_label(key) for key in labels], "values": values}
-    numbers = [short(float(value)) for value in found if value is not None]
+    numbers = [short(float(value)) for value in found]
     low, high = _ends(domain, [n for n in numbers if n is not None])
     return {
         "name": name,
         "log": bool(isinstance(domain, Float | Int | Normal) and domain.log and low > 0),
         "low": low,
         "high": high,
-        "values": [None if v is None else short(float(v)) for v in found],
+        "values": [
+            short(float(trial.searched[name])) if name in trial.searched else None
+            for trial in trials
+        ],
     }
 
 
@@ -274,11 +280,17 @@ def fronts(sweep: Sweep) -> list[Data]:
             for trial in sweep.history.trials
             if is_finite(trial.score) and is_finite(trial.others[place])
         ]
+        scored = len(rows)
+        if scored > MOST_TRIALS:
+            best = [row for row in rows if row[0].number in on_front]
+            others = [row for row in rows if row[0].number not in on_front]
+            rows = [*best, *_even(others, max(0, MOST_TRIALS - len(best)))]
         if rows:
             shown.append(
                 {
                     "name": path,
                     "mode": mode,
+                    "scored": scored,
                     "trials": [trial.number for trial, _ in rows],
                     "x": [short(other) for _, other in rows],
                     "y": [short(trial.score) for trial, _ in rows],

@@ -17,6 +17,7 @@ import pytest
 
 from benchmarks.engine import large
 from sweep.report import page
+from sweep.testing import CurvePoint, Simulation
 from sweep.views import lookup
 from tests.support import sweeps
 from tests.support.command_line import Here, environment, start
@@ -38,6 +39,12 @@ HOSTILE: dict[str, Any] = {
     },
 }
 PBT = {"name": "pbt", "perturbation_interval": 3}
+SHORT: dict[str, Any] = {"stop": {"training_iteration": 1}}
+
+
+def numbered(at: CurvePoint) -> dict[str, Any]:
+    """A later trial is better in everything."""
+    return {"score": float(at.trial), "cost": -float(at.trial)}
 
 
 @pytest.fixture
@@ -102,6 +109,27 @@ def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
     assert "front" in built(tmp_path, name="two", **two).sections
     bred = built(tmp_path, name="bred", trials=4, scheduler=PBT).sections
     assert "lineage" in bred
+
+
+def test_a_choice_of_nothing_is_no_absent_setting() -> None:
+    """`null`, as where gradients are not clipped; the other one stands under a condition."""
+    space = {
+        "clip": {"choice": [None, 40]},
+        "norm": {"choice": [None, 1], "when": {"clip": 40}},
+        "x": {"uniform": [0.0, 1.0]},
+    }
+    with Simulation({"trials": 8, "scheduler": "fifo", **SHORT, "space": space}, numbered) as made:
+        made.run()
+        sweep = lookup.read(made.folder)
+        data, _ = page.content(sweep)
+    trials = {trial.number: trial.searched for trial in sweep.history.trials}
+    points = data["points"]
+    for axis in (axis for axis in points["axes"] if "labels" in axis):
+        shown = [None if v is None else axis["labels"][v] for v in axis["values"]]
+        its = [trials[number] for number in points["trials"]]
+        name = axis["name"]
+        assert shown == [json.dumps(one[name]) if name in one else None for one in its]
+    assert {one.get("norm", "absent") for one in trials.values()} == {None, 1, "absent"}
 
 
 def test_a_sweep_that_has_not_begun_has_a_page_too(here: Here, tmp_path: Path) -> None:
