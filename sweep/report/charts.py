@@ -60,7 +60,7 @@ def _curve(curve: Curve) -> Data:
 
 
 def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
-    """The score of each trial when it last reported, and the best so far."""
+    """The score of each trial when it last reported, and the best so far that breaks no limit."""
     reported = {
         record.event.trial: record.at
         for record in sweep.records
@@ -81,11 +81,13 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
         if score > best and trial.feasible:
             best = score
             steps.append((at, trial))
+    drawn = _even(rows, MOST_TRIALS)
     return {
-        "x": [short(at) for at, _ in _even(rows, MOST_TRIALS)],
-        "y": [short(trial.score) for _, trial in _even(rows, MOST_TRIALS)],
-        "trials": [trial.number for _, trial in _even(rows, MOST_TRIALS)],
-        "early": [trial.status is not Status.COMPLETED for _, trial in _even(rows, MOST_TRIALS)],
+        "x": [short(at) for at, _ in drawn],
+        "y": [short(trial.score) for _, trial in drawn],
+        "trials": [trial.number for _, trial in drawn],
+        "early": [trial.status is not Status.COMPLETED for _, trial in drawn],
+        "scored": len(rows),
         "best": {
             "x": [short(at) for at, _ in steps],
             "y": [short(trial.score) for _, trial in steps],

@@ -133,6 +133,9 @@ def _front(data: Data) -> Section | None:
     if not data["front"]:
         return None
     note = "Trials that none is better than in every objective are joined by a line."
+    note += _drawn(
+        max(data["front"], key=lambda its: int(its["scored"])), "these and evenly others"
+    )
     body = [_chart("front", data_index=index) for index, _ in enumerate(data["front"])]
     return Section("front", "The front", note, body)
 
@@ -195,17 +198,18 @@ def _slices(data: Data) -> Section | None:
     return Section("slices", "Each setting alone", note + _drawn(its), body, "Slices")
 
 
-def _drawn(its: Data) -> str:
+def _drawn(its: Data, which: str = "the best and evenly others") -> str:
     drawn = len(its["trials"])
     if drawn == its["scored"]:
         return ""
-    return f" {drawn:,} of {its['scored']:,} trials are drawn: the best and evenly others."
+    return f" {drawn:,} of {its['scored']:,} trials are drawn: {which}."
 
 
 def _search(data: Data) -> Section | None:
     if data["search"] is None:
         return None
     note = "The score of each trial when it last reported, and the best so far."
+    note += _drawn(data["search"], "evenly chosen")
     return Section("search", "The search", note, [_chart("search")])
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.engine import large
-from sweep.report import page
+from sweep.report import charts, page
 from sweep.testing import CurvePoint, Simulation
 from sweep.views import lookup
 from tests.support import sweeps
@@ -130,6 +130,16 @@ def test_a_choice_of_nothing_is_no_absent_setting() -> None:
         name = axis["name"]
         assert shown == [json.dumps(one[name]) if name in one else None for one in its]
     assert {one.get("norm", "absent") for one in trials.values()} == {None, 1, "absent"}
+
+
+def test_what_is_left_out_of_a_picture_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charts, "MOST_TRIALS", 3)
+    spec = {"trials": 8, "scheduler": "fifo", "objectives": {"cost": "min"}, **SHORT}
+    with Simulation(spec, numbered) as made:
+        made.run()
+        text = Page(page.build(lookup.read(made.folder), 0.0)).text
+    assert "the best so far. 3 of 8 trials are drawn: evenly chosen." in text
+    assert "joined by a line. 3 of 8 trials are drawn: these and evenly others." in text
 
 
 def test_a_sweep_that_has_not_begun_has_a_page_too(here: Here, tmp_path: Path) -> None:
