@@ -12,6 +12,7 @@ from sweep.history.seeds import replica_name
 from sweep.history.trial import Trial
 from sweep.report import timeline
 from sweep.report.markup import Markup, plain, preformatted, table, tag
+from sweep.spec.objective import Aggregate
 from sweep.stats import LEVEL, Interval
 from sweep.views import explanation, formatting, overview
 from sweep.views.lookup import Sweep
@@ -110,8 +111,14 @@ def best(sweep: Sweep) -> Section | None:
 def _note_of_best(sweep: Sweep, several: bool) -> str:
     shown, scored = min(TOP, len(sweep.history.ranked())), len(sweep.history.ranked())
     parts = [f"The best {shown} of {scored:,} trials with a score in {sweep.spec.metric}."]
-    if several:
-        parts.append(f"Intervals hold the true value with probability {LEVEL:.0%}, over seeds.")
+    aggregate = sweep.history.objective.aggregate
+    if several and _is_of_the_mean(aggregate):
+        parts.append(f"Intervals hold the true mean with probability {LEVEL:.0%}, over seeds.")
+    elif several:
+        parts.append(
+            f"Intervals are {LEVEL:.0%} bootstraps of the {aggregate.kind} over seeds, and too "
+            "narrow where these are few: of three they hold the true value three times in four."
+        )
     elif scored > 1:
         parts.append(
             "Each is the score of one seed, and the best of many is partly luck: "
@@ -160,9 +167,14 @@ def interval(trial: Trial, seed: int) -> Interval | None:
     aggregate = trial.objective.aggregate
     if len(found) < 2:
         return None
-    if aggregate.fair and aggregate.kind != "mean":
-        return stats.bootstrap_interval(sorted(found), aggregate.centre, seed)
-    return stats.mean_interval(found)
+    if _is_of_the_mean(aggregate):
+        return stats.mean_interval(found)
+    return stats.bootstrap_interval(sorted(found), aggregate.centre, seed)
+
+
+def _is_of_the_mean(aggregate: Aggregate) -> bool:
+    """Whether the interval of a score is that of the mean, by Student's t."""
+    return aggregate.kind == "mean" or not aggregate.fair
 
 
 def tested(sweep: Sweep) -> Section | None:

@@ -50,6 +50,17 @@ def test_a_bootstrap_is_the_same_every_time_and_holds_its_estimate() -> None:
     assert min(scores) <= found.low < found.value < found.high <= max(scores)
 
 
+def test_a_bootstrap_of_three_is_too_narrow_and_one_of_ten_is_not() -> None:
+    """As the report and the page about seeds say."""
+    stream, held = np.random.default_rng(0), dict[int, float]()
+    for size in (3, 10):
+        draws = [sorted(stream.normal(size=size).tolist()) for _ in range(100)]
+        found = [stats.bootstrap_interval(d, interquartile_mean, i) for i, d in enumerate(draws)]
+        held[size] = sum(one.low <= 0.0 <= one.high for one in found) / 100
+    assert 0.65 < held[3] < 0.85
+    assert held[10] > 0.85
+
+
 def test_the_probability_of_improvement_counts_pairs_and_ties_as_half() -> None:
     assert stats.improvement([1.0, 3.0], [2.0, 3.0]).value == (1 + 0.5) / 4
     assert stats.improvement([1.0, 2.0], [1.0, 2.0]).value == 0.5

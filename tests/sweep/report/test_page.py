@@ -111,6 +111,21 @@ def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
     assert "lineage" in bred
 
 
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("mean", "Intervals hold the true mean with probability 95%, over seeds."),
+        ("worst", "Intervals hold the true mean with probability 95%, over seeds."),
+        ("iqm", "Intervals are 95% bootstraps of the iqm over seeds, and too narrow"),
+    ],
+)
+def test_of_the_intervals_the_page_says_what_they_hold(kind: str, says: str) -> None:
+    spec = {"trials": 2, "replicas": 3, "scheduler": "fifo", "aggregate": kind, **SHORT}
+    with Simulation(spec, numbered) as made:
+        made.run()
+        assert says in Page(page.build(lookup.read(made.folder), 0.0)).text
+
+
 def test_a_choice_of_nothing_is_no_absent_setting() -> None:
     """`null`, as where gradients are not clipped; the other one stands under a condition."""
     space = {
