@@ -151,6 +151,15 @@ def test_the_examples_of_the_page_run(
     spec = {**ASHA, "trials": 4, "scheduler": {"name": "mine:Halves", "at": 3}}
     course = check_kills(spec, climbing, slots=2)
     assert sorted(trial.iteration for trial in course.history.trials) == [3, 3, 9, 9]
+    course = simulate({**spec, "mode": "min", "trials": 5}, odd)
+    assert [trial.iteration for trial in course.history.trials] == [9, 3, 9, 1, 3]
+
+
+def odd(at: CurvePoint) -> dict[str, Any]:
+    """Later trials have greater scores; 1 has none until the end, and 3 breaks off."""
+    if (at.trial, at.iteration) == (3, 2):
+        raise ValueError("broken")
+    return {"score": float(at.trial)} if at.trial != 1 or at.iteration > 5 else {}
 
 
 OWN = {**ASHA, "trials": 3, "scheduler": "tests.support.schedulers:FirstPast"}
