@@ -73,6 +73,26 @@ class Gymnasiums(VectorEnv[Any, Any, Any]):
         return np.stack(seen), np.array(rewards), np.array(over), np.array(late), {}
 
 
+class Rewrites(Gymnasiums):
+    """It gives the same arrays again and again, and clears them where an episode begins."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+        self.given: list[Any] = [np.zeros((num_envs, 2), np.float32), np.zeros(num_envs)]
+        self.given += [np.zeros(num_envs, bool), np.zeros(num_envs, bool)]
+
+    def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+        self.given[0][:], infos = super().reset(seed=seed, options=options)
+        for part in self.given[1:]:
+            part[slice(None) if options is None else options["reset_mask"]] = 0
+        return self.given[0], infos
+
+    def step(self, actions: Any) -> Any:
+        for part, now in zip(self.given, super().step(actions), strict=False):
+            part[:] = now
+        return *self.given, {}
+
+
 class Unasked(Gymnasiums):
     """It begins the next episodes itself, in the step after their end."""
 

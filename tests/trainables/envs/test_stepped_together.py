@@ -5,7 +5,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.support.together import Gymnasiums, Hits, Named, Unannotated, Unasked, Walks, made
+from tests.support.together import (
+    Gymnasiums,
+    Hits,
+    Named,
+    Rewrites,
+    Unannotated,
+    Unasked,
+    Walks,
+    made,
+)
 from trainables import Callbacks
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, EnvError
@@ -39,7 +48,7 @@ def ppo(env: Any, **more: Any) -> PPO:
     return PPO({"env": env, "model": {"hidden": [8]}, **sizes, **more})
 
 
-@pytest.mark.parametrize(("env", "level"), [(Walks, "A"), (Gymnasiums, "C")])
+@pytest.mark.parametrize(("env", "level"), [(Walks, "A"), (Gymnasiums, "C"), (Rewrites, "C")])
 def test_W15_a_class_that_steps_together_is_stepped_as_one_object(env: Any, level: str) -> None:
     trainer = ppo(env)
     try:

@@ -244,11 +244,13 @@ class DisabledVectorEnv(NativeVectorEnv):
             truncated = truncated | (cut & ~terminated)
         ended = terminated | truncated
         which = ended.nonzero()[0]
-        rest = rewards, terminated, truncated
+        now = observations, rewards, terminated, truncated
         each = _per_env(infos, self.count)
         if not len(which):
-            return Step(observations, *rest, observations, each, is_calm=not self._ends.is_set)
-        final = np.array(observations)
+            return Step(*now, observations, each, is_calm=not self._ends.is_set)
+        # Copied: to begin the next episodes it may write into what it gave.
+        final, rewards, terminated, truncated = map(np.array, now)
+        rest = rewards, terminated, truncated
         if self.before_restart is not None:
             self.before_restart(Step(final, *rest, final, each))
         return Step(self._begun(ended, which, observations, final), *rest, final, each)
