@@ -116,6 +116,17 @@ class Unannotated(Walks):
         super().__init__(num_envs)
 
 
+class Whole(Walks):
+    """What it sees is whole numbers, but for an episode's first."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+
+    def vector_step(self, actions: Any) -> Any:
+        seen, *given = super().vector_step(actions)
+        return [row.astype(int) for row in seen], *given
+
+
 class Hits(Walks):
     """Its infos hold a dict, which is empty for all but the first."""
 

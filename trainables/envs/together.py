@@ -93,8 +93,9 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
 
     def _own(self, rows: Any) -> Any:
         """The environments' observations, into which they may write; to keep."""
-        is_plain = self.single_observation_space.shape is not None
-        return np.array(rows) if is_plain else copy.deepcopy(list(rows))
+        space = self.single_observation_space
+        is_plain = space.shape is not None
+        return np.array(rows, space.dtype) if is_plain else copy.deepcopy(list(rows))
 
     def _batched(self) -> Any:
         """The latest observations: an array, of a Dict or Tuple one of arrays."""

@@ -13,6 +13,7 @@ from tests.support.together import (
     Unannotated,
     Unasked,
     Walks,
+    Whole,
     made,
 )
 from trainables import Callbacks
@@ -105,6 +106,19 @@ def test_W15_what_is_seen_may_be_a_dict() -> None:
     begins = (fragment.terminated | fragment.truncated)[:-1]
     assert begins.any()
     assert np.array_equal(age[1:], np.where(begins, 0, age[:-1] + 1))
+
+
+def test_W15_a_first_observation_is_as_the_space_has_it_beside_whole_numbers() -> None:
+    trainer = ppo(Whole, env_level="C")
+    worker = trainer.workers.local_worker()
+    assert worker is not None
+    (fragment,) = worker.sample().fragments
+    trainer.stop()
+    at, age = np.moveaxis(fragment.observations, -1, 0)
+    begins = age == 0
+    assert begins[1:].any()
+    assert np.all(at[begins] % 1 != 0)
+    assert np.all(at[~begins] % 1 == 0)
 
 
 def test_W15_a_dict_that_its_space_does_not_hold_is_said() -> None:
