@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.support.agents import Comings, Dicts
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, EnvError
-from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker, MultiAgentBatch
+from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker, MultiAgentBatch, checked
 from trainables.rollout.batch import REQUESTABLE
 
 HERE = "tests.support.agents"
@@ -362,3 +362,12 @@ def test_E9_E10_steps_are_counted_by_environments_or_by_agents() -> None:
         batch = worker.sample()
     assert isinstance(batch, MultiAgentBatch)
     assert (batch.env_steps, batch.agent_steps()) == (2, 4)
+
+
+def test_E10_a_sample_whose_agents_wait_for_what_follows_is_whole() -> None:
+    in_turn: Any = [(B, {}, GOES_ON, NO_FLAG, {}), (A, {}, GOES_ON, NO_FLAG, {})] * 2
+    with scripted(in_turn, {**SHARED, "count_steps_by": "agent_steps"}, {"a": 0}) as worker:
+        batch = worker.sample()
+        assert isinstance(batch, MultiAgentBatch)
+        assert (batch.counted, batch.agent_steps()) == (worker.spec.steps, worker.spec.steps - 1)
+        assert checked(batch, worker.spec) is batch

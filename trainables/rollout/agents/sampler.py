@@ -61,6 +61,8 @@ class CollectedByPolicy(NamedTuple):
     fragments: dict[str, list[Fragment]]
     """Policy → its fragments; absent without a transition."""
     env_steps: int
+    counted: int
+    """Steps as they were asked for, of environments or of agents."""
     episodes: list[RolloutMetrics]
     """Those that ended, in the order of their end."""
     recent: dict[str, Array]
@@ -266,7 +268,7 @@ class AgentsSampler:
                 fragments.setdefault(pid, []).append(fragment)
             self._warn_if_idle(taken, ticks)
         latest = {pid: np.stack(rows) for pid, rows in self._recent.items() if rows}
-        return CollectedByPolicy(fragments, env_steps, episodes, latest)
+        return CollectedByPolicy(fragments, env_steps, counted, episodes, latest)
 
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
         """One step of every environment.

@@ -47,6 +47,9 @@ class MultiAgentBatch(Sample):
     policy_batches: Mapping[str, PolicySample] = field(default_factory=dict)
     """Policy → what its agents did; absent where none of them acted."""
     env_steps: int = 0
+    counted: int = 0
+    """Steps as they were asked for, of environments or of agents; those of agents of which it is
+    not known yet what followed come with a later batch."""
 
     @property
     def count(self) -> int:
@@ -85,11 +88,13 @@ class MultiAgentBatch(Sample):
             for pid, batch in one.policy_batches.items():
                 each.setdefault(pid, []).append(batch)
         steps = sum(one.env_steps for one in parts)
+        counted = sum(one.counted for one in parts)
         joined = {
             pid: replace(PolicySample.concat(batches), env_steps=sum(b.env_steps for b in batches))
             for pid, batches in each.items()
         }
-        return replace(super().concat(parts), policy_batches=joined, env_steps=steps)
+        whole = super().concat(parts)
+        return replace(whole, policy_batches=joined, env_steps=steps, counted=counted)
 
     def compress(
         self, bulk: bool = False, columns: Sequence[str] = ("observations", "new_obs")
@@ -253,6 +258,7 @@ class AgentsWorker(RolloutWorker):
             index=index,
             policy_batches=batches,
             env_steps=collected.env_steps,
+            counted=collected.counted,
         )
 
     def _log_sample(self, sample: Sample) -> None:
@@ -334,9 +340,8 @@ def _mapper(spec: AgentsSpec) -> Mapper:
 def checked(sample: MultiAgentBatch, spec: AgentsSpec) -> MultiAgentBatch:
     """`sample` if it is one of this worker's; WorkerError otherwise."""
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
-    steps = sample.agent_steps() if spec.agent_steps else sample.env_steps
-    if steps < spec.steps:
-        raise WorkerError(f"{where}: {steps} steps, expected at least {spec.steps}")
+    if sample.counted < spec.steps:
+        raise WorkerError(f"{where}: {sample.counted} steps, expected at least {spec.steps}")
     if unknown := sorted(set(sample.policy_batches) - set(spec.policies)):
         raise WorkerError(f"{where}: policies {unknown}, expected {sorted(spec.policies)}")
     return sample
