@@ -273,6 +273,22 @@ def test_P14_an_agent_that_is_cut_off_without_a_last_observation_is_an_error() -
     assert [(r["terminated"], r["truncated"]) for r in found] == [(False, True)]
 
 
+def test_P14_what_came_before_a_step_that_is_left_out_leads_into_no_other_trajectory() -> None:
+    steps: Any = [
+        (A | B, {}, GOES_ON, NO_FLAG, {}),
+        ({"a": 2}, {}, GOES_ON, {"b": True, **GOES_ON}, {}),
+        ({"a": 3, "b": 3}, {}, GOES_ON, NO_FLAG, {}),
+        ({"a": 4, "b": 4}, {}, NO_FLAG, OVER, {}),
+    ]
+    with scripted(steps, no_done_at_end=True) as worker:
+        actor = worker.get_policy("shared")
+        found = [row for row in rows(worker.sample()) if row["agent_index"] == 1]  # type: ignore[arg-type]
+    assert actor is not None
+    assert [(row["t"], row["truncated"]) for row in found] == [(0, True), (0, True)]
+    for row in found:
+        assert np.isclose(row["final_values"], actor.values(row["new_obs"][None])[0], atol=1e-5)
+
+
 def test_E11_steps_without_any_agent_are_said_once_and_an_episode_of_them_is_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

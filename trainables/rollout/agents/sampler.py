@@ -427,7 +427,7 @@ class AgentsSampler:
         elif dead and not lasting:
             observation = self._made_up(pid)
         elif lasting:
-            self._row(episode, agent).dropped = True
+            self._transitions[pid].drop_last(episode.open[agent])
             self._leave(episode, agent)
             return
         else:

@@ -133,6 +133,14 @@ class Transitions:
             if row.episode == episode:
                 row.dropped = True
 
+    def drop_last(self, number: int) -> None:
+        """Leave out a trajectory's last row; the one before it, if it is here, is cut off there."""
+        last = self.rows[number]
+        last.dropped = True
+        before = (one for one in self.rows[number::-1] if one.lane == last.lane and not one.dropped)
+        if (one := next(before, None)) is not None:
+            one.truncated = not one.terminated
+
     def end_episode(self, episode: int) -> None:
         """An episode is over: its rows may be taken with `take`, of whole episodes too."""
         for row in self.rows:
