@@ -369,6 +369,16 @@ def test_an_id_may_be_used_again_after_its_end_as_that_of_an_external_env() -> N
     assert [one.terminateds["e"]["__all__"] for one in polled] == [False, True] * 2
 
 
+def test_an_episode_that_was_lost_before_its_first_step_may_begin_again_under_its_id() -> None:
+    with serving() as (server, _), PolicyClient(server.address) as client:
+        client.start_episode("e")
+        server.abandon("the trainer went back to a checkpoint")
+        with pytest.raises(EpisodeLost):
+            client.get_action("e", np.zeros(3, np.float32))
+        client.start_episode("e")
+        assert client.get_action("e", np.zeros(3, np.float32)) == 2
+
+
 def test_a_request_that_comes_again_around_the_end_begins_nothing() -> None:
     with serving(answers=False) as (server, _):
         start, end = request(), request(1, "end")

@@ -311,7 +311,7 @@ class PolicyServer(ExternalEnv):
         """The episode, which belongs to this client; one that is over may begin anew."""
         with self._table:
             remote = self._remotes.get(episode_id) or self._gone.get(episode_id)
-            own = remote is not None and remote.client == client and remote.number > 0
+            own = remote is not None and remote.client == client and remote.number >= 0
             if own and begins and not self.is_running(episode_id):
                 remote = None
             if remote is None and begins:
