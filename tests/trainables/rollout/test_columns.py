@@ -193,6 +193,29 @@ def test_requested_columns_stand_in_a_checkpoint(config: dict[str, Any]) -> None
         one.close()
 
 
+@pytest.mark.parametrize("lstm", [False, True])
+def test_columns_may_be_requested_first_of_a_worker_that_is_restored(lstm: bool) -> None:
+    """Rows of whole episodes that were in flight have them as if they had been requested then."""
+    config = {**MODES["whole episodes"], "env": "CartPole-v1", "env_config": {}}
+    config |= {"model": {"use_lstm": lstm}, "soft_horizon": True, "horizon": 7}
+    worker, other = worker_with(config), worker_with(config, frozenset())
+    for one in (worker, other):
+        one.sample()
+    for _ in range(2):  # saved again before it has sampled, it is the same
+        state = copy.deepcopy(other.get_state())
+        assert state["sampler"]["in_flight"]["lengths"].any()
+        other = worker_with(config)
+        other.set_state(state)
+    for _ in range(2):
+        both = zip(rows_of(worker, 1), rows_of(other, 1), strict=True)
+        for ours, theirs in both:
+            for name in {*BASE, *ALL} - {"infos"}:
+                assert differences(ours[name], theirs[name]) == [], name
+            assert theirs.infos.tolist() == ours.infos.tolist()
+    for one in (worker, other):
+        one.close()
+
+
 @pytest.mark.slow
 def test_requested_columns_come_from_environments_that_go_on_without_each_other(
     tmp_path: Path,

@@ -7,7 +7,8 @@ environments, D features.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,8 @@ from trainables.rollout.samplers.fragments import Collected, Sampler
 Array = NDArray[Any]
 #: Steps of one unfinished episode from which on somebody should hear of it.
 MANY_STEPS = 1000
+#: Columns of which the row before may be requested.
+BEFORE = ("actions", "rewards")
 
 logger = logging.getLogger(__name__)
 
@@ -46,12 +49,17 @@ class EpisodeSampler(Sampler):
     far are given away with the value of what comes next.
     """
 
+    _unsaid: frozenset[str] = frozenset()
+    """Requested columns that a checkpoint does not have of the rows in flight."""
+
     def sample(self, stream: np.random.Generator) -> Collected:
         """The rows of all episodes that ended, in the order of their end, in arrays of their own.
 
         One fragment (ΣL, 1), or several: one ends at each soft horizon.
         """
         self.recent.clear()
+        if self._unsaid:
+            self._complete()
         self._move_up()
         self._blank(self._rows, self._next)
         pieces: list[_Piece] = []
@@ -75,20 +83,24 @@ class EpisodeSampler(Sampler):
         """Also ``in_flight``: (N,) ``lengths``, and the rows' columns, one env after another."""
         lengths = self._next - self._begun
         times, envs = self._where(range(len(lengths)), self._begun, lengths)
-        rows = {n: as_plain(column[times, envs]) for n, column in self._rows.columns.items()}
+        known = {n: column for n, column in self._rows.columns.items() if n not in self._unsaid}
+        rows = {name: as_plain(column[times, envs]) for name, column in known.items()}
         return {**super().get_state(), "in_flight": {"lengths": lengths, "rows": rows}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Take back what `get_state` gave, also where fewer columns were requested then."""
         super().set_state(state)
+        rows = state["in_flight"]["rows"]
         lengths = np.array(state["in_flight"]["lengths"])
         self._next = int(lengths.max())
         while self._next > len(self._rows.valid):
             self._grow()
         self._begun = self._next - lengths
         times, envs = self._where(range(len(lengths)), self._begun, lengths)
+        self._unsaid = self._requested - rows.keys()
         for name, column in self._rows.columns.items():
-            column[times, envs] = state["in_flight"]["rows"][name]
+            if name not in self._unsaid:
+                column[times, envs] = rows[name]
 
     def drop_episode(self, env_index: int, observation: Array) -> None:
         """Forget the running episode of an environment and its rows."""
@@ -112,6 +124,45 @@ class EpisodeSampler(Sampler):
     def _drop_rows(self, rows: Fragment, env_index: int, last: int) -> None:
         """Nothing of the episode that ended in row `last` is learnt from: it was faulty."""
         rows.valid[self._begun[env_index] : last + 1, env_index] = False
+
+    def _complete(self) -> None:
+        """Write the columns of rows in flight that nobody requested when these were saved.
+
+        They follow from the others; infos are not known.
+        """
+        lengths = self._next - self._begun
+        times, envs = self._where(range(len(lengths)), self._begun, lengths)
+        columns, (own, all_) = self._rows.columns, self._numbers
+        t = np.maximum(self.episodes.lengths[envs] - (self._next - times), 0)
+        after = np.minimum(times + 1, self._next - 1)
+
+        def following(name: str, latest: Array) -> Array:
+            found: Array = columns[name][after, envs]
+            found[after == times] = latest[envs[after == times]]
+            return found
+
+        def previous(name: str) -> Array:
+            found: Array = columns[name][times - 1, envs]
+            found[t == 0] = 0
+            return found
+
+        memory = "memory" if self.actor.memory_size else "state_out"
+        made: dict[str, Callable[[], Any]] = {
+            "new_obs": lambda: following("observations", self._seen(self.observations)),
+            "t": lambda: t,
+            "eps_id": lambda: (self.episodes.counts * all_ + own)[envs],
+            "infos": lambda: [{} for _ in envs],
+            "agent_index": lambda: 0,
+            "unroll_id": lambda: self._unroll()[envs],
+            "state_out": lambda: following(memory, self.memory),
+            **{f"prev_{name}": partial(previous, name) for name in BEFORE},
+        }
+        for name in self._unsaid:
+            columns[name][times, envs] = made[name]()
+        if self._next and not self._before:
+            latest = {f"prev_{name}": columns[name][self._next - 1] for name in BEFORE}
+            self._before = {name: one.copy() for name, one in latest.items()}
+        self._unsaid = frozenset()
 
     def _advance(self, stream: np.random.Generator, episodes: list[RolloutMetrics]) -> list[_Piece]:
         """One tick; the pieces that it ended, in environment order."""
