@@ -153,5 +153,15 @@ class Named(Walks):
         return [{"at": row, "side": int(row[0] > 0)} for row in super()._seen()]
 
 
+class Beyond(Named):
+    """Its numbers are of float64, and steps are beyond the bounds that its space has."""
+
+    def __init__(self, num_envs: int) -> None:
+        super().__init__(num_envs)
+
+    def _seen(self) -> list[Any]:
+        return [{**one, "at": one["at"] + np.array([0.0, 200.0])} for one in super()._seen()]
+
+
 def made(num_envs: int = 1) -> Walks:
     return Walks(num_envs)

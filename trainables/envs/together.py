@@ -9,11 +9,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from trainables.core import rng
+from trainables.envs.spaces.leaves import leaf_values, named_leaves
 from trainables.errors import EnvError, shorten
 
 Array = NDArray[Any]
@@ -112,13 +114,22 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
             raise EnvError(f"{method}(): {name} {shorten(rows)}; expected {self.num_envs} of them")
         if name == "observations":
             for i, row in enumerate(rows):
-                if space.shape is None and not space.contains(row):
+                if space.shape is None and not _has_parts(space, row):
                     seen = f"{method}(): observation {i} {shorten(row)}"
                     raise EnvError(f"{seen}; expected one of {space}")
                 if space.shape is not None and np.shape(row) != space.shape:
                     seen = f"{method}(): observation {i} of shape {np.shape(row)}"
                     raise EnvError(f"{seen}; expected {space.shape}, as its space promises")
         return rows
+
+
+def _has_parts(space: spaces.Space[Any], row: Any) -> bool:
+    """Whether an observation has all parts of a Dict or Tuple, in their shapes."""
+    try:
+        found = [np.shape(one) for one in leaf_values(space, row)]
+    except (IndexError, KeyError, TypeError, ValueError):
+        return False
+    return found == [leaf.shape for leaf in named_leaves(space, "").values()]
 
 
 def _seed(seed: int, index: int) -> int:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support.together import (
+    Beyond,
     Gymnasiums,
     Hits,
     Named,
@@ -106,6 +107,16 @@ def test_W15_what_is_seen_may_be_a_dict() -> None:
     begins = (fragment.terminated | fragment.truncated)[:-1]
     assert begins.any()
     assert np.array_equal(age[1:], np.where(begins, 0, age[:-1] + 1))
+
+
+def test_W15_numbers_in_a_dict_are_taken_as_those_of_a_box_are() -> None:
+    """Of another width, and beyond the bounds that the space says."""
+    trainer = ppo(Beyond, env_level="C")
+    worker = trainer.workers.local_worker()
+    assert worker is not None
+    (fragment,) = worker.sample().fragments
+    trainer.stop()
+    assert fragment.observations[:, :, 1].min() == 200
 
 
 def test_W15_a_first_observation_is_as_the_space_has_it_beside_whole_numbers() -> None:
