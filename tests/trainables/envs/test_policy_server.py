@@ -172,7 +172,7 @@ class Deciding:
     """A client in a thread that decides by itself, and what it did."""
 
     def __init__(self, address: str) -> None:
-        self.logged: list[tuple[Any, float, int]] = []
+        self.logged: list[tuple[Any, float | None, int]] = []
         """Action, log-probability and version of the weights."""
         self.over = threading.Event()
         self._address = address
@@ -256,7 +256,27 @@ def test_what_a_client_computes_is_what_the_policy_computes() -> None:
     assert policy.head(seen) == pytest.approx(actor.forward(filtered[None])[0][0], abs=1e-6)
     counts = np.bincount([int(policy.decide(seen)[0]) for _ in range(2000)], minlength=2) / 2000
     _, logp = policy.decide(seen)
+    assert logp is not None
     assert min(abs(counts - np.exp(logp))) < 0.05
+
+
+@pytest.mark.parametrize("mean", [0.0, 20.0])
+def test_what_a_client_decides_is_never_refused_by_its_server(mean: float) -> None:
+    """The float32 nearest to a bound may lie beyond it, and a mean far beyond the bounds."""
+    box = {"box": [1], "low": -0.1, "high": 0.1, "dtype": "float64"}
+    one = {"layers": [(np.zeros((3, 1)), np.array([mean]))], "log_std": np.zeros(1)}
+    of_all = {"mean": np.zeros(1), "scale": np.ones(1), "clip": None, "activation": "tanh"}
+    with serving(spaces={**SPACES, "action_space": box}) as (server, polled):
+        server.take_policies(1, {"": {**one, **of_all}})
+        with PolicyClient(server.address, inference="local") as client:
+            episode = client.start_episode()
+            chosen = [client.get_action(episode, np.zeros(3)) for _ in range(20)]
+            client.end_episode(episode, np.zeros(3))
+        while len(polled) < 21:
+            pass
+    assert {float(abs(action[0])) for action in chosen} >= {0.1}
+    known = [logps[AGENT] for one in polled for logps in one.logps.values() if logps]
+    assert len(known) == (0 if mean else 20)  # so far away it is as it is under the policy
 
 
 def test_a_policy_that_clients_cannot_run_is_refused_to_them() -> None:

@@ -23,7 +23,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trainables.core import strict_json
-from trainables.envs.external.calling import AGENT, EpisodeError, EpisodeLost
+from trainables.envs.external.calling import AGENT, MOST_LOGP, EpisodeError, EpisodeLost
 from trainables.envs.external.tokens import shared_token
 from trainables.envs.external.wire import (
     CANNOT_RUN,
@@ -88,8 +88,11 @@ class LocalPolicy:
             x = np.tanh(x) if self._tanh else np.maximum(x, 0.0)
         return np.asarray(x @ weight + bias, np.float32)
 
-    def decide(self, observation: Any) -> tuple[Any, float]:
-        """An action that is drawn, and its log-probability."""
+    def decide(self, observation: Any) -> tuple[Any, float | None]:
+        """An action that is drawn, and its log-probability.
+
+        None: it lies within the bounds, so far from what was drawn that a server takes none.
+        """
         head = self.head(observation)
         if isinstance(self._space, spaces.Discrete):
             logs = head - head.max()
@@ -99,10 +102,12 @@ class LocalPolicy:
         assert isinstance(self._space, spaces.Box)  # noqa: S101 as the server has looked
         drawn = head + np.exp(self._log_std) * self._stream.standard_normal(len(head))
         low, high = self._space.low.reshape(-1), self._space.high.reshape(-1)
-        action = np.clip(drawn, low, high).astype(np.float32)
-        away = (action - head) / np.exp(self._log_std)
+        action = np.clip(drawn, low, high).astype(self._space.dtype)
+        away = (action.astype(np.float32) - head) / np.exp(self._log_std)
         logp = -0.5 * np.square(away) - self._log_std - 0.5 * np.log(2 * np.pi)
-        return action.reshape(self._space.shape).astype(self._space.dtype), float(logp.sum())
+        likely = float(logp.sum())
+        known = abs(likely) <= MOST_LOGP * len(head)
+        return action.reshape(self._space.shape), likely if known else None
 
 
 class PolicyClient:
@@ -278,7 +283,8 @@ class PolicyClient:
             agent: self._local(bound[agent], self.action_space[agent]).decide(one)
             for agent, one in observation.items()
         }
-        actions, logps = ({agent: one[i] for agent, one in chosen.items()} for i in (0, 1))
+        actions = {agent: action for agent, (action, _) in chosen.items()}
+        logps = {agent: logp for agent, (_, logp) in chosen.items() if logp is not None}
         of = {agent: bound[agent] for agent in chosen}
         self._log(episode_id, observation, actions, logps, policies=of)
         return actions
