@@ -2,7 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 
 from tests.support.environments import Counting
 from tests.support.trainers import PLAIN, make
@@ -235,4 +235,23 @@ def test_one_environment_is_sent_choices_as_it_counts_them() -> None:
     steps = np.arange(len(fragment.valid)) % 5 + 1
     sent = (fragment.rewards[:, 0] - steps / 2) * 8
     np.testing.assert_allclose(sent, fragment.actions[:, 0] + 2)
+    trainer.stop()
+
+
+class Number(Counting):
+    """Observes a number that is no vector."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = Box(-np.inf, np.inf, (), np.float32)
+        self.action_space = Discrete(2)
+
+    def _observe(self) -> Any:
+        return np.float32(self.steps)
+
+
+@pytest.mark.parametrize("envs", [1, 2])
+def test_an_observation_may_be_a_number(envs: int) -> None:
+    fragment, trainer = fragment_of({"env": f"{__name__}:Number", "num_envs_per_worker": envs})
+    assert fragment.observations[:, 0, 0].tolist() == [0, 1, 2, 3, 4] * 2 + [0, 1]
     trainer.stop()

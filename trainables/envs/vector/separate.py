@@ -220,7 +220,7 @@ class _Rows:
 
     def only(self) -> Array | None:
         """(D,) a view of the first observation; None: it is no array."""
-        return self._array[0].reshape(-1) if self._plain else None
+        return self._array[:1].reshape(-1) if self._plain else None
 
     def copied(self, env_index: int) -> Any:
         """The observation of one environment, as it is now."""
