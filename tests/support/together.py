@@ -127,6 +127,20 @@ class Whole(Walks):
         return [row.astype(int) for row in seen], *given
 
 
+class WithSettings(Walks):
+    """It is given the whole of env_config, too."""
+
+    def __init__(self, env_config: Any, num_envs: int) -> None:
+        super().__init__(num_envs, **env_config)
+
+
+class SettingsBehind(Walks):
+    """The same the other way round."""
+
+    def __init__(self, num_envs, config):  # type: ignore[no-untyped-def]
+        super().__init__(num_envs, **config)
+
+
 class Hits(Walks):
     """Its infos hold a dict, which is empty for all but the first."""
 

@@ -13,7 +13,7 @@ parameter is a key of env_config, or is annotated as a number or a text.
 
 import inspect
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import gymnasium
@@ -133,30 +133,37 @@ def portable(name: str) -> str:
 
 def call(creator: Creator, context: EnvContext, **more: Any) -> Any:
     """What `creator` makes, given the context or its settings as keyword arguments."""
-    name = _context_name(creator)
-    if name is None or name in context or name in more:
+    takes = _takes_context(creator, more)
+    name = takes.name if takes else ""
+    if takes is None or name in context:
         return creator(**context, **more)
     try:
-        return creator(context, **more)
+        if takes.kind is inspect.Parameter.POSITIONAL_ONLY:
+            return creator(context, **more)
+        return creator(**{name: context}, **more)
     except Exception as error:
         if name not in CONTEXT_NAMES:
             error.add_note(f"its one argument {name} is env_config as a whole")
         raise
 
 
-def _context_name(creator: Creator) -> str | None:
-    """The parameter that takes the whole of env_config; None: each key is an argument."""
+def _takes_context(creator: Creator, given: Container[str]) -> inspect.Parameter | None:
+    """The parameter that takes the whole of env_config; None: each key is an argument.
+
+    It is looked for among those that are not `given` anyway.
+    """
     try:
-        parameters = list(inspect.signature(creator).parameters.values())
+        all_ = inspect.signature(creator).parameters.values()
     except (TypeError, ValueError):
         return None
+    parameters = [one for one in all_ if one.name not in given]
     if not parameters or parameters[0].kind not in _POSITIONAL:
         return None
     first, *others = parameters
     if not others and first.name in CONTEXT_NAMES:
-        return first.name
+        return first
     alone = _is_needed(first) and not any(_is_needed(other) for other in others)
-    return first.name if alone and first.annotation not in _SCALARS else None
+    return first if alone and first.annotation not in _SCALARS else None
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:

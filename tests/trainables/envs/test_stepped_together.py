@@ -11,10 +11,12 @@ from tests.support.together import (
     Hits,
     Named,
     Rewrites,
+    SettingsBehind,
     Unannotated,
     Unasked,
     Walks,
     Whole,
+    WithSettings,
     made,
 )
 from trainables import Callbacks
@@ -92,6 +94,12 @@ def test_W15_num_envs_needs_no_annotation() -> None:
     trainer = ppo(Unannotated)
     trainer.train()
     trainer.stop()
+
+
+@pytest.mark.parametrize("env", [WithSettings, SettingsBehind])
+def test_W15_beside_num_envs_a_class_may_take_the_whole_of_its_settings(env: Any) -> None:
+    with pytest.raises(EnvError, match="expected 3 of them"):
+        ppo(env, env_config={"wrong": "rows"}, env_level="C").train()
 
 
 def test_W15_what_is_seen_may_be_a_dict() -> None:
