@@ -31,7 +31,8 @@ class Walks:
 
     def reset_at(self, index: int, *, seed: Any = None, options: Any = None) -> Any:
         self.at[index], self.age[index] = self.streams[index].normal(), 0
-        return self._seen()[index], {}
+        seen = self._seen()[index]
+        return seen[:1] if self.wrong == "first" else seen, {}
 
     def vector_step(self, actions: Any) -> Any:
         for i, action in enumerate(actions):

@@ -61,7 +61,9 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
             self._latest = self._own(self._rows("vector_reset", "observations", given[0]))
             return self._batched(), {}
         for i in np.flatnonzero(options["reset_mask"]).tolist():
-            self._latest[i] = copy.deepcopy(self._called("reset_at", 2, i)[0])
+            row = self._called("reset_at", 2, i)[0]
+            self._require_fitting("reset_at", i, row)
+            self._latest[i] = copy.deepcopy(row)
         return self._batched(), {}
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
@@ -109,18 +111,21 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
 
     def _rows(self, method: str, name: str, rows: Any) -> Any:
         """What has a row for each environment, of a shape that its space promises."""
-        space = self.single_observation_space
         if not hasattr(rows, "__len__") or len(rows) != self.num_envs:
             raise EnvError(f"{method}(): {name} {shorten(rows)}; expected {self.num_envs} of them")
-        if name == "observations":
-            for i, row in enumerate(rows):
-                if space.shape is None and not _has_parts(space, row):
-                    seen = f"{method}(): observation {i} {shorten(row)}"
-                    raise EnvError(f"{seen}; expected one of {space}")
-                if space.shape is not None and np.shape(row) != space.shape:
-                    seen = f"{method}(): observation {i} of shape {np.shape(row)}"
-                    raise EnvError(f"{seen}; expected {space.shape}, as its space promises")
+        for i, row in enumerate(rows) if name == "observations" else ():
+            self._require_fitting(method, i, row)
         return rows
+
+    def _require_fitting(self, method: str, i: int, row: Any) -> None:
+        """Raise EnvError for an observation that is none of its space."""
+        space = self.single_observation_space
+        if space.shape is None and not _has_parts(space, row):
+            seen = f"{method}(): observation {i} {shorten(row)}"
+            raise EnvError(f"{seen}; expected one of {space}")
+        if space.shape is not None and np.shape(row) != space.shape:
+            seen = f"{method}(): observation {i} of shape {np.shape(row)}"
+            raise EnvError(f"{seen}; expected {space.shape}, as its space promises")
 
 
 def _has_parts(space: spaces.Space[Any], row: Any) -> bool:

@@ -195,6 +195,7 @@ def test_evaluation_plays_in_a_width_of_one() -> None:
         ("rows", r"vector_step\(\): infos \[{}\]; expected 3 of them"),
         ("parts", r"vector_step\(\) returned .*expected \(observations, rewards, terminateds"),
         ("shape", r"vector_reset\(\): observation 0 of shape \(1,\); expected \(2,\)"),
+        ("first", r"reset_at\(\): observation \d of shape \(1,\); expected \(2,\)"),
     ],
 )
 def test_what_breaks_the_form_is_said_in_one_line(wrong: str, said: str) -> None:
