@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.support.agents import Comings, Dicts
 from trainables.algorithms.ppo import PPO
-from trainables.errors import ConfigError, EnvError
+from trainables.errors import ConfigError, EnvError, NotFiniteError
 from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker, MultiAgentBatch, checked
 from trainables.rollout.batch import REQUESTABLE
 
@@ -223,6 +223,17 @@ def test_E5_E7_a_new_agent_that_has_ended_is_left_out_and_rewards_may_be_missing
     assert isinstance(batch, MultiAgentBatch)
     assert [(r["rewards"], r["infos"]) for r in rows(batch)] == [(0, {}), (0, {})]
     assert batch.episodes[0].agent_rewards == {"a": ["shared", 0.0]}
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_E7_a_reward_that_is_not_finite_is_refused_whoever_it_is_of(died: bool) -> None:
+    steps: Any = [
+        ({"a": 1, **({} if died else B)}, {}, {"b": died, **GOES_ON}, NO_FLAG, {}),
+        ({"a": 2}, {"b": float("nan")}, OVER, NO_FLAG, {}),
+    ]
+    words = "worker 0, environment 0, episode 0: agent 'b' has the reward nan"
+    with scripted(steps) as worker, pytest.raises(NotFiniteError, match=words):
+        worker.sample()
 
 
 def test_E6_an_agent_without_a_last_observation_is_given_one_where_its_episode_has_ended() -> None:

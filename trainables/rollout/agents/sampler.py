@@ -6,6 +6,7 @@ policy when it first appears in an episode, and has it for the episode. N enviro
 """
 
 import logging
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.vector.base import Step, VectorEnv
 from trainables.envs.vector.config import VectorConfig
-from trainables.errors import ConfigError, EnvError
+from trainables.errors import ConfigError, EnvError, NotFiniteError
 from trainables.policies.acting.actor import Acted, Actor
 from trainables.policies.exploration.actions import require_stateless
 from trainables.policies.filters import Filter, MeanStdFilter, RewardScaler
@@ -392,6 +393,9 @@ class AgentsSampler:
     ) -> None:
         """Count rewards; one that appears with it has its policy, unless it has `ended`."""
         for agent, reward in rewards.items():
+            if not math.isfinite(reward):
+                where = f"{self.name}, environment {env_index}, episode {episode.number}"
+                raise NotFiniteError(f"{where}: agent {agent!r} has the reward {reward}")
             if agent not in episode.policies:
                 if agent in ended:
                     continue

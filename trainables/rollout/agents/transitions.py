@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
-from trainables.errors import NotFiniteError
 from trainables.policies.acting.actor import Acted, Actor, Column
 from trainables.policies.filters import NoFilter, RewardScaler
 from trainables.rollout.batch import Fragment, requested
@@ -216,12 +215,6 @@ class Transitions:
 
     def _rewards(self, rows: list[Row]) -> Array:
         rewards = np.array([row.reward for row in rows])
-        if not np.isfinite(rewards).all():
-            lane = rows[int(np.argmin(np.isfinite(rewards)))].lane
-            env_index = next(env for (env, _), one in self._lanes.items() if one == lane)
-            raise NotFiniteError(
-                f"{self._name}, environment {env_index}: a reward of an agent is not finite"
-            )
         if self._clip is True:
             return np.asarray(np.sign(rewards))
         return np.clip(rewards, -self._clip, self._clip) if self._clip else rewards
