@@ -64,6 +64,7 @@ def test_every_format_acts_as_the_trained_policy_on_what_it_saw(env: str, tmp_pa
     ("trainer", "config"),
     [
         (DQN, {"dueling": True, "num_atoms": 5, "v_min": 0.0, "v_max": 10.0}),
+        (DQN, {"dueling": True, "observation_filter": "MeanStdFilter"}),
         (SAC, {"env": "Pendulum-v1"}),
         (SAC, {}),
         (TD3, {"env": "Pendulum-v1"}),

@@ -176,7 +176,8 @@ def build_q(
         second = graph.constant("second_axis", np.array([1]))
         state = graph.perceptron(x, "value", weights, activation)
         state = graph.node("Unsqueeze", [state, second], "state")
-        centred = graph.node("Sub", [q, graph.node("ReduceMean", [q, second], "mean")], "centred")
+        mean = graph.node("ReduceMean", [q, second], "mean_choice")
+        centred = graph.node("Sub", [q, mean], "centred")
         q = graph.node("Add", [centred, state], "summed")
     if atoms:
         support = graph.constant("support", np.array(architecture.support, np.float32)[:, None])
