@@ -1,11 +1,13 @@
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
 import torch
+from gymnasium import spaces
 
 from tests.support.trainers import make
 from trainables.algorithms.dqn import DQN
@@ -137,6 +139,50 @@ def test_an_exported_continuous_policy_gives_means_and_actions_within_bounds(
     assert np.abs(actions).max() == 2.0
     expected = [trainer.compute_action(one) for one in trainer.recent]
     np.testing.assert_allclose(actions, expected, atol=1e-5)
+
+
+class Steered(gymnasium.Env[Any, Any]):
+    """Takes numbers of any type, and none beyond their bounds."""
+
+    def __init__(self, kind: str = "float64") -> None:
+        self.observation_space = spaces.Box(-1.0, 1.0, (3,), np.float32)
+        self.action_space = spaces.Box(-0.1, 0.3, (2,), np.dtype(kind).type)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        if not self.action_space.contains(action):
+            raise ValueError(f"{action!r} is not in {self.action_space}")
+        self.steps += 1
+        ends = self.steps == 5
+        return self.observation_space.sample(), float(action.sum()), ends, False, {}
+
+
+@pytest.mark.parametrize("kind", ["float16", "float32", "float64"])
+def test_exported_actions_are_of_the_environments_type_and_within_its_bounds(
+    kind: str, tmp_path: Path
+) -> None:
+    model = {"lstm_use_prev_action": True, "hidden": [4]}
+    config = {"env": f"{__name__}:Steered", "env_config": {"kind": kind}, "model": model}
+    trainer = make(config)
+    trainer.train()
+    with torch.no_grad():
+        dict(trainer.policy.model.named_parameters())["actor.1.weight"].mul_(1e4)
+    trainer.inference.actor.load(trainer.policy.model.weights())
+    files = trainer.export_model(list(FILES), tmp_path)
+    card = {"config": trainer.raw_user_config, "model": trainer.describe_model()}
+    assert card["model"]["outputs"]["action"]["dtype"] == kind
+    played = trainer.play(2, 4)
+    for form in FILES:
+        again = type(trainer).play_exported(Path(files[form]), card, 2, 4)
+        for before, after in zip(played, again, strict=True):
+            assert after["episode_reward"] == pytest.approx(before["episode_reward"], abs=1e-3)
+    trainer.stop()
 
 
 @pytest.mark.slow

@@ -165,7 +165,7 @@ def _torch_operations() -> dict[str, Callable[..., Any]]:
     from torch.nn.functional import batch_norm, conv2d, elu, layer_norm, leaky_relu
 
     kinds = {name: getattr(torch, name) for name in ("float32", "float64", "int64", "int32")}
-    kinds |= {name: getattr(torch, name) for name in ("int8", "int16", "uint8", "bool")}
+    kinds |= {name: getattr(torch, name) for name in ("float16", "int8", "int16", "uint8", "bool")}
     return {
         "Add": torch.add,
         "ArgMax": lambda x, axis, keepdims: torch.argmax(x, axis, bool(keepdims)),

@@ -127,8 +127,8 @@ def input_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
 
 
 def output_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
-    """What the file gives for a leaf of the action."""
-    return np.dtype(np.float32 if isinstance(leaf, spaces.Box) else leaf.dtype or np.int64)
+    """What the file gives for a leaf of the action: what the environment takes."""
+    return np.dtype(leaf.dtype or np.int64)
 
 
 def build(model: ActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
@@ -311,7 +311,7 @@ def _with_previous_action(
     """The last action before a row; it is given as the environment took it, in the policy's own."""
     parts, first, widen = [], 0, connectors.adapter.spread
     for name, leaf in named_leaves(spaces_.action, "prev_action").items():
-        graph.inputs.append(_value(name, input_type(leaf), leaf.shape or ()))
+        graph.inputs.append(_value(name, output_type(leaf), leaf.shape or ()))
         columns = slice(first, first + int(np.prod(leaf.shape or ())))
         # A bit is read as it is where it is observed, and as a choice of two where it is chosen.
         hot = (
@@ -484,14 +484,20 @@ def _actions(
         )
         wide = graph.node("Mul", [measured, half], "spread_out")
         measured = graph.node("Add", [wide, middle], "unsquashed")
+    named = named_leaves(spaces_.action, "action")
+    kinds = (output_type(leaf) for leaf in named.values() if isinstance(leaf, spaces.Box))
+    widest = np.result_type(np.float32, *kinds)
+    if measured and widest != np.float32:  # the float32 nearest to a bound may lie beyond it
+        kind = helper.np_dtype_to_tensor_dtype(widest)
+        measured = graph.node("Cast", [measured], "wide_action", to=kind)
     if measured and connectors.clip:
-        lowest = graph.constant("low", low[reals].astype(np.float32))
-        highest = graph.constant("high", high[reals].astype(np.float32))
+        lowest = graph.constant("low", low[reals].astype(widest))
+        highest = graph.constant("high", high[reals].astype(widest))
         raised = graph.node("Max", [measured, lowest], "raised")
         measured = graph.node("Min", [raised, highest], "measured")
     outputs = []
     first = 0
-    for name, leaf in named_leaves(spaces_.action, "action").items():
+    for name, leaf in named.items():
         last = first + int(np.prod(leaf.shape or ()))
         real = isinstance(leaf, spaces.Box)
         own = [i for i, c in enumerate(reals if real else choices) if first <= c < last]
