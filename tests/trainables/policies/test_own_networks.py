@@ -186,6 +186,7 @@ def test_keys_that_do_not_fit_together_are_refused(model: Any, message: str) -> 
         ("Net", {"env": "Pendulum-v1"}),
         ("Varied", {"env": "Pendulum-v1"}),
         ("Picture", {**IMAGES, "env_config": {"observation": "image", "action": "box"}}),
+        ("Parted", {**IMAGES, "env_config": {"observation": "large image", "action": "box"}}),
     ],
 )
 def test_every_format_acts_as_the_module_does(
@@ -210,6 +211,12 @@ def test_every_format_acts_as_the_module_does(
             {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "image"}},
             "safetensors",
             "Conv with pads",
+        ),
+        (
+            {"custom_model": f"{HERE}:Parted", "custom_model_config": {"turned": True}},
+            {"env": "tests.support.spaces:AnySpaces", "env_config": {"observation": "large image"}},
+            "torch-export",
+            r"exports no program of this policy \(.*; the format onnx has all",
         ),
     ],
 )

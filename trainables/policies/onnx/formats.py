@@ -32,6 +32,7 @@ _SHAPED = {
     **dict.fromkeys(("ReduceMax", "ReduceMean", "Squeeze", "Unsqueeze"), ("axes",)),
     "Reshape": ("shape",),
     "Slice": ("starts", "ends", "axes", "steps"),
+    "Split": ("split",),
 }
 
 
@@ -117,16 +118,21 @@ def _read(
 
 
 def _unknown(node: Mapping[str, Any], operation: Callable[..., Any] | None) -> Iterator[str]:
-    """What of a node an operation does not know: its kind, or attributes of it."""
+    """What of a node an operation does not know: its kind, attributes of it, or its inputs."""
     if operation is None:
         yield node["kind"]
-    elif node["attributes"]:
-        try:
-            taken = inspect.signature(operation).parameters
-        except ValueError:  # torch's own say nothing, and take what our own graphs need
-            return
-        if more := node["attributes"].keys() - taken.keys():
-            yield f"{node['kind']} with {', '.join(sorted(more))}"
+        return
+    try:
+        signature = inspect.signature(operation)
+    except ValueError:  # torch's own say nothing, and take what our own graphs need
+        return
+    if more := node["attributes"].keys() - signature.parameters.keys():
+        yield f"{node['kind']} with {', '.join(sorted(more))}"
+        return
+    try:
+        signature.bind(*node["inputs"], **node["attributes"])
+    except TypeError as error:
+        yield f"{node['kind']} ({error})"
 
 
 def _write_program(graph: bytes, path: Path) -> None:
@@ -154,9 +160,15 @@ def _write_program(graph: bytes, path: Path) -> None:
         kind = onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         example[one.name] = torch.from_numpy(np.zeros(shape, kind))
     rows = torch.export.Dim("rows")
-    with torch.no_grad():
-        free = ({name: {0: rows} for name in example},)
-        torch.export.save(torch.export.export(Program(), (example,), dynamic_shapes=free), path)
+    free = ({name: {0: rows} for name in example},)
+    try:
+        with torch.no_grad():
+            made = torch.export.export(Program(), (example,), dynamic_shapes=free)
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}".splitlines()[0]
+        what = f"torch exports no program of this policy ({why})"
+        raise ExportError(f"{what}; the format {ONNX} has all") from error
+    torch.export.save(made, path)
 
 
 def _torch_operations() -> dict[str, Callable[..., Any]]:
@@ -175,7 +187,7 @@ def _torch_operations() -> dict[str, Callable[..., Any]]:
         "Cast": lambda x, to: x.to(kinds[to]),
         "Clip": torch.clamp,
         "Concat": lambda *parts, axis: torch.cat(parts, axis),
-        "Conv": lambda x, kernels, bias, strides: conv2d(x, kernels, bias, stride=strides),
+        "Conv": lambda x, kernels, bias=None, strides=1: conv2d(x, kernels, bias, stride=strides),
         "Div": torch.div,
         "Elu": elu,
         "Equal": torch.eq,
@@ -183,9 +195,9 @@ def _torch_operations() -> dict[str, Callable[..., Any]]:
         "Exp": torch.exp,
         "Flatten": lambda x, axis: x.reshape(*x.shape[:axis], -1),
         "Gather": lambda x, index, axis: (
-            torch.index_select(x, axis, index)
+            torch.index_select(x, axis, index % x.shape[axis])
             if index.dim()
-            else torch.index_select(x, axis, index[None]).squeeze(axis)
+            else torch.index_select(x, axis, index[None] % x.shape[axis]).squeeze(axis)
         ),
         "Gemm": lambda x, weights, bias, transB: x @ (weights.T if transB else weights) + bias,  # noqa: N803 ONNX's
         "Identity": torch.clone,
@@ -200,11 +212,13 @@ def _torch_operations() -> dict[str, Callable[..., Any]]:
         "ReduceMax": lambda x, axes, keepdims=1: x.amax(tuple(axes), bool(keepdims)),
         "ReduceMean": lambda x, axes, keepdims=1: x.mean(tuple(axes), bool(keepdims)),
         "Relu": torch.relu,
-        "Reshape": torch.reshape,
+        "Reshape": lambda x, shape: x.reshape(shape),
         "Sigmoid": torch.sigmoid,
         "Slice": plain.sliced,
         "Softmax": lambda x, axis: x.softmax(axis),
-        "Split": lambda x, axis, num_outputs: torch.chunk(x, num_outputs, axis),
+        "Split": lambda x, axis=0, num_outputs=0, split=(): (
+            torch.split(x, list(split), axis) if split else torch.chunk(x, num_outputs, axis)
+        ),
         "Squeeze": lambda x, axes: torch.squeeze(x, tuple(axes)),
         "Sub": torch.sub,
         "Tanh": torch.tanh,

@@ -13,7 +13,7 @@ and ``attributes``. Nothing in the file is code.
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,8 +45,8 @@ def run(
     inputs: Mapping[str, Array],
     operations: Mapping[str, Callable[..., Any]],
 ) -> dict[str, Array]:
-    """The outputs of a graph, node after node."""
-    values = {**constants, **{name: inputs[name] for name in graph["inputs"]}}
+    """The outputs of a graph, node after node; an input without a name is left out."""
+    values = {"": None, **constants, **{name: inputs[name] for name in graph["inputs"]}}
     for node in graph["nodes"]:
         operation = operations[node["kind"]]
         made = operation(*(values[name] for name in node["inputs"]), **node["attributes"])
@@ -55,12 +55,14 @@ def run(
     return {name: values[name] for name in graph["outputs"]}
 
 
-def _convolution(x: Array, kernels: Array, bias: Array, strides: list[int]) -> Array:
+def _convolution(
+    x: Array, kernels: Array, bias: Array | float = 0.0, strides: Sequence[int] = (1, 1)
+) -> Array:
     """(N, C, H, W) with kernels (K, C, h, w), without padding → (N, K, H', W')."""
     windows = np.lib.stride_tricks.sliding_window_view(x, kernels.shape[2:], axis=(2, 3))
     windows = windows[:, :, :: strides[0], :: strides[1]]
     filtered = np.tensordot(windows, kernels, axes=((1, 4, 5), (1, 2, 3)))
-    return np.moveaxis(filtered, 3, 1) + bias[:, None, None]
+    return np.moveaxis(filtered + bias, 3, 1)
 
 
 def _batch_normalized(
@@ -126,7 +128,9 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "Sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)),
     "Slice": sliced,
     "Softmax": _softmax,
-    "Split": lambda x, axis, num_outputs: np.split(x, num_outputs, axis),
+    "Split": lambda x, axis=0, num_outputs=0, split=(): np.split(
+        x, np.cumsum(split)[:-1] if split else num_outputs, axis
+    ),
     "Squeeze": lambda x, axes: np.squeeze(x, tuple(axes)),
     "Sub": np.subtract,
     "Tanh": np.tanh,

@@ -18,6 +18,7 @@ _IMPLIED: dict[str, dict[str, Any]] = {
     "Conv": {"group": 1, "kernel_shape": None},
     "Gemm": {"alpha": 1.0, "beta": 1.0},
     "LayerNormalization": {"stash_type": 1},
+    "Reshape": {"allowzero": 0},
 }
 
 
