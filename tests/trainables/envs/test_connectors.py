@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
@@ -212,6 +213,20 @@ def test_E12_an_exported_file_plays_as_the_policy_does(case: str, tmp_path: Path
     expected, found = (np.array([list(one.values()) for one in of]) for of in played)
     np.testing.assert_allclose(found, expected, rtol=1e-4)
     assert "prev_reward" in card["model"]["inputs"]
+    trainer.stop()
+
+
+def test_E12_stacked_matrices_are_exported_and_stacked_images_are_refused(tmp_path: Path) -> None:
+    spaces_ = {**PLAIN, **FRAMES, "env": "tests.support.spaces:AnySpaces"}
+    of_images = make({**spaces_, "env_config": {"observation": "image"}})
+    with pytest.raises(ExportError, match="what images are stacked"):
+        of_images.export_model("onnx", str(tmp_path))
+    trainer = make({**spaces_, "env_config": {"observation": "box", "action": "box"}})
+    run(trainer, 2)
+    (file,) = trainer.export_model("onnx", str(tmp_path)).values()  # which compares them
+    inputs = onnxruntime.InferenceSession(file).get_inputs()
+    assert {one.name: one.shape for one in inputs}["frames_in_0"] == ["batch", 12]
+    of_images.stop()
     trainer.stop()
 
 

@@ -294,7 +294,7 @@ def _stacked(graph: GraphBuilder, x: str, number: int, one: Connector) -> str:
     """Observations with those before, which are ``frames_in_0`` and ``frames_out_0``."""
     given, left, size = f"frames_in_{number}", f"frames_out_{number}", one.memory_size
     shape = one.observation_space.shape
-    if type(one) is not FrameStack or len(shape) != 1:
+    if type(one) is not FrameStack or is_image(one.observation_space):
         what = "images are stacked" if type(one) is FrameStack else f"{type(one).__name__} does"
         raise ExportError(f"what {what} (connectors) stands in no file of these formats")
     stacked = graph.node("Concat", [given, x], f"stacked_{number}", axis=1)
