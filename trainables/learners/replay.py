@@ -193,7 +193,8 @@ class ReplayBuffer:
 
     def _take(self, chosen: Array) -> dict[str, Array]:
         drawn = self._rows[chosen]
-        return {name: np.ascontiguousarray(drawn[name]) for name in self._kinds}
+        # One row is contiguous whatever its strides are, and torch takes none that are not its own.
+        return {name: drawn[name].copy() for name in self._kinds}
 
     def _require_rows(self) -> None:
         if not self._size:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks.replay import transitions
 from trainables.checkpoint import file
@@ -55,6 +56,14 @@ def test_rows_are_drawn_evenly() -> None:
     counts = np.bincount(replay.sample(50_000)["rewards"], minlength=50)
     # χ² of 49 degrees of freedom; a share of 1e-6 of even draws exceeds 115.
     assert np.square(counts - 1000).sum() / 1000 < 115
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_torch_takes_what_is_drawn_however_few_rows_these_are(count: int) -> None:
+    replay = ReplayBuffer(10, seed=1)
+    replay.add({**numbered(0, 4), "terminated": np.zeros(4, np.bool_)})
+    rows = {name: torch.from_numpy(column) for name, column in replay.sample(count).items()}
+    assert rows["observations"].shape == (count, 3)
 
 
 def test_what_is_drawn_is_a_copy() -> None:
