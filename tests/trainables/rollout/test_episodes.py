@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.trainers import PLAIN, differences, final_state, make, run
 from tests.support.vector_envs import Altered
+from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.envs.vector.base import Step
 from trainables.errors import ConfigError, WorkerError
@@ -21,6 +22,7 @@ from trainables.rollout.samplers.fragments import Sampler
 from trainables.rollout.workers.remote.recovery import checked
 from trainables.rollout.workers.remote.worker_set import ChildWorkers
 from trainables.rollout.workers.worker_set import LocalWorkers
+from trainables.trainable import TrialContext
 
 HERE = "tests.support.environments"
 WHOLE: dict[str, Any] = {
@@ -222,6 +224,23 @@ def test_P17_at_a_soft_horizon_rows_are_given_away_and_their_value_goes_on() -> 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_P17_a_replay_is_given_the_rows_of_a_soft_horizon_whose_value_goes_on(n_step: int) -> None:
+    env = {"env": COUNTING["env"], "env_config": {"length": 50}, "num_envs_per_worker": 2}
+    edge = {**WHOLE, "horizon": 4, "soft_horizon": True, "rollout_fragment_length": 4}
+    trainer = DQN({**env, **edge, "n_step": n_step, "gamma": 0.5}, TrialContext(seed=1))
+    run(trainer, 3)
+    rows = trainer.replay.sample(200)
+    assert len(trainer.replay) == 3 * 8 - (n_step - 1)  # the latest wait for what follows
+    seen, following = rows["observations"][:, 0], rows["new_obs"][:, 0]
+    np.testing.assert_array_equal(following, np.minimum(seen + n_step, seen // 4 * 4 + 4))
+    np.testing.assert_allclose(
+        rows.get("discounts", np.float32(0.5)), 0.5 ** (following - seen), rtol=1e-6
+    )
+    assert not rows["terminated"].any()
+    trainer.stop()
+
+
 def test_P8_steps_that_wait_for_an_endless_episode_are_warned_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -176,7 +176,7 @@ class EpisodeSampler(Sampler):
             return []
         ended = self._rows.terminated[t] | self._rows.truncated[t]
         goes_on = over & ~ended
-        if goes_on.any():
+        if goes_on.any() and self.actor.judged:
             # Read by `_gather` alone: the row is not truncated.
             filtered = self._seen(self.observations)
             for name, judged in self.actor.judge(filtered, self.memory).items():
