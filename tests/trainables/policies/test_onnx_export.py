@@ -1,3 +1,4 @@
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from trainables.algorithms.sac import SAC
 from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError, ExportError, NotFiniteError
 from trainables.policies.onnx import plain
-from trainables.policies.onnx.formats import FILES, READER, opened
+from trainables.policies.onnx.export import check
+from trainables.policies.onnx.formats import FILES, READER, Run, opened
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -221,6 +223,33 @@ def test_a_graph_that_disagrees_is_refused_and_nothing_is_written(
     with pytest.raises(ExportError, match="differs from the trained one by"):
         trainer.export_model("onnx", tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_actions_may_differ_as_far_as_the_means_that_they_are_made_of(tmp_path: Path) -> None:
+    trainer = TD3({"env": "Pendulum-v1"}, TrialContext(seed=1, logdir=tmp_path))
+    weights = trainer.policy.weights()
+    for name in (one for one in weights if one.startswith("actor.")):
+        weights[name] *= 0.0
+    for layer, seen_by in enumerate((2, 0, 0)):  # the mean is 50 times the third number seen
+        weights[f"actor.{layer}.weight"][0, seen_by] = (1.0, 1.0, 50.0)[layer]
+    trainer.policy.load_weights(weights)
+    trainer.inference.actor.load(weights)
+    run = opened(Path(trainer.export_model("onnx", tmp_path)["onnx"]))
+    seen = np.array([[1.0, -1.0, 8.0], [0.0, 0.0, 0.0]], np.float32)
+
+    def rounded(share: float) -> Run:
+        def another(inputs: Mapping[str, Any]) -> dict[str, Any]:
+            outputs = dict(run(inputs))
+            means = outputs["action_mean"]
+            means = means + np.float32(share * np.abs(means).max())
+            return {**outputs, "action_mean": means, "action": 2.0 * np.tanh(means)}
+
+        return another
+
+    check(trainer.inference, rounded(5e-6), seen)
+    with pytest.raises(ExportError, match="action_mean of the exported policy differs"):
+        check(trainer.inference, rounded(2e-5), seen)
+    trainer.stop()
 
 
 def test_weights_that_are_not_finite_are_not_exported(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from trainables.envs.spaces.actions import ActionAdapter, ActionLayout
+from trainables.envs.spaces.actions import ActionAdapter, ActionLayout, spread
 from trainables.envs.spaces.connectors import Filtering, PreviousAction, PreviousReward
 from trainables.envs.spaces.leaves import leaf_paths, leaf_values, named_leaves
 from trainables.errors import ExportError, NotFiniteError
@@ -222,22 +222,28 @@ def _compare(
     expected = {name: head[:, columns] for name, columns in heads(layout).items()}
     if following.size:
         expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
+    allowed = {name: _allowed(numbers) for name, numbers in {**expected, **valued}.items()}
     for name, numbers in {**expected, **valued}.items():
-        valid = numbers > NO_CHOICE
-        bound = TOLERANCE * max(1.0, float(np.abs(numbers[valid]).max(initial=0.0)))
         seen = outputs[name]
         difference = float(np.abs(seen - numbers).max())
-        if seen.shape != numbers.shape or not difference <= bound:
+        if seen.shape != numbers.shape or not difference <= allowed[name]:
             raise ExportError(
                 f"{name} of the exported policy differs from the trained one by {difference}; "
-                f"at most {bound} is allowed for a batch of {len(batch)}"
+                f"at most {allowed[name]} is allowed for a batch of {len(batch)}"
             )
     sent, acted = inference.decide(batch, memory, None)
     actions = [inference.connectors.at_env.act(row) for row in sent]
-    _compare_actions(inference.spaces.action, actions, outputs, _clear(layout, head))
+    off = allowed.get("action_mean", TOLERANCE)
+    _compare_actions(inference.spaces.action, actions, outputs, _clear(layout, head), off)
     own, carried = inference.split(acted.memory)
     rewards = np.ones(len(batch))  # any will do, as long as both are given it
     return np.concatenate([own, inference.connectors.rewarded(carried, rewards)], axis=1)
+
+
+def _allowed(numbers: Array) -> float:
+    """By how much others may differ from these: large ones among them are rounded more coarsely."""
+    valid = numbers > NO_CHOICE
+    return TOLERANCE * max(1.0, float(np.abs(numbers[valid]).max(initial=0.0)))
 
 
 def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
@@ -255,14 +261,17 @@ def _compare_actions(
     actions: Sequence[Any],
     outputs: Mapping[str, Array],
     clear: NDArray[np.bool_],
+    off: float,
 ) -> None:
+    """`off`: by how much means may differ, which are spread over the widths of intervals."""
     rows = [leaf_values(taken, action) for action in actions]
+    off *= max(1.0, float(spread(taken)[0].max()))
     for i, name in enumerate(named_leaves(taken, "action")):
         expected = np.stack([row[i] for row in rows])
         seen = outputs[name]
         real = expected.dtype.kind == "f"
-        off = max(TOLERANCE, float(np.finfo(expected.dtype).eps)) if real else TOLERANCE
-        close = np.isclose(seen, expected, rtol=off, atol=TOLERANCE)
+        rounding = max(TOLERANCE, float(np.finfo(expected.dtype).eps)) if real else 0.0
+        close = np.isclose(seen, expected, rtol=rounding, atol=off if real else 0.0)
         if seen.shape != expected.shape or not close[clear].all():
             raise ExportError(
                 f"greedy actions ({name}) of the exported policy differ from the trained one's"
