@@ -15,10 +15,15 @@ from trainables.checkpoint import disk
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
-#: Types of file systems that several machines share.
-_SHARED = frozenset(
-    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ceph", "lustre", "gpfs", "beegfs", "sshfs")
-) | {"glusterfs", "gfs2", "ocfs2", "orangefs", "wekafs"}
+#: Types of file systems that one kernel has to itself. With any other one, of a network, a
+#: hypervisor or a program behind FUSE, another kernel may have the file open: no list names all.
+_OWN = frozenset(
+    (
+        *("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "reiserfs"),
+        *("tmpfs", "ramfs", "rootfs", "overlay", "aufs", "fuse-overlayfs", "ecryptfs", "ubifs"),
+        *("vfat", "exfat", "ntfs", "ntfs3", "fuseblk", "hfsplus", "squashfs", "erofs", "iso9660"),
+    )
+)
 
 #: How often a transaction is made again when a server went away in its middle.
 REPEATS = 3
@@ -187,13 +192,10 @@ class Database:
     def keep_journal(self) -> None:
         """Set how the file is written to, which it remembers; the holder of the sweep does.
 
-        WAL lets readers work while the driver writes. It is memory that the machine's processes
-        share, so on a file system of several machines the file has a rollback journal, and readers
-        and the driver wait for each other.
+        With a rollback journal readers and the driver wait for each other.
         """
-        journal = "DELETE" if _is_shared(self.path) else "WAL"
         with outside(self.path), closing(sqlite3.connect(self.path, timeout=BUSY_S)) as database:
-            database.execute(f"PRAGMA journal_mode={journal}")
+            database.execute(f"PRAGMA journal_mode={journal(self.path)}")
 
     def copy(self, revision: str) -> str:
         """Keep a copy of everything as it is now, whole or not at all; returns its name.
@@ -262,12 +264,16 @@ def opened(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _is_shared(path: Path) -> bool:
-    """Whether other machines may see the file too: by the type of what is mounted nearest to it."""
+def journal(path: Path) -> str:
+    """The journal mode of an SQLite file of ours, by the type of what is mounted nearest to it.
+
+    WAL lets readers work while one writes. It is memory that the processes of one kernel share, so
+    where another machine may see the file too it has a rollback journal.
+    """
     try:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
     except OSError:
-        return False
+        return "WAL"
     above = {str(folder) for folder in path.absolute().resolve().parents}
     kind, longest = "", 0
     for mount in mounts:  # 36 35 98:0 /root /mount-point options … - type source options
@@ -275,7 +281,7 @@ def _is_shared(path: Path) -> bool:
         point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), mounted.split(" ")[4])
         if point in above and len(point) >= longest:  # the last one at a point covers others
             kind, longest = rest.split(" ")[0], len(point)
-    return kind.removeprefix("fuse.") in _SHARED
+    return "WAL" if not kind or kind.removeprefix("fuse.") in _OWN else "DELETE"
 
 
 def reading(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:

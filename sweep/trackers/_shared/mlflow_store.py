@@ -157,8 +157,11 @@ def connect(where: TrackerContext) -> Store:
     with _locked(database.with_name(f"{database.name}.lock")) as lock:
         if not database.exists():
             _make(database, lock)
-        with closing(sqlite3.connect(database, timeout=60.0)) as connection:
-            connection.execute("PRAGMA journal_mode=WAL")
+        with (
+            closing(sqlite3.connect(database, timeout=60.0)) as connection,
+            suppress(sqlite3.OperationalError),  # a page has it open: it stays as it is so long
+        ):
+            connection.execute(f"PRAGMA journal_mode={tables.journal(database)}")
         if _is_known(database):
             store = FileStore(where, _opened(database))
             store.find_or_create(artifacts)

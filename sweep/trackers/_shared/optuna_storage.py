@@ -10,6 +10,7 @@ that was begun in a file stays there.
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -209,7 +210,8 @@ def _on_server(at: "postgres.Database", only_read: bool) -> tuple[str, dict[str,
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode=WAL")
+    with suppress(sqlite3.OperationalError):  # a page has it open: it stays as it is so long
+        connection.execute(f"PRAGMA journal_mode={tables.journal(path)}")
     connection.execute("PRAGMA synchronous=NORMAL")
     return connection
 

@@ -159,7 +159,12 @@ def test_what_the_database_reports_names_the_file(ledger: Ledger) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "mode"), [("nfs4", "delete"), ("fuse.sshfs", "delete"), ("ext4", "wal")]
+    ("kind", "mode"),
+    [
+        *((kind, "delete") for kind in ("nfs4", "cifs", "fuse.sshfs", "fuse.juicefs", "fuse")),
+        *((kind, "delete") for kind in ("9p", "virtiofs", "fakeowner", "vboxsf", "pvfs2")),
+        *((kind, "wal") for kind in ("ext4", "xfs", "zfs", "overlay", "fuse.fuse-overlayfs")),
+    ],
 )
 def test_a_ledger_that_several_machines_share_needs_no_memory_of_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, mode: str

@@ -966,6 +966,17 @@ def test_the_database_is_in_wal_mode_and_nothing_else_is_made(told: Story, root:
             check_name(path.name)
 
 
+def test_on_a_share_the_database_needs_no_memory_of_one_machine(
+    told: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("22 1 0:40 / / rw - nfs4 server:/export rw\n")
+    monkeypatch.setattr("sweep.ledger.tables._MOUNTS", mounts)
+    publish(told)
+    with closing(sqlite3.connect(told.where.folder.mlflow)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
 def test_two_sweeps_wait_for_each_other_while_the_tables_are_made(story: Story, root: Path) -> None:
     story.begin()
     with (root / "mlflow.db.lock").open("w") as lock:

@@ -105,6 +105,18 @@ def assert_whole(story: Story) -> None:
 # ---- what stands there --------------------------------------------------------------------------
 
 
+def test_on_a_share_the_file_needs_no_memory_of_one_machine(
+    story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text("22 1 0:40 / / rw - nfs4 server:/export rw\n")
+    monkeypatch.setattr("sweep.ledger.tables._MOUNTS", mounts)
+    story.tell(Created(0, {"lr": 0.1}, {}, 0))
+    publish(story)
+    with closing(sqlite3.connect(story.where.folder.optuna)) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)
+
+
 @pytest.mark.usefixtures("either_database")
 def test_the_study_holds_every_trial_under_its_number_with_its_curve_and_its_state(
     told: Story,
