@@ -87,7 +87,7 @@ class WrongFormat(CheckpointError):
 
 
 class UnreadableCheckpoint(CheckpointError):
-    """It may be good: memory, rights or descriptors are short now."""
+    """It may be good: memory, rights or descriptors are short now, or its file system is away."""
 
 
 class UntrustedCheckpoint(CheckpointError):

@@ -41,7 +41,9 @@ MAX_FILE_BYTES: Final = MAX_BYTES + segments.INSIDE_BYTES + 2 * container.MAX_HE
 _JOINED_BYTES: Final = 2**20
 _NAME = re.compile(r"ckpt-(?P<step>[0-9]{10,19})-(?P<digest>[0-9a-f]{64})\.swck")
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-_SHORT_OF = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EACCES, errno.EPERM})
+#: What a file system says of bytes that it has lost; all else (memory, rights, a share that is away
+#: or was mounted anew) says nothing of the file.
+_LOST = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ})
 _LIBRARIES = ("numpy", "torch", "gymnasium")
 
 
@@ -121,7 +123,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
         MissingCheckpoint: there is no such file.
         CorruptCheckpoint: its bytes are not the ones that were written under this name.
         WrongFormat: it is no checkpoint, or needs a newer program.
-        UnreadableCheckpoint: memory, rights or descriptors are short.
+        UnreadableCheckpoint: memory, rights or descriptors are short, or the file system is away.
         UntrustedCheckpoint: it holds opaque bytes that somebody else signed, or nobody.
     """
     with _only_checkpoint_errors(path):
@@ -208,7 +210,7 @@ def _only_checkpoint_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in _NOT_THERE:
             raise MissingCheckpoint(path, "there is no such file") from error
-        kind = UnreadableCheckpoint if error.errno in _SHORT_OF else CorruptCheckpoint
+        kind = CorruptCheckpoint if error.errno in _LOST else UnreadableCheckpoint
         raise kind(path, f"cannot be read: {error.strerror}") from error
     except MemoryError as error:
         raise UnreadableCheckpoint(path, "there is not memory enough to read it") from error

@@ -167,7 +167,15 @@ def test_a_trial_that_is_a_link_to_elsewhere_is_neither_swept_nor_written(
 # ---- what is lost, and what is not --------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["newer program", "no memory", "no right"])
+AWAY = {
+    "stale": OSError(errno.ESTALE, "Stale file handle"),
+    "timed out": OSError(errno.ETIMEDOUT, "Connection timed out"),
+    "not connected": OSError(errno.ENOTCONN, "Transport endpoint is not connected"),
+}
+"""What a share that is away, or was mounted anew, says of any file."""
+
+
+@pytest.mark.parametrize("how", ["newer program", "no memory", "no right", *AWAY])
 def test_a_checkpoint_that_may_be_good_is_not_passed_over(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -177,6 +185,7 @@ def test_a_checkpoint_that_may_be_good_is_not_passed_over(
         "newer program": ("header_of", container, _newer),
         "no memory": ("parse", container, MemoryError()),
         "no right": ("_content", file, PermissionError(13, "Permission denied")),
+        **{how: ("_content", file, error) for how, error in AWAY.items()},
     }[how]
     monkeypatch.setattr(raised[1], raised[0], _raising(raised[2]))
     tail = _go_on(spec, head)
