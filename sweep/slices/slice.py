@@ -8,6 +8,7 @@ its end and on its way.
 """
 
 import contextlib
+import errno
 import json
 import math
 import os
@@ -39,17 +40,28 @@ LOOK_S = 0.02
 #: Is given the slice, and takes what is printed while it runs.
 Output = Callable[[SliceSpec], contextlib.AbstractContextManager[object]]
 _WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+#: Errors that are about a process or its machine, and not about a disk.
+_SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def run_slice(spec: SliceSpec, output: Output = contextlib.nullcontext) -> SliceOutcome:
     """Run one slice to its end; exceptions of the trainable are part of the outcome.
 
-    `output` is entered while it runs, and takes what is printed.
+    `output` is entered while it runs, and takes what is printed; where the disk refuses that, it
+    would take no checkpoint either.
 
     Raises:
         StaleProcess: an earlier trial left something running here; call it in another process.
+        OSError: this process can open no further file.
     """
-    with output(spec):
+    with contextlib.ExitStack() as entered:
+        try:
+            entered.enter_context(output(spec))
+        except OSError as error:
+            if error.errno in _SHORT_OF:
+                raise
+            refused = DiskRefuses(f"{error.strerror}: {error.filename}")
+            return Stretch(spec, checkpoints.first_iteration(spec)).failed(refused)
         stands = spec.sources[0].digest if spec.sources else _unsaved(spec.iteration)
         cache.make_room(_key(spec, stands))
         this, trainable = _Slice(spec), cache.take()

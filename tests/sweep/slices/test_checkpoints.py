@@ -273,6 +273,23 @@ def test_a_sweep_on_a_full_disk_ends_with_the_outsides_code_and_goes_on_exactly(
     assert sweeps.decisions(folder) == sweeps.decisions(straight)
 
 
+def test_a_disk_that_takes_no_log_charges_nobody(tmp_path: Path) -> None:
+    def refused(_spec: SliceSpec) -> Any:
+        raise OSError(errno.EROFS, "Read-only file system", "trials/0/log.txt")
+
+    outcome = run_slice(slice_spec(tmp_path), refused)
+    assert (outcome.end, outcome.rows) == (End.UNSAVED, ())
+    assert outcome.error == "Read-only file system: trials/0/log.txt"
+
+
+def test_a_process_that_can_open_no_further_file_is_lost(tmp_path: Path) -> None:
+    def refused(_spec: SliceSpec) -> Any:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with pytest.raises(OSError, match="Too many open files"):
+        run_slice(slice_spec(tmp_path), refused)
+
+
 def test_an_error_of_the_trainables_own_is_not_the_disks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
