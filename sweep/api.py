@@ -608,11 +608,13 @@ class Trial:
     def load(self, checkpoint: str | int = "best") -> Trainable:
         """Its trainable as it stood at a checkpoint; `stop()` it when it is of no use any more.
 
+        Where that is gone, as the trial has gone on since this was read, it is chosen again.
+
         Raises:
             TrainableError: the checkpoint cannot be used.
         """
-        now, saved = self._sweep, self.checkpoint(checkpoint).saved
-        return trained.restore(now.folder, now.spec, self._trial, saved)[0]
+        now = self._sweep
+        return trained.restore(now.folder, now.spec, self._trial, str(checkpoint))
 
     def load_policy(self, checkpoint: str | int = "best") -> Policy:
         """The policy that it had at a checkpoint, with its filters: ``compute_action(obs)``.

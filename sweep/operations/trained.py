@@ -19,7 +19,7 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.slices import store
 from sweep.spec import SweepSpec
-from sweep.views import formatting, overview, reading
+from sweep.views import formatting, lookup, overview, reading
 from trainables.errors import MissingCheckpoint
 from trainables.trainable import Trainable, TrialContext
 
@@ -89,15 +89,27 @@ def _newest(folder: Folder, choice: Choice, cls: type[Trainable], logdir: Path) 
     return Restored(trainable, spec, trial, saved, header, seed, versions)
 
 
-def restore(
-    folder: Folder, spec: SweepSpec, trial: Trial, saved: Saved
-) -> tuple[Trainable, Mapping[str, Any]]:
-    """A trial's trainable as it stood at a checkpoint of its leader, and the checkpoint's header.
+def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> Trainable:
+    """A trial's trainable as it stood at a checkpoint of its leader (see `Choice`).
+
+    Where a driver has deleted that since `trial` was read, it is chosen again.
 
     Raises:
+        UsageError: no such checkpoint.
         TrainableError: the checkpoint cannot be used.
     """
-    return _restore(launch.trainable_of(folder), folder, spec, trial, saved, None)
+    cls = launch.trainable_of(folder)
+    for left in reversed(range(CHOICES)):
+        saved = find_checkpoint(trial.leader, checkpoint)
+        try:
+            trainable, _ = _restore(cls, folder, spec, trial, saved, None)
+        except MissingCheckpoint:
+            if not left:
+                raise
+            trial = lookup.read_history(folder).trials[trial.number]
+        else:
+            break
+    return trainable
 
 
 def _restore(

@@ -20,6 +20,7 @@ from sweep.driver import sync
 from sweep.errors import BadConfig, NameTaken, SweepError, UnknownName, UsageError
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.operations.repair import repair
 from sweep.spec import SweepSpec
 from tests.support import scripts, sweeps
 from tests.support.command_line import Here, environment, write_spec
@@ -641,6 +642,14 @@ def test_a_trial_is_loaded_where_it_stood(asha: "sweep.Sweep") -> None:
     assert trainable.iteration == best.iterations
     with pytest.raises(UsageError, match=r"Quadratic has no compute_action\(\); load\(\) gives"):
         best.load_policy()
+
+
+def test_of_a_trial_that_has_gone_on_meanwhile_what_stands_there_now_is_loaded(root: Path) -> None:
+    found = sweep.run(Quadratic, root=root, **HERE, **{**QUICK, "trials": 1})
+    before = found.trial(0)
+    before.checkpoint("last").path.unlink()
+    repair(Folder(root, "demo"), lambda _text: None)
+    assert before.load("last").iteration == found.trial(0).checkpoint("last").iteration == 2
 
 
 def test_a_policy_plays_as_its_trainer_did(root: Path) -> None:
