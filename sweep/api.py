@@ -264,9 +264,9 @@ def _driven(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
             view = live.PlainView(console)
         ended = session.run_driver(launch, view, timeout)
         console.show(tables.summary(train.summary(ended, launch.folder)))
-        attaching.attach(ended, launch.folder)
-    if ended.signal is not None:
-        signal.raise_signal(ended.signal)
+        interrupted = signal.SIGINT if attaching.attach(ended, launch.folder) else ended.signal
+    if interrupted is not None:
+        signal.raise_signal(interrupted)
     return Sweep(launch.folder)
 
 

@@ -20,6 +20,7 @@ from sweep.driver import sync
 from sweep.errors import BadConfig, NameTaken, SweepError, UnknownName, UsageError
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.operations.mlflow import attaching
 from sweep.operations.repair import repair
 from sweep.spec import SweepSpec
 from tests.support import scripts, sweeps
@@ -486,6 +487,23 @@ def test_ctrl_c_while_the_last_results_are_sent_is_an_interrupt_of_the_script(
     sweeps.interrupt_sending(monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         sweep.run(local(), root=root, **{**HERE, **QUICK, "progress": progress})
+    assert sweep.load("demo", root=root).status == "finished"
+
+
+def test_ctrl_c_while_mlflow_is_given_a_report_is_an_interrupt_of_the_script(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = subprocess.run
+
+    def interrupted(command: list[str], **options: Any) -> Any:
+        if "sweep.operations.mlflow.attachments" in command:
+            signal.raise_signal(signal.SIGINT)
+        return run(command, **options)
+
+    monkeypatch.setenv(attaching.VARIABLE, "wait")
+    monkeypatch.setattr(subprocess, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run(local(), root=root, **{**HERE, **QUICK, "trackers": ["mlflow"]})
     assert sweep.load("demo", root=root).status == "finished"
 
 

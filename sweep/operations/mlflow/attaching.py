@@ -5,7 +5,6 @@ No command imports torch and MLflow for that, and nobody waits for a driver's en
 a server was away.
 """
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -31,8 +30,10 @@ NICENESS = 10
 begun: "list[subprocess.Popen[bytes]]" = []
 
 
-def attach(ended: RunResult, folder: Folder, when: str | None = None) -> None:
+def attach(ended: RunResult, folder: Folder, when: str | None = None) -> bool:
     """Have what is due sent at the end of a driver, where the process that sends it can.
+
+    Returns whether Ctrl-C came while it was waited for.
 
     Args:
         ended: how the driver ended.
@@ -43,10 +44,9 @@ def attach(ended: RunResult, folder: Folder, when: str | None = None) -> None:
     when = when or os.environ.get(VARIABLE)
     may_be_due = ended.how == "finished" and folder.attachments.is_file()
     if when == "later" or not may_be_due or "mlflow" in ended.unsent:
-        return
+        return False
     if when == "wait":
-        complete([folder], PATIENCE_S)
-        return
+        return complete([folder], PATIENCE_S)
     begun[:] = [one for one in begun if one.poll() is None]
     nowhere = subprocess.DEVNULL
     process = subprocess.Popen(  # noqa: S603 ours
@@ -58,6 +58,7 @@ def attach(ended: RunResult, folder: Folder, when: str | None = None) -> None:
     )
     begun.append(process)
     os.setpriority(os.PRIO_PROCESS, process.pid, NICENESS)
+    return False
 
 
 def _is_ready(where: TrackerContext) -> bool:
@@ -65,11 +66,17 @@ def _is_ready(where: TrackerContext) -> bool:
     return bool(sync.attachments_due(where)) and not sync.behind(where)["mlflow"][1]
 
 
-def complete(due: Sequence[Folder], patience_s: float) -> None:
-    """Send what is due of sweeps of one root, and wait for it; Ctrl-C leaves it out."""
-    if due:
-        with contextlib.suppress(KeyboardInterrupt):  # the process hears it, too, and says so
+def complete(due: Sequence[Folder], patience_s: float) -> bool:
+    """Send what is due of sweeps of one root, and wait for it; Ctrl-C leaves it out.
+
+    Returns whether that came.
+    """
+    try:
+        if due:
             subprocess.run(_command(due, patience_s), stdin=subprocess.DEVNULL, check=False)  # noqa: S603 ours
+    except KeyboardInterrupt:  # the process hears it, too, and says so
+        return True
+    return False
 
 
 def _command(due: Sequence[Folder], patience_s: float) -> list[str]:
