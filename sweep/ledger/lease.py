@@ -160,6 +160,20 @@ def give_back(connection: Connection, term: int) -> None:
     connection.execute("UPDATE lease SET host = NULL WHERE epoch = ?", (term,))
 
 
+def free(connection: Connection) -> None:
+    """Let nobody hold it, whatever stands there; a holder that lives is told that it has lost it.
+
+    Raises:
+        DecodeError: no term follows those of the events.
+    """
+    (newest,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM events").fetchone()
+    (said,) = connection.execute("SELECT max(epoch) FROM lease").fetchone()
+    is_term = isinstance(said, int) and 0 <= said < _LAST_TERM
+    term = _next(max(codec.read(int, newest), said if is_term else 0))
+    put(connection, term)
+    give_back(connection, term)
+
+
 def put(connection: Connection, term: int) -> None:
     """Make this process the holder in `term`, in the stead of any other."""
     host, kernel = this_host()

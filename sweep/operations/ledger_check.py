@@ -38,6 +38,8 @@ class Remedy(StrEnum):
     """Nothing that is left says what stood there."""
     UPGRADE = "upgrade"
     """The ledger's tables are brought to today's, and a copy is kept."""
+    LEASE = "lease"
+    """Nobody holds the sweep, in a term after the last."""
     STATUSES = "statuses"
     """The statuses are worked out from the events."""
     DROP = "drop"
@@ -53,8 +55,8 @@ class Damage:
     """One thing that is wrong."""
 
     part: str
-    """``ledger``, ``schema``, ``results``, ``statuses``, ``checkpoints``, ``files``, or a tracker's
-    name."""
+    """``ledger``, ``schema``, ``lease``, ``results``, ``statuses``, ``checkpoints``, ``files``, or
+    a tracker's name."""
     place: str
     """Where in it, for example ``trial 3`` or a file of the sweep's folder."""
     problem: str
@@ -201,7 +203,7 @@ def _content(database: Connection) -> Iterator[Damage]:
     try:
         lease.standing(database)
     except DecodeError as error:
-        yield Damage("ledger", "lease", f"cannot be read ({error})")
+        yield Damage("lease", "lease", f"cannot be read ({error})", Remedy.LEASE)
     replayed = _replay(database)
     yield from replayed.damages
     yield from _statuses(database, replayed)

@@ -1,9 +1,10 @@
 """Mends of a damaged sweep what can be worked out from what is left, under its lock.
 
-Statuses are folded from the events again; a checkpoint that is lost loses its name, as an event of
-the history, so that its trial goes on from an older one; files that no row names are deleted; a
-tracker whose copy differs is sent everything again. Events and results cannot be worked out: where
-they are damaged, a copy of the sweep's folder is needed.
+Statuses are folded from the events again; a lease that cannot be read is nobody's; a checkpoint
+that is lost loses its name, as an event of the history, so that its trial goes on from an older
+one; files that no row names are deleted; a tracker whose copy differs is sent everything again.
+Events and results cannot be worked out: where they are damaged, a copy of the sweep's folder is
+needed.
 """
 
 import contextlib
@@ -47,11 +48,23 @@ def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
         found = look_at(folder, driven=False)
         if any(damage.part == "ledger" for damage in found.damages):
             return Mended((), found)
+        freed = tuple(_free(folder, found))
     with hold.hold(folder, say) as held:
         found = look_at(folder, driven=False)
         upgraded = (held.upgraded,) if held.upgraded else ()
-        done = (*upgraded, *_mend(folder, held.term, found, say))
+        done = (*freed, *upgraded, *_mend(folder, held.term, found, say))
         return Mended(done, look_at(folder, driven=False) if done else found)
+
+
+def _free(folder: Folder, found: Found) -> Iterator[str]:
+    """Let nobody hold a sweep of which nobody can say who does."""
+    if any(damage.remedy is Remedy.LEASE for damage in found.damages):
+        with (
+            contextlib.closing(storage.opened(folder.ledger)) as database,
+            database.writing() as connection,
+        ):
+            lease.free(connection)
+        yield "nobody holds the lease any more"
 
 
 def _mend(folder: Folder, term: int, found: Found, say: Callable[[str], None]) -> Iterator[str]:

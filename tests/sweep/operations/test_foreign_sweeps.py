@@ -14,7 +14,9 @@ import pytest
 from sweep.errors import DamagedLedger
 from sweep.ledger import hold, lease
 from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
 from sweep.operations import ledger_check
+from sweep.operations.repair import repair
 from sweep.views import lookup
 from tests.support import sweeps
 from tests.support.command_line import Here
@@ -167,6 +169,12 @@ def test_a_lease_that_no_driver_wrote_is_a_damage_and_nothing_is_done_by_it(
     with pytest.raises(DamagedLedger, match=re.escape(problem)), hold.hold(foreign, print):
         pass
     assert lookup.read(foreign).state is lookup.State.FINISHED
+    before = len(Ledger(foreign.ledger).read())
+    assert repair(foreign, print).done[0] == "nobody holds the lease any more"
+    with hold.hold(foreign, print) as held:
+        events = Ledger(foreign.ledger).read()
+        assert held.term > events[-1].term
+    assert len(events) == before
 
 
 @pytest.mark.parametrize("since", [1e300, -1e300, math.inf])
