@@ -222,8 +222,8 @@ def arriving(path: Path, undo: Callable[[Path], None] = lambda _draft: None) -> 
     """A new folder beside `path` that takes its name when everything in it is written.
 
     Each call writes into a draft of its own: another thread, or a process of another container with
-    the same number, may make one of this name at the same time. What processes left there that were
-    killed before is deleted; `undo` is called with a draft that is given up.
+    the same number, may make one of this name at the same time. What was left there half made is
+    deleted when it is old; `undo` is called with a draft that is given up.
 
     Raises:
         StorageError: the disk does not let it be written.
@@ -295,11 +295,10 @@ def leads_elsewhere(trial: Path) -> bool:
 
 
 def _remove_drafts(path: Path) -> None:
+    """Delete drafts by their age alone: their makers may be on other machines, or in containers."""
     for draft in path.parent.glob(f".{glob.escape(path.name)}.new-*"):
         on_a_server = (draft / f"sweep{REMOTE}").exists()  # `sweep gc` removes what it has there
-        # In each container the first process has the same number: that it lives says nothing.
-        over = not _is_alive(draft.name.rpartition("-")[2]) or is_stale(draft)
-        if over and not on_a_server:
+        if is_stale(draft) and not on_a_server:
             shutil.rmtree(draft, ignore_errors=True)
 
 
@@ -309,10 +308,6 @@ def is_stale(draft: Path) -> bool:
         return time.time() - draft.lstat().st_mtime > STALE_S
     except FileNotFoundError:  # it has its name now, or is gone
         return False
-
-
-def _is_alive(pid: str) -> bool:
-    return Path(f"/proc/{pid}").exists()
 
 
 def fsync(folder: Path) -> None:

@@ -94,21 +94,25 @@ def test_gc_deletes_what_killed_processes_left(here: Here) -> None:
     assert foreign.read_text() == "mine"
 
 
-def test_what_a_process_of_the_same_number_left_is_swept_away_and_blocks_nothing(
+def test_what_was_left_is_swept_away_by_its_age_and_blocks_nothing(
     here: Here, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here.root.mkdir()
-    stale, fresh = (here.root / f".demo.new-0123abc{n}-{os.getpid()}" for n in range(2))
-    for draft in (stale, fresh):
+    numbers = (os.getpid(), 999999999)  # one that is a process here, and one that is none
+    stale, fresh = (
+        [here.root / f".demo.new-0123abc{n}-{pid}" for pid in numbers] for n in range(2)
+    )
+    for draft in (*stale, *fresh):
         draft.mkdir()
-    os.utime(stale, (0, 0))
+    for draft in stale:
+        os.utime(draft, (0, 0))
     for _ in range(2):
         folder = sweeps.make(here.root, **HOARDING)
         with monkeypatch.context() as patch:
             patch.setattr(shutil, "rmtree", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 cleaning.remove(folder)
-    assert [path.exists() for path in (stale, fresh)] == [False, True]
+    assert [path.exists() for path in (*stale, *fresh)] == [False, False, True, True]
 
 
 def test_what_is_being_removed_is_as_old_as_its_removal(

@@ -1,6 +1,7 @@
 """From a finished sweep to a folder that needs none of it."""
 
 import json
+import os
 import re
 import sqlite3
 import subprocess
@@ -387,7 +388,7 @@ def test_a_sweep_without_a_checkpoint_has_nothing_to_export(here: Here, tmp_path
         assert words in err
 
 
-def test_a_folder_that_cannot_be_made_is_one_line_and_what_was_killed_is_swept_away(
+def test_a_folder_that_cannot_be_made_is_one_line_and_what_was_left_is_swept_away(
     here: Here, tmp_path: Path
 ) -> None:
     here("run", write_spec(tmp_path, trials=1), "--pool", "inline")
@@ -396,10 +397,13 @@ def test_a_folder_that_cannot_be_made_is_one_line_and_what_was_killed_is_swept_a
     assert code == 4
     assert err.startswith(f"sweep: making {tmp_path}/file/out: ")
     assert len(err.splitlines()) == 1
-    killed = tmp_path / ".out.new-0123abcd-999999999"
-    killed.mkdir()
+    killed, elsewhere = (tmp_path / f".out.new-0123abc{n}-999999999" for n in range(2))
+    for draft in (killed, elsewhere):
+        draft.mkdir()
+    os.utime(killed, (0, 0))
     here("export-model", "demo", "--out", tmp_path / "out")
     assert not killed.exists()
+    assert elsewhere.exists(), "another machine has processes of other numbers"
 
 
 #: Loads a registered model with nothing of this project, and prints what it answers.
