@@ -88,7 +88,7 @@ def create(
         return launch.create(folder, resolved, text, tracking_uri, storage, checkpoints)
     except NameTaken:
         found = lease.look(folder.ledger)
-        if found.lives:
+        if found.lives or (found.is_other and lookup.is_driven(folder)):
             raise SweepLocked(folder.name, found.describe()) from None
         raise
 

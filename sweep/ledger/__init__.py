@@ -8,6 +8,7 @@ storage     which of the two a ledger lies in
 signed      files of its folder that say where something lies
 requests    what people ask of a running driver, one row each
 folder      where a sweep lies, and its lock
+process     whether a process that has written down its number runs
 lease       which machine drives the sweep
 hold        nobody else drives, mends or sends meanwhile
 upgrade     brings an older ledger to today's tables

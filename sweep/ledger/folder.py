@@ -40,6 +40,7 @@ from sweep.errors import (
     UsageError,
 )
 from sweep.history.seeds import replica_name
+from sweep.ledger import process
 from sweep.ledger.signed import REMOTE
 from trainables.checkpoint import disk
 from trainables.errors import printable
@@ -362,28 +363,17 @@ _NO_SIGNATURE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 def _me() -> dict[str, Any]:
     """What the holder of a lock writes into its file."""
     pid, host = os.getpid(), socket.gethostname()
-    return {"pid": pid, "namespace": _namespace(), "host": host, "since": time.time()}
-
-
-def _namespace() -> str:
-    """The process namespace, of which each container has its own; empty: it is not known."""
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return ""
+    return {"pid": pid, "namespace": process.namespace(), "host": host, "since": time.time()}
 
 
 def _has_ended(signature: bytes) -> bool:
     """Whether the process that signed a lock is dead; False where that cannot be known here."""
     try:
         who = json.loads(signature)
-        if who["namespace"] == _namespace() and who["host"] == socket.gethostname():
-            os.kill(int(who["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (PermissionError, *_NO_SIGNATURE):
+        here = who["host"] == socket.gethostname()
+        return here and process.runs(int(who["pid"]), who["namespace"]) is False
+    except _NO_SIGNATURE:
         return False
-    return False
 
 
 def _holder(descriptor: int) -> str:

@@ -7,7 +7,6 @@ the monotonic clock of the process that measures them.
 """
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -119,8 +118,7 @@ def _take(folder: Folder, say: Say) -> int:
             seen = _watch(folder, database, seen, say)
         with database.writing() as connection:
             term = lease.take(connection, seen)
-    gone = seen.host is not None and not (seen.elsewhere or seen.lives)
-    if gone and seen.pid != os.getpid():  # as of a ledger that this process has just made
+    if seen.has_ended:
         forget_semaphores(seen.pid)
     return term
 

@@ -1,7 +1,7 @@
 """The lease of a sweep: one row in its ledger that names its holder and the current term.
 
     term     grows with every holder; a writer in another one is refused
-    host …    who holds it; none: it was given back
+    host …    who holds it; none: it was given back. The kernel stands there with the pid namespace
     renewed   a counter to which its holder adds as long as it lives
 
 On one machine the lock file decides, since the kernel knows who lives. The lease is for others: to
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sweep.errors import DamagedLedger, StorageError, SweepLocked
-from sweep.ledger import codec, storage
+from sweep.ledger import codec, process, storage
 from sweep.ledger.codec import DecodeError
 from sweep.ledger.tables import Connection
 
@@ -32,12 +32,15 @@ class Host(NamedTuple):
     name: str
     kernel: str
     """Containers with the same one share their locks; it is another after each start."""
+    namespace: str = ""
+    """In which its processes are counted."""
 
 
 def this_host() -> Host:
     """Where this process runs."""
     name = socket.gethostname()
-    return Host(name, _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else name)
+    kernel = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else name
+    return Host(name, kernel, process.namespace())
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Lease:
     renewed: int = 0
     last: int = 0
     """The number of the last event."""
+    namespace: str = ""
+    """Of `pid`; empty: it is not known."""
 
     @property
     def elsewhere(self) -> bool:
@@ -61,9 +66,20 @@ class Lease:
 
     @property
     def lives(self) -> bool:
-        """Whether the holder is another process that runs, as far as this machine knows."""
-        here = self.pid != os.getpid() and Path(f"/proc/{self.pid}").exists()
-        return self.elsewhere or (self.host is not None and here)
+        """Whether the holder is another process that runs, as far as is known here."""
+        return self.elsewhere or (self.is_other and process.runs(self.pid, self.namespace) is True)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the holder is known here to be a process that runs no more."""
+        here = self.is_other and not self.elsewhere
+        return here and process.runs(self.pid, self.namespace) is False
+
+    @property
+    def is_other(self) -> bool:
+        """Whether there is a holder, and it is not this process."""
+        own = (os.getpid(), process.namespace())
+        return self.host is not None and (self.pid, self.namespace) != own
 
     def describe(self) -> str:
         """Who holds it."""
@@ -81,6 +97,8 @@ class Lease:
 
 _COLUMNS = "epoch, host, kernel, pid, since, renewed"
 _FIELDS = ("term", "host", "kernel", "pid", "since", "renewed")
+#: Stands between a kernel and a namespace.
+_BETWEEN = "|"
 #: No term follows it: databases have no larger number.
 _LAST_TERM = 2**63 - 1
 
@@ -109,7 +127,8 @@ def standing(connection: Connection) -> Lease:
     except DecodeError as error:
         raise DecodeError(f"its lease: {error}") from None
     _next(lease.term)
-    return lease
+    kernel, _, namespace = lease.kernel.partition(_BETWEEN)
+    return replace(lease, kernel=kernel, namespace=namespace)
 
 
 def _next(term: int) -> int:
@@ -176,9 +195,9 @@ def free(connection: Connection) -> None:
 
 def put(connection: Connection, term: int) -> None:
     """Make this process the holder in `term`, in the stead of any other."""
-    host, kernel = this_host()
+    host, *where = this_host()
     connection.execute("DELETE FROM lease")
-    row = (term, host, kernel, os.getpid(), time.time(), 0)
+    row = (term, host, _BETWEEN.join(where), os.getpid(), time.time(), 0)
     connection.execute(
         f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608 ours
         row,

@@ -5,7 +5,9 @@ import io
 import json
 import math
 import os
+import sqlite3
 import time
+from contextlib import closing
 from operator import itemgetter
 from pathlib import Path
 
@@ -16,11 +18,12 @@ from sweep.cli import tables, trial_tables
 from sweep.cli.terminal import Terminal
 from sweep.errors import NameTaken, SweepLocked, UsageError
 from sweep.history.events import End, ParentCheckpoint, Saved, Status
-from sweep.ledger import lease
+from sweep.ledger import lease, process
 from sweep.ledger.folder import Folder, root_option
 from sweep.views import formatting, lookup, overview
 from sweep.views.lookup import State
 from tests.support import sweeps, trials
+from tests.support.command_line import Here, write_spec
 from tests.support.events import Story, rows
 
 
@@ -161,6 +164,30 @@ def test_a_driver_of_another_container_is_seen(another: dict[str, str], tmp_path
     assert not lookup.is_driven(folder)
 
 
+@pytest.mark.parametrize(("namespace", "code"), [("pid:[1]", 2), (process.namespace(), 3)])
+def test_a_number_of_a_process_says_something_in_its_own_container_alone(
+    namespace: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A driver had the number of a process that runs here, and holds no lock any more."""
+    here = Here(capsys, tmp_path / "sweeps")
+    spec = write_spec(tmp_path, trials=1, trackers=[])
+    here("run", spec, "--pool", "inline")
+    kernel = f"{lease.this_host().kernel}|{namespace}"
+    folder = Folder(here.root, "demo")
+    with closing(sqlite3.connect(folder.ledger)) as database, database:
+        change = "UPDATE lease SET host = 'there', pid = ?, kernel = ?"
+        database.execute(change, (os.getppid(), kernel))
+    assert not lease.look(folder.ledger).has_ended
+    found, _, said = here("run", spec, "--pool", "inline")
+    assert (found, "sweep resume" in said) == (code, code == 2)
+    with folder.lock():
+        assert here("run", spec, "--pool", "inline")[0] == 3
+    with closing(sqlite3.connect(folder.ledger)) as database, database:
+        database.execute("UPDATE lease SET pid = ?", (os.getpid(),))
+    with folder.lock():  # in another container a process of this number is another one
+        assert here("run", spec, "--pool", "inline")[0] == (3 if code == 2 else 2)
+
+
 def test_a_driver_of_another_person_is_seen(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,7 +217,8 @@ def test_everybody_who_may_read_the_lock_sees_whether_it_is_held(
 
     monkeypatch.setattr(Folder, "is_locked", refuse)
     assert not lookup.is_driven(folder)
-    held = lease.Lease(1, "here", lease.this_host().kernel, os.getppid())
+    name, kernel, namespace = lease.this_host()
+    held = lease.Lease(1, name, kernel, os.getppid(), namespace=namespace)
     monkeypatch.setattr(lease, "look", lambda _path: held)
     assert lookup.is_driven(folder)
 
