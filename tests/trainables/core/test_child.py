@@ -2,6 +2,8 @@
 
 import ast
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trainables.core.processes import child
+from trainables.core.processes import child, worker
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.errors import EnvError, WorkerDied, WorkerError, WorkerHangs
 
@@ -51,8 +53,23 @@ class Server:
     def variables(self) -> tuple[str | None, int]:
         return os.environ.get("OMP_NUM_THREADS"), os.getpid()
 
+    def print_in_vain(self) -> int:
+        return print_in_vain()
+
     def end(self) -> None:
         (self.folder / "ended").touch()
+
+
+def print_in_vain() -> int:
+    """Print where the disk is full, and say how much; it is where a child prints from then on."""
+    full = os.open("/dev/full", os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(full, number)
+    for stream in (sys.stdout, sys.stderr):
+        for _ in range(3):
+            print("x" * 10_000, file=stream)
+        stream.flush()
+    return 3
 
 
 @pytest.fixture(name="one")
@@ -126,6 +143,39 @@ def test_a_child_that_hangs_is_ended_and_the_error_says_where_it_stood(one: Chil
             one.receive(SHORT)
         assert "in oversleep" in str(hung.value)
     assert not one.is_alive
+
+
+def test_what_the_disk_does_not_take_of_what_is_printed_costs_nothing(one: ChildProcess) -> None:
+    assert ask(one, "print_in_vain") == 3
+    leave(one)
+    executor = worker.start({})
+    try:
+        with worker.starting():
+            printed = executor.submit(print_in_vain)
+        assert printed.result(timeout=120) == 3
+    finally:
+        worker.end(executor)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_is_printed_is_written(unbuffered: str, tmp_path: Path) -> None:
+    code = (
+        "from trainables.core.processes.printing import lose_what_is_not_taken\n"
+        "import os, sys\n"
+        "print('before')\n"
+        "lose_what_is_not_taken()\n"
+        "print('é' * 5)\n"
+        "print('to stderr', file=sys.stderr)\n"
+        "sys.stdout.flush()\n"
+        "os._exit(0)\n"
+    )
+    out, err = tmp_path / "out", tmp_path / "err"
+    with out.open("w") as o, err.open("w") as e:
+        command = [sys.executable, "-X", "utf8", "-c", code]
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        subprocess.run(command, stdout=o, stderr=e, check=True, env=environment)
+    assert out.read_text("utf-8") == "before\nééééé\n"
+    assert err.read_text() == "to stderr\n"
 
 
 def test_nothing_in_rollout_forwards_what_it_does_not_name() -> None:

@@ -28,6 +28,7 @@ from trainables.core.processes.ending import (
     leave,
     limit_standstill,
 )
+from trainables.core.processes.printing import lose_what_is_not_taken
 from trainables.core.processes.starting import ONE_THREAD, child_context
 from trainables.core.resources import ResourcesConfig, limit_child
 from trainables.errors import (
@@ -321,6 +322,7 @@ def _serve(
     faulthandler.register(signal.SIGUSR1, file=stack.fileno())
     ignore_terminal_signals()
     die_with_parent(parent)
+    lose_what_is_not_taken()
     # A daemon may start no processes, but environments may be ones; they die with this one anyway.
     multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     limit_child(resources)

@@ -26,6 +26,7 @@ from trainables.core.processes.ending import (
     ignore_terminal_signals,
     kill_family,
 )
+from trainables.core.processes.printing import lose_what_is_not_taken
 from trainables.core.processes.starting import (
     ONE_THREAD,
     blocked,
@@ -142,3 +143,4 @@ def _import(names: Iterable[str]) -> None:
 def _prepare(parent: int) -> None:
     die_with_parent(parent)
     ignore_terminal_signals()
+    lose_what_is_not_taken()
