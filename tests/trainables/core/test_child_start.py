@@ -1,6 +1,8 @@
 """How child processes begin: without looking for garbage in what they import, which stays."""
 
 import gc
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -65,3 +67,35 @@ def test_a_module_that_cannot_be_imported_early_harms_nobody() -> None:
     enabled, _, frozen = in_a_worker("there.is.none", "trainables.core.rng")
     assert enabled
     assert frozen > 10_000
+
+
+#: Starts six workers where this process may have so many files open, at first and at most.
+LIMITED = """
+import os, resource, sys
+from trainables.core.processes import worker
+resource.setrlimit(resource.RLIMIT_NOFILE, tuple(map(int, sys.argv[1:])))
+workers = [worker.start({}) for _ in range(6)]
+with worker.starting():
+    print(len({one.submit(os.getpid).result(timeout=120) for one in workers}))
+for one in workers:
+    worker.end(one)
+"""
+
+
+def limited(soft: int, hard: int) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-c", LIMITED, str(soft), str(hard)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_workers_are_started_although_few_files_may_be_open_at_first() -> None:
+    done = limited(24, 1024)
+    assert (done.stdout, done.returncode) == ("6\n", 0), done.stderr
+
+
+def test_one_worker_more_than_files_may_be_open_for_is_refused_in_one_line() -> None:
+    last = limited(24, 24).stderr.splitlines()[-1]
+    assert last.startswith("OSError: [Errno 24] ")
+    assert last.endswith(
+        "of the 24 files that this process may have open are, and one more worker "
+        "takes 8: start fewer, or raise `ulimit -n`"
+    )

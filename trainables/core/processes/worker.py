@@ -9,11 +9,14 @@ trains are imported for most of a second.
 """
 
 import contextlib
+import errno
 import gc
 import importlib
 import os
+import resource
 from collections.abc import Iterable, Iterator, Mapping
 from multiprocessing import connection
+from pathlib import Path
 from typing import Any
 
 from joblib.externals.loky import process_executor
@@ -36,6 +39,8 @@ from trainables.core.processes.starting import (
 
 #: Variables of every worker, set before any library reads them.
 VARIABLES = ONE_THREAD | {"PYTHONHASHSEED": "0"}
+#: Open files that a worker costs the process that starts it, at most.
+FILES = 8
 #: Workers that were started early and that nobody has taken yet, the first one first.
 _spare: list[ProcessPoolExecutor] = []
 
@@ -45,6 +50,9 @@ def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
 
     Without variables of its own it is one that was started early, if one is alive. Submit to it
     inside `starting`.
+
+    Raises:
+        OSError: this process may not have so many files open.
     """
     while _spare and not variables:
         executor = _spare.pop(0)
@@ -55,6 +63,7 @@ def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
 
 
 def _new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
+    _allow_files()
     start_trackers()  # else its semaphores start them, open to what a terminal sends
     return ProcessPoolExecutor(
         max_workers=1,
@@ -64,6 +73,18 @@ def _new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
         initargs=(os.getpid(),),
         env={**VARIABLES, **variables},
     )
+
+
+def _allow_files() -> None:
+    """See that one more worker can be started: many systems allow a process 1024 files at first."""
+    used = sum(1 for _ in Path("/proc/self/fd").iterdir())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if 2 * (used + FILES) > soft < hard:  # those that were made and not started take more later
+        soft = min(2 * soft, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    if used + FILES > soft:
+        why = f"{used} of the {soft} files that this process may have open are, and one more worker"
+        raise OSError(errno.EMFILE, f"{why} takes {FILES}: start fewer, or raise `ulimit -n`")
 
 
 @contextlib.contextmanager
