@@ -28,6 +28,7 @@ from sweep.errors import StorageError, SweepError
 from sweep.history import order
 from sweep.history.events import Event, Moved, Opened, Recorded, Status, TermEnded
 from sweep.history.replica import Replica
+from sweep.ledger import ledger
 from sweep.ledger.ledger import InTransaction
 from sweep.ledger.requests import Requests, answering
 from sweep.schedulers import Plan
@@ -62,7 +63,7 @@ class Driver:
         """Slices that have ended, of which nothing is recorded yet."""
         self._queue: deque[Opened] = deque()
         self._requests = Requests(context.ledger.path)
-        self._budget_tracker = BudgetTracker(context.spec, time.monotonic())
+        self._budget_tracker = BudgetTracker(context.spec, ledger.now())
         self._why = ""
         """What is used up; nothing new begins then."""
         self._unmeasured: SweepError | None = None

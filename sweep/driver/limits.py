@@ -18,6 +18,7 @@ from sweep.history.order import Entry
 from sweep.history.replica import Replica
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
+from sweep.ledger import ledger
 from sweep.slices.messages import SliceOutcome
 from sweep.slices.retention import ALWAYS_KEPT, needed_by_children
 from sweep.spec import Budget, SweepSpec
@@ -32,7 +33,7 @@ from sweep.spec.sections import in_words
 
 
 class BudgetTracker:
-    """The budget of a sweep as its driver, which `began` then, sees it.
+    """The budget of a sweep as its driver, which `began` then by the clock of events, sees it.
 
     It is judged anew when the history has grown.
     """
@@ -52,7 +53,7 @@ class BudgetTracker:
         budget = budget.changed(changed) if changed else budget
         if not budget.is_set:
             return ""
-        spent = history.spent_s + time.monotonic() - self._began
+        spent = history.spent_s + ledger.now() - self._began
         if budget.time_s is not None and spent >= budget.time_s:
             return f"budget.time_s: {budget.time_s:g} seconds are over"
         if self._k != history.k:

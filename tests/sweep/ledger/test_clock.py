@@ -62,6 +62,18 @@ def test_a_driver_that_begins_on_another_date_goes_on_as_if_nothing_had_happened
     assert 0.0 < sweeps.history(folder).spent_s < SANE_S
 
 
+def test_while_a_machine_is_suspended_the_budget_of_time_goes_on_as_a_later_driver_counts_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sweeps.make(tmp_path, **TOGETHER)
+    since_boot, slept = time.clock_gettime, itertools.count(0.0, SANE_S)
+    monkeypatch.setattr(time, "clock_gettime", lambda clock: since_boot(clock) + next(slept))
+    assert sweeps.run(folder) == "finished"
+    past = sweeps.history(folder)
+    assert past.why == "budget.time_s: 3600 seconds are over"
+    assert len(past.trials) < 9
+
+
 @pytest.mark.usefixtures("jumping")
 def test_the_dates_of_one_driver_follow_each_other(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, trials=3, **TOGETHER)
