@@ -109,6 +109,8 @@ HELD_COUNT = 8
 _OF_THE_DISK = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.ESTALE}
 )
+#: Errors that are about a process or its machine, and not about a disk.
+SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 class DiskRefuses(Exception):
@@ -199,6 +201,8 @@ class Saving:
         try:
             state = trainable.get_state()
         except OSError as error:
+            if error.errno not in _OF_THE_DISK:  # it may be about anything that it does
+                raise
             self._refuse(error)
             return None
         if trainable.gives_copies and self._size <= HELD_BYTES:
@@ -219,6 +223,8 @@ class Saving:
             written = file.write(self._folder, held.iteration, header, packed, term, trust)
             name = self._store.send(written, self._spec.number, self._spec.policy.cache)
         except OSError as error:
+            if error.errno in SHORT_OF:
+                raise
             self._refuse(error)
             return False
         self._refusals = 0
@@ -240,8 +246,6 @@ class Saving:
         if isinstance(error, RemoteError):  # which has been patient already
             self._held.clear()
             raise DiskRefuses(str(error)) from error
-        if error.errno not in _OF_THE_DISK:
-            raise error
         self._refusals += 1
         if self._refusals == MOST_REFUSALS:
             raise DiskRefuses(error.strerror) from error

@@ -8,7 +8,6 @@ its end and on its way.
 """
 
 import contextlib
-import errno
 import json
 import math
 import os
@@ -40,8 +39,6 @@ LOOK_S = 0.02
 #: Is given the slice, and takes what is printed while it runs.
 Output = Callable[[SliceSpec], contextlib.AbstractContextManager[object]]
 _WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-#: Errors that are about a process or its machine, and not about a disk.
-_SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def run_slice(spec: SliceSpec, output: Output = contextlib.nullcontext) -> SliceOutcome:
@@ -58,7 +55,7 @@ def run_slice(spec: SliceSpec, output: Output = contextlib.nullcontext) -> Slice
         try:
             entered.enter_context(output(spec))
         except OSError as error:
-            if error.errno in _SHORT_OF:
+            if error.errno in checkpoints.SHORT_OF:
                 raise
             refused = DiskRefuses(f"{error.strerror}: {error.filename}")
             return Stretch(spec, checkpoints.first_iteration(spec)).failed(refused)

@@ -211,8 +211,14 @@ def _newer(_content: memoryview, source: Path) -> Exception:
 class FullDisk:
     """Refuses the saves with these numbers."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, refused: Container[int]) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        refused: Container[int],
+        error: OSError = OSError(errno.ENOSPC, "No space left on device"),  # noqa: B008 never changed
+    ) -> None:
         self.saves = 0
+        self.error = error
         self.refused = refused
         self.write = file.write
         monkeypatch.setattr(file, "write", self)
@@ -222,7 +228,7 @@ class FullDisk:
     def __call__(self, *arguments: Any) -> file.Saved:
         self.saves += 1
         if self.saves in self.refused:
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise self.error
         return self.write(*arguments)
 
 
@@ -256,6 +262,15 @@ def test_a_disk_that_refuses_again_and_again_ends_the_slice_and_charges_nobody(
     assert closed.status is Status.PAUSED
     refusal = decisions.disk_refused([closed], tmp_path)
     assert refusal.startswith("trial 0: the disk took no checkpoint: No space left")
+
+
+@pytest.mark.parametrize("how", AWAY)
+def test_a_share_that_is_away_takes_no_checkpoint_and_charges_nobody(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    FullDisk(monkeypatch, range(1, 100), AWAY[how])
+    outcome = run_slice(slice_spec(tmp_path))
+    assert (outcome.end, outcome.error) == (End.UNSAVED, AWAY[how].strerror)
 
 
 def test_a_sweep_on_a_full_disk_ends_with_the_outsides_code_and_goes_on_exactly(
