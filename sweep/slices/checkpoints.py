@@ -15,7 +15,12 @@ from sweep.slices.store import Store
 from trainables.checkpoint import file
 from trainables.checkpoint.remote import RemoteError
 from trainables.checkpoint.state import Packed, pack
-from trainables.errors import CorruptCheckpoint, MissingCheckpoint, shorten
+from trainables.errors import (
+    CorruptCheckpoint,
+    MissingCheckpoint,
+    UnreadableCheckpoint,
+    shorten,
+)
 from trainables.trainable import Trainable
 
 # -------------------------------------------------------------------------------------------------
@@ -27,7 +32,8 @@ from trainables.trainable import Trainable
 #
 # Only what is lost is passed over: a checkpoint that is missing or damaged. One that cannot be
 # read just now, that a newer program wrote or that somebody else signed may be good, and the
-# slice fails with the reason: to begin anew would let go of it.
+# slice fails with the reason: to begin anew would let go of it. Where the disk is away that is
+# no trial's fault.
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ def load(spec: SliceSpec, store: Store) -> Loaded:
 
     Raises:
         RemoteError: the storage does not give it.
+        DiskRefuses: the disk does not give it.
         CheckpointError: one cannot be used, and is not lost; or the checkpoint that a bred trial
             begins from cannot be used.
     """
@@ -75,7 +82,13 @@ def load(spec: SliceSpec, store: Store) -> Loaded:
 def _read(
     spec: SliceSpec, store: Store, saved: Saved, trial: int, replica: int
 ) -> Mapping[str, Any]:
-    loaded = store.read(saved, spec.trust)
+    try:
+        loaded = store.read(saved, spec.trust)
+    except UnreadableCheckpoint as error:
+        cause = error.__cause__
+        if isinstance(cause, OSError) and cause.errno not in SHORT_OF | _RIGHTS:
+            raise DiskRefuses(str(error)) from error
+        raise
     expected = {"sweep": spec.sweep_id, "trial": trial, "replica": replica}
     for key, value in {**expected, "step": saved.iteration}.items():
         found = loaded.header.get(key)
@@ -111,10 +124,11 @@ _OF_THE_DISK = frozenset(
 )
 #: Errors that are about a process or its machine, and not about a disk.
 SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+_RIGHTS = frozenset({errno.EACCES, errno.EPERM})
 
 
 class DiskRefuses(Exception):
-    """The disk has refused `MOST_REFUSALS` checkpoints in a row, or the storage one."""
+    """The disk has refused `MOST_REFUSALS` checkpoints in a row, or the storage or a read one."""
 
 
 @dataclass(frozen=True, eq=False)
