@@ -516,6 +516,18 @@ def test_a_token_is_made_once_and_for_oneself(
         shared_token()
 
 
+def test_a_file_that_is_named_may_be_a_link_as_mounted_secrets_are(own_folder: Path) -> None:
+    secret, named = own_folder / "..2026" / "token", own_folder / "token"
+    secret.parent.mkdir()
+    secret.write_text("secret" * 8)
+    secret.chmod(0o400)
+    named.symlink_to("..2026/token")
+    assert shared_token(named) == "secret" * 8
+    secret.chmod(0o444)
+    with pytest.raises(TokenError, match="others can read this token"):
+        shared_token(named)
+
+
 def test_a_token_that_is_none_is_refused(own_folder: Path) -> None:
     file = own_folder / "token"
     for content in ("short", "", "two\nlines of some length"):

@@ -22,7 +22,7 @@ def shared_token(file: str | Path | None = None) -> str:
     That one is made by whoever comes first, server or client; others cannot read it.
     """
     if file is not None:
-        return _read(Path(file).expanduser())
+        return _read(Path(file).expanduser().resolve())  # secrets are mounted as links
     if (given := os.environ.get(VARIABLE)) is not None:
         return _checked(given, VARIABLE)
     path = Path(os.environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser()
