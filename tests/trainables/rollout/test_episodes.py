@@ -241,6 +241,7 @@ def test_P17_a_replay_is_given_the_rows_of_a_soft_horizon_whose_value_goes_on(n_
     trainer.stop()
 
 
+@pytest.mark.slow
 def test_P8_steps_that_wait_for_an_endless_episode_are_warned_of_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
