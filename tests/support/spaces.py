@@ -84,7 +84,10 @@ class AnySpaces(gymnasium.Env[Any, Any]):
         return self._observe(), {}
 
     def step(self, action: Any) -> Outcome:
-        if not self.action_space.contains(action):
+        box = isinstance(self.action_space, spaces.Box)
+        if not self.action_space.contains(action) or (
+            box and action.dtype != self.action_space.dtype
+        ):
             raise ValueError(f"{action!r} is not in {self.action_space}")
         self.sent.append(action)
         self.steps += 1
@@ -94,6 +97,14 @@ class AnySpaces(gymnasium.Env[Any, Any]):
         observation = self.observation_space.sample()
         self.seen.append(observation)
         return observation
+
+
+class HalfOpen(AnySpaces):
+    """Takes numbers of 64 bits, of which one has no bounds and one has a lower one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Box(np.array([-np.inf, -0.1]), np.inf, dtype=np.float64)
 
 
 class Told(gymnasium.Env[Any, Any]):

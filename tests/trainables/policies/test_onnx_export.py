@@ -1,3 +1,4 @@
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -252,6 +253,24 @@ def test_actions_may_differ_as_far_as_the_means_that_they_are_made_of(tmp_path: 
     trainer.stop()
 
 
+@pytest.mark.parametrize(
+    "env",
+    [
+        {"env": "tests.support.spaces:AnySpaces", "env_config": {"action": "wide box"}},
+        {"env": "tests.support.spaces:HalfOpen"},
+    ],
+)
+def test_an_exported_file_plays_where_numbers_have_64_bits_or_no_bounds(
+    env: dict[str, Any], tmp_path: Path
+) -> None:
+    trainer = make(env)
+    (file,) = trainer.export_model("onnx", tmp_path).values()
+    card = json.dumps({"config": env, "model": trainer.describe_model()}, allow_nan=False)
+    played = type(trainer).play_exported(Path(file), json.loads(card), 2, 3)  # it checks actions
+    assert played == trainer.play(2, 3)
+    trainer.stop()
+
+
 def test_weights_that_are_not_finite_are_not_exported(tmp_path: Path) -> None:
     trainer = make()
     with torch.no_grad():
@@ -269,6 +288,7 @@ def test_the_description_names_shapes_types_and_the_filter() -> None:
     described = make({"env": "Pendulum-v1"}).describe_model()
     assert described["inputs"]["observation"] == {"shape": ["batch", 3], "dtype": "float32"}
     assert described["outputs"]["action_mean"]["shape"] == ["batch", 1]
-    assert described["action_space"] == {"kind": "Box", "shape": [1], "low": [-2.0], "high": [2.0]}
+    box = {"kind": "Box", "shape": [1], "dtype": "float32", "low": [-2.0], "high": [2.0]}
+    assert described["action_space"] == box
     assert described["observation_filter"]["kind"] == "MeanStdFilter"
     assert described["parameters"] == 2 * (3 * 64 + 64 + 64 * 64 + 64) + 2 * (64 + 1) + 1

@@ -11,6 +11,7 @@ compared with the trainer's own numbers. N rows, *O the environment's observatio
 preprocessed one, G real numbers of an action, U units of an LSTM.
 """
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -298,9 +299,13 @@ def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.Discrete):
         return {"kind": "Discrete", "n": int(space.n), "start": int(space.start)}
     described: dict[str, Any] = {"kind": type(space).__name__, "shape": list(space.shape or ())}
-    numbers = {spaces.Box: ("low", "high"), spaces.MultiDiscrete: ("nvec", "start")}
-    for name in numbers.get(type(space), ()):
-        described[name] = getattr(space, name).reshape(-1).tolist()
+    if isinstance(space, spaces.Box):
+        described["dtype"] = str(space.dtype)
+        for name in ("low", "high"):
+            ends = getattr(space, name).reshape(-1).tolist()
+            described[name] = [end if math.isfinite(end) else None for end in ends]  # None: none
+    if isinstance(space, spaces.MultiDiscrete):
+        described |= {name: getattr(space, name).reshape(-1).tolist() for name in ("nvec", "start")}
     return described
 
 
