@@ -31,7 +31,7 @@ from trainables.core.processes.ending import (
 from trainables.core.processes.starting import child_context
 from trainables.core.processes.worker import VARIABLES
 from trainables.core.results import VOLATILE_KEYS
-from trainables.errors import TrainableError, shorten
+from trainables.errors import shorten
 from trainables.trainable import Trainable, TrialContext
 
 #: Iterations that a trainable has to come to a checkpoint.
@@ -52,6 +52,9 @@ STEPS: Final = (
     "whether later results have what the first ones lack",
 )
 _TO_A_CHECKPOINT, _SAVING, _ONE_MORE, _RESTORING, _COMPARING, _LATER = range(len(STEPS))
+#: What is tried of a trainable that cannot save.
+WITHOUT_SAVING: Final = ("two iterations", STEPS[_LATER])
+_CANNOT_SAVE = "it has no save_checkpoint(): its trials run in one piece and cannot be resumed"
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ class CutShort:
     doing_s: float
     """How long it had been at that."""
     untried: tuple[str, ...]
-    """Those of `STEPS` that were not finished."""
+    """Those of `STEPS`, or of `WITHOUT_SAVING`, that were not finished."""
 
 
 @dataclass(frozen=True)
@@ -72,8 +75,8 @@ class SmokeTest:
     """What came of it."""
 
     differences: list[str] | None
-    """How the iteration after a restore differs; empty: it is the same, to the bit; None: it did
-    not come so far."""
+    """How the iteration after a restore differs, or why there is none; empty: it is the same, to
+    the bit; None: it did not come so far."""
     seconds: float | None = None
     """Of one iteration, the slowest that was timed; None: nothing was measured."""
     size: int | None = None
@@ -97,16 +100,13 @@ def smoke_test(
 ) -> SmokeTest:
     """Train, save, train on; restore, train on; compare the two ends.
 
-    Times, dates and the like may differ. `show` is called with what it is at, in words.
+    What cannot save is trained alone. Times, dates and the like may differ. `show` is called with
+    what it is at, in words.
 
     Raises:
         UsageError: the trainable raised, or its process died.
     """
-    if not resolved.trainable.can_save():
-        return SmokeTest(
-            ["it has no save_checkpoint(): its trials run in one piece and cannot be resumed"]
-        )
-    spec = resolved.spec
+    spec, saves = resolved.spec, resolved.trainable.can_save()
     point = launch.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
     with tempfile.TemporaryDirectory(prefix="sweep-validate-", ignore_cleanup_errors=True) as made:
@@ -118,6 +118,8 @@ def smoke_test(
             folder=Path(made),
             counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
             named=frozenset({spec.metric, *spec.stop}),
+            saves=saves,
+            seen=SmokeTest(None if saves else [_CANNOT_SAVE]),
         )
         return _Watch(tryout, longest_s, clock).follow(show, every_s)
 
@@ -128,7 +130,8 @@ class _Word:
 
     doing: str = ""
     """Empty: it is over."""
-    step: int = _TO_A_CHECKPOINT
+    untried: tuple[str, ...] = ()
+    """What was not finished before."""
     seen: SmokeTest = field(default_factory=lambda: SmokeTest(None))
     """What came of it so far."""
     error: str = ""
@@ -146,7 +149,7 @@ class _Watch:
         self.longest_s = longest_s
         self.clock = clock
         self.began = self.since = clock()
-        self.word = _Word(doing="starting its process")
+        self.word = tryout.word("starting its process")
         self.pipe, theirs = connection.Pipe(duplex=False)
         self.process = child_context().Process(
             target=_serve, args=(theirs, tryout, os.getpid()), name="validate", env=VARIABLES
@@ -161,8 +164,8 @@ class _Watch:
             while self.word.doing:
                 now = self.clock()
                 if now - self.began >= self.longest_s:
-                    since, untried = now - self.since, STEPS[self.word.step :]
-                    ended = CutShort(self.longest_s, self.word.doing, since, untried)
+                    since = now - self.since
+                    ended = CutShort(self.longest_s, self.word.doing, since, self.word.untried)
                     return replace(self.word.seen, cut_short=ended)
                 if now - said_at >= every_s:
                     said_at = now
@@ -225,13 +228,15 @@ class _Tryout:
     counters: tuple[str, ...]
     named: frozenset[str]
     """Results that the spec names."""
-    seen: SmokeTest = SmokeTest(None)
+    saves: bool
+    """Whether it can save."""
+    seen: SmokeTest
     step: int = _TO_A_CHECKPOINT
     last: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
     """The newest result of the first of the two."""
 
     def run(self, say: Callable[[_Word], None]) -> None:
-        """Train, save, train on; restore, train on; compare."""
+        """Train, save, train on; restore, train on; compare. What cannot save is trained alone."""
         self.say = say
         self._begin("importing it")
         cls = plugins.find_trainable(self.trainable, self.paths)
@@ -239,9 +244,12 @@ class _Tryout:
         self._begin("setting it up")
         straight = cls(self.config, context)
         try:
+            if not self.saves:
+                self._train_alone(straight)
+                return
             first = self._train_to_checkpoint(straight)
-            if first is None:
-                self.seen = SmokeTest([f"it came to no checkpoint in {MOST_ITERATIONS} iterations"])
+            if not straight.at_checkpoint or first.get("done") is True:
+                self.seen = replace(self.seen, differences=[_nothing_to_compare(straight)])
                 return
             self._begin("saving", _SAVING)
             path = straight.save()
@@ -268,21 +276,33 @@ class _Tryout:
             self._begin("ending it")
             restored.stop()
 
+    def word(self, doing: str) -> _Word:
+        """What to say when it begins with `doing`."""
+        alone = WITHOUT_SAVING[1:] if self.step == _LATER else WITHOUT_SAVING
+        return _Word(
+            doing=doing, untried=STEPS[self.step :] if self.saves else alone, seen=self.seen
+        )
+
     def _begin(self, doing: str, step: int | None = None) -> None:
         self.step = self.step if step is None else step
-        self.say(_Word(doing=doing, step=self.step, seen=self.seen))
+        self.say(self.word(doing))
 
-    def _train_to_checkpoint(self, trainable: Trainable) -> dict[str, Any] | None:
-        """The result at its first checkpoint; None: it came to none."""
-        for _ in range(MOST_ITERATIONS):
+    def _train_alone(self, trainable: Trainable) -> None:
+        """Two iterations, or one where the first is the last."""
+        result = self._train(trainable)
+        if result.get("done") is not True:
             result = self._train(trainable)
-            if trainable.at_checkpoint:
-                if result.get("done") is True:
-                    raise TrainableError(
-                        "it is done after its first checkpoint; nothing to compare"
-                    )
-                return result
-        return None
+        self.step = _LATER
+        self._look_later(trainable, self.named - self.seen.keys, result)
+
+    def _train_to_checkpoint(self, trainable: Trainable) -> dict[str, Any]:
+        """The result at its first checkpoint, or the last one if it came to none."""
+        result = self._train(trainable)
+        for _ in range(1, MOST_ITERATIONS):
+            if trainable.at_checkpoint or result.get("done") is True:
+                break
+            result = self._train(trainable)
+        return result
 
     def _train(self, trainable: Trainable) -> dict[str, Any]:
         self._begin(f"iteration {trainable.iteration + 1}")
@@ -313,6 +333,15 @@ class _Tryout:
                 return
             result = self._train(trainable)
             lacking, done = lacking - result.keys(), result.get("done") is True
+
+
+def _nothing_to_compare(trainable: Trainable) -> str:
+    """Why no iteration after a restore can be looked at."""
+    if trainable.at_checkpoint:
+        return "it is done at its first checkpoint: nothing follows that could be compared"
+    if trainable.iteration < MOST_ITERATIONS:
+        return f"it came to no checkpoint: it was done at iteration {trainable.iteration}"
+    return f"it came to no checkpoint in {MOST_ITERATIONS} iterations"
 
 
 def _advance(

@@ -103,13 +103,62 @@ def test_validate_shows_space_costs_and_whether_it_restores(here: Here, tmp_path
     assert not here.root.exists()
 
 
-def test_a_trainable_that_cannot_save_is_not_measured(here: Here, tmp_path: Path) -> None:
+def test_a_trainable_that_cannot_save_is_trained_all_the_same(here: Here, tmp_path: Path) -> None:
     spec = write_spec(
-        tmp_path, trainable="tests.sweep.unsaveable:Unsaveable", scheduler="fifo", metric="x"
+        tmp_path,
+        trainable="tests.sweep.unsaveable:Unsaveable",
+        scheduler="fifo",
+        metric="x",
+        config={"n": 3},
+        stop={"training_iteration": 9},
     )
     told = here.json("validate", spec)
-    assert told["costs"] is None
+    assert told["costs"]["iterations_per_trial"] == 9
+    assert told["costs"]["checkpoint_bytes"] is None
     assert "cannot be resumed" in told["restore"][0]
+    (warning,) = told["warnings"]
+    assert warning.startswith("metric: the first 3 results have no x; they have done, ")
+    spec.write_text(spec.read_text().replace('"n": 3', '"m": 3'))
+    code, _, err = here("validate", spec)
+    assert code == 2
+    assert "Unsaveable raised KeyError: 'n'" in err
+
+
+def returns_at_once(config: dict[str, Any]) -> dict[str, Any]:
+    """A function without any report."""
+    return {"loss": config["lr"]}
+
+
+class DoneAtOnce(Trainable):
+    """All of it is one iteration."""
+
+    def step(self) -> dict[str, Any]:
+        """The only one."""
+        return {"loss": 1.0, "done": True}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        """Nothing decides the future."""
+        return {}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        """Nothing to take back."""
+
+
+@pytest.mark.parametrize(
+    ("trainable", "why"),
+    [
+        ("returns_at_once", "it came to no checkpoint: it was done at iteration 1"),
+        ("DoneAtOnce", "it is done at its first checkpoint"),
+    ],
+)
+def test_a_trainable_that_is_done_in_one_iteration_is_no_mistake(
+    trainable: str, why: str, tmp_path: Path
+) -> None:
+    found = smoke_test(resolved_with(trainable, tmp_path))
+    assert found.differences is not None
+    assert found.differences[0].startswith(why)
+    assert found.seconds is not None
+    assert "loss" in found.keys
 
 
 # ---- trying out takes its time ---------------------------------------------------------------
