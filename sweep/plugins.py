@@ -55,6 +55,8 @@ class Kind(Generic[T]):
     """What all are derived from."""
     attribute: str = ""
     """The class's name in a shipped file; empty: the only one there that is derived from `base`."""
+    defines: tuple[str, ...] = ()
+    """What `base` only declares, and each class must have of its own."""
 
     def is_shipped(self, name: str) -> bool:
         """Whether `name` is a file of ours."""
@@ -100,6 +102,13 @@ class Kind(Generic[T]):
     def checked(self, name: str, found: Any, also: str = "") -> type[T]:
         """`found`, if it is derived from `base`; `also` says what else would have been accepted."""
         if isinstance(found, type) and self.base in inspect.getmro(found)[1:]:
+            missing = object()
+            for own in self.defines:
+                if getattr(found, own, missing) is getattr(self.base, own, missing):
+                    raise UsageError(
+                        f"{self.what}: '{printable(name)}' does not define {own}; "
+                        f"{self.base.__module__}.{self.base.__qualname__} says what that is"
+                    )
             return found
         seen = (
             f"the class {found.__name__}" if inspect.isclass(found) else f"a {type(found).__name__}"

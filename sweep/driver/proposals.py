@@ -19,6 +19,7 @@ from sweep.searchers._shared import points as _points
 from sweep.space import Domain, Settings, Space, canonical, initial
 from sweep.spec import SweepSpec
 from trainables.core import rng
+from trainables.errors import shorten
 
 #: Proposals in a row that a searcher may be asked for.
 ASKED = 4
@@ -204,9 +205,16 @@ class Proposer:
                 history.searched + len(trials.beside),
             )
             try:
-                yield self.searcher.suggest(request)
+                found: object = self.searcher.suggest(request)
             except (BadSpace, Exhausted):
                 continue
+            if not isinstance(found, Settings):
+                raise UsageError(
+                    f"searcher: suggest() of '{self.spec.searcher.name}' returned "
+                    f"{shorten(found)}; expected a sweep.space.Settings, as "
+                    f"request.space.resolve and request.space.draw give them"
+                )
+            yield found
         for attempt in range(ASKED, ASKED + DRAWN):
             yield space.draw(self._seed(len(trials), attempt))
 

@@ -87,7 +87,7 @@ class Pool(Protocol):
         """End all slots, with whatever still runs in them."""
 
 
-KIND: plugins.Kind[Pool] = plugins.Kind("pool", PACKAGE, Pool, "Pool")
+KIND: plugins.Kind[Pool] = plugins.Kind("pool", PACKAGE, Pool, "Pool", ("submit", "close"))
 
 
 def memory_of(pid: int) -> int:

@@ -156,5 +156,7 @@ class Scheduler(Protocol):
         return None
 
 
-KIND: plugins.Kind[Scheduler] = plugins.Kind("scheduler", PACKAGE, Scheduler, "Scheduler")
+KIND: plugins.Kind[Scheduler] = plugins.Kind(
+    "scheduler", PACKAGE, Scheduler, "Scheduler", ("Options", "plan")
+)
 find = KIND.find

@@ -116,5 +116,7 @@ class Supports:
     """Whether it avoids settings that break a constraint."""
 
 
-KIND: plugins.Kind[Searcher] = plugins.Kind("searcher", PACKAGE, Searcher, "Searcher")
+KIND: plugins.Kind[Searcher] = plugins.Kind(
+    "searcher", PACKAGE, Searcher, "Searcher", ("Options", "supports", "suggest")
+)
 find = KIND.find

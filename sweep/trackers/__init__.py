@@ -101,5 +101,7 @@ class Comparable(Protocol):
         ...
 
 
-KIND: plugins.Kind[Tracker] = plugins.Kind("tracker", PACKAGE, Tracker, "Tracker")
+KIND: plugins.Kind[Tracker] = plugins.Kind(
+    "tracker", PACKAGE, Tracker, "Tracker", ("publish", "close")
+)
 find = KIND.find

@@ -36,6 +36,7 @@ from pydantic import BaseModel
 
 from sweep import schedulers, stats
 from sweep import spec as specs
+from sweep.errors import UsageError
 from sweep.history.events import Evidence, Status, group_status
 from sweep.history.history import History
 from sweep.history.order import Entry, Key
@@ -63,6 +64,11 @@ def build(
     options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
     context = schedulers.SchedulerContext(spec.stop, spec.trials, spec.space, spec.seed, fixed)
     scheduler = cls(options, context)
+    if not hasattr(scheduler, "pauses"):
+        raise UsageError(
+            f"scheduler: '{name}' does not define pauses; give the class True if its trials wait "
+            f"while others run, else False"
+        )
     return Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
 
 

@@ -108,6 +108,19 @@ def test_what_is_not_derived_from_the_base_is_refused_by_path_and_by_entry_point
             kind.find(name)
 
 
+def test_one_that_lacks_what_its_base_only_declares_is_refused(
+    kind: Kind[Any], tmp_path: Path
+) -> None:
+    for own in kind.defines:
+        name = f"without_{own}_{kind.what}"
+        others = "".join(f"    {other} = None\n" for other in kind.defines if other != own)
+        text = f"from {kind.base.__module__} import {kind.base.__name__}\n"
+        text += f"class Mine({kind.base.__name__}):\n    pass\n{others}"
+        (tmp_path / f"{name}.py").write_text(text)
+        with pytest.raises(UsageError, match=f"'{name}:Mine' does not define {own}; sweep."):
+            kind.find(f"{name}:Mine", [str(tmp_path)])
+
+
 def test_the_base_itself_is_none(kind: Kind[Any]) -> None:
     with pytest.raises(UsageError, match="expected a subclass"):
         kind.find(f"{kind.base.__module__}:{kind.base.__name__}")

@@ -3,17 +3,22 @@
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from pydantic import BaseModel
 
+from sweep import schedulers
 from sweep.errors import UsageError, WorkerLost
 from sweep.history.events import Closed, End, Status
+from sweep.history.history import History
 from sweep.ledger.ledger import Ledger
+from sweep.searchers import Request, random
 from sweep.testing import CurvePoint, Simulation, check_kills, simulate
 from sweep.testing.simulation import decisions
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
+from tests.support.schedulers import Options
 
 #: The quadratic sweep of `tests.support.sweeps`, without noise, as it is simulated.
 QUADRATIC: Mapping[str, Any] = {**sweeps.QUADRATIC, "config": {}}
@@ -185,8 +190,48 @@ def test_a_scheduler_that_keeps_something_is_caught() -> None:
         ),
         ("tests.support.schedulers:FirstPost", "did you mean 'FirstPast'"),
         ("tests.nowhere:Any", "no module 'tests.nowhere'"),
+        (
+            f"{__name__}:Planless",
+            r":Planless' does not define plan; sweep.schedulers.Scheduler says",
+        ),
+        (f"{__name__}:Unsaid", r":Unsaid' does not define pauses; give the class True if"),
+        (f"{__name__}:Undecided", r"plan\(\) of '.*:Undecided' returned None; expected a sweep"),
     ],
 )
 def test_what_is_no_scheduler_is_refused(name: str, says: str) -> None:
     with pytest.raises(UsageError, match=says):
         simulate({**OWN, "scheduler": name}, climbing)
+
+
+class Planless(schedulers.Scheduler):
+    """Forgot its verb."""
+
+    Options: ClassVar[type[BaseModel]] = Options
+    pauses = False
+
+
+class Unsaid(schedulers.Scheduler):
+    """Answers nothing, and does not say whether its trials wait."""
+
+    Options: ClassVar[type[BaseModel]] = Options
+
+    def plan(self, history: History, free: int) -> Any:
+        return None
+
+
+class Undecided(Unsaid):
+    """Answers nothing."""
+
+    pauses = False
+
+
+class AsDict(random.Searcher):
+    """Answers with a plain mapping."""
+
+    def suggest(self, request: Request) -> Any:
+        return {"x": 0.5}
+
+
+def test_a_searcher_that_answers_with_something_else_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"suggest\(\) of '.*:AsDict' returned {'x': 0.5}; exp"):
+        simulate({**ASHA, "searcher": f"{__name__}:AsDict"}, climbing)
