@@ -198,6 +198,11 @@ def tried_again(history: History) -> list[Moved]:
 def _reason(replica: Replica, outcome: SliceOutcome) -> str:
     if outcome.end is End.ASKED and replica.held:
         return f"a person asked it to {replica.held}"
+    if outcome.end is End.DONE and not outcome.why:  # by no criterion
+        top = replica.goal.top
+        if top is None or outcome.rows[-1].metrics.get("done") is True:
+            return "the trainable was done"
+        return f"it came to the top, {replica.objective.time_attr} {top:g}"
     return f"{_WHY[outcome.end]}: {outcome.why}" if outcome.why else _WHY[outcome.end]
 
 

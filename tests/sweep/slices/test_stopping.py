@@ -11,6 +11,7 @@ from sweep.errors import UsageError
 from sweep.history.events import Status
 from sweep.slices.stopping import Criteria, Flatness
 from sweep.spec.stopping import Plateau, Stop
+from sweep.testing import CurvePoint, simulate
 from tests.support import sweeps
 from tests.support.command_line import Here, write_spec
 
@@ -31,6 +32,19 @@ def test_a_trial_ends_where_a_result_has_fallen_so_far(tmp_path: Path) -> None:
     trial = one_trial(tmp_path, {"loss": {"<=": 0.1}}, **QUADRATIC)
     assert (trial.status, trial.iteration) == (Status.COMPLETED, 3)
     assert trial.reason == "a stopping criterion was met: loss is 0.0625, at most 0.1"
+
+
+def test_a_trial_that_no_criterion_ended_says_what_did() -> None:
+    def curve(at: CurvePoint) -> dict[str, Any]:
+        return {"score": 1.0, "done": at.iteration == 2}
+
+    asha = {"name": "asha", "max_t": 1, "grace_period": 1}
+    for scheduler, reason in [
+        ("fifo", "the trainable was done"),
+        (asha, "it came to the top, training_iteration 1"),
+    ]:
+        (trial,) = simulate({"scheduler": scheduler}, curve).history.trials
+        assert (trial.status, trial.reason) == (Status.COMPLETED, reason)
 
 
 def test_a_trial_ends_where_a_result_leaves_a_range(tmp_path: Path) -> None:
