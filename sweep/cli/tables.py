@@ -308,7 +308,14 @@ def summary(data: Data) -> RenderableType:
         shown.append(Text(printable(data["why"])))
     if data["top"]:
         shown += [Text(), ranking(data["top"], "cut"), *_not_shown(data)]
+    elif _has_no_score(data):
+        shown.append(Text(f"no trial has a score in {printable(data['metric'])}"))
     return Group(*shown, Text(), whole("\n".join(_next_steps(data))))
+
+
+def _has_no_score(data: Data) -> bool:
+    """Whether a sweep came to its end without a score."""
+    return bool(data["how"] == "finished" and data["counts"] and not data["top"])
 
 
 def _not_shown(data: Data) -> list[Text]:
@@ -331,6 +338,8 @@ def _next_steps(data: Data) -> list[str]:
         lines.append(f"go on       sweep resume {name}{where} --budget KEY=NUMBER")
     if data["how"] != "finished":
         lines.append(f"go on       sweep resume {name}{where}")
+    if _has_no_score(data):
+        lines.append(f"look into   sweep show {name} 0{where}")
     if data["top"] and "mlflow" in data["trackers"]:
         lines.append(f"compare     sweep ui {name}{where}")
     if data["top"]:

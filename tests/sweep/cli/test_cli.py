@@ -242,6 +242,15 @@ def test_a_time_limit_ends_the_sweep_resumable(here: Here, tmp_path: Path) -> No
     assert here.json("status", "demo")["state"] == "stopped"
 
 
+def test_where_no_trial_has_a_score_the_end_says_where_to_look(here: Here, tmp_path: Path) -> None:
+    path = write_spec(tmp_path, trials=1, config={"fail_at": 1})
+    code, out, _ = here("run", path, "--pool", "inline")
+    assert code == 1
+    assert "no trial has a score in loss\n" in out
+    assert "look into   sweep show demo 0" in out
+    assert "fail_at: 1" in here("show", "demo", 0)[1]
+
+
 def test_ctrl_c_while_the_last_results_are_sent_changes_no_exit_code(
     here: Here, spec: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
