@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from sweep.driver.context import DriverContext
 from sweep.driver.proposals import Proposer
-from sweep.errors import LimitPassed, StorageError, UnknownMetric
+from sweep.errors import LimitPassed, StorageError, UnknownMetric, UsageError
 from sweep.history import order
 from sweep.history.events import (
     FINISHED,
@@ -30,6 +30,7 @@ from sweep.slices import retention
 from sweep.slices.cache import StaleProcess
 from sweep.slices.messages import SliceOutcome
 from sweep.spec import Limits
+from trainables.errors import shorten
 
 # -------------------------------------------------------------------------------------------------
 # A scheduler's plan as events: trials that end, trials that are made, slices that are opened.
@@ -71,6 +72,20 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
         for index in range(event.replicas)
     ]
     return [*moves, *searched, *bred, *opened, *exhausted], bool(exhausted)
+
+
+def check_plan(plan: object, free: int, to_create: int, name: str) -> None:
+    """Raise UsageError for what a scheduler may not answer that was asked about `free` slots."""
+    who = f"scheduler: plan() of '{name}'"
+    if not isinstance(plan, Plan):
+        raise UsageError(f"{who} returned {shorten(plan)}; expected a sweep.schedulers.Plan")
+    wanted = sum(map(len, (plan.resume, plan.breed, plan.fresh, plan.seeds)))
+    if wanted > free:
+        raise UsageError(f"{who} wants {wanted} slots; expected at most the {free} that are free")
+    if len(plan.fresh) > to_create:
+        wanted = len(plan.fresh)
+        allowed = f"at most the {to_create} that are left, which history.to_create says"
+        raise UsageError(f"{who} wants {wanted} new trials; expected {allowed}")
 
 
 def _opened(
@@ -200,7 +215,7 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
         return f"a person asked it to {replica.held}"
     if outcome.end is End.DONE and not outcome.why:  # by no criterion
         top = replica.goal.top
-        if top is None or outcome.rows[-1].metrics.get("done") is True:
+        if top is None or any(row.metrics.get("done") is True for row in outcome.rows[-1:]):
             return "the trainable was done"
         return f"it came to the top, {replica.objective.time_attr} {top:g}"
     return f"{_WHY[outcome.end]}: {outcome.why}" if outcome.why else _WHY[outcome.end]

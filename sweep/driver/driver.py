@@ -24,7 +24,7 @@ from sweep.driver.context import DriverContext
 from sweep.driver.control import RequestHandler, Response
 from sweep.driver.limits import BudgetTracker, Guard
 from sweep.driver.proposals import Proposer
-from sweep.errors import StorageError, SweepError, UsageError
+from sweep.errors import StorageError, SweepError
 from sweep.history import order
 from sweep.history.events import Event, Moved, Opened, Recorded, Status, TermEnded
 from sweep.history.replica import Replica
@@ -34,7 +34,6 @@ from sweep.ledger.requests import Requests, answering
 from sweep.schedulers import Plan
 from sweep.slices.messages import SliceOutcome
 from trainables.core import failpoints
-from trainables.errors import shorten
 
 #: Seconds between two looks at the clock and at what a person asked.
 TICK_S = 0.2
@@ -316,12 +315,8 @@ class Driver:
             free = math.ceil(self._free / self.context.spec.replicas_at_first)
         if free <= 0:
             return Plan()
-        plan: object = self.context.scheduler.plan(self.history.for_scheduler(), free)
-        if not isinstance(plan, Plan):
-            raise UsageError(
-                f"scheduler: plan() of '{self.context.spec.scheduler.name}' returned "
-                f"{shorten(plan)}; expected a sweep.schedulers.Plan"
-            )
+        plan = self.context.scheduler.plan(history := self.history.for_scheduler(), free)
+        decisions.check_plan(plan, free, history.to_create, self.context.spec.scheduler.name)
         return plan
 
     def _follow(self, plan: Plan) -> None:

@@ -7,8 +7,10 @@ sweep's seed and its own number alone.
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, overload
 
+from sweep import searchers
 from sweep.errors import BadConfig, BadSpace, SweepError, UnknownName, UsageError
 from sweep.history.events import Created, Goal, ParentCheckpoint, SpaceExhausted
 from sweep.history.history import History
@@ -205,18 +207,39 @@ class Proposer:
                 history.searched + len(trials.beside),
             )
             try:
-                found: object = self.searcher.suggest(request)
+                yield self._checked(space, self.searcher.suggest(request))
             except (BadSpace, Exhausted):
                 continue
-            if not isinstance(found, Settings):
-                raise UsageError(
-                    f"searcher: suggest() of '{self.spec.searcher.name}' returned "
-                    f"{shorten(found)}; expected a sweep.space.Settings, as "
-                    f"request.space.resolve and request.space.draw give them"
-                )
-            yield found
         for attempt in range(ASKED, ASKED + DRAWN):
             yield space.draw(self._seed(len(trials), attempt))
+
+    def _checked(self, space: Space, found: object) -> Settings:
+        """What the searcher answered, worked out anew where it is none of ours.
+
+        Raises:
+            BadSpace: it does not belong to the space.
+            UsageError: it is no point, or lacks a value.
+        """
+        who = f"searcher: suggest() of '{self.spec.searcher.name}' returned {shorten(found)}"
+        if not isinstance(found, Settings):
+            raise UsageError(
+                f"{who}; expected a sweep.space.Settings, as request.space.resolve and "
+                f"request.space.draw give them"
+            )
+        if self._is_ours:
+            return found
+        searched = found.searched
+
+        def given(name: str, _domain: Domain) -> Any:
+            if name not in searched:
+                raise UsageError(f"{who}; expected a value for {name}, since it is active here")
+            return searched[name]
+
+        return space.resolve(given)
+
+    @cached_property
+    def _is_ours(self) -> bool:
+        return searchers.KIND.is_shipped(self.spec.searcher.name)
 
     def _seed(self, number: int, attempt: int) -> int:
         path = ("search", number, attempt) if attempt else ("search", number)

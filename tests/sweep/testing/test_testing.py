@@ -9,11 +9,13 @@ import pytest
 from pydantic import BaseModel
 
 from sweep import schedulers
-from sweep.errors import UsageError, WorkerLost
-from sweep.history.events import Closed, End, Status
+from sweep.errors import SweepError, UsageError, WorkerLost
+from sweep.history.events import Closed, End, Goal, Status
 from sweep.history.history import History
 from sweep.ledger.ledger import Ledger
+from sweep.schedulers import NewTrial, Plan
 from sweep.searchers import Request, random
+from sweep.space import Settings
 from sweep.testing import CurvePoint, Simulation, check_kills, simulate
 from sweep.testing.simulation import decisions
 from tests.support import sweeps
@@ -195,6 +197,11 @@ def test_a_scheduler_that_keeps_something_is_caught() -> None:
             r":Planless' does not define plan; sweep.schedulers.Scheduler says",
         ),
         (f"{__name__}:Unsaid", r":Unsaid' does not define pauses; give the class True if"),
+        (
+            f"{__name__}:Greedy",
+            r"plan\(\) of '.*:Greedy' wants 2 slots; expected at most the 1 ",
+        ),
+        (f"{__name__}:Endless", r"wants 1 new trials; expected at most the 0 that are left"),
         (f"{__name__}:Undecided", r"plan\(\) of '.*:Undecided' returned None; expected a sweep"),
     ],
 )
@@ -225,6 +232,41 @@ class Undecided(Unsaid):
     pauses = False
 
 
+class Greedy(Undecided):
+    """Takes one more slot than there are."""
+
+    def plan(self, history: History, free: int) -> Plan:
+        return Plan(fresh=(NewTrial(Goal(), "another one"),) * (free + 1))
+
+
+class Endless(Undecided):
+    """Makes more trials than are wanted."""
+
+    def plan(self, history: History, free: int) -> Plan:
+        return Plan(fresh=(NewTrial(Goal(), "another one"),))
+
+
+class Beyond(random.Searcher):
+    """Answers with a point that it made by itself, out of the space."""
+
+    def suggest(self, request: Request) -> Settings:
+        return Settings({"x": 17.0}, {"x": 17.0})
+
+
+class Lacking(random.Searcher):
+    """Answers with a point that lacks its value."""
+
+    def suggest(self, request: Request) -> Settings:
+        return Settings({}, {})
+
+
+class Forbids(random.Searcher):
+    """Answers with a point that the space forbids."""
+
+    def suggest(self, request: Request) -> Settings:
+        return Settings({"x": 0.25}, {"x": 0.25})
+
+
 class AsDict(random.Searcher):
     """Answers with a plain mapping."""
 
@@ -235,3 +277,18 @@ class AsDict(random.Searcher):
 def test_a_searcher_that_answers_with_something_else_is_refused() -> None:
     with pytest.raises(UsageError, match=r"suggest\(\) of '.*:AsDict' returned {'x': 0.5}; exp"):
         simulate({**ASHA, "searcher": f"{__name__}:AsDict"}, climbing)
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("Beyond", "the searcher proposed 17.0 for x, which allows 0.0 to 1.0"),
+        ("Lacking", r"suggest\(\) of '.*:Lacking' returned Settings.*; expected a value for x"),
+    ],
+)
+def test_a_point_that_a_searcher_made_by_itself_belongs_to_the_space(name: str, says: str) -> None:
+    with pytest.raises(SweepError, match=says):
+        simulate({**ASHA, "searcher": f"{__name__}:{name}"}, climbing)
+    forbid = {"searcher": f"{__name__}:Forbids", "forbid": [{"x": {"<": 0.5}}]}
+    course = simulate({**ASHA, **forbid}, climbing)
+    assert min(trial.searched["x"] for trial in course.history.trials) >= 0.5
