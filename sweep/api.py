@@ -457,9 +457,20 @@ class Sweep:
         return Trial(now, overview.find_trial(now.history, self.name, number))
 
     def best(self) -> "Trial":
-        """The trial with the best score; UsageError while none has one."""
+        """The trial with the best score; UsageError while none has one.
+
+        With several objectives it is the best of the `front` in the metric.
+        """
         now = self._now()
         return Trial(now, overview.best_trial(now.history, self._folder))
+
+    def front(self) -> list["Trial"]:
+        """The trials that none is better than in every objective, best in the metric first.
+
+        Where there is one objective these are the best trial, and those with as good a score.
+        """
+        now = self._now()
+        return [Trial(now, trial) for trial in now.history.front()]
 
     def results(self) -> "DataFrame":
         """One row per trial, best first, those without a score last.

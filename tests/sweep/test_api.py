@@ -606,12 +606,25 @@ def test_curves_are_every_iteration_of_every_trial(asha: "sweep.Sweep") -> None:
     assert best.config["noise"] == 0.1
 
 
+def traded(config: dict[str, Any]) -> None:
+    report({"loss": config["x"], "gain": min(config["x"], 2.0)})
+
+
+def test_of_several_objectives_the_front_is_what_none_is_better_than(root: Path) -> None:
+    settings: dict[str, Any] = {**QUICK, "space": {"x": {"grid": [1.0, 2.0, 3.0]}}, "trials": 3}
+    several = sweep.run(traded, root=root, **HERE, **settings, objectives={"gain": "max"})
+    assert [trial.settings["x"] for trial in several.front()] == [1.0, 2.0]
+    assert several.best().settings["x"] == 1.0
+    one = sweep.run(traded, root=root, **HERE, **{**settings, "name": "one"})
+    assert [trial.settings["x"] for trial in one.front()] == [1.0]
+
+
 def test_a_sweep_without_trials_has_empty_tables(root: Path) -> None:
     folder = sweeps.make(root, trackers=[])
     found = sweep.load(folder.name, root=root)
     assert len(found.results()) == len(found.curves()) == 0
     assert "trial" in found.results().columns
-    assert found.trials == []
+    assert found.trials == found.front() == []
     assert found.status == "interrupted"
     with pytest.raises(UsageError, match="none of its 0 trials has a score"):
         found.best()
