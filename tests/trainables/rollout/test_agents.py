@@ -164,9 +164,13 @@ def scripted(
     steps: list[Any], agents: Mapping[str, Any] = SHARED, first: Any = None, **more: Any
 ) -> Iterator[AgentsWorker]:
     """A worker whose environment gives these steps in every episode."""
-    Dicts.script, Dicts.first = steps, {"a": 0, "b": 0} if first is None else first
-    with working(spec("Dicts", agents, rollout_fragment_length=len(steps), **more)) as worker:
-        yield worker
+    before = Dicts.first
+    Dicts.script, Dicts.first = steps, before if first is None else first
+    try:
+        with working(spec("Dicts", agents, rollout_fragment_length=len(steps), **more)) as worker:
+            yield worker
+    finally:
+        Dicts.first = before
 
 
 def test_E2_each_agent_ends_by_its_own_flag_or_by_all() -> None:
@@ -341,7 +345,6 @@ def test_W5_the_mapping_is_asked_once_per_agent_and_episode_and_draws_from_a_nam
 
 def test_P20_an_agent_of_an_unknown_policy_is_named_with_those_that_are_known() -> None:
     made = spec("Dicts")
-    Dicts.first = {"a": 0, "b": 0}
     lost = replace(made, mapping=lambda agent, rng: "lost")
     with pytest.raises(ConfigError, match=r"'lost' .*one of shared.*agent 'a' of environment 0"):
         lost.worker_class(lost)
