@@ -6,16 +6,17 @@ the registration. One of somebody else's is named by its path ``package.module:N
 entry point with which an installed package names it, in a group called like the package.
 """
 
+import contextlib
 import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from sweep.errors import UnknownName, UsageError
+from sweep.errors import SweepError, UnknownName, UsageError
 from trainables.core import importing
 from trainables.errors import NotImportable, printable
 
@@ -25,12 +26,20 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+#: Begins the note of an error that says which plugin raised it.
+_RAISED_BY = "raised by "
 
 
 def names(package: str) -> list[str]:
     """The plugins of `package`: its modules whose names have no leading underscore."""
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
     return sorted(module.name for module in found if not module.name.startswith("_"))
+
+
+def raised_by(error: Exception) -> str:
+    """Which plugin of somebody else's raised an error; empty: none did."""
+    notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(_RAISED_BY))
+    return next(notes, "").removeprefix(_RAISED_BY)
 
 
 def add_paths(paths: Iterable[str]) -> None:
@@ -98,6 +107,18 @@ class Kind(Generic[T]):
                 raise UnknownName(f"{self.what} in {module}", attribute, error.known) from error
             beside = " beside the spec file, in the current folder or among the installed packages"
             raise UsageError(f"{self.what}: {error}{beside if error.absent else ''}") from error
+
+    @contextlib.contextmanager
+    def calling(self, name: str, method: str) -> Iterator[None]:
+        """Around a call of plugin `name`: an error of one of somebody else's says whose it is."""
+        try:
+            yield
+        except SweepError:
+            raise
+        except Exception as error:
+            if not self.is_shipped(name):
+                error.add_note(f"{_RAISED_BY}{method}() of the {self.what} '{printable(name)}'")
+            raise
 
     def checked(self, name: str, found: Any, also: str = "") -> type[T]:
         """`found`, if it is derived from `base`; `also` says what else would have been accepted."""

@@ -19,6 +19,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 
+from sweep import schedulers
 from sweep.driver import capacity, control, decisions, limits, sync
 from sweep.driver.context import DriverContext
 from sweep.driver.control import RequestHandler, Response
@@ -315,8 +316,10 @@ class Driver:
             free = math.ceil(self._free / self.context.spec.replicas_at_first)
         if free <= 0:
             return Plan()
-        plan = self.context.scheduler.plan(history := self.history.for_scheduler(), free)
-        decisions.check_plan(plan, free, history.to_create, self.context.spec.scheduler.name)
+        history, name = self.history.for_scheduler(), self.context.spec.scheduler.name
+        with schedulers.KIND.calling(name, "plan"):
+            plan = self.context.scheduler.plan(history, free)
+        decisions.check_plan(plan, free, history.to_create, name)
         return plan
 
     def _follow(self, plan: Plan) -> None:

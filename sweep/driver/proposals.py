@@ -207,9 +207,12 @@ class Proposer:
                 history.searched + len(trials.beside),
             )
             try:
-                yield self._checked(space, self.searcher.suggest(request))
+                with searchers.KIND.calling(self.spec.searcher.name, "suggest"):
+                    found = self.searcher.suggest(request)
+                point = self._checked(space, found)
             except (BadSpace, Exhausted):
                 continue
+            yield point
         for attempt in range(ASKED, ASKED + DRAWN):
             yield space.draw(self._seed(len(trials), attempt))
 

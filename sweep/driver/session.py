@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Protocol
 
+from sweep import plugins
 from sweep.driver import launch as launching
 from sweep.driver import sync
 from sweep.driver.context import DriverContext
@@ -23,7 +24,7 @@ from sweep.driver.driver import Driver
 from sweep.driver.final_evaluation import FinalEvaluator
 from sweep.driver.launch import Launch
 from sweep.driver.outbox import Outbox
-from sweep.errors import SweepError, UnknownMetric
+from sweep.errors import SweepError, UnknownMetric, UsageError
 from sweep.history.events import Recorded
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
@@ -216,7 +217,7 @@ class _Signals:
 
 @contextlib.contextmanager
 def _own_errors(folder: Folder) -> Iterator[None]:
-    """Puts the traceback of a mistake of this program into a file of the sweep's folder."""
+    """Puts the traceback of a mistake of this program, or a plugin's, into the sweep's folder."""
     try:
         yield
     except (SweepError, OSError, CheckpointError, SigningError):
@@ -229,7 +230,9 @@ def _own_errors(folder: Folder) -> Iterator[None]:
             file = disk.open_file(path, flags)
             with os.fdopen(file, "w", encoding="utf-8", errors="backslashreplace") as opened:
                 opened.write(text)
-        raise SweepError(
-            f"internal error: {type(error).__name__}: {error}; the traceback is in {path}; the "
-            f"sweep can be resumed"
-        ) from error
+        what = (
+            f"{type(error).__name__}: {error}; the traceback is in {path}; the sweep can be resumed"
+        )
+        if plugin := plugins.raised_by(error):
+            raise UsageError(f"{plugin} raised {what}") from error
+        raise SweepError(f"internal error: {what}") from error

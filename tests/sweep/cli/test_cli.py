@@ -719,6 +719,36 @@ def test_our_own_error_leaves_its_traceback_in_the_sweep_and_is_exit_code_5(
     assert "ValueError: never seen before" in traceback
 
 
+RAISING = """
+from sweep.schedulers import fifo
+from sweep.searchers import random
+
+class Scheduler(fifo.Scheduler):
+    def plan(self, history, free):
+        return [][free]
+
+class Searcher(random.Searcher):
+    def suggest(self, request):
+        return [][request.number]
+"""
+
+
+@pytest.mark.parametrize(("what", "method"), [("scheduler", "plan"), ("searcher", "suggest")])
+def test_an_error_of_a_plugin_of_ones_own_names_it_and_is_no_internal_one(
+    here: Here, tmp_path: Path, what: str, method: str
+) -> None:
+    module = f"raising_{what}"
+    (tmp_path / f"{module}.py").write_text(RAISING)
+    name = f"{module}:{what.title()}"
+    path = write_spec(tmp_path, **{"scheduler": "fifo", "searcher": "random", what: name})
+    code, _, err = here("run", path, "--pool", "inline")
+    assert (code, len(err.splitlines())) == (2, 1)
+    said = f"sweep: {method}() of the {what} '{name}' raised IndexError: list index out of range; "
+    assert err.startswith(f"{said}the traceback is in {here.root}")
+    traceback = (here.root / "demo" / "error.txt").read_text()
+    assert f"return [][{'free' if method == 'plan' else 'request.number'}]" in traceback
+
+
 def test_a_sweep_that_cannot_be_read_does_not_hide_the_others(here: Here, spec: Path) -> None:
     here("run", spec, "--pool", "inline", "--trials", 3)
     (here.root / "broken").mkdir()
