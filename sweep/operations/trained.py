@@ -148,7 +148,10 @@ def find_checkpoint(replica: Replica, wanted: str) -> Saved:
     kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
     newest, best = replica.newest, replica.best_checkpoint
     if newest is None or best is None:
-        raise UsageError(f"trial {replica.trial}: has no checkpoint")
+        raise UsageError(
+            f"trial {replica.trial}: has no checkpoint; a class saves by save_checkpoint(), a "
+            f"function by report(…, checkpoint=…)"
+        )
     if wanted in ("best", "last"):
         return best if wanted == "best" else newest
     if wanted.isdecimal() and int(wanted) in kept:

@@ -382,7 +382,10 @@ def test_a_trainable_without_episodes_says_so(here: Here, tmp_path: Path) -> Non
 def test_a_sweep_without_a_checkpoint_has_nothing_to_export(here: Here, tmp_path: Path) -> None:
     spec = write_spec(tmp_path, trials=1, scheduler="fifo", config={"fail_at": 1})
     here("run", spec, "--pool", "inline")
-    for trial, words in (("best", "none of its 1 trial has a score"), ("0", "no checkpoint")):
+    for trial, words in (
+        ("best", "none of its 1 trial has a score"),
+        ("0", "no checkpoint; a class"),
+    ):
         code, _, err = here("export-model", "demo", "--trial", trial, "--out", tmp_path / "out")
         assert code == 2
         assert words in err
