@@ -415,12 +415,17 @@ def test_W12_a_raw_tuple_or_dict_that_reaches_a_policy_names_the_preprocessor(
         trainer_of(name, preprocessor_pref=None)
 
 
+#: Two parts of it would have one name.
+TWICE = spaces.Dict({"a.b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Discrete(3)})})
+
+
 @pytest.mark.parametrize(
     ("space", "words"),
     [
         (spaces.Box(0, 5, (2,), np.int64), "real Box actions.*MultiDiscrete"),
         (spaces.Dict({"say": spaces.Text(3)}), "real Box actions.*action.say is a Text.*wraps it"),
         (spaces.Tuple((spaces.Discrete(2**25), spaces.Box(0, 1, (1,)))), "1048576 choices"),
+        (TWICE, "two of them are action.a.b: let no key of a Dict hold a dot"),
     ],
 )
 def test_actions_that_no_policy_can_take_are_refused(space: spaces.Space[Any], words: str) -> None:

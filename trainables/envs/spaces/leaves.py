@@ -10,14 +10,25 @@ from typing import Any
 
 from gymnasium import spaces
 
+from trainables.errors import ConfigError
+
 
 def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[Any]]:
-    """The leaves of a space by their names."""
+    """The leaves of a space by their names.
+
+    Raises:
+        ConfigError: two of them have one name.
+    """
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return {name: space}
     found: dict[str, spaces.Space[Any]] = {}
     for key, part in inner(space):
-        found |= named_leaves(part, f"{name}.{key}")
+        own = named_leaves(part, f"{name}.{key}")
+        if twice := sorted(found.keys() & own.keys()):
+            allowed = "a space whose parts have different names"
+            hint = f"two of them are {twice[0]}: let no key of a Dict hold a dot"
+            raise ConfigError(name, str(space), allowed, hint)
+        found |= own
     return found
 
 
