@@ -180,8 +180,9 @@ TUNED: dict[str, Any] = {
 @pytest.mark.parametrize("learner", ["fused", "torch"])
 def test_ppo_learns_cartpole(learner: str) -> None:
     trainer = PPO({**TUNED, "learner": learner, "seed": 1})
-    for _ in range(60):
+    for _ in range(100):
         result = trainer.train()
-    assert result["timesteps_total"] == 15360
+    assert result["timesteps_total"] == 25600
+    # However a processor rounds: of six seeds with each learner the least was 308.
     assert trainer.evaluate()["episode_reward_mean"] > 150
     trainer.stop()
