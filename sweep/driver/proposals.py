@@ -223,22 +223,23 @@ class Proposer:
             BadSpace: it does not belong to the space.
             UsageError: it is no point, or lacks a value.
         """
-        who = f"searcher: suggest() of '{self.spec.searcher.name}' returned {shorten(found)}"
         if not isinstance(found, Settings):
-            raise UsageError(
-                f"{who}; expected a sweep.space.Settings, as request.space.resolve and "
-                f"request.space.draw give them"
-            )
+            allowed = "a sweep.space.Settings, as request.space.resolve and request.space.draw give"
+            raise self._refused(found, allowed)
         if self._is_ours:
             return found
         searched = found.searched
 
         def given(name: str, _domain: Domain) -> Any:
             if name not in searched:
-                raise UsageError(f"{who}; expected a value for {name}, since it is active here")
+                raise self._refused(found, f"a value for {name}, since it is active here")
             return searched[name]
 
         return space.resolve(given)
+
+    def _refused(self, found: object, allowed: str) -> UsageError:
+        who = f"searcher: suggest() of '{self.spec.searcher.name}'"
+        return UsageError(f"{who} returned {shorten(found)}; expected {allowed}")
 
     @cached_property
     def _is_ours(self) -> bool:
