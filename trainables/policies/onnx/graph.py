@@ -463,10 +463,8 @@ def _actions(
 ) -> list[Any]:
     """The best action as the environment wants it, one output per leaf.
 
-    `measured` are its real numbers, of which there may be none; spread over their bounds and
-    clipped to them if so set.
+    `measured` are its real numbers, of which there may be none.
     """
-    low, high = bounds(spaces_.action)
     choices, reals = list(layout.choice_columns), list(layout.real_columns)
     if choices:
         grid, absent = choice_grid(layout)
@@ -476,28 +474,13 @@ def _actions(
         mask = graph.constant("absent", np.where(absent, NO_CHOICE, 0).astype(np.float32))
         logits = graph.node("Add", [logits, mask], "masked")
         best = graph.node("ArgMax", [logits], "best", axis=2, keepdims=0)
-        graph.node("Add", [best, graph.constant("start", low[choices].astype(np.int64))], "chosen")
-    if measured and (widen := connectors.adapter.spread) is not None:
-        half, middle = (
-            graph.constant("half", widen[0][reals]),
-            graph.constant("middle", widen[1][reals]),
-        )
-        wide = graph.node("Mul", [measured, half], "spread_out")
-        measured = graph.node("Add", [wide, middle], "unsquashed")
-    named = named_leaves(spaces_.action, "action")
-    kinds = (output_type(leaf) for leaf in named.values() if isinstance(leaf, spaces.Box))
-    widest = np.result_type(np.float32, *kinds)
-    if measured and widest != np.float32:  # the float32 nearest to a bound may lie beyond it
-        kind = helper.np_dtype_to_tensor_dtype(widest)
-        measured = graph.node("Cast", [measured], "wide_action", to=kind)
-    if measured and connectors.clip:
-        lowest = graph.constant("low", low[reals].astype(widest))
-        highest = graph.constant("high", high[reals].astype(widest))
-        raised = graph.node("Max", [measured, lowest], "raised")
-        measured = graph.node("Min", [raised, highest], "measured")
+        low = bounds(spaces_.action)[0][choices]
+        graph.node("Add", [best, graph.constant("start", low.astype(np.int64))], "chosen")
+    if measured:
+        measured = _within_bounds(graph, spaces_.action, measured, reals, connectors)
     outputs = []
     first = 0
-    for name, leaf in named.items():
+    for name, leaf in named_leaves(spaces_.action, "action").items():
         last = first + int(np.prod(leaf.shape or ()))
         real = isinstance(leaf, spaces.Box)
         own = [i for i, c in enumerate(reals if real else choices) if first <= c < last]
@@ -509,6 +492,37 @@ def _actions(
         outputs.append(_value(name, kind, leaf.shape or ()))
         first = last
     return outputs
+
+
+def _within_bounds(
+    graph: GraphBuilder,
+    action: spaces.Space[Any],
+    measured: str,
+    reals: list[int],
+    connectors: Connectors,
+) -> str:
+    """An action's real numbers, spread over their bounds and clipped to them if so set."""
+    if (widen := connectors.adapter.spread) is not None:
+        half, middle = (
+            graph.constant("half", widen[0][reals]),
+            graph.constant("middle", widen[1][reals]),
+        )
+        wide = graph.node("Mul", [measured, half], "spread_out")
+        measured = graph.node("Add", [wide, middle], "unsquashed")
+    leaves = named_leaves(action, "action").values()
+    kinds = (output_type(leaf) for leaf in leaves if isinstance(leaf, spaces.Box))
+    widest = np.result_type(np.float32, *kinds)
+    if widest != np.float32:  # the float32 nearest to a bound may lie beyond it
+        onnx_kind = helper.np_dtype_to_tensor_dtype(widest)
+        measured = graph.node("Cast", [measured], "wide_action", to=onnx_kind)
+    if not connectors.clip:
+        return measured
+    lowest, highest = (
+        graph.constant(name, ends[reals].astype(widest))
+        for name, ends in zip(("low", "high"), bounds(action), strict=True)
+    )
+    raised = graph.node("Max", [measured, lowest], "raised")
+    return graph.node("Min", [raised, highest], "measured")
 
 
 def _value(name: str, kind: np.dtype[Any], shape: tuple[int, ...]) -> Any:
