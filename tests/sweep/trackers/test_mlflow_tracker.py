@@ -51,6 +51,7 @@ from sweep.trackers.mlflow import Tracker
 from tests.support.events import STARTED, Story, publish_with, row, rows, tell_everything
 from tests.support.mlflow_server import await_health, free_port, serving
 from tests.support.mlflow_tables import migrated
+from tests.support.shares import share_everything
 from trainables.checkpoint import disk
 
 # MLflow 3.17 uses a loader that SQLAlchemy 2.1 deprecates; it says so when its tables are imported.
@@ -973,9 +974,7 @@ def test_the_database_has_the_journal_of_its_disk_and_nothing_else_is_made(
 def test_on_a_share_the_database_needs_no_memory_of_one_machine(
     told: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text("22 1 0:40 / / rw - nfs4 server:/export rw\n")
-    monkeypatch.setattr("sweep.ledger.tables._MOUNTS", mounts)
+    share_everything(monkeypatch, tmp_path)
     publish(told)
     with closing(sqlite3.connect(told.where.folder.mlflow)) as database:
         assert database.execute("PRAGMA journal_mode").fetchone() == ("delete",)

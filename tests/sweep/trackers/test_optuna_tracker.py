@@ -32,6 +32,7 @@ from sweep.trackers.optuna import Tracker
 from tests.support import sweeps
 from tests.support.command_line import Here
 from tests.support.events import Story, publish_with, row, rows
+from tests.support.shares import share_everything
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -108,9 +109,7 @@ def assert_whole(story: Story) -> None:
 def test_on_a_share_the_file_needs_no_memory_of_one_machine(
     story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    mounts = tmp_path / "mountinfo"
-    mounts.write_text("22 1 0:40 / / rw - nfs4 server:/export rw\n")
-    monkeypatch.setattr("sweep.ledger.tables._MOUNTS", mounts)
+    share_everything(monkeypatch, tmp_path)
     story.tell(Created(0, {"lr": 0.1}, {}, 0))
     publish(story)
     with closing(sqlite3.connect(story.where.folder.optuna)) as database:
