@@ -371,12 +371,26 @@ def _trial_config(
 ) -> dict[str, Any]:
     """All settings of a trial that is made now.
 
-    What ``auto`` means is settled as for the first trial of the sweep, so that all are alike.
+    What ``auto`` means is settled as for the first trial of the sweep, so that all are alike; for
+    settings that the trainable refuses it is not: where their trial is set up, it fails.
     """
     whole = completed(resolved.trainable, resolved.spec, config)
-    settled = resolved.trainable.settle_config(whole)
-    first = history.trials[0].config if history.trials else settled
-    return {**whole, **resolved.trainable.settled_alike(settled, first)}
+    if (settled := _settled(resolved, whole)) is None:
+        return whole
+    firsts = (
+        trial.config
+        for trial in history.trials
+        if settled.keys() <= trial.config.keys() or _settled(resolved, trial.config) is not None
+    )
+    return {**whole, **resolved.trainable.settled_alike(settled, next(firsts, settled))}
+
+
+def _settled(resolved: Resolved, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What ``auto`` means in these settings; None: the trainable refuses them."""
+    try:
+        return resolved.trainable.settle_config(config)
+    except ConfigError:
+        return None
 
 
 def _take_over(

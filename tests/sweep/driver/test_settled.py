@@ -1,14 +1,18 @@
 """What ``auto`` means is settled when a trial is made; older sweeps go on without the choice."""
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from sweep.history.events import Status
 from sweep.ledger.folder import Folder
+from sweep.ledger.requests import Requests, Verb
 from tests.support import sweeps
 from tests.support.quadratic import Quadratic
+from trainables.errors import ConfigError
 from trainables.trainable import Trainable
 
 
@@ -28,7 +32,7 @@ class Chosen(Quadratic):
 
 def made(root: Path, **more: Any) -> Folder:
     few = {"trials": 2, "stop": {"training_iteration": 1}, "scheduler": "fifo"}
-    return sweeps.make(root, trainable=f"{__name__}:Chosen", **{**few, **more})
+    return sweeps.make(root, **{"trainable": f"{__name__}:Chosen", **few, **more})
 
 
 def ways(folder: Folder) -> list[tuple[Any, Any]]:
@@ -71,3 +75,46 @@ def test_a_sweep_that_began_before_there_was_a_choice_goes_on_without_it(
         assert sweeps.drive(folder, kill_at=1) == "killed"
     assert sweeps.run(folder, trials=3) == "finished"
     assert ways(folder) == [(None, "as before")] * 3
+
+
+class Picky(Chosen):
+    """Cannot learn with one rate, and says so wherever its settings are looked at."""
+
+    @classmethod
+    def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
+        _refuse(config)
+        return super().settle_config(config)
+
+    def setup(self, config: dict[str, Any]) -> None:
+        _refuse(config)
+        super().setup(config)
+
+
+def _refuse(config: Mapping[str, Any]) -> None:
+    if config["lr"] == 0.5:
+        raise ConfigError("lr", 0.5, "a rate below 0.5")
+
+
+def test_a_trial_whose_settings_the_trainable_refuses_fails_alone(tmp_path: Path) -> None:
+    folder = made(tmp_path, trainable=f"{__name__}:Picky", trials=3, initial=[{"lr": 0.5}])
+    assert sweeps.run(folder) == "finished"
+    refused, *others = sweeps.history(folder).trials
+    assert refused.status is Status.FAILED
+    assert "ConfigError: lr: 0.5 is not allowed" in refused.reason
+    assert [trial.status for trial in others] == [Status.COMPLETED] * 2
+    assert [trial.config.get("way") for trial in (refused, *others)] == [None, "first", "first"]
+
+
+def test_a_clone_whose_settings_the_trainable_refuses_fails_alone(tmp_path: Path) -> None:
+    folder = made(tmp_path, trainable=f"{__name__}:Picky")
+    assert sweeps.run(folder) == "finished"
+    with contextlib.closing(Requests(folder.ledger)) as requests:
+        number = requests.ask(Verb.CLONE, {"trials_named": [0], "settings": {"lr": 0.5}})
+        assert sweeps.run(folder) == "finished"
+        answer = requests.answer_to(number)
+    assert answer is not None
+    assert answer.granted
+    *others, clone = sweeps.history(folder).trials
+    assert (clone.clone_of, clone.status) == (0, Status.FAILED)
+    assert "ConfigError: lr: 0.5 is not allowed" in clone.reason
+    assert [trial.status for trial in others] == [Status.COMPLETED] * 2
