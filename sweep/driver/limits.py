@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from sweep import stats
 from sweep.driver.context import DriverContext
-from sweep.errors import LimitPassed, SweepError, WorkerLost
+from sweep.errors import LimitPassed, SweepError, UsageError, WorkerLost
+from sweep.history import results
 from sweep.history.events import FINISHED, Dropped, Opened, Saved, Status
 from sweep.history.history import History
 from sweep.history.order import Entry
@@ -23,6 +24,7 @@ from sweep.slices.messages import SliceOutcome
 from sweep.slices.retention import ALWAYS_KEPT, needed_by_children
 from sweep.spec import Budget, SweepSpec
 from sweep.spec.sections import in_words
+from sweep.views import progress
 
 # -------------------------------------------------------------------------------------------------
 # Whether a sweep has used up what it may cost: a function of its history.
@@ -251,9 +253,10 @@ def _needed_to_go_on(trial: Trial, replica: Replica) -> set[str]:
 # Hard limits of slices that run: memory, time and standstill, watched from outside.
 #
 # A slice ends itself at `limits.trial_s` after the iteration in which it passes it; one whose
-# iteration does not end is ended here. Only the process of that slice is ended, with its
-# children, and only its trial is charged. Times are seconds on the monotonic clock, memory is
-# bytes.
+# iteration does not end is ended here: its note says how long it had trained when it was written.
+# To make the trainable, to restore it and to save it at the end is no training. Only the process of
+# that slice is ended, with its children, and only its trial is charged. Times are seconds on the
+# monotonic clock, memory is bytes.
 
 #: Seconds between two measurements of memory.
 MEASURE_S = 1.0
@@ -265,11 +268,12 @@ GRACE_S = 30.0
 class _Seen:
     """What is known of a slice that a process has begun; what waits for a worker has no limits."""
 
-    began: float
+    moved: float
+    """When its note of progress was seen to change, or the process was."""
     note: int = 0
-    """When its note of progress was last written, on the file system's clock."""
-    moved: float = 0.0
-    """When that was seen to change."""
+    """When that was last written, on the file system's clock."""
+    trained_s: float | None = None
+    """How long it had trained then; None: it does not yet, or no longer."""
 
 
 class Guard:
@@ -289,7 +293,7 @@ class Guard:
         now = time.monotonic()
         pids = {f: None if f.done() else self._context.pool.pid(f) for f in running}
         at_work = [(future, pid) for future, pid in pids.items() if pid is not None]
-        self._seen = {f: self._seen.get(f, _Seen(now, moved=now)) for f, _ in at_work}
+        self._seen = {f: self._seen.get(f, _Seen(now)) for f, _ in at_work}
         measures = limits.trial_memory is not None and now - self._measured_at >= MEASURE_S
         if measures:
             self._measured_at = now
@@ -297,28 +301,37 @@ class Guard:
             opened = running[future]
             replica = self._context.history.replica(opened.trial, opened.replica)
             used = self._context.pool.memory(future) if measures else 0
+            self._read_note(self._seen[future], opened, now)
             found = next(self._passed(self._seen[future], replica, now, pid, used), None)
             if found is not None:
                 self._context.pool.end(future, found)
+
+    def _read_note(self, seen: _Seen, opened: Opened, now: float) -> None:
+        """Take what is new in a slice's note; a torn one is read again at the next look."""
+        folder = self._context.folder
+        path = folder.trial(opened.trial, opened.replica) / progress.NOTE
+        with contextlib.suppress(OSError, UsageError, ValueError, AttributeError, TypeError):
+            if seen.note == (written := path.stat().st_mtime_ns):
+                return
+            if self._limits.trial_s is not None:
+                note = progress.raw_note(folder, opened.trial, opened.replica)
+                its_own = note.get("slice") == opened.slice
+                seen.trained_s = results.number(note.get("trained_s")) if its_own else None
+            seen.note, seen.moved = written, now
 
     def _passed(
         self, seen: _Seen, replica: Replica, now: float, pid: int, used: int
     ) -> Iterator[SweepError]:
         limits = self._limits
-        if limits.trial_s is not None:
-            left = limits.trial_s - _kept_seconds(replica)
-            if now - seen.began > max(0.0, left) + GRACE_S:
+        if limits.trial_s is not None and seen.trained_s is not None:
+            left = limits.trial_s - _kept_seconds(replica) - seen.trained_s
+            if now - seen.moved > max(0.0, left) + GRACE_S:
                 yield LimitPassed(
                     f"limits.trial_s: {limits.trial_s:g} s of training are over, and its "
                     f"iteration did not end within {GRACE_S:g} s"
                 )
-        if limits.no_progress_s is not None:
-            note = self._context.folder.trial(replica.trial, replica.index) / "progress.json"
-            with contextlib.suppress(OSError):
-                if seen.note != (written := note.stat().st_mtime_ns):
-                    seen.note, seen.moved = written, now
-            if now - seen.moved > limits.no_progress_s:
-                yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")
+        if limits.no_progress_s is not None and now - seen.moved > limits.no_progress_s:
+            yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")
         if limits.trial_memory is not None and used > limits.trial_memory:
             allowed = in_words(limits.trial_memory)
             why = f"limits.trial_memory: {in_words(used)} used, {allowed} allowed"

@@ -217,6 +217,7 @@ class _Slice(Stretch):
 
     def train(self, trainable: Trainable) -> End:
         self.bounds = self.spec.bounds(self.source)
+        self._note_time({}, trains=True)
         best = max((self._signed(s.value) for s in self.spec.sources), default=float("-inf"))
         while True:
             result = trainable.train()
@@ -239,6 +240,8 @@ class _Slice(Stretch):
                 continue
             new_best = value > best and self.spec.policy.keep_best > 0
             if end or new_best or self.saving.is_due(iteration):
+                if end:
+                    self._note_time(metrics, trains=False)
                 header = self._header(iteration)
                 self.saving.save(trainable, header, reached, must=end is not None)
             best = max(best, value)
@@ -271,13 +274,23 @@ class _Slice(Stretch):
     def _note(self, metrics: Metrics) -> None:
         """Write down where the trial is, for the live table; lost notes do no harm."""
         now = time.monotonic()
-        if now - self.noted_at < PROGRESS_S:
-            return
-        self.noted_at = now
-        note = {
+        if now - self.noted_at >= PROGRESS_S:
+            self.noted_at = now
+            self._write_note(metrics, trains=True)
+
+    def _note_time(self, metrics: Metrics, trains: bool) -> None:
+        """Say that training begins, or is over, where its time is limited from outside."""
+        if self.spec.trial_s is not None:
+            self._write_note(metrics, trains)
+
+    def _write_note(self, metrics: Metrics, trains: bool) -> None:
+        note: dict[str, Any] = {
             key: metrics.get(key)
             for key in ("training_iteration", self.spec.time_attr, self.spec.metric)
         }
+        if self.spec.trial_s is not None:
+            note["slice"] = self.spec.number
+            note["trained_s"] = self.bounds.seconds if trains else None
         if self.spec.worker:
             note["worker"] = self.spec.worker
         path = self.folder / "progress.json"

@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sweep.errors import UsageError
 from sweep.history.events import FINISHED, FinalEvaluationBegan, Metrics, Status
@@ -37,6 +38,8 @@ _MOST = 0.99
 _EARLY, _EARLY_WEIGHT = 0.5, 5
 #: Bytes of a note that are read; a longer one is torn.
 _LONGEST_NOTE = 2**16
+#: Its name in the trial's folder.
+NOTE = "progress.json"
 
 
 @dataclass(frozen=True)
@@ -91,10 +94,8 @@ def running(history: History) -> list[Replica]:
 
 
 def _read_note(folder: Folder, replica: Replica) -> Note | None:
-    path = folder.trial(replica.trial, replica.index) / "progress.json"
     try:
-        with folders.reading(path) as (file, _size):
-            raw = json.loads(os.pread(file, _LONGEST_NOTE, 0))
+        raw = raw_note(folder, replica.trial, replica.index)
         objective = replica.objective
         return Note(
             int(raw["training_iteration"]),
@@ -104,6 +105,15 @@ def _read_note(folder: Folder, replica: Replica) -> Note | None:
         )
     except (OSError, UsageError, ValueError, KeyError, TypeError, AttributeError):
         return None
+
+
+def raw_note(folder: Folder, trial: int, replica: int) -> Any:
+    """What the slice of a trial has written down last; OSError, UsageError or ValueError if torn.
+
+    It is nothing that a driver has checked.
+    """
+    with folders.reading(folder.trial(trial, replica) / NOTE) as (file, _size):
+        return json.loads(os.pread(file, _LONGEST_NOTE, 0))
 
 
 def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:

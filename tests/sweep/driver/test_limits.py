@@ -1,5 +1,9 @@
 """Hard limits over real worker processes: one slice is ended, its neighbour does not notice."""
 
+import contextlib
+import json
+import os
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -9,6 +13,7 @@ from typing import Any
 import pytest
 
 from sweep.driver import launch
+from sweep.driver.context import DriverContext
 from sweep.driver.launch import Launch
 from sweep.driver.limits import Guard
 from sweep.errors import SweepError, UsageError
@@ -83,29 +88,75 @@ class Waiting(inline.Pool):
         self.ended.append(str(error))
 
 
+class Watched:
+    """A guard over one slice of trial 0, by a clock that the test moves."""
+
+    def __init__(self, folder: Folder, parts: DriverContext, limits: Limits) -> None:
+        self.note, self.now, self.pool = folder.trial(0) / "progress.json", 1000.0, Waiting()
+        parts.history.trials[0].replicas[0].curve.clear()
+        spec = parts.spec.model_copy(update={"limits": limits})
+        self._guard = Guard(replace(parts, spec=spec, pool=self.pool))
+        opened = Opened(0, 0, 7, parts.history.trials[0].replicas[0].goal, "")
+        self._running: dict[Future[SliceOutcome], Opened] = {Future(): opened}
+
+    def ended(self, seconds: float, note: Mapping[str, Any] | None = None) -> list[str]:
+        """Why it was ended, if it was, so many seconds later; `note` is what it writes then."""
+        self.now += seconds
+        if note is not None:
+            self.note.write_text(json.dumps(note))
+            os.utime(self.note, (self.now, self.now))
+        self._guard.look(self._running)
+        return self.pool.ended
+
+
+@contextlib.contextmanager
+def watched(root: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Iterator[Watched]:
+    folder = sweeps.make(root, trials=1)
+    sweeps.run(folder)
+    (folder.trial(0) / "progress.json").unlink()
+    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+        one = Watched(folder, parts, limits)
+        clock = SimpleNamespace(monotonic=lambda: one.now)
+        monkeypatch.setattr("sweep.driver.limits.time", clock)
+        yield one
+
+
+TRAINS = {"slice": 7, "trained_s": 0.0}
+
+
 @pytest.mark.parametrize("given", [Limits(trial_s=60.0), Limits(no_progress_s=120.0)])
 def test_a_slice_that_waits_for_a_worker_uses_up_no_limit(
     given: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, clock, pool = sweeps.make(tmp_path, trials=1), [1000.0], Waiting()
-    sweeps.run(folder)
-    (folder.trial(0) / "progress.json").unlink()
-    monkeypatch.setattr("sweep.driver.limits.time", SimpleNamespace(monotonic=lambda: clock[0]))
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
-        parts.history.trials[0].replicas[0].curve.clear()
-        spec = parts.spec.model_copy(update={"limits": given})
-        guard = Guard(replace(parts, spec=spec, pool=pool))
-        running: dict[Future[SliceOutcome], Opened] = {
-            Future(): Opened(0, 0, 0, parts.history.trials[0].replicas[0].goal, "")
-        }
-        for seconds, process in ((0.0, None), (200.0, None), (200.0, 4711), (50.0, 4711)):
-            clock[0], pool.process = clock[0] + seconds, process
-            guard.look(running)
-            assert pool.ended == []
-        clock[0] += 100.0
-        guard.look(running)
-        (said,) = pool.ended
+    with watched(tmp_path, monkeypatch, given) as one:
+        assert one.ended(0.0) == one.ended(200.0) == []
+        one.pool.process = 4711
+        assert one.ended(200.0, TRAINS) == one.ended(50.0) == []
+        (said,) = one.ended(100.0)
         assert said.startswith(("limits.trial_s: 60 s of training", "no progress for 120 s"))
+
+
+def test_what_is_no_training_uses_up_no_training_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(tmp_path, monkeypatch, Limits(trial_s=60.0)) as one:
+        one.pool.process = 4711
+        assert one.ended(1.0, {"slice": 6, "trained_s": 50.0}) == []  # of the slice before
+        assert one.ended(500.0) == []  # it is made, and restored
+        assert one.ended(0.0, TRAINS) == one.ended(80.0) == []
+        # 70 of these 80 seconds it saved on its way; after the last iteration it saves.
+        assert one.ended(0.0, {"slice": 7, "trained_s": 10.0}) == one.ended(70.0) == []
+        assert one.ended(0.0, {"slice": 7, "trained_s": None}) == one.ended(500.0) == []
+
+
+def test_an_iteration_that_does_not_end_is_ended_when_the_rest_of_its_time_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with watched(tmp_path, monkeypatch, Limits(trial_s=60.0)) as one:
+        one.pool.process = 4711
+        assert one.ended(0.0, {"slice": 7, "trained_s": 55.0}) == one.ended(34.0) == []
+        (said,) = one.ended(2.0)
+        assert said.startswith("limits.trial_s: 60 s of training are over")
 
 
 @pytest.mark.slow
