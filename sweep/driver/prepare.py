@@ -1,7 +1,7 @@
 """From what a person typed or called to a checked spec, and to what a driver is launched with."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -153,7 +153,25 @@ def taken_over(resolved: Resolved, root: Path) -> list[str]:
 
 def remarks(resolved: Resolved) -> list[str]:
     """What a person should know before it runs; mostly nothing."""
-    return [*map(printable, resolved.spec.source.remarks), *_endless(resolved)]
+    own = map(printable, resolved.spec.source.remarks)
+    return [*own, *_endless(resolved), *_on_one_side(resolved)]
+
+
+def _on_one_side(resolved: Resolved) -> list[str]:
+    """What to say where the settings ask for a GPU and the resources do not, or the other way."""
+    given, request = resolved.spec.resources.gpu, _request(resolved.spec, resolved.trainable)
+    asked = request.get("gpu", 0.0) + request.get("extra_gpu", 0.0)
+    if asked and not given:
+        return [
+            f"warning: a trial's settings ask for {asked:g} of a GPU, and resources: gives it "
+            f"none, so all that run at once share the first one; add resources: {{gpu: {asked:g}}}"
+        ]
+    if given and not asked and "gpu" in request:
+        return [
+            f"warning: resources: gives each trial {given:g} of a GPU, and its settings use none; "
+            f"add config: {{num_gpus: {given:g}}}"
+        ]
+    return []
 
 
 def _endless(resolved: Resolved) -> list[str]:
@@ -220,9 +238,14 @@ def slots_again(
 
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
     """What the spec or the trainable asks for, whichever is more."""
+    request = _request(spec, trainable)
+    asked = request.get("cpu", 1.0) + request.get("extra_cpu", 0.0)
+    return max(1.0, float(spec.resources.cpu), asked)
+
+
+def _request(spec: SweepSpec, trainable: type[Trainable]) -> Mapping[str, float]:
+    """What the trainable asks for one trial, by settings of the space."""
     point = launch.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
     config = launch.completed(trainable, spec, nested)
-    request = trainable.default_resource_request(config) or {}
-    asked = request.get("cpu", 1.0) + request.get("extra_cpu", 0.0)
-    return max(1.0, float(spec.resources.cpu), asked)
+    return trainable.default_resource_request(config) or {}

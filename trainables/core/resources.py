@@ -108,7 +108,11 @@ class ResourcesConfig(Section):
         default=1, ge=1, description="CPUs of each child that collects."
     )
     num_gpus: float = Field(
-        default=0, ge=0, le=1, description="GPU to learn on, or a share of it; 0: the CPU."
+        default=0,
+        ge=0,
+        le=1,
+        description="GPU to learn on, or a share of it; 0: the CPU. In a sweep set "
+        "resources: {gpu: 1} as well, which keeps one for each trial.",
     )
     num_gpus_per_worker: float = Field(
         default=0,

@@ -1,5 +1,11 @@
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
 from sweep import spec as specs
-from sweep.driver import prepare
+from sweep.driver import launch, prepare
+from tests.support.quadratic import Quadratic
 from trainables.algorithms.ppo import PPO
 
 SPEC = """
@@ -16,3 +22,40 @@ stop: {training_iteration: 1}
 
 def test_T7_a_trial_takes_the_cores_of_its_children_too() -> None:
     assert prepare.cores_per_trial(specs.parse(SPEC, "small.yaml"), PPO) == 7.0
+
+
+class Greedy(Quadratic):
+    """Asks for as much of a GPU as it is set to."""
+
+    @classmethod
+    def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
+        return {"cpu": 1.0, "gpu": float(config["num_gpus"])}
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "said"),
+    [
+        (1, 0, "add resources: {gpu: 1}"),
+        (0.5, 0, "add resources: {gpu: 0.5}"),
+        (0, 1, "add config: {num_gpus: 1}"),
+        (1, 1, ""),
+        (0, 0, ""),
+    ],
+)
+def test_a_gpu_that_only_the_settings_or_only_the_resources_name_is_remarked(
+    asked: float, given: float, said: str
+) -> None:
+    text = (
+        f"{{name: small, trials: 4, trainable: '{__name__}:Greedy', metric: loss, mode: min, "
+        f"config: {{num_gpus: {asked}}}, resources: {{gpu: {given}}}, "
+        f"space: {{lr: {{loguniform: [1e-3, 0.9]}}}}, stop: {{training_iteration: 1}}}}"
+    )
+    remarks = prepare.remarks(launch.resolve(specs.parse(text, "small.yaml"), ()))
+    assert [said in one for one in remarks] == [True] * bool(said)
+
+
+def test_a_trainable_that_names_no_gpu_is_given_one_without_a_remark() -> None:
+    lines = SPEC.replace("ppo", "tests.support.quadratic:Quadratic").splitlines()
+    text = "\n".join(line for line in lines if not line.startswith("config: "))
+    spec = specs.parse(f"{text}\nresources: {{gpu: 1}}", "small.yaml")
+    assert prepare.remarks(launch.resolve(spec, ())) == []
