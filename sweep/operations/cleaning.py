@@ -69,7 +69,8 @@ def check_removable(folder: Folder) -> None:
         raise UsageError(f"{folder.path}: a link to another folder; remove the link by hand")
     held = lease.look(folder.ledger)
     if held.elsewhere:
-        raise SweepLocked(folder.name, held.describe())
+        gone = f"if it runs no more, `sweep gc {folder.name}` takes the sweep over, then try again"
+        raise SweepLocked(folder.name, held.describe(), f"stop that one first; {gone}")
     with folder.lock():
         return
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from sweep.ledger import hold, lease, storage
 from sweep.ledger.folder import Folder
 from sweep.operations import cleaning
 from sweep.operations.verify import verify
@@ -156,6 +157,24 @@ def test_a_sweep_that_is_driven_is_neither_cleaned_nor_removed(here: Here) -> No
         code, _, err = here("gc")
     assert (code, "demo is passed over" in err) == (0, True)
     assert folder.ledger.exists()
+
+
+def test_a_sweep_whose_driver_died_with_its_machine_is_removed_as_it_is_told(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = sweeps.make(here.root, **HOARDING)
+    with (
+        closing(storage.opened(folder.ledger)) as database,
+        database.writing() as connection,
+    ):
+        lease.take(connection)
+    monkeypatch.setattr(lease, "this_host", lambda: lease.Host("this", "booted since"))
+    monkeypatch.setattr(hold, "LEASE_S", 0.3)
+    code, _, err = here("rm", "demo", "--yes")
+    assert (code, "if it runs no more, `sweep gc demo` takes the sweep over" in err) == (3, True)
+    assert here("gc", "demo")[0] == 0
+    assert here("rm", "demo", "--yes")[0] == 0
+    assert not folder.path.exists()
 
 
 def test_of_several_sweeps_none_is_removed_where_one_is_driven(here: Here) -> None:
