@@ -173,7 +173,9 @@ class Store:
             self.remote.get({saved.file: path})
             if needed := file.segments_of(path):
                 listed = self.remote.sizes()
-                lies = {name.rpartition("/")[2]: name for name in listed}
+                # One that was cut off while it was sent may lie below another slice: the largest.
+                by_size = sorted(listed, key=listed.__getitem__)
+                lies = {name.rpartition("/")[2]: name for name in by_size}
                 if lost := sorted(needed - lies.keys()):
                     raise CorruptCheckpoint(path, f"its segment {lost[0]} is missing")
                 sizes |= {lies[segment]: listed[lies[segment]] for segment in needed}

@@ -134,6 +134,14 @@ def test_a_segment_that_the_storage_has_lost_is_sent_again(here: Store, tmp_path
     assert elsewhere(tmp_path).read(first).state["a"][0] == 7  # the same bytes: healed
 
 
+def test_a_segment_that_was_cut_off_on_its_way_hides_no_whole_one(
+    here: Store, tmp_path: Path
+) -> None:
+    saved, written = write(here, 1, 10, a=np.full(LARGE, 7, np.uint8))
+    Remote(BASE).write(f"trials/0/9/{min(written.segments)}", b"cut off")
+    assert elsewhere(tmp_path).read(saved).state["a"][0] == 7
+
+
 @pytest.mark.parametrize(
     "fault",
     [
