@@ -132,7 +132,9 @@ class SweepSpec(Settings):
     )
     mode: Mode = Field(description="Whether the least (min) or the greatest (max) metric is best.")
     score: ScoreField = Field(
-        Score(), description="How a learning curve of the metric becomes one number."
+        Score(),
+        description="How a learning curve of the metric becomes one number: last, best, area (the "
+        "mean of all) or {mean_last: 10}.",
     )
     objectives: dict[ResultPath, Mode] = Field(
         default_factory=dict,
@@ -158,7 +160,8 @@ class SweepSpec(Settings):
     stop: StopField = Field(
         default_factory=Stop,
         description="Result → value; a trial ends when any one is reached or passed, or fallen to "
-        '({"<=": value}); plateau: ends one that is flat.',
+        '({"<=": value}); plateau (patience, min_delta, grace, '
+        "metric, mode): ends one that is flat.",
     )
     budget: Budget = Field(Budget(), description="What ends the sweep before all its trials end.")
     searcher: PluginField = Field(Plugin(name="tpe"), description="What proposes settings.")

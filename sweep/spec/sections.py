@@ -87,7 +87,7 @@ def check_replication(
 
 def _check_race(replicas: int, aggregate: Aggregate, alone: bool, source: Source) -> None:
     if not alone:
-        problem = "racing compares the metric alone, and also or constraints are set"
+        problem = "racing compares the metric alone, and objectives or constraints are set"
         raise source.refuse(("racing",), True, "false", "or remove them", problem)
     if replicas < 2:
         problem = "with replicas: 1 there are no seeds to add"
@@ -193,7 +193,8 @@ class Limits(Settings):
         None, gt=0, description="Seconds without a finished iteration after which one is retried."
     )
     not_finite: Literal["go_on", "prune", "fail"] = Field(
-        "go_on", description="What becomes of a trial whose metric is NaN or infinite."
+        "go_on",
+        description="What becomes of a trial whose metric is NaN or infinite: go_on, prune, fail.",
     )
     max_concurrent: int | None = Field(
         None, ge=1, description="Trials at once at most, whatever --jobs says."
