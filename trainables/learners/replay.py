@@ -343,9 +343,11 @@ class NStep:
         Args:
             source: the worker whose next fragment it is.
             columns: (T, N, …), those of a transition over one step, and ``truncated``, ``valid``,
-                and the step's number in its episode, ``t``.
+                and the step's number in its episode, ``t``; ``autoreset`` where rows are no
+                transition.
         """
-        rows = {**columns, "held": columns["valid"]}
+        rows = {name: column for name, column in columns.items() if name != "autoreset"}
+        rows["held"] = columns["valid"]
         held = self._held.get(source)
         if held is not None and (more := columns["t"].shape[1] - held["t"].shape[1]) > 0:
             # Where episodes come and go there are more columns than before.
@@ -353,6 +355,7 @@ class NStep:
             held = {n: np.concatenate([c, blank[n]], axis=1) for n, c in held.items()}
         if held is not None and held["t"].shape[1:] == columns["t"].shape[1:]:
             rows = {name: np.concatenate([held[name], column]) for name, column in rows.items()}
+            rows = _closed_up(rows, columns.get("autoreset"))
         ended = rows["terminated"] | rows["truncated"]
         goes_on = rows["valid"][1:] & ~ended[:-1] & (rows["t"][1:] == rows["t"][:-1] + 1)
         count = len(ended)
@@ -398,3 +401,18 @@ class NStep:
             int(worker): {name: np.array(column) for name, column in rows.items()}
             for worker, rows in state["held"].items()
         }
+
+
+def _closed_up(rows: Rows, autoreset: Array | None) -> dict[str, Array]:
+    """Rows (K + T, N, …) of which what is no transition before a column's first one stands on top.
+
+    The last T are new, with `autoreset` (T, N): in lanes that are filled unevenly what is held goes
+    on below such rows.
+    """
+    if autoreset is None or not autoreset[0].any():
+        return dict(rows)
+    blank = np.zeros(rows["t"].shape, dtype=np.bool_)
+    blank[-len(autoreset) :] = np.logical_and.accumulate(autoreset, axis=0)
+    order = np.argsort(~blank, axis=0, kind="stable")
+    lanes = np.arange(autoreset.shape[1])
+    return {name: column[order, lanes] for name, column in rows.items()}

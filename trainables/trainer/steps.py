@@ -110,5 +110,6 @@ def _store(
             continue
         shape = fragment.valid.shape
         columns = {name: one.reshape(*shape, *one.shape[1:]) for name, one in batch.items()}
-        columns |= {"truncated": fragment.truncated, "valid": fragment.valid, "t": fragment.t}
+        flags = ("truncated", "valid", "autoreset", "t")
+        columns |= {name: getattr(fragment, name) for name in flags}
         replay.add(n_step(source, columns))

@@ -2,6 +2,7 @@
 
 import itertools
 import tracemalloc
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -350,3 +351,48 @@ def test_transitions_over_several_steps_are_all_given_where_columns_come_and_go(
     seen = sorted(float(one) for rows in given for one in rows["observations"][:, 0])
     assert seen == sorted([*range(10), *range(104, 110), *range(208, 210)])
     assert all((rows["rewards"] == 1.75).all() for rows in given)
+
+
+@pytest.mark.parametrize("most", [1, 3, 8])
+def test_lanes_that_are_filled_unevenly_give_what_each_gives_alone(most: int) -> None:
+    stream, lanes, left = np.random.default_rng(4), 3, [40, 31, 25]
+    numbers = {lane: list(range(count)) for lane, count in enumerate(left)}
+
+    def fragment(filled: Mapping[int, list[int]], over: int) -> dict[str, Any]:
+        length = max(len(one) for one in filled.values())
+        blank = np.ones((length, over), dtype=np.bool_)
+        number = np.zeros((length, over), dtype=np.int64)
+        for column, one in enumerate(filled.values()):
+            blank[length - len(one) :, column] = False
+            number[length - len(one) :, column] = one
+        ends = ~blank & (number % 7 == 6)
+        rewards = np.where(blank, 0.0, np.sin(number + 1.0)).astype(np.float32)
+        seen = (number[..., None] + 100.0).astype(np.float32)
+        return {
+            "observations": seen,
+            "new_obs": seen + 1,
+            "actions": number,
+            "rewards": rewards,
+            "terminated": ends,
+            "truncated": np.zeros_like(ends),
+            "valid": ~blank & (number % 11 != 5),
+            "autoreset": blank,
+            "t": np.where(blank, 0, number % 7),
+        }
+
+    def gives(make: NStep, columns: dict[str, Any]) -> list[tuple[float, ...]]:
+        rows = make(0, columns)
+        named = ("actions", "rewards", "new_obs", "terminated", "discounts")
+        return list(zip(*(rows[name].ravel().tolist() for name in named), strict=True))
+
+    alone = [
+        one for lane in numbers for one in gives(NStep(3, 0.9), fragment({0: numbers[lane]}, 1))
+    ]
+    make, found = NStep(3, 0.9), list[tuple[float, ...]]()
+    while any(numbers.values()):
+        counts = stream.integers(0, most + 1, lanes)
+        filled = {lane: numbers[lane][: counts[lane]] for lane in numbers}
+        numbers = {lane: numbers[lane][counts[lane] :] for lane in numbers}
+        if any(filled.values()):
+            found += gives(make, fragment(filled, lanes))
+    assert sorted(found) == sorted(alone)
