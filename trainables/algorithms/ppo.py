@@ -57,7 +57,7 @@ class Config(ActorCriticConfig):
     sgd_minibatch_size: int | None = Field(
         default=None,
         gt=0,
-        description="Rows of a minibatch, at most; null: a quarter of the batch.",
+        description="Rows of a minibatch, at most; null: a quarter of a batch's environment steps.",
     )
     target_kl: float | None = Field(
         default=None,
