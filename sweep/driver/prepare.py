@@ -1,6 +1,7 @@
 """From what a person typed or called to a checked spec, and to what a driver is launched with."""
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -161,15 +162,16 @@ def _on_one_side(resolved: Resolved) -> list[str]:
     """What to say where the settings ask for a GPU and the resources do not, or the other way."""
     given, request = resolved.spec.resources.gpu, _request(resolved.spec, resolved.trainable)
     asked = request.get("gpu", 0.0) + request.get("extra_gpu", 0.0)
+    whole = math.ceil(asked) if asked > 1 else asked
     if asked and not given:
         return [
             f"warning: a trial's settings ask for {asked:g} of a GPU, and resources: gives it "
-            f"none, so all that run at once share the first one; add resources: {{gpu: {asked:g}}}"
+            f"none, so all that run at once share the first one; add resources: {{gpu: {whole:g}}}"
         ]
     if given and not asked and "gpu" in request:
         return [
             f"warning: resources: gives each trial {given:g} of a GPU, and its settings use none; "
-            f"add config: {{num_gpus: {given:g}}}"
+            f"a trainer learns on it with config: {{num_gpus: {min(given, 1):g}}}"
         ]
     return []
 

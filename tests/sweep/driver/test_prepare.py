@@ -37,7 +37,9 @@ class Greedy(Quadratic):
     [
         (1, 0, "add resources: {gpu: 1}"),
         (0.5, 0, "add resources: {gpu: 0.5}"),
-        (0, 1, "add config: {num_gpus: 1}"),
+        (1.5, 0, "add resources: {gpu: 2}"),
+        (0, 1, "with config: {num_gpus: 1}"),
+        (0, 2, "with config: {num_gpus: 1}"),
         (1, 1, ""),
         (0, 0, ""),
     ],
