@@ -69,7 +69,8 @@ def check_removable(folder: Folder) -> None:
         raise UsageError(f"{folder.path}: a link to another folder; remove the link by hand")
     held = lease.look(folder.ledger)
     if held.elsewhere:
-        gone = f"if it runs no more, `sweep gc {folder.name}` takes the sweep over, then try again"
+        takes = f"`sweep gc {folder.in_commands}` takes the sweep over"
+        gone = f"if it runs no more, {takes}, then try again"
         raise SweepLocked(folder.name, held.describe(), f"stop that one first; {gone}")
     with folder.lock():
         return
