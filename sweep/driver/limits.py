@@ -20,6 +20,7 @@ from sweep.history.replica import Replica
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
 from sweep.ledger import ledger
+from sweep.ledger.folder import PROGRESS
 from sweep.slices.messages import SliceOutcome
 from sweep.slices.retention import ALWAYS_KEPT, needed_by_children
 from sweep.spec import Budget, SweepSpec
@@ -309,7 +310,7 @@ class Guard:
     def _read_note(self, seen: _Seen, opened: Opened, now: float) -> None:
         """Take what is new in a slice's note; a torn one is read again at the next look."""
         folder = self._context.folder
-        path = folder.trial(opened.trial, opened.replica) / progress.NOTE
+        path = folder.trial(opened.trial, opened.replica) / PROGRESS
         with contextlib.suppress(OSError, UsageError, ValueError, AttributeError, TypeError):
             if seen.note == (written := path.stat().st_mtime_ns):
                 return

@@ -49,6 +49,8 @@ from trainables.errors import printable
 LOCK = "run.lock"
 #: The file that says which storage a sweep's checkpoints lie in.
 CHECKPOINTS = "checkpoints"
+#: The note of a trial's slice in the trial's folder: where it is.
+PROGRESS = "progress.json"
 #: Seconds that a process that takes the lock has to write down who it is.
 SIGN_S = 1.0
 #: Seconds that a driver tries to take the lock: a process that looks at the sweep holds it for an

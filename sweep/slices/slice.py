@@ -21,6 +21,7 @@ from typing import Any
 from sweep import plugins
 from sweep.history.events import End, Metrics, Row, Saved
 from sweep.history.results import flatten, instead_of_number, number
+from sweep.ledger.folder import PROGRESS
 from sweep.slices import cache, checkpoints
 from sweep.slices.checkpoints import DiskRefuses, Saving
 from sweep.slices.messages import SliceOutcome, SliceSpec
@@ -293,7 +294,7 @@ class _Slice(Stretch):
             note["trained_s"] = self.bounds.seconds if trains else None
         if self.spec.worker:
             note["worker"] = self.spec.worker
-        path = self.folder / "progress.json"
+        path = self.folder / PROGRESS
         try:
             with disk.closing(disk.open_file(path, _WRITE_ANEW)) as file:
                 os.write(file, json.dumps(note).encode())

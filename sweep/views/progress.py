@@ -38,8 +38,6 @@ _MOST = 0.99
 _EARLY, _EARLY_WEIGHT = 0.5, 5
 #: Bytes of a note that are read; a longer one is torn.
 _LONGEST_NOTE = 2**16
-#: Its name in the trial's folder.
-NOTE = "progress.json"
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ def raw_note(folder: Folder, trial: int, replica: int) -> Any:
 
     It is nothing that a driver has checked.
     """
-    with folders.reading(folder.trial(trial, replica) / NOTE) as (file, _size):
+    with folders.reading(folder.trial(trial, replica) / folders.PROGRESS) as (file, _size):
         return json.loads(os.pread(file, _LONGEST_NOTE, 0))
 
 
