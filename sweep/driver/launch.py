@@ -371,8 +371,8 @@ def _trial_config(
 ) -> dict[str, Any]:
     """All settings of a trial that is made now.
 
-    What ``auto`` means is settled as for the first trial of the sweep, so that all are alike; for
-    settings that the trainable refuses it is not: where their trial is set up, it fails.
+    What ``auto`` means is settled as for the first trial of the sweep, so that all are alike.
+    Settings that the trainable refuses stay as they are: their trial fails when it is set up.
     """
     whole = completed(resolved.trainable, resolved.spec, config)
     if (settled := _settled(resolved, whole)) is None:

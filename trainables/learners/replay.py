@@ -404,10 +404,10 @@ class NStep:
 
 
 def _closed_up(rows: Rows, autoreset: Array | None) -> dict[str, Array]:
-    """Rows (K + T, N, …) of which what is no transition before a column's first one stands on top.
+    """The rows (K + T, N, …), in which each lane's held rows are followed by its next transition.
 
-    The last T are new, with `autoreset` (T, N): in lanes that are filled unevenly what is held goes
-    on below such rows.
+    Of the last T, which are new, `autoreset` (T, N) marks rows that are no transition. Those that
+    come before a lane's first transition are moved above its K held rows.
     """
     if autoreset is None or not autoreset[0].any():
         return dict(rows)
