@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.ready
 
-.PHONY: run test test-rest check chaos bench learn kernels setup clean
+.PHONY: run test test-rest test-gpu check chaos bench learn kernels setup clean
 
 run: setup ## the main job: search, train, checkpoint, compare
 	$(BIN)/sweep run search_spaces/quickstart.yaml --trials 8 --name quickstart-$$(date +%Y%m%d-%H%M%S)
@@ -14,6 +14,12 @@ test: setup ## the tests to run while you work: all but the slow ones
 
 test-rest: setup ## every other test: kills, real servers, many processes
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 30 -m slow
+
+# Of a machine with a GPU its own Python is named, into which nothing is installed.
+GPU_PYTHON = $(if $(filter file,$(origin PYTHON)),$(or $(wildcard $(BIN)/python),$(PYTHON)),$(PYTHON))
+
+test-gpu: ## what needs a GPU: make test-gpu PYTHON=python3, with torch from 2.11 on; says how many ran
+	$(GPU_PYTHON) -m pytest -m gpu tests/gpu
 
 check: setup ## format, lint, types, import floors
 	$(BIN)/ruff format --check .

@@ -1,4 +1,4 @@
-"""How fast experience is collected, beside the shortest loop that one would write by hand.
+"""Speed of collecting experience, beside the shortest loop that one would write by hand.
 
     python -m benchmarks.sampling [--envs 1 8 64 256] [--rounds 7] [--seconds 0.3] [--config JSON]
 

@@ -26,7 +26,10 @@ INTRODUCTION = """\
 
 Every key of a sweep's YAML file, with its default. The file is YAML 1.2 (`1e-5` is a number,
 `on` is text); a key that is not listed here is refused, with the nearest one that is. Times are
-seconds; paths into results use `/`, paths into settings use dots.
+seconds; paths into results use `/`, paths into settings use dots. All mistakes of a file are told
+at once, in its order, each in a line of its own, before anything is written: also a result that a
+shipped trainer never has, wherever it is named. Of other trainables a result that the first one
+lacks is told then.
 
 `package.module:Name`, wherever it may stand, is looked for among what is installed, then in the
 folder of the spec file, then in the folder where the sweep was started: in every process of the
@@ -190,7 +193,7 @@ def _rows(
 
 
 #: Fields that are mappings in the file; other models are written as one value.
-_NESTED = {"warm_start", "budget", "checkpoint", "resources", "machine", "limits"}
+_NESTED = {"budget", "checkpoint", "resources", "machine", "limits"}
 _NESTED |= {"deterministic", "model", "optimizer", "exploration_config"}
 _NESTED |= {"tf_session_args", "local_tf_session_args"}
 

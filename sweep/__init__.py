@@ -30,6 +30,9 @@ spec        the YAML file as typed data
 space       the language of search spaces
 """
 
+import contextlib
+import sys
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +51,19 @@ def __getattr__(name: str) -> Any:
     from trainables.core.importing import large_import
 
     with large_import():
+        _import_progress_bars()
         return getattr(import_module("sweep.api"), name)
+
+
+def _import_progress_bars() -> None:
+    """Import tqdm, as optuna and MLflow do, without its advice in notebooks to install widgets.
+
+    None of their bars is ever shown.
+    """
+    if "ipykernel.zmqshell" in sys.modules:
+        with warnings.catch_warnings(), contextlib.suppress(ImportError):
+            warnings.simplefilter("ignore")
+            import_module("tqdm.auto")
 
 
 __all__ = ["Sweep", "Trial", "__version__", "load", "resume", "run"]

@@ -10,10 +10,7 @@ with. What a sweep is asked is read from its ledger each time, so it is always w
 """
 
 import contextlib
-import enum
-import math
 import os
-import re
 import signal
 import sys
 import threading
@@ -22,34 +19,35 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
 
 from sweep import pickled
 from sweep import spec as specs
 from sweep.cli import live, options, tables, train
 from sweep.cli.terminal import Terminal
 from sweep.driver import prepare, session, sync
-from sweep.driver.launch import Launch, Resolved
-from sweep.errors import BadConfig, NameTaken, Source, UsageError, without_password
-from sweep.history.events import Saved
+from sweep.driver.creation.resolving import Resolved
+from sweep.driver.launch import Launch
+from sweep.errors import BadConfig, Gathering, NameTaken, Source, UsageError, without_password
+from sweep.history.events import UNSAVED, Saved
 from sweep.history.replica import Replica
 from sweep.history.trial import Trial as TrialOfHistory
 from sweep.ledger import folder as folders
 from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import trained
+from sweep.operations import export, networks, trained
 from sweep.operations.mlflow import attaching
 from sweep.pickled import Given
 from sweep.slices import store
 from sweep.slices.store import Store
 from sweep.spec import Budget, CheckpointPolicy, Mode, Override, SweepSpec
-from sweep.spec.sections import LONGEST_NAME
+from sweep.spec.from_python import plain
+from sweep.spec.sections import LONGEST_NAME, name_from
 from sweep.spec.validation import validate
 from sweep.version import unsupported
 from sweep.views import formatting, lookup, overview
 from trainables.checkpoint.opaque import write_files
-from trainables.errors import StateError
 from trainables.function import saved_by_function
 from trainables.trainable import Trainable
 
@@ -58,8 +56,6 @@ if TYPE_CHECKING:
 
 #: Folder of all sweeps, as for the command line.
 ROOT = "sweeps"
-#: Lists and mappings in each other, in an argument.
-_DEEPEST = 32
 
 
 class SpecKeys(TypedDict, total=False):
@@ -76,7 +72,6 @@ class SpecKeys(TypedDict, total=False):
     forbid: Sequence[Any]
     space: Mapping[str, Any] | str | Path
     initial: Sequence[Mapping[str, Any]]
-    warm_start: Mapping[str, Any]
     stop: Mapping[str, Any]
     budget: Mapping[str, Any]
     searcher: str | Mapping[str, Any]
@@ -88,6 +83,7 @@ class SpecKeys(TypedDict, total=False):
     resources: Mapping[str, Any]
     machine: Mapping[str, Any]
     limits: Mapping[str, Any]
+    isolate: Literal["process", "slot"] | None
     deterministic: Mapping[str, Any] | None
     trackers: Sequence[str]
     callbacks: Sequence[str]
@@ -95,7 +91,7 @@ class SpecKeys(TypedDict, total=False):
 
 
 class Policy(Protocol):
-    """What plays: a trained policy with its filters."""
+    """A trained policy with its filters, which acts."""
 
     def compute_action(self, obs: Any, *, explore: bool = False) -> Any:
         """The action for one observation, both as the environment knows them."""
@@ -114,6 +110,7 @@ def run(
     jobs: int | None = None,
     pool: str | None = None,
     timeout: float | None = None,
+    retry_failed: bool = False,
     strict: bool = False,
     tracking_uri: str | None = None,
     storage: str | None = None,
@@ -132,6 +129,7 @@ def run(
         pool: ``loky`` (processes), ``inline`` (this process), ``dask@ADDRESS`` or ``ray@ADDRESS``
             (a cluster) or one of your own.
         timeout: seconds after which it saves and stops.
+        retry_failed: try failed trials again, as after a mistake was mended.
         strict: refuse to go on with a sweep whose code or libraries have changed.
         tracking_uri: MLflow server instead of ``ROOT/mlflow.db``.
         storage: PostgreSQL server for the ledger instead of a file, as
@@ -155,7 +153,7 @@ def run(
         _refuse_elsewhere(folder, tracking_uri, storage)
         more = _total(folder, resolved.spec.trials)
         own = resolved.trainable if _is_of_script(folder) else None
-        changed = {"strict": strict, "checkpoints": checkpoints}
+        changed = {"retry_failed": retry_failed, "strict": strict, "checkpoints": checkpoints}
         launch = prepare.again(folder, jobs, pool, more, options.say, own, **changed)
         return _driven(launch, timeout, progress)
     for remark in prepare.remarks(resolved):
@@ -238,7 +236,7 @@ def resume(
         retry_failed=retry_failed,
         checkpoints=checkpoints,
         strict=strict,
-        space=Path(space) if isinstance(space, str | Path) else _plain(space, "space"),
+        space=Path(space) if isinstance(space, str | Path) else plain(space, "space"),
         metric=metric,
         budget=changed,
         max_disk=size.max_disk,
@@ -263,7 +261,7 @@ def _driven(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
             console = Terminal(opened)
             view = live.PlainView(console)
         ended = session.run_driver(launch, view, timeout)
-        console.show(tables.summary(train.summary(ended, launch.folder)))
+        console.show(tables.summary(train.summary(ended, launch.folder), python=True))
         interrupted = signal.SIGINT if attaching.attach(ended, launch.folder) else ended.signal
     if interrupted is not None:
         signal.raise_signal(interrupted)
@@ -295,8 +293,16 @@ def _mapping(value: object, place: str) -> dict[str, Any]:
 
 def _prepared(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
     """The spec of the arguments, checked, and its text."""
-    keys: dict[str, Any] = {key: _plain(value, key) for key, value in spec.items()}
+    keys, found = {}, Gathering()
+    for key, value in spec.items():
+        with found.one():
+            keys[key] = plain(value, key)
+    found.check()
     cls: type[Trainable] | None = None
+    if trainable is None and not isinstance(keys.get("space"), str):
+        allowed = "a function, a class, or a name such as ppo"
+        hint = "give the function itself, sweep.run(train, ...), and not what train(...) returns"
+        raise BadConfig("trainable", None, allowed, hint)
     if trainable is not None:
         named = trainable if isinstance(trainable, str) else pickled.name_of(trainable)
         keys["trainable"] = named
@@ -313,13 +319,15 @@ def _prepared(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, 
     del keys["space"]
     over = [Override(key, value, f"{key}={value}") for key, value in keys.items()]
     places = [str(path.resolve().parent), *paths]
-    return prepare.checked(specs.text_of(path), str(path), places, over, cls, "from Python")
+    name = name_from(path.stem)
+    return prepare.checked(
+        specs.text_of(path), str(path), places, over, cls, "from Python", name=name
+    )
 
 
 def _name_at(stamp: str, trainable: str) -> str:
     """A name that a sweep may have, from that of its trainable and the time."""
-    word = re.sub("[^a-z0-9_]+", "-", trainable.lower())[: LONGEST_NAME - len(stamp) - 1]
-    return f"{word.strip('_-') or 'sweep'}-{stamp}"
+    return f"{name_from(trainable, LONGEST_NAME - len(stamp) - 1)}-{stamp}"
 
 
 def _own_paths() -> Iterator[str]:
@@ -329,31 +337,6 @@ def _own_paths() -> Iterator[str]:
         path = Path(place).resolve()
         if path.is_dir() and not any(path.is_relative_to(prefix) for prefix in installed):
             yield str(path)
-
-
-def _plain(value: Any, place: str, depth: int = 0) -> Any:
-    """An argument as YAML can hold it; BadConfig for what it cannot."""
-    value = _bare(value)
-    if hasattr(value, "item") and not getattr(value, "shape", ()):  # a number of numpy's
-        value = value.item()
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float) and math.isfinite(value):
-        return value
-    if isinstance(value, str | Path):
-        return str(value)
-    if depth < _DEEPEST and isinstance(value, Mapping) and all(isinstance(k, str) for k in value):
-        bare = {str(_bare(key)): inner for key, inner in value.items()}
-        return {key: _plain(inner, f"{place}.{key}", depth + 1) for key, inner in bare.items()}
-    if depth < _DEEPEST and isinstance(value, Sequence) and not isinstance(value, bytes):
-        return [_plain(inner, f"{place}[{n}]", depth + 1) for n, inner in enumerate(value)]
-    allowed = "finite numbers, text, true, false, none, lists, and mappings with text as keys"
-    raise BadConfig(place, value, allowed)
-
-
-def _bare(value: Any) -> Any:
-    """The value of an Enum's member; anything else as it is."""
-    return value.value if isinstance(value, enum.Enum) else value
 
 
 def _is_of_script(folder: Folder) -> bool:
@@ -374,8 +357,8 @@ def _refuse_another(folder: Folder, resolved: Resolved) -> None:
     if other:
         raise NameTaken(
             f"name: the sweep '{folder.name}' exists already in {folder.root}, with another "
-            f"{', '.join(other)}; give another name, or look at it with sweep.load"
-            f"({folder.name!r})"
+            f"{', '.join(other)}; give another name, delete it with `sweep rm "
+            f"{folder.in_commands}`, or look at it with sweep.load({folder.name!r})"
         )
 
 
@@ -419,7 +402,7 @@ class Sweep:
         return f"<sweep {self.name}: {row['state']}, {row['done']} of {row['wanted']} trials done>"
 
     def _repr_html_(self) -> str:
-        shown: str = self.results().to_html()
+        shown: str = self.results().to_html(index=False)
         return shown
 
     def _now(self) -> lookup.Sweep:
@@ -442,7 +425,7 @@ class Sweep:
 
     @property
     def status(self) -> str:
-        """What it does now: ``running``, ``finished``, ``stopped``, ``interrupted``, ``paused``."""
+        """Its state: ``running``, ``finished``, ``stopped``, ``interrupted`` or ``paused``."""
         return lookup.state(self._folder, lookup.read_history(self._folder)).value
 
     @property
@@ -457,7 +440,9 @@ class Sweep:
         return Trial(now, overview.find_trial(now.history, self.name, number))
 
     def best(self) -> "Trial":
-        """The trial with the best score; UsageError while none has one.
+        """The trial whose settings are expected to score best under a new seed.
+
+        UsageError while none has a score.
 
         With several objectives it is the best of the `front` in the metric.
         """
@@ -467,7 +452,7 @@ class Sweep:
     def front(self) -> list["Trial"]:
         """The trials that none is better than in every objective, best in the metric first.
 
-        Where there is one objective these are the best trial, and those with as good a score.
+        Where there is one objective these are the best trial, and those expected to be as good.
         """
         now = self._now()
         return [Trial(now, trial) for trial in now.history.front()]
@@ -475,9 +460,10 @@ class Sweep:
     def results(self) -> "DataFrame":
         """One row per trial, best first, those without a score last.
 
-        Columns ``trial``, ``status``, ``score``, ``iterations``, ``steps``, ``config.NAME`` for
-        each searched setting, the further objectives, ``parent`` and ``reason``. An objective that
-        is called as another column stands under ``objectives/NAME``.
+        Columns ``trial``, ``status``, ``score``, ``expected`` (on a new seed), ``expected_error``
+        (its standard error), ``iterations``, ``steps``, ``config.NAME`` for each searched setting,
+        the further objectives, ``parent`` and ``reason``. An objective that is called as another
+        column stands under ``objectives/NAME``.
         """
         from pandas import DataFrame
 
@@ -487,12 +473,17 @@ class Sweep:
         )
 
     def curves(self) -> "DataFrame":
-        """The metric of every trial at each iteration: one row per trial, seed and iteration."""
+        """The metric of every trial at each iteration: one row per trial, seed and iteration.
+
+        Where results were lost with a process there is a column ``unsaved``, true for these.
+        """
         from pandas import DataFrame
 
         now = self._now()
         time_attr, metric = now.history.objective.time_attr, now.spec.metric
-        columns = list(dict.fromkeys(("trial", "replica", "iteration", time_attr, metric)))
+        lost = any(trial.unsaved for trial in now.history.trials)
+        named = ("trial", "replica", "iteration", time_attr, metric, *[UNSAVED] * lost)
+        columns = list(dict.fromkeys(named))
         rows = [
             {
                 metric: point.value,
@@ -500,6 +491,7 @@ class Sweep:
                 "trial": replica.trial,
                 "replica": replica.index,
                 "iteration": point.iteration,
+                UNSAVED: replica.has_lost(point.iteration),
             }
             for trial in now.history.trials
             for replica in trial.replicas
@@ -522,13 +514,44 @@ class Sweep:
         page.write(written, page.build(self._now(), time.time()))
         return written
 
+    def export_model(
+        self,
+        folder: str | Path,
+        *,
+        trial: str | int = "best",
+        checkpoint: str | int = networks.COMPARED,
+        formats: Sequence[str] = (),
+        episodes: int = networks.EPISODES,
+    ) -> dict[str, Any]:
+        """Write a model and its card into a folder that runs without this; returns the card.
+
+        Args:
+            folder: one that is empty or does not exist yet.
+            trial: ``best``, or a trial's number.
+            checkpoint: ``compared``, the best network of its seeds in fresh episodes; ``best`` by
+                the metric, ``last``, or the iteration that it was saved at.
+            formats: ``onnx``, ``torch-export``, ``safetensors`` or ``mlflow``, or several.
+            episodes: fresh ones that each network plays; 0: none, and the metric decides.
+
+        Raises:
+            UsageError: no such trial or checkpoint, or `folder` is in use.
+            TrainableError: the checkpoint cannot be used.
+        """
+        if not isinstance(episodes, int) or isinstance(episodes, bool) or episodes < 0:
+            raise BadConfig("episodes", episodes, "a whole number of at least 0")
+        if unknown := [one for one in formats if one not in export.FORMATS]:
+            raise BadConfig("formats", unknown[0], ", ".join(export.FORMATS))
+        choice = trained.Choice(str(trial), str(checkpoint))
+        return export.export_model(self._folder, choice, formats, Path(folder), episodes)
+
     def resume(self, **options: Any) -> "Sweep":
         """Go on with it, with the arguments of `sweep.resume`."""
         return resume(self.name, root=self._folder.root, **options)
 
 
 #: Columns of `Sweep.results`, before and after what a sweep adds.
-_FIRST, _LAST = ("trial", "status", "score", "iterations", "steps"), ("parent", "reason")
+_FIRST = ("trial", "status", "score", "expected", "expected_error", "iterations", "steps")
+_LAST = ("parent", "reason")
 
 
 def _result(row: overview.Data) -> dict[str, Any]:
@@ -566,8 +589,20 @@ class Trial:
 
     @property
     def score(self) -> float | None:
-        """What it is compared by; None: it has reported nothing that counts."""
+        """The score by which the trial is compared; None if no result of it counts yet."""
         return self._trial.score
+
+    @property
+    def expected(self) -> float | None:
+        """The expected score of its settings under a new seed at the end of training."""
+        found = self._sweep.history.expected(self._trial)
+        return None if found is None else found.value
+
+    @property
+    def expected_error(self) -> float | None:
+        """The standard error of `expected`; None if there are too few trials to estimate it."""
+        found = self._sweep.history.expected(self._trial)
+        return None if found is None else found.error
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -581,7 +616,7 @@ class Trial:
 
     @property
     def iterations(self) -> int:
-        """How many it has done."""
+        """The number of iterations that the trial has finished."""
         return self._trial.iteration
 
     @property
@@ -612,7 +647,7 @@ class Trial:
         Args:
             which: ``best`` by the metric, ``last``, or the iteration that it was saved at.
         """
-        saved = trained.find_checkpoint(self._leader, str(which))
+        saved = trained.find_checkpoint(self._leader, str(which), "checkpoint")
         its = store.of(self._sweep.folder).replica(self.number, self._leader.index)
         return Checkpoint(its.path(saved), saved, its)
 
@@ -653,7 +688,7 @@ class Checkpoint:
     path: Path
     """Its file; where checkpoints lie in object storage, it may be there alone."""
     saved: Saved
-    """What the ledger says of it: iteration, digest, size, and the metric there (``value``)."""
+    """The ledger's entry: iteration, digest, size, and the metric there (``value``)."""
     _store: Store
 
     @property
@@ -667,17 +702,18 @@ class Checkpoint:
         return self.saved.value
 
     def load(self, folder: str | Path | None = None) -> Any:
-        """What the trainable saved: its data, or `folder`, into which its files are written.
+        """Return the data that the trainable saved, or `folder`, into which its files are written.
 
         Raises:
             CheckpointError: it cannot be used, or somebody else signed it.
-            StateError: it holds files, and no folder is given.
+            UsageError: it holds files, and no folder is given.
         """
         loaded = self._store.read(self.saved)
         kept = saved_by_function(loaded.state["trainable"])
         if not kept["files"]:
             return kept["data"]
         if folder is None:
-            raise StateError("checkpoint", "files", "give the folder that they are to be put in")
+            problem = "this checkpoint holds files"
+            raise BadConfig("folder", folder, "a folder to write them to", problem=problem)
         write_files(Path(folder), kept["files"])
         return Path(folder)

@@ -1,12 +1,15 @@
 """Errors of sweeps, by who can act on them; each carries its fields, and a message of one line.
 
+Several mistakes of one spec are one error, `Mistakes`, whose message has a line for each.
+
     SweepError                  our own error                                        exit code 5
     ├── UsageError              the user's mistake, nothing was written              exit code 2
     │   ├── NameTaken               there is a sweep of this name
     │   ├── UnknownMetric           no result has the metric: what was trained is kept
     │   ├── UnknownName             no such searcher, sweep, file: the names that are known
     │   └── BadConfig               a setting that cannot work: key, value, allowed, hint, line
-    │       └── BadSpace                the same, inside the search space
+    │       ├── BadSpace                the same, inside the search space
+    │       └── Mistakes                several at once, each with a line of its own
     ├── TrialError              one trial's failure: recorded, the sweep goes on
     │   ├── WorkerLost              its process died; tried again from the last checkpoint
     │   └── LimitPassed             its time is over, for good
@@ -21,12 +24,15 @@ read without a sweep. Times are seconds, memory is bytes.
 """
 
 import copyreg
+import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from trainables.errors import nearest, printable, shorten
+
+T = TypeVar("T")
 
 #: Characters of a message.
 LONGEST = 4000
@@ -89,6 +95,35 @@ class UnknownMetric(UsageError):
     """No result has what trials are compared by; what was trained is kept."""
 
 
+#: Kind of plugin → what other tools call one of ours, in small letters alone.
+_ELSEWHERE: Mapping[str, Mapping[str, str]] = {
+    "searcher": {
+        **dict.fromkeys(("bayes", "bayesian", "bayesianoptimization", "bo", "hyperopt"), "tpe"),
+        **dict.fromkeys(("optuna", "smac", "parzen"), "tpe"),
+        **dict.fromkeys(("bayesopt", "gaussianprocess", "botorch", "ax"), "gp"),
+        **dict.fromkeys(("sobol", "halton", "quasimontecarlo"), "qmc"),
+        "cma": "cmaes",
+        **dict.fromkeys(("nsgaii", "genetic", "evolution", "evolutionary"), "nsga2"),
+        "nsgaiii": "nsga3",
+    },
+    "scheduler": {
+        **dict.fromkeys(("asynchyperband", "successivehalving", "halving", "sha"), "asha"),
+        **dict.fromkeys(("medianstopping", "medianstoppingrule"), "median"),
+        **dict.fromkeys(("none", "nop", "no"), "fifo"),
+        **dict.fromkeys(("populationbased", "populationbasedtraining"), "pbt"),
+    },
+    "tracker": {"weightsandbiases": "wandb", "tb": "tensorboard", "tensorboardx": "tensorboard"},
+}
+#: What those tools add to such a name.
+_ADDED = re.compile("(sampler|pruner|scheduler|searcher|search|callback|logger)$")
+
+
+def _meant(kind: str, name: object, known: Sequence[str]) -> str:
+    word = _ADDED.sub("", re.sub("[^a-z0-9]", "", str(name).lower()))
+    ours = _ELSEWHERE.get(kind, {}).get(word, word)
+    return f"; did you mean '{ours}'?" if ours in known else nearest(name, known)
+
+
 class UnknownName(UsageError):
     """A name that stands for nothing.
 
@@ -104,13 +139,15 @@ class UnknownName(UsageError):
         self.name = name
         self.known = tuple(known)
         self.hint = hint
+        self.meant = _meant(kind, name, self.known)
+        """``; did you mean 'x'?`` for the known name that is most like it, or empty."""
         names = ", ".join(self.known) or "none"
-        text = f"unknown {kind} {shorten(name)}; known: {names}{nearest(name, self.known)}"
+        text = f"unknown {kind} {shorten(name)}; known: {names}{self.meant}"
         super().__init__(f"{text}; {hint}" if hint else text)
 
 
 class At(NamedTuple):
-    """Where something was written: a file, or the option of a command, and the line in it."""
+    """The place of a text: a file, or the option of a command, and the line in it."""
 
     file: str = ""
     line: int | None = None
@@ -158,6 +195,95 @@ class BadSpace(BadConfig):
     """A search space that cannot work."""
 
 
+class Mistakes(BadConfig):
+    """Several mistakes of one text, in its order; the fields are those of the first setting."""
+
+    def __init__(self, mistakes: Sequence[UsageError]) -> None:
+        self.mistakes = tuple(mistakes)
+        first = next((m for m in mistakes if isinstance(m, BadConfig)), None)
+        if first is not None:
+            self.__dict__.update(first.__dict__)
+        Exception.__init__(self, "\n".join(map(str, mistakes)))  # each is printable already
+
+
+class Gathering:
+    """Gathers the mistakes of one text, so that a person reads all of them at once."""
+
+    def __init__(self, source: "Source | None" = None, refused: Iterable[str] = ()) -> None:
+        self.source = source
+        """The text, in which an error without a line of its own is looked up by its key."""
+        self._found: dict[str, tuple[float, UsageError]] = {}
+        self._refused = set(refused)
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The keys of the text, at its top, in which there is a mistake."""
+        return frozenset(self._refused)
+
+    def add(self, error: UsageError, key: str = "") -> None:
+        """Take in a mistake; `key` is the one at the top that is wrong.
+
+        Of two that say something of one value, as of a list and of its item, the first counts.
+        """
+        if isinstance(error, Mistakes):
+            for one in error.mistakes:
+                self.add(one, key)
+            return
+        line = None
+        if key:
+            self._refused.add(key)
+            line = None if self.source is None else self.source.at((key,)).line
+        if isinstance(error, BadConfig):
+            self._refused.add(re.split(r"[.\[]", error.key, maxsplit=1)[0])
+            if any(_overlap(error.key, other) for other in self._keys()):
+                return
+            line = error.line
+        self._found.setdefault(str(error), (math.inf if line is None else line, error))
+
+    def one(self, key: str = "") -> "_Taking":
+        """Take in the mistake that ends the body of ``with``, if there is one."""
+        return _Taking(self, key)
+
+    def run(self, function: Callable[[], T], *reads: str) -> T | None:
+        """Call `function`, unless one of the keys that it reads is refused; None if it failed."""
+        if not self._refused.intersection(reads):
+            with self.one(reads[0] if reads else ""):
+                return function()
+        return None
+
+    def check(self) -> None:
+        """Raise what was found, in the order of the text; what has no line comes last."""
+        ordered = [error for _, error in sorted(self._found.values(), key=lambda pair: pair[0])]
+        if len(ordered) == 1:
+            raise ordered[0]
+        if ordered:
+            raise Mistakes(ordered)
+
+    def _keys(self) -> Iterator[str]:
+        return (e.key for _, e in self._found.values() if isinstance(e, BadConfig))
+
+
+@dataclass(frozen=True)
+class _Taking:
+    gathering: Gathering
+    key: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> bool:
+        if not isinstance(error, UsageError):
+            return False
+        self.gathering.add(error, self.key)
+        return True
+
+
+def _overlap(key: str, other: str) -> bool:
+    """Return true if one of two settings is the other, or lies in it."""
+    short, long = sorted((key, other), key=len)
+    return long.startswith(short) and long[len(short) :][:1] in ("", ".", "[")
+
+
 # ---- one trial's failures -------------------------------------------------------------------
 
 
@@ -188,7 +314,7 @@ class LedgerError(SweepError):
 
 
 class DamagedLedger(LedgerError):
-    """What stands in the ledger no driver wrote: its file, and where in it is what."""
+    """The ledger holds a row that no driver wrote; the message names its file and place."""
 
     exit_code = 4
 
@@ -249,14 +375,14 @@ class Source:
     above: KeyPath = field(default=(), compare=False)
     """The path that all others are relative to."""
     remarks: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """What a person should know of how it was read, in sentences."""
+    """Remarks on the reading for a person, in sentences."""
 
     def below(self, *parts: str | int) -> "Source":
         """This source with paths relative to one part of it."""
         return Source(self.file, self.marks, (*self.above, *parts))
 
     def at(self, path: KeyPath) -> At:
-        """Where `path` is written, or the nearest thing around it that is."""
+        """Return the place where `path` is written, or the nearest thing around it that is."""
         full = (*self.above, *path)
         for end in range(len(full), -1, -1):
             if full[:end] in self.marks:

@@ -14,7 +14,7 @@ import importlib.metadata
 import platform
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,22 +23,24 @@ from typing import Any
 
 from sweep.errors import BadConfig, UsageError
 from sweep.version import __version__
+from trainables import forms
 from trainables.checkpoint import file, signing
 from trainables.checkpoint.signing import Opaque, Trust
 from trainables.errors import CheckpointError, CorruptCheckpoint, printable
-from trainables.function import FunctionTrainable, names_in, wrap
+from trainables.function import FunctionTrainable, TrainingFunction, names_in, wrap
+from trainables.function import name_of as name_of_function
 from trainables.trainable import Trainable
 
 SCRIPT = "__main__"
 #: Distributions that must be the same where the bytes are loaded.
 LIBRARIES = ("cloudpickle", "torch", "numpy", "gymnasium")
 #: What a person hands over: a function, or a class of trainables.
-Given = Callable[[dict[str, Any]], Mapping[str, Any] | None] | type[Trainable]
+Given = TrainingFunction | type[Trainable]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Where the trainable of a sweep lies."""
+    """The file of a sweep's trainable that was pickled."""
 
     file: str
     sweep_id: str
@@ -48,13 +50,13 @@ class Kept:
 
 
 def is_of_script(name: str) -> bool:
-    """Whether a spec names what only its script can make."""
+    """Return whether a spec names a trainable that only its script can make."""
     return name.startswith(f"{SCRIPT}:")
 
 
 def name_of(given: object) -> str:
-    """What a spec calls it: its path, or ``__main__:name`` where no other process can import it."""
-    name = getattr(given, "__name__", type(given).__name__)
+    """Return the name for a spec: a path, or ``__main__:name`` if it cannot be imported."""
+    name = name_of_function(given)
     if importable(given) and re.fullmatch(r"[A-Za-z_]\w*", name) and name == _qualname(given):
         return f"{getattr(given, '__module__')}:{name}"  # noqa: B009 any object
     word = re.sub(r"\W", "", name)
@@ -70,13 +72,15 @@ def class_of(given: object, saves: bool | None = None) -> type[Trainable]:
         if issubclass(given, Trainable) and given is not Trainable:
             return given
     elif callable(given):
+        if problem := forms.problem(given):
+            raise UsageError(f"trainable: {problem}")
         return wrap(given, saves)
     allowed = "a function of one argument, a subclass of trainables.Trainable, or a name"
     raise BadConfig("trainable", given, allowed)
 
 
 def importable(given: object) -> bool:
-    """Whether other processes find it by its module and name."""
+    """Return whether other processes find an object by its module and name."""
     module, found = getattr(given, "__module__", None), None
     if isinstance(module, str) and module != SCRIPT:
         found = sys.modules.get(module)
@@ -139,7 +143,7 @@ def source_of(kept: Kept) -> str:
 
 
 def is_usable(kept: Kept | None, source: str) -> bool:
-    """Whether it is the trainable with this digest, of these libraries and of one's own key."""
+    """Return whether it is the trainable of this digest, of these libraries and our own key."""
     if kept is None:
         return False
     try:
@@ -190,7 +194,7 @@ def _elsewhere(kept: Kept, header: Mapping[str, Any], problem: str) -> str:
 
 
 def held_by(trainable: type[Trainable]) -> object:
-    """What is pickled of a trainable: the function, or the class."""
+    """Return the object that is pickled of a trainable: the function, or the class."""
     return trainable.function if issubclass(trainable, FunctionTrainable) else trainable
 
 
@@ -255,7 +259,7 @@ _OF_PYTHON = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__f
 
 
 def _parts(value: Any) -> list[Any]:
-    """What a value is made of, in a fixed order."""
+    """Return the parts of a value, in a fixed order."""
     match value:
         case CodeType():
             sizes = (value.co_argcount, value.co_posonlyargcount, value.co_kwonlyargcount)
@@ -289,7 +293,7 @@ def _content(cell: Any) -> object:
 
 
 def _reduced(value: Any) -> list[Any]:
-    """What pickle would write for a value; nothing for what it refuses."""
+    """Return the parts that pickle would write for a value; empty if pickle refuses it."""
     reduce = copyreg.dispatch_table.get(type(value))
     try:
         reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)

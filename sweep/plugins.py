@@ -57,22 +57,22 @@ class Kind(Generic[T]):
     """One kind of plugin; what it finds is derived from ``T``."""
 
     what: str
-    """What it is called in messages."""
+    """The word for one in messages."""
     package: str
-    """Where the shipped ones lie; the group of the entry points has the same name."""
+    """The package of the shipped ones; the group of the entry points has the same name."""
     base: type[Any]
-    """What all are derived from."""
+    """The base class of all."""
     attribute: str = ""
     """The class's name in a shipped file; empty: the only one there that is derived from `base`."""
     defines: tuple[str, ...] = ()
-    """What `base` only declares, and each class must have of its own."""
+    """Names that `base` only declares, and each class must define."""
 
     def is_shipped(self, name: str) -> bool:
-        """Whether `name` is a file of ours."""
+        """Return whether `name` is a file of ours."""
         return ":" not in name and name in names(self.package)
 
     def is_installed(self, name: str) -> bool:
-        """Whether `name` is a file of ours or an entry point: to import it runs no sweep's code."""
+        """Return whether `name` is a file of ours or an entry point, so no code of a sweep."""
         return self.is_shipped(name) or name in importing.entry_points(self.package)
 
     def find(self, name: str, paths: Iterable[str] = ()) -> type[T]:
@@ -91,7 +91,7 @@ class Kind(Generic[T]):
         return self.checked(name, self.imported(name, paths))
 
     def imported(self, name: str, paths: Iterable[str]) -> object:
-        """What a path or an entry point leads to, whatever it is."""
+        """Return the object that a path or an entry point leads to."""
         add_paths(paths)
         path: str | None = name
         try:
@@ -99,13 +99,16 @@ class Kind(Generic[T]):
                 path = importing.path_of(self.package, name)
             if path is None:
                 known = [*names(self.package), *importing.entry_points(self.package)]
-                raise UnknownName(self.what, name, known)
+                raise UnknownName(self.what, name, known, "or your own, as package.module:Name")
             return importing.import_object(path)
         except NotImportable as error:
             if path is not None and error.known is not None:
                 module, _, attribute = path.partition(":")
                 raise UnknownName(f"{self.what} in {module}", attribute, error.known) from error
             beside = " beside the spec file, in the current folder or among the installed packages"
+            module, _, attribute = name.partition(":")
+            if error.absent and module.endswith(".py"):
+                beside = f"; a module is named without .py, as {module[:-3]}:{attribute}"
             raise UsageError(f"{self.what}: {error}{beside if error.absent else ''}") from error
 
     @contextlib.contextmanager
@@ -171,11 +174,13 @@ def find_trainable(
     """The trainable that a spec names; from then on what its settings name is found there too.
 
     Args:
-        name: as for `Kind.find`; a path or an entry point may lead to a plain function, too.
+        name: as for `Kind.find`; a path or an entry point may lead to a function, too, or to
+            another object that can be called.
         paths: folders in which modules are looked for after everything installed.
         kept: where the one of a script lies (``__main__:name``).
     """
     from sweep import pickled
+    from trainables import forms
     from trainables.function import wrap
 
     add_paths(paths)
@@ -185,6 +190,8 @@ def find_trainable(
     if kind.is_shipped(name):
         return kind.find(name)
     found = kind.imported(name, paths)
-    if inspect.isfunction(found):
+    if callable(found) and not inspect.isclass(found):
+        if problem := forms.problem(found):
+            raise UsageError(f"trainable: {problem}")
         return wrap(found)
     return kind.checked(name, found, also=" or a function")

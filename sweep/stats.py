@@ -1,4 +1,4 @@
-"""What a few noisy scores say about the settings behind them: intervals and comparisons.
+"""Statistics of a few noisy scores and the settings behind them: intervals and comparisons.
 
 Scores are of independent training runs that differ in their seed alone. Levels are probabilities
 between 0 and 1.
@@ -26,7 +26,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread:
-    """How far the scores of one setting lie apart, estimated from one setting or several."""
+    """The spread of one setting's scores, estimated from one setting or several."""
 
     deviation: float
     """Standard deviation."""
@@ -74,7 +74,7 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
 
 
 def deviations(group: Sequence[float]) -> tuple[float, ...]:
-    """How far each score of a group lies from their mean; none for a single score."""
+    """Return the differences of a group's scores from their mean; none for a single score."""
     middle = mean(group) if len(group) > 1 else 0.0
     return tuple(x - middle for x in group) if len(group) > 1 else ()
 
@@ -125,7 +125,7 @@ def bootstrap_interval(
 
 
 def improvement(better: Sequence[float], worse: Sequence[float]) -> Interval:
-    """How likely a run of the first beats one of the second; a tie counts as half.
+    """Return the probability that a run of the first beats one of the second; a tie counts as half.
 
     The Mann-Whitney statistic (Agarwal et al. 2021, section 4.3: probability of improvement) with
     the interval of Newcombe, Confidence intervals for an effect size measure based on the
@@ -151,7 +151,7 @@ def _variance(theta: float, runs: float, pairs: int) -> float:
 
 
 def _edge(inside: float, outside: float, too_far: Callable[[float], bool]) -> float:
-    """Where `too_far` begins between a point and an end of [0, 1]."""
+    """Return the point between a point inside and an end of [0, 1] at which `too_far` begins."""
     for _ in range(60):
         middle = (inside + outside) / 2.0
         inside, outside = (inside, middle) if too_far(middle) else (middle, outside)

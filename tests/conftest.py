@@ -1,6 +1,8 @@
-"""What every test may rely on: a terminal's signals arrive, and a key of the tests' own.
+"""The ground on which every test stands: signals of a terminal arrive, a key of the tests' own.
 
-A background job of a shell and nohup ignore SIGINT and SIGHUP, and children inherit that.
+A background job of a shell and nohup ignore SIGINT and SIGHUP, and children inherit that. A machine
+that only tests a GPU has few packages: servers and clusters are imported by the fixtures that start
+them.
 """
 
 import contextlib
@@ -13,14 +15,54 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sweep.ledger import storage
-from tests.support import postgres, s3
-
 if TYPE_CHECKING:
+    from tests.support.postgres import Server
     from tests.support.ray_cluster import RayCluster
+
+GPU = "gpu"
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+with contextlib.suppress(ImportError):  # a machine that only tests a GPU has none
+    from hypothesis import HealthCheck, settings
+
+    # Tests hold on a slow machine: a property fails by what it finds, never by how long it takes.
+    settings.register_profile("sweep", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("sweep")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    if importlib.util.find_spec("pytest_timeout") is None:
+        parser.addini("timeout", "of pytest-timeout, which is not installed: no test is cut off")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    marked = [item for item in items if item.get_closest_marker(GPU)]
+    why = _without_gpu() if marked else ""
+    for item in marked:
+        item.user_properties.append((GPU, True))  # a report has no markers, but these
+        if why:
+            item.add_marker(pytest.mark.skip(reason=why))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [one for some in terminalreporter.stats.values() for one in some]
+    marked = [one for one in reports if (GPU, True) in getattr(one, "user_properties", ())]
+    skipped = {one.nodeid for one in marked if one.skipped}
+    if marked:
+        ran = {one.nodeid for one in marked if one.when == "call"} - skipped
+        terminalreporter.write_line(f"tests on a GPU: {len(ran)} ran, {len(skipped)} skipped")
+
+
+def _without_gpu() -> str:
+    """Return the reason for which no test can use a GPU; empty if one can."""
+    import torch
+
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < (2, 11):
+        return f"torch {torch.__version__} is older than 2.11"
+    return "" if torch.cuda.is_available() else "torch sees no GPU"
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -43,6 +85,8 @@ def own_configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[int]:
     """The port of an S3 server, which every process of these tests finds by its environment."""
+    from tests.support import s3
+
     with s3.serving() as port, pytest.MonkeyPatch.context() as patch:
         for name, value in s3.environment(port).items():
             patch.setenv(name, value)
@@ -52,12 +96,16 @@ def s3_server() -> Iterator[int]:
 @pytest.fixture
 def s3_url(s3_server: int, tmp_path: Path) -> str:
     """A folder in the server's storage that no other test has."""
+    from tests.support import s3
+
     return f"s3://{s3.BUCKET}{tmp_path}"
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[postgres.Server]:
+def server() -> "Iterator[Server]":
     """A PostgreSQL server, where one is installed."""
+    from tests.support import postgres
+
     if postgres.binaries() is None:
         if "SWEEP_TESTS_NEED_POSTGRES" in os.environ:
             pytest.fail("no PostgreSQL server is installed, and SWEEP_TESTS_NEED_POSTGRES is set")
@@ -68,7 +116,7 @@ def server() -> Iterator[postgres.Server]:
 
 
 @pytest.fixture
-def storage_url(server: postgres.Server, monkeypatch: pytest.MonkeyPatch) -> str:
+def storage_url(server: "Server", monkeypatch: pytest.MonkeyPatch) -> str:
     """What `--storage` is given: a new database, whose password stands in a file."""
     monkeypatch.setenv("PGPASSFILE", str(server.passfile))
     return server.database()
@@ -90,6 +138,8 @@ def ray_cluster() -> "Iterator[RayCluster]":
 def either_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """The test is run twice: with ledgers in files, and on a server."""
     if request.param == "postgresql":
+        from sweep.ledger import storage
+
         url, made = request.getfixturevalue("storage_url"), storage.made
         monkeypatch.setenv("SWEEP_STORAGE", url)
         monkeypatch.setattr(storage, "made", lambda path, _, sweep_id: made(path, url, sweep_id))

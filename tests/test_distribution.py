@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from sweep import __version__
-from sweep.driver import launch
+from sweep.driver.creation import provenance
 from tests.support.command_line import environment
 from trainables.trainable import Trainable
 
@@ -84,7 +84,7 @@ commands(["--version"])
     command = [sys.executable, "-c", script]
     told = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)
     assert told.stdout == f"{__version__}\n"
-    assert launch.provenance_of(Trainable)["versions"]["sweep"] == __version__
+    assert provenance.current(Trainable)["versions"]["sweep"] == __version__
 
 
 @pytest.mark.parametrize("package", ["sweep", "trainables"])

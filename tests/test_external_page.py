@@ -83,7 +83,7 @@ def test_P21_the_bundled_sweep_learns_from_a_client_that_plays_over_http(
         finally:
             player.kill()
     assert done.returncode == 0, done.stderr
-    found = sweep.load("cartpole-http-ppo", root=folder / "sweeps")
+    found = sweep.load("cartpole_http_ppo", root=folder / "sweeps")
     (trial,) = found.trials
     assert trial.status == "COMPLETED"
     assert (trial.score or 0.0) >= 150  # chance brings 20

@@ -2,7 +2,9 @@
 
 trainable   the contract: what can be trained, saved and continued
 function    a plain function as a Trainable
+forms       the forms in which such functions are written, those of other tools too
 errors      every error of a trainable, by what a person can do
+stacks      many trials as lanes of one compiled program
 algorithms  one file each: settings, loss and training step
 trainer     sample → learn → synchronise → evaluate → result
 evaluation  exactly N fresh episodes, filters frozen
@@ -21,12 +23,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trainables.envs.spaces.connectors import Connector
     from trainables.function import get_checkpoint, get_context, report
+    from trainables.rollout.alone import PolicyEvaluator, RolloutWorker
     from trainables.rollout.callbacks import Callbacks
     from trainables.trainable import Trainable
 
 _HOMES = {
     "Callbacks": "trainables.rollout.callbacks",
     "Connector": "trainables.envs.spaces.connectors",
+    "PolicyEvaluator": "trainables.rollout.alone",
+    "RolloutWorker": "trainables.rollout.alone",
     "Trainable": "trainables.trainable",
     "get_checkpoint": "trainables.function",
     "get_context": "trainables.function",
@@ -41,4 +46,13 @@ def __getattr__(name: str) -> Any:
     return getattr(import_module(_HOMES[name]), name)
 
 
-__all__ = ["Callbacks", "Connector", "Trainable", "get_checkpoint", "get_context", "report"]
+__all__ = [
+    "Callbacks",
+    "Connector",
+    "PolicyEvaluator",
+    "RolloutWorker",
+    "Trainable",
+    "get_checkpoint",
+    "get_context",
+    "report",
+]

@@ -1,7 +1,7 @@
 """Errors of trainables, by what a person can do about them."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -39,9 +39,36 @@ class ConfigError(TrainableError, ValueError):
         text = f"{place}: {shorten(value)} is not allowed; expected {allowed}"
         super().__init__(f"{text}; {hint}" if hint else text)
 
+    @property
+    def all(self) -> "tuple[ConfigError, ...]":
+        """The mistakes that it reports, each by itself."""
+        return (self,)
+
+    def below(self, place: str) -> "ConfigError":
+        """The same of a setting that lies in `place`."""
+        return ConfigError(f"{place}.{self.place}", self.value, self.allowed, self.hint)
+
+
+class ConfigErrors(ConfigError):
+    """Several mistakes at once, a line for each; its fields are those of the first."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        self.__dict__.update(errors[0].__dict__)
+        self._errors = tuple(errors)
+        Exception.__init__(self, "\n".join(map(str, errors)))
+
+    @property
+    def all(self) -> tuple[ConfigError, ...]:
+        """The mistakes that it reports, each by itself."""
+        return self._errors
+
+    def below(self, place: str) -> "ConfigErrors":
+        """The same of settings that lie in `place`."""
+        return ConfigErrors([error.below(place) for error in self._errors])
+
 
 class NotImportable(TrainableError):
-    """What a dotted path stands for is not there; its reader says where the path stands.
+    """A dotted path leads to nothing; its reader says where the path stands.
 
     Args:
         problem: what is wrong, in words.
@@ -105,6 +132,10 @@ class EnvError(TrainableError):
     """An environment that breaks its contract: what it returned."""
 
 
+class TooManySteps(EnvError):
+    """Episodes take more environment steps than they may."""
+
+
 class CallbackError(TrainableError):
     """A person's callback that raised, or wrote what is no number; names it and its phase."""
 
@@ -149,8 +180,13 @@ class NotFiniteError(TrainableError):
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the known word nearest to `word`, or an empty string."""
-    close = difflib.get_close_matches(str(word), list(known), n=1, cutoff=0.6)
+    """``; did you mean 'x'?`` for the known word nearest to `word`, or an empty string.
+
+    Also for one that it begins with: ``minimize``, ``min``.
+    """
+    known = list(known)
+    close = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
+    close = close or [name for name in known if len(name) > 2 and str(word).startswith(name)]
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

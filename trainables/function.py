@@ -7,8 +7,13 @@
         for i in range(first, 100):
             report({"loss": ...}, checkpoint={"i": i, ...})   # data, or a folder of files
 
-One report is one iteration. When the function returns, one more result ends the trial (``done:
-True``): the dict that it returns, or else its last metrics again.
+One report is one iteration. A dict that the function returns is its last report, and so is a
+number, which is the metric of its sweep. The end of a function that returns neither is no
+iteration: `train` then gives the last result again, with ``done: True`` and the same
+``training_iteration``.
+
+Called by hand, outside a sweep, a function runs as any other: `report` prints what it is given,
+and there is no checkpoint to begin from.
 
 Caller and function take turns, so they never draw from the global random streams at the same
 time. A restored function begins anew. Its first `get_checkpoint` puts the global streams to where
@@ -21,31 +26,36 @@ import contextlib
 import copy
 import functools
 import inspect
+import multiprocessing
+import queue
 import sys
 import textwrap
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from numbers import Real
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, ClassVar, TypeGuard
 
+from trainables import forms
 from trainables.checkpoint.opaque import read_files, temporary_folder, write_files
 from trainables.checkpoint.signing import Opaque
 from trainables.checkpoint.state import pack, unpack
 from trainables.core import rng
-from trainables.errors import StateError, TrainableError, shorten
+from trainables.errors import StateError, TrainableError, nearest, shorten
 from trainables.trainable import Trainable, TrialContext, gives_data
 
 #: Seconds that `leave` waits for the function.
 LEAVE_S = 5.0
 
-TrainingFunction = Callable[[dict[str, Any]], Mapping[str, Any] | None]
+#: Is given the settings; the forms that it may have stand in `trainables.forms`.
+TrainingFunction = Callable[[Any], Mapping[str, Any] | float | Iterator[Any] | None]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a report saved: data, or the files of a folder; and its metrics."""
+    """The checkpoint of a report: data, or the files of a folder; and its metrics."""
 
     data: Any
     files: Mapping[str, Opaque]
@@ -75,14 +85,18 @@ class FunctionThread:
         self.checkpoint = checkpoint
         self.metrics: Mapping[str, Any] = checkpoint.metrics if checkpoint else {}
         self.at_checkpoint = False
+        self.has_ended = False
+        """True if the function returned after its last report, and without a result of its own."""
+        self._reported = checkpoint is not None
+        """True if there is a report that the end can repeat."""
         self._function = function
         self._config = config
         self._unasked = checkpoint is not None
-        """Whether it was restored and has not looked at its checkpoint yet."""
+        """True if it was restored and has not looked at its checkpoint yet."""
         self._streams = streams  # the first get_checkpoint restores them
         self._folders = contextlib.ExitStack()
-        self._turn = threading.Semaphore(0)
-        self._paused = threading.Semaphore(0)
+        self._turn = queue.SimpleQueue[None]()
+        self._paused = queue.SimpleQueue[None]()
         self._running = False
         self._leaving = False
         self._ended = False
@@ -98,20 +112,23 @@ class FunctionThread:
                 text = "the training function has ended; restore a checkpoint to go on"
                 raise TrainableError(text)
             self._running = True
+            _running.add(self)
             if self._thread.ident is None:
                 self._thread.start()
             else:
-                self._turn.release()
-        self._paused.acquire()
+                self._turn.put(None)
+        self._paused.get()
         self._running = False
+        _running.discard(self)
         if self._error is not None:
             raise self._error
 
     def leave(self) -> bool:
         """End the function; waits `LEAVE_S` seconds at most. Returns whether it has left."""
         self._leaving = True
+        _running.discard(self)
         if self._thread.is_alive():
-            self._turn.release()
+            self._turn.put(None)
             self._thread.join(LEAVE_S)
         self._folders.close()
         return not self._thread.is_alive()
@@ -121,24 +138,33 @@ class FunctionThread:
     def _main(self) -> None:
         _here.thread = self
         try:
-            self._end(self._function(self._config))
+            self._end(forms.adapted(self._function, _OURS)(self._config))
         except _Leave:
             return
         except BaseException as error:  # noqa: BLE001 it is raised where the result is waited for
             self._error = error
         finally:
             self._ended = True
-            self._paused.release()
+            self._paused.put(None)
 
-    def _end(self, returned: Mapping[str, Any] | None) -> None:
-        """The result after the function's last report: what it returned, or its last metrics."""
+    def _end(self, returned: Mapping[str, Any] | float | None) -> None:
+        """Set the metrics to what the function returned, or say that its last report was the last.
+
+        Raises:
+            TrainableError: it neither reported nor returned anything.
+        """
         self._refuse_a_new_beginning()
-        self.at_checkpoint = False
-        if returned is None:
+        metric, value = self.context.metric, _number(returned)
+        if returned is None and self._reported:
+            self.has_ended = True
             last = self.metrics.items()
             final = {key: 0 if key.endswith("_this_iter") else value for key, value in last}
+        elif returned is None:
+            raise TrainableError(_without_a_result(self._function, metric or "loss"))
         else:
-            final = _mapping(returned, "the training function returned")
+            self.at_checkpoint = False
+            named = {metric: value} if metric and value is not None else returned
+            final = _mapping(named, "the training function returned")
         self.metrics = {**final, "done": True}
 
     def report(self, metrics: Mapping[str, Any], checkpoint: object) -> None:
@@ -147,12 +173,13 @@ class FunctionThread:
             raise _Leave
         self._refuse_a_new_beginning()
         self.metrics = _mapping(metrics, "report() was given")
+        self._reported = True
         if checkpoint is not None:
             self.checkpoint = _captured(self.metrics, checkpoint)
         self.at_checkpoint = checkpoint is not None
         self._streams = None
-        self._paused.release()
-        self._turn.acquire()
+        self._paused.put(None)
+        self._turn.get()
         if self._leaving:
             raise _Leave
 
@@ -173,10 +200,10 @@ class FunctionThread:
     def _refuse_a_new_beginning(self) -> None:
         """Raise TrainableError where the function was restored and trains from the beginning."""
         if self._unasked:
-            name = getattr(self._function, "__name__", "the function")
             raise TrainableError(
-                f"{name}() goes on from a checkpoint and did not ask for it, so it trains from the "
-                f"beginning and its iterations are numbered wrongly; begin it with two lines: "
+                f"{name_of(self._function)}() goes on from a checkpoint and did not ask for it, so "
+                f"it trains from the beginning and its iterations are numbered wrongly; begin it "
+                f"with two lines: "
                 f"`start = get_checkpoint()` and "
                 f'`first = 0 if start is None else start["i"] + 1`, where report(..., '
                 f'checkpoint={{"i": i, ...}}) saved that'
@@ -184,15 +211,21 @@ class FunctionThread:
 
 
 _here = threading.local()
+#: Those whose functions run now, in this process.
+_running = set[FunctionThread]()
 
 
-def current() -> FunctionThread:
-    """The function thread in which the caller runs; raises `TrainableError` anywhere else."""
+def current() -> FunctionThread | None:
+    """The function thread in which the caller runs; None: a function that is called by hand.
+
+    Raises:
+        TrainableError: the caller is a thread or a process that a training function has started.
+    """
     thread: FunctionThread | None = getattr(_here, "thread", None)
-    if thread is None:
+    if thread is None and (_running or multiprocessing.parent_process() is not None):
         raise TrainableError(
-            "report() and its like work in the thread of a training function only; "
-            "run the function as a Trainable: trainables.function.wrap(function)"
+            "report() and its like work in the thread of a training function only, not in threads "
+            "or processes that it starts; let those hand their results to it, and report there"
         )
     return thread
 
@@ -201,6 +234,9 @@ def _captured(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
     kept = _copied(metrics, "metrics")
     if isinstance(checkpoint, (str, Path)):
         folder = Path(checkpoint)
+        if folder.is_file():
+            found = f"{shorten(str(checkpoint), 200)}, a file,"
+            raise StateError("checkpoint", found, "give the folder that it lies in, with all files")
         if not folder.is_dir():
             found = f"{shorten(str(checkpoint))}, no folder,"
             raise StateError("checkpoint", found, "give a folder")
@@ -213,7 +249,7 @@ def _captured(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
 
 
 def _copied(value: object, path: str) -> Any:
-    """What a restart would give back for `value`."""
+    """Return the copy of `value` that a restart would restore."""
     packed = pack(value, path)
     return unpack(packed.pickled, packed.arrays)
 
@@ -224,8 +260,19 @@ def _mapping(value: object, what: str) -> dict[str, Any]:
     return dict(value)
 
 
+def _number(value: object) -> float | None:
+    """`value` as a number, of numpy and torch too; None: it is none."""
+    if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
+        value = item()
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    return float(value)
+
+
 def report(
-    metrics: Mapping[str, Any], checkpoint: Mapping[str, Any] | str | Path | None = None
+    metrics: Mapping[str, Any] | None = None,
+    checkpoint: Mapping[str, Any] | str | Path | None = None,
+    **named: Any,
 ) -> None:
     """End an iteration of the running training function, and pause until the next one is wanted.
 
@@ -233,26 +280,53 @@ def report(
         metrics: the iteration's result.
         checkpoint: everything that decides the future, as plain data, or a folder whose files hold
             it; copied at once. A trial can be stopped and continued at such reports only.
+        named: the result by its names, in place of `metrics`.
+
+    In a function that is called by hand it prints the metrics, and goes on.
 
     Raises:
-        TrainableError: called outside a training function, or from a thread that it started.
+        TrainableError: called in a thread or a process that a training function has started.
         StateError: something that cannot stand in a checkpoint.
     """
-    current().report(metrics, checkpoint)
+    if named and metrics is not None:
+        words = ", ".join(f"{name}=" for name in named)
+        near = nearest(next(iter(named)), ["checkpoint"])
+        raise TrainableError(
+            f"report() was given {words} beside metrics{near}; expected report(metrics, checkpoint)"
+        )
+    given = _mapping(metrics if metrics is not None else named or None, "report() was given")
+    if thread := current():
+        thread.report(given, checkpoint)
+        return
+    if checkpoint is not None:
+        _captured(given, checkpoint)
+    print("report:", ", ".join(_shown(given)), flush=True)  # noqa: T201 nobody else is told
+
+
+def _shown(metrics: Mapping[Any, Any], above: str = "") -> Iterator[str]:
+    for name, value in metrics.items():
+        if isinstance(value, Mapping):
+            yield from _shown(value, f"{above}{name}/")
+        else:
+            number = _number(value)
+            shown = shorten(value) if number is None else format(number, ".6g")
+            yield f"{above}{name} {shown}"
 
 
 def get_checkpoint() -> Any:
-    """What the last report with a checkpoint saved: its data, or a folder's path; None at first."""
-    return current().get_checkpoint()
+    """Return the last checkpoint reported: its data, or a folder's path; None before the first."""
+    thread = current()
+    return thread.get_checkpoint() if thread else None
 
 
 def get_context() -> TrialContext:
-    """Seed, name and folder of the trial that is running."""
-    return current().context
+    """Seed, name and folder of the trial that is running; those of no trial by hand."""
+    thread = current()
+    return thread.context if thread else TrialContext()
 
 
 def saved_by_function(saved: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a function gave to `report`, out of the entry ``trainable`` of a state.
+    """Return the checkpoint that a function gave to `report`, out of a state's entry ``trainable``.
 
     Entries ``data`` and ``files``. What another trainable saved is given back as it is.
     """
@@ -266,9 +340,28 @@ def wrap(function: TrainingFunction, saves: bool | None = None) -> type[Trainabl
 
     `saves` is whether they have checkpoints, where that is known; None: as its source shows.
     """
-    name = getattr(function, "__name__", type(function).__name__)
-    own = {"__doc__": function.__doc__, "__module__": function.__module__, "saves": saves}
-    return type(name, (FunctionTrainable,), {"function": staticmethod(function), **own})
+    inner = _innermost(function)
+    own = {"__doc__": inner.__doc__, "__module__": inner.__module__, "saves": saves}
+    own["function"] = staticmethod(function)
+    return type(name_of(function), (FunctionTrainable,), own)
+
+
+def name_of(function: object) -> str:
+    """Return the name of a function; of another callable object, that of its class."""
+    inner = _innermost(function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
+def _innermost(function: Any) -> Any:
+    """The function to which `functools.partial` gives arguments; any other as it is."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+_OURS = forms.Ours(
+    report, get_checkpoint, lambda: get_context().metric, lambda: hasattr(_here, "thread")
+)
 
 
 class FunctionTrainable(Trainable):
@@ -279,11 +372,17 @@ class FunctionTrainable(Trainable):
     #: Whether its reports have checkpoints; None: as its source shows.
     saves: ClassVar[bool | None] = None
     exactness: ClassVar[str] = "as the function saves"
+    hands_over: ClassVar[bool] = True
 
     @classmethod
     def can_save(cls) -> bool:
-        """Whether its reports have checkpoints, as far as that can be seen before it runs."""
+        """Return whether its reports have checkpoints, as far as can be seen before it runs."""
         return cls.saves if cls.saves is not None else not never_saves(cls.function)
+
+    @classmethod
+    def check_config(cls, config: Mapping[str, Any]) -> None:
+        """Raise ConfigError where the function is sure to ask for a setting that there is not."""
+        forms.check(cls.function, config)
 
     def setup(self, config: dict[str, Any]) -> None:
         """Nothing runs before the first `step`, so that a checkpoint can be restored first."""
@@ -302,20 +401,22 @@ class FunctionTrainable(Trainable):
             )
         thread = self._thread
         thread.advance()
-        self.at_checkpoint = thread.at_checkpoint
-        self._checkpoint = thread.checkpoint
+        self.has_ended = thread.has_ended
+        if not self.has_ended:  # else it stands where its last report left it
+            self.at_checkpoint = thread.at_checkpoint
+            self._checkpoint = thread.checkpoint
         return dict(thread.metrics)
 
     def train(self) -> dict[str, Any]:
         """One iteration; what it saved is set aside together with the counters and the streams."""
         result = super().train()
-        if self.at_checkpoint:
+        if self.at_checkpoint and not self.has_ended:
             self._saved_state = super().get_state()
         return result
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """What the last checkpoint holds: entries ``data``, ``files``, ``metrics``."""
+        """Return the last checkpoint: entries ``data``, ``files``, ``metrics``."""
         saved = self._checkpoint
         if saved is None:
             remedy = "call report(metrics, checkpoint=...) with all that it needs to go on"
@@ -338,11 +439,11 @@ class FunctionTrainable(Trainable):
         super().set_state(state)
         self._streams = state["streams"]
         self._saved_state = super().get_state()
-        self.at_checkpoint = True
+        self.at_checkpoint, self.has_ended = True, False
 
     @classmethod
     def exports_own(cls) -> bool:
-        """Whether there is an ``export_model(folder)`` beside the function."""
+        """Return whether there is an ``export_model(folder)`` beside the function."""
         return _exporter(cls.function) is not None
 
     def export_own(self, folder: Path) -> None:
@@ -372,20 +473,20 @@ class FunctionTrainable(Trainable):
 
 
 def _exporter(function: TrainingFunction) -> Callable[[Path], object] | None:
-    """What writes the model: ``export_model`` of the function, or beside it in its module."""
-    beside = getattr(function, "__globals__", {}).get("export_model")
-    if getattr(beside, "__module__", None) != function.__module__:  # imported from elsewhere
+    """Return the writer of the model: ``export_model`` of the function, or of its module."""
+    inner = _innermost(function)
+    beside = getattr(inner, "__globals__", {}).get("export_model")
+    if getattr(beside, "__module__", None) != inner.__module__:  # imported from elsewhere
         beside = None
-    found = getattr(function, "export_model", beside)
+    found = getattr(inner, "export_model", beside)
     return found if callable(found) else None
 
 
 # ---- what can be seen before it runs ------------------------------------------------------------
 
 
-@functools.cache
 def never_saves(function: TrainingFunction) -> bool:
-    """Whether it is sure that no report of `function` has a checkpoint; False where it is not.
+    """Return whether it is sure that no report of `function` has a checkpoint.
 
     Read are the source of the function and that of the functions and classes of its module that it
     names. A function that reports in other ways (a second name for `report`, ``**more``) may save,
@@ -393,6 +494,11 @@ def never_saves(function: TrainingFunction) -> bool:
     """
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
         return False
+    return _never_saves(function)
+
+
+@functools.cache
+def _never_saves(function: FunctionType) -> bool:
     known, calls, homes = {function.__name__: function}, list[ast.Call](), set[str]()
     waiting: list[Any] = [function]
     try:
@@ -418,7 +524,7 @@ def never_saves(function: TrainingFunction) -> bool:
 
 
 def _is_plain(tree: ast.Module) -> bool:
-    """Whether `report` is only called, and nothing else is handed a ``checkpoint``."""
+    """Return whether `report` is only called, and nothing else gets a ``checkpoint``."""
     nodes = list(ast.walk(tree))
     handed = any(isinstance(node, ast.keyword) and node.arg == "checkpoint" for node in nodes)
     return not handed and sum(map(_is_report, nodes)) == sum(map(_is_call_of_report, nodes))
@@ -429,7 +535,7 @@ def _is_call_of_report(node: ast.AST) -> TypeGuard[ast.Call]:
 
 
 def _is_ours(called: ast.expr, names: Mapping[str, Any]) -> bool:
-    """Whether it is `report`, by its name or as that of a module."""
+    """Return whether the called function is `report`, by its name or as that of a module."""
     if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
         return getattr(names.get(called.value.id), called.attr, None) is report
     return isinstance(called, ast.Name) and names.get(called.id) is report
@@ -457,7 +563,7 @@ def _named(part: Any, function: FunctionType) -> dict[str, Any]:
 
 
 def _helpers(part: Any, function: FunctionType) -> list[Any]:
-    """What `part` names of modules that are neither the function's nor this package's."""
+    """Return the objects that `part` names of modules not the function's nor this package's."""
     named = (function.__globals__.get(name) for name in names_in(part))
     return [one for one in named if not (_is_own(at := _home(one)) or at == function.__module__)]
 
@@ -482,6 +588,25 @@ def _reporting() -> set[str]:
         latest = {name for name, homes in loaded.items() if homes & latest} - found
         found |= latest
     return found
+
+
+#: Packages to which loops tell their results, and which tell nothing to a sweep.
+_TOLD = frozenset({"clearml", "comet_ml", "mlflow", "neptune", "nni", "syne_tune", "wandb"})
+
+
+def _without_a_result(function: TrainingFunction, metric: str) -> str:
+    """Return the words for a function that ended without a result, and the remedy."""
+    remedy = f"call report({{{metric!r}: ...}}) of trainables in it, or return {metric}"
+    its, names = _innermost(function), set[str]()
+    if isinstance(its, FunctionType):
+        names = {name.partition(".")[0] for name in names_in(its)}
+        values = {name: its.__globals__[name] for name in names if name in its.__globals__}
+        names |= {_home(value).partition(".")[0] for value in values.values()}
+        if values.get("report", report) is not report:
+            remedy += f"; the report that it calls is that of {_home(values['report'])}"
+    if told := sorted(names & _TOLD):
+        remedy += f"; what it tells {' and '.join(told)} is not seen here"
+    return f"{name_of(function)}() ended without a result; {remedy}"
 
 
 def _home(value: Any) -> str:

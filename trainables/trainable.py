@@ -20,6 +20,7 @@ that never does.
 
 import copy
 import io
+import math
 import re
 import tarfile
 import tempfile
@@ -42,7 +43,14 @@ from trainables.checkpoint.opaque import (
 )
 from trainables.core import rng
 from trainables.core.results import Counters, LoggerCreator, ResultLog
-from trainables.errors import StateError, TrainableError, WrongFormat, printable, shorten
+from trainables.errors import (
+    ConfigError,
+    StateError,
+    TrainableError,
+    WrongFormat,
+    printable,
+    shorten,
+)
 
 
 @dataclass(frozen=True)
@@ -58,17 +66,20 @@ class TrialContext:
     under ``results`` in the current folder, made when something is written into it."""
     resources: Mapping[str, float] = field(default_factory=dict)
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """What `Trainable.remembers` gave in earlier trials of the same sweep, and in the checkpoint
+    """Results of `Trainable.remembers` in earlier trials of the same sweep, and in the checkpoint
     after a restore, which goes first."""
     shared: Path | None = None
     """Folder that all trials of the sweep share: one measures something while the others wait for
     its file; None: there are no others. Nothing in it is needed again."""
     settled: bool = False
-    """Whether the settings are those of a sweep's trial, to which `Trainable.settle_config` was
+    """True if the settings are those of a sweep's trial, to which `Trainable.settle_config` was
     applied when the trial was made. A setting that is still ``auto`` then has the value that it
     always had before there was a choice."""
+    metric: str = ""
+    """The result by which trials of the sweep are compared: of a function that returns a number it
+    is that number; empty: there is no sweep."""
     other_kernel: bool = False
-    """Whether it may go on where the compiled code that a checkpoint was made with is not built."""
+    """True if a trial may continue without the compiled code that its checkpoint was made with."""
 
 
 _Save = TypeVar("_Save", bound=Callable[..., Any])
@@ -100,16 +111,21 @@ class Trainable:
     #: checkpoint signed. Who loads a pickle runs what its writer wanted, so others refuse it.
     unsafe_pickle: ClassVar[bool] = False
 
+    #: True where `get_state` gives what was handed over last, also while `step` goes on.
+    hands_over: ClassVar[bool] = False
     #: Settings that decide whether a checkpoint fits: a trial that goes on from the one of another
     #: trial has to have them as that one had. A population's children inherit them.
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
     at_checkpoint = True
-    """Whether a checkpoint saved now holds all that was done; always, for a class."""
+    """True if a checkpoint saved now holds all that was done; always, for a class."""
+    has_ended = False
+    """True if the last `step` found nothing left to do: its result, with ``done: True``, repeats
+    that of the last iteration and is none itself."""
     gives_copies = False
-    """Whether nothing that comes later changes what `get_state` gave, so that it can be packed
-    when it is written; and whether giving it draws from no global stream."""
+    """True if nothing that comes later changes a result of `get_state`, so that it can be packed
+    when it is written, and if `get_state` draws from no global stream."""
     lingers = False
-    """Whether something of it still runs after `stop`, for which the process must end."""
+    """True if something of it still runs after `stop`, for which the process must end."""
 
     def __init__(
         self,
@@ -162,7 +178,7 @@ class Trainable:
         """Called with each complete result."""
 
     def remembers(self) -> dict[str, Any]:
-        """What was found out at some cost and holds for every trial with the same settings.
+        """Return findings that took some cost and hold for every trial with the same settings.
 
         A name that tells the settings apart → plain data that JSON can hold. It is kept in each
         checkpoint and in the ledger of a sweep, and handed to `setup` of later trials and slices
@@ -204,8 +220,16 @@ class Trainable:
         return dict(config)
 
     @classmethod
+    def result_names(cls, config: Mapping[str, Any]) -> Collection[str] | None:
+        """The names of all results with these settings, nested ones as paths; None: nobody knows.
+
+        A name that ends with ``/`` stands for all below it.
+        """
+        return None
+
+    @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """What ``auto`` means in these settings: the keys to write down when a trial is made.
+        """Return the values of ``auto`` in these settings: the keys to write down with a new trial.
 
         So a trial goes on as it began also where a later version would choose otherwise.
         """
@@ -213,15 +237,42 @@ class Trainable:
 
     @classmethod
     def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
-        """What `settle_config` gave for a later trial, where the sweep's first has these settings.
+        """Return `settle_config` of a later trial, if the sweep's first has the settings `first`.
 
         Where that one has no such key no later one is given it. What depends on the machine is as
         it is there, so that all trials of a sweep are alike.
         """
         return {key: value for key, value in settled.items() if key in first}
 
+    @classmethod
+    def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
+        """Return the settings of a trial that trains as one of so many lanes of one program.
+
+        `check_config` refuses them where no lane can have them.
+
+        Raises:
+            ConfigError: no trial of this class can be a lane.
+        """
+        raise ConfigError(
+            "trainable", cls.__name__, "ppo with the pool stack", "others do not train in lanes"
+        )
+
+    @classmethod
+    def can_be_lane(cls) -> bool:
+        """Return whether trials of this class can train in lanes, with settings that fit."""
+        own, base = cls.as_lane.__func__, Trainable.as_lane.__func__  # type: ignore[attr-defined]
+        return own is not base
+
+    @classmethod
+    def train_together(cls, several: Sequence["Trainable"]) -> None:
+        """Compute the next iteration of several lanes at once; their `train` then returns it."""
+
     def train(self) -> dict[str, Any]:
-        """One `step`, its result completed with the usual keys."""
+        """Run one `step` and return its result, completed with the usual keys.
+
+        A result that only says that training is over (`has_ended`) repeats the last one: it is
+        neither counted nor logged.
+        """
         started = time.monotonic()
         returned: object = self.step()
         if not isinstance(returned, Mapping):
@@ -231,28 +282,29 @@ class Trainable:
             )
         elapsed = time.monotonic() - started
         result = self._complete(dict(returned), elapsed)
-        self.log_result(result)
-        self._result_log.add(result)
+        if not self.has_ended:
+            self.log_result(result)
+            self._result_log.add(result)
         return result
 
     @classmethod
     def can_save(cls) -> bool:
-        """Whether a trial of this class can be stopped and continued."""
+        """Return whether a trial of this class can be stopped and continued."""
         return cls.save_checkpoint is not Trainable.save_checkpoint
 
     @classmethod
     def writes_files(cls) -> bool:
-        """Whether `save_checkpoint` may write any; not where it is marked with `gives_data`."""
+        """Return whether `save_checkpoint` may write files; not if marked with `gives_data`."""
         return cls.save_checkpoint not in _gives_data
 
     @classmethod
     def can_export(cls) -> bool:
-        """Whether `export_model` can write anything."""
+        """Return whether `export_model` can write anything."""
         return cls.exports_own() or cls._export_model is not Trainable._export_model
 
     @classmethod
     def exports_own(cls) -> bool:
-        """Whether it has an ``export_model(folder)`` of its own, which writes what it likes."""
+        """Return whether it has an ``export_model(folder)`` of its own, for any format."""
         return cls.export_model is not Trainable.export_model
 
     def export_own(self, folder: Path) -> None:
@@ -317,7 +369,7 @@ class Trainable:
         self.continue_from(file.read(Path(checkpoint)).state, checkpoint, adapt=True)
 
     def save_to_object(self) -> bytes:
-        """What `save` writes, as bytes: an archive of the checkpoint's files."""
+        """Return the files that `save` writes, as bytes of an archive."""
         with tempfile.TemporaryDirectory() as folder, io.BytesIO() as packed:
             self.save(folder)
             with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -378,7 +430,12 @@ class Trainable:
         return self._export_model(formats, str(export_dir or self.logdir))
 
     def play(
-        self, episodes: int, seed: int, video: Path | None = None, window: bool = False
+        self,
+        episodes: int,
+        seed: int,
+        video: Path | None = None,
+        window: bool = False,
+        most_steps: float = math.inf,
     ) -> list[dict[str, float]]:
         """Play episodes of what was learnt; for each its ``episode_reward`` and ``episode_len``.
 
@@ -387,9 +444,11 @@ class Trainable:
             seed: same seed and weights, same episodes.
             video: a folder for an MP4 file of each.
             window: whether they are shown on the screen.
+            most_steps: environment steps that all of them may take together, without pictures.
 
         Raises:
             NotImplementedError: there is nothing to play.
+            TooManySteps: they take more.
         """
         raise NotImplementedError(f"{type(self).__name__} has no episodes to play")
 
@@ -435,7 +494,7 @@ class Trainable:
 
     @property
     def trial_resources(self) -> dict[str, float]:
-        """What the trial was given."""
+        """The resources that the trial was given."""
         return dict(self.context.resources)
 
     @property
@@ -459,11 +518,11 @@ class Trainable:
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
         who = {"trial_id": self.trial_id, "experiment_tag": self.trial_name, "config": self.config}
-        return self._counters.complete(result, elapsed, who)
+        return self._counters.complete(result, elapsed, who, is_new=not self.has_ended)
 
 
 def _saved(returned: object, folder: str, name: str, pickles: bool) -> dict[str, Any]:
-    """What stands in the state for what `save_checkpoint` of the class `name` gave.
+    """Return the entries of the state for a result of `save_checkpoint` of the class `name`.
 
     It was given this folder; empty: none.
 
@@ -492,7 +551,7 @@ def _saved(returned: object, folder: str, name: str, pickles: bool) -> dict[str,
 
 
 def _in_folder(returned: Path, folder: Path, place: str) -> str:
-    """Where in the folder a returned path leads; empty: the folder itself."""
+    """Return a returned path relative to the folder; empty for the folder itself."""
     path, root = returned.resolve(), folder.resolve()
     if not path.is_relative_to(root) or not path.exists():
         found = f"the path {shorten(str(returned))}, which is not in the folder that it was given,"

@@ -24,7 +24,7 @@ from typing import Any
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from sweep import spec as specs
 from sweep.cli import main as cli
-from sweep.driver import launch
+from sweep.driver.creation import creating, resolving
 from sweep.history.events import Status, TermBegan
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -87,7 +87,7 @@ class Waits(Trainable):
 
 @dataclass(frozen=True)
 class Start:
-    """What a racer is told."""
+    """The message to a racer."""
 
     words: tuple[str, ...]
     at: float
@@ -99,7 +99,7 @@ class Start:
 
 @dataclass(frozen=True)
 class End:
-    """What it answers."""
+    """The answer of a racer."""
 
     code: int
     said: str
@@ -141,7 +141,7 @@ class Racers:
             self._processes.append(process)
 
     def race(self, starts: tuple[Start, Start], release: Path) -> list[End]:
-        """How each of the two ended; the file `release` is made when the first one has."""
+        """Return the ends of both; the file `release` is made when the first one has ended."""
         for line, start in zip(self.lines, starts, strict=True):
             line.send(start)
         try:
@@ -189,7 +189,7 @@ def race(both: Racers, root: Path, kind: str, apart_s: float) -> dict[str, Any]:
         words: tuple[str, ...] = ("run", str(path))
     else:
         spec = specs.parse(text, "race")
-        launch.create(folder, launch.resolve(spec, (), new=True), text)
+        creating.create(folder, resolving.resolve(spec, (), new=True), text)
         words = ("resume", "demo")
         _before(folder, kind)
     words = (*words, "--pool", "inline", "--root", str(folder.root))

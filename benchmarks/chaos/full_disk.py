@@ -71,7 +71,7 @@ def run(out: Path, rounds: int, seed: int) -> int:
 
 
 def can_mount() -> bool:
-    """Whether file systems can be mounted here."""
+    """Return whether file systems can be mounted here."""
     tried = subprocess.run([*_IN_A_NAMESPACE, "true"], capture_output=True, check=False)  # noqa: S603 our own words
     return tried.returncode == 0
 

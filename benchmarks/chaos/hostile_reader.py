@@ -10,7 +10,8 @@ from pathlib import Path
 from benchmarks.chaos.jail import Reader, serve
 from sweep import plugins, schedulers, searchers
 from sweep import spec as specs
-from sweep.driver import launch, prepare
+from sweep.driver import prepare
+from sweep.driver.creation import resolving
 from sweep.errors import LedgerError, StorageError, UsageError
 from sweep.ledger.ledger import Ledger
 from sweep.operations import ledger_check
@@ -30,7 +31,7 @@ def _read(path: Path) -> None:
 def _read_spec(path: Path) -> None:
     spec = specs.load(path)
     if ":" not in spec.trainable or not spec.trainable.startswith(OTHERS):
-        launch.resolve(spec, ())
+        resolving.resolve(spec, ())
 
 
 def _read_ledger(path: Path) -> None:

@@ -27,13 +27,13 @@ _HARMLESS = ("os.listdir", "os.scandir")
 
 @dataclass(frozen=True)
 class Reader:
-    """How one kind of file is read."""
+    """The reader of one kind of file."""
 
     read: Callable[[Path], Any]
     refusals: tuple[type[Exception], ...]
-    """What says that a file was refused."""
+    """Exceptions that refuse a file."""
     harmless: tuple[str, ...] = ()
-    """How deeds begin that reading such a file may do."""
+    """Beginnings of deeds that reading such a file may do."""
     prove: Callable[[Any], object] = lambda _read: None
     """Raises, and ends the process, if what was read is not what it must be."""
 
@@ -62,11 +62,13 @@ def serve(reader: Reader, warm_up: Callable[[], object]) -> None:
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + memory, used + memory))
     watch = Watch()
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # a module that a file names may print: that is no answer
     for line in sys.stdin:
         used_s = int(time.process_time())
         resource.setrlimit(resource.RLIMIT_CPU, (used_s + CPU_S, resource.RLIM_INFINITY))
-        sys.stdout.write(json.dumps(_look_at(folder / line.strip(), reader, watch)) + "\n")
-        sys.stdout.flush()
+        answers.write(json.dumps(_look_at(folder / line.strip(), reader, watch)) + "\n")
+        answers.flush()
     os._exit(0)  # the libraries' own end under these limits is not what is looked at
 
 

@@ -117,7 +117,7 @@ def _to_the_end(
 
 
 def _wrong_on_the_way(sweep: Sweep, killed: Counter[Part]) -> Iterator[str]:
-    """What the kills have cost beyond what they may."""
+    """Yield the costs of the kills beyond the allowed ones."""
     records = oracle.read(sweep.folder)
     slices, _ = oracle.done_again(sweep.steps())
     if slices > (most := sum(_COST[part][0] * count for part, count in killed.items())):

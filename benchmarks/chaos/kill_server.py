@@ -86,7 +86,7 @@ def _serving(sweep: Sweep, server: Server) -> list[int]:
 
 
 def _disturbed(sweep: Sweep) -> Iterator[str]:
-    """What the kills have cost: nothing may be done again, and nothing is said."""
+    """Yield the costs of the kills: nothing may be trained again, and nothing printed."""
     slices, steps = oracle.done_again(sweep.steps())
     if slices or steps:
         yield f"{slices} slices and {steps} steps were done again"

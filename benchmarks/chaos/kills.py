@@ -69,7 +69,7 @@ class Kill:
 
 @dataclass
 class Course:
-    """What was done to one sweep."""
+    """The kills and starts of one sweep."""
 
     kills: list[Kill] = field(default_factory=list)
     starts: int = 1
@@ -143,7 +143,7 @@ def _choose(sweep: Sweep, victim: Victim, stream: np.random.Generator, wait: flo
 
 
 def _wrong_on_the_way(sweep: Sweep, victim: Victim, course: Course) -> Iterator[str]:
-    """Who was charged without being a victim, what was done again, who is left."""
+    """Yield wrong charges, repeated work and leftover processes."""
     records, kills = oracle.read(sweep.folder), len(course.kills)
     # Each process that was killed costs one slice, the one that it ran; its number says which.
     victims = [kill.pid for kill in course.kills if victim in (Victim.WORKER, Victim.ROLLOUT)]

@@ -1,4 +1,4 @@
-"""What must hold of a sweep after its processes were killed, beside one that nobody touched.
+"""Conditions of a sweep after kills of its processes, beside one that nobody touched.
 
 Each check gives what is wrong in words; a sweep is right where there is none.
 """
@@ -21,7 +21,7 @@ _PID = re.compile(r"(?:worker process |pid )(\d+)")
 
 
 def wrongs(folder: Folder, straight: Folder) -> list[str]:
-    """Where the sweep in `folder` is not the one in `straight`, or not whole."""
+    """Return the faults of the sweep in `folder` itself, and its differences from `straight`."""
     return [
         *_decisions(folder, straight),
         *_numbers(folder),
@@ -102,12 +102,12 @@ def lost_with(records: Sequence[Recorded]) -> Counter[int]:
 
 
 def crashes(records: Sequence[Recorded]) -> int:
-    """How many slices raised something."""
+    """Return how many slices raised something."""
     return sum(isinstance(r.event, Closed) and r.event.end is End.CRASHED for r in records)
 
 
 def done_again(steps: Sequence[Step]) -> tuple[int, int]:
-    """How many slices were begun anew after some of their steps, and how many steps that cost."""
+    """Return how many slices were begun anew after some of their steps, and the steps' number."""
     slices, cost = 0, 0
     newest: dict[str, int] = {}
     for step in (step for step, is_late in _marked(steps) if not is_late):
@@ -118,7 +118,7 @@ def done_again(steps: Sequence[Step]) -> tuple[int, int]:
 
 
 def late(steps: Sequence[Step]) -> int:
-    """How many steps processes went on for after another one had begun their slice anew."""
+    """Return how many steps processes made after another one had begun their slice anew."""
     return sum(is_late for _, is_late in _marked(steps))
 
 

@@ -33,7 +33,7 @@ from benchmarks.chaos import oracle
 from benchmarks.chaos.kills import LATEST_S, Straight, refuse, scratch, straight_sweeps
 from benchmarks.chaos.store_cases import Cases, Failed, main
 from benchmarks.chaos.team import Team, standing
-from benchmarks.chaos.victims import PATIENCE_S, Sweep
+from benchmarks.chaos.victims import PATIENCE_S, Sweep, started_by, starter_of
 from benchmarks.chaos.workload import JOBS, LONG
 from sweep.history.events import Closed, End
 from sweep.ledger import lease
@@ -79,7 +79,7 @@ class Workers:
         if not slices:
             return None  # it was just replaced
         (child,) = slices
-        worker = child.parent()
+        worker = starter_of(child)
         if worker is None:
             return None
         _stop([worker, child])
@@ -101,7 +101,7 @@ class Workers:
         return Cut(wrote) if lost else None
 
     def left(self, _sweep: Sweep) -> Iterator[str]:
-        """What does not end by itself when the sweep is over."""
+        """Yield the things that remain when the sweep is over."""
         yield from self._team.left()
 
 
@@ -126,7 +126,7 @@ class Drivers:
         first = sweep.driver
         with contextlib.suppress(psutil.NoSuchProcess):
             driver = psutil.Process(first.pid)
-            stopped = [driver, *(driver.children() if stream.random() < 0.5 else ())]
+            stopped = [driver, *(started_by(driver) if stream.random() < 0.5 else ())]
             _stop(stopped)
             # A file waits for who has its lock as long as that lives; who has ended has no lease.
             if _is_locked(sweep) or lease.look(sweep.folder.ledger).host is None:
@@ -144,7 +144,7 @@ class Drivers:
         return None
 
     def left(self, sweep: Sweep) -> Iterator[str]:
-        """What does not end by itself when the sweep is over."""
+        """Yield the things that remain when the sweep is over."""
         if left := sweep.left():
             yield f"processes are left: {left}"
 
@@ -279,7 +279,7 @@ def _lost_with(name: str, sweep: Sweep) -> list[Closed]:
 
 
 def _is_locked(sweep: Sweep) -> bool:
-    """Whether somebody is in the middle of a transaction with a ledger that is a file."""
+    """Return whether a transaction with a ledger in a file is in progress."""
     if sweep.folder.ledger.suffix != ".db":
         return False
     with contextlib.closing(sqlite3.connect(sweep.folder.ledger, timeout=0.1)) as ledger:
@@ -292,7 +292,7 @@ def _is_locked(sweep: Sweep) -> bool:
 
 
 def _written(sweep: Sweep, lost: Closed) -> int:
-    """How many checkpoints a slice that was lost has written."""
+    """Return how many checkpoints a lost slice has written."""
     stored = store.of(sweep.folder).replica(lost.trial, lost.replica)
     if stored.url:
         return sum("ckpt-" in name for name in stored.remote.sizes(str(lost.slice)))

@@ -14,6 +14,7 @@ from benchmarks.chaos import (
     kills,
     mlflow_faults,
     partitions,
+    programs,
     scheduling,
     store_crashes,
     store_damage,
@@ -30,11 +31,11 @@ class Part:
     name: str
     run: Callable[[Path, int, int], int]
     rounds: int
-    """How long the long run is."""
+    """The rounds of the long run."""
     shows: str
-    """What is done, in the first column of the table."""
+    """The deed, in the first column of the table."""
     figures: str
-    """What came of it: a template of the figures of its cases."""
+    """The results: a template of the figures of its cases."""
 
 
 _KILLED = (
@@ -189,6 +190,15 @@ PARTS = (
         "MLflow refuses, hangs, is slow, answers 500, loses or cuts its answer",
         "{cases} sweeps, no row missing, none twice; slower by {slower_percent_median} % "
         "(median; {slower_percent} % at most)",
+    ),
+    Part(
+        "programs",
+        programs.run,
+        20,
+        "trials start processes, those of a sweep in one way (multiprocessing, joblib, torch, "
+        "gymnasium, programs); kill -9 of the driver's group, resume",
+        "{trials} trials of {cases} sweeps; {kills} kills, which cut {interrupted} trials off; "
+        "each trial found what it should, and no process was left",
     ),
     Part(
         "scheduling",

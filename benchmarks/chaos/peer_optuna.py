@@ -114,7 +114,7 @@ def run(folder: Path) -> None:
 
 
 def read(folder: Path, made: bool = False) -> list[dict[str, Any]]:
-    """What the study says of each trial."""
+    """Return the study's record of each trial."""
     study = optuna.load_study(study_name=NAME, storage=_storage(folder, made))
     return [_trial(folder, trial) for trial in study.get_trials()]
 

@@ -91,7 +91,7 @@ def run(folder: Path, two: bool) -> None:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """What Tune's analysis says of each trial."""
+    """Return the record of each trial in Tune's analysis."""
     analysis = tune.ExperimentAnalysis(str(folder / "results" / NAME))
     return [_trial(trial, analysis.trial_dataframes[trial.trial_id]) for trial in analysis.trials]
 

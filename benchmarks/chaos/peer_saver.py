@@ -25,7 +25,7 @@ _SET_PTRACER, _ANY = 0x59616D61, -1
 
 @dataclass
 class Way:
-    """How a tool saves: what it gets ready, saves, and loads what a token stands for."""
+    """A tool's way of saving: functions that prepare, save, and load by a token."""
 
     prepare: Callable[[str], Any]
     save: Callable[[Any, int], Any]

@@ -76,7 +76,7 @@ def run(folder: Path) -> None:
 
 
 def read(folder: Path) -> list[dict[str, Any]]:
-    """What the ledger says of each trial."""
+    """Return the ledger's record of each trial."""
     found = Folder(folder / "results", NAME)
     ledger = Ledger(found.ledger)
     return [_trial(found, ledger, trial) for trial in reading.history(ledger).trials]

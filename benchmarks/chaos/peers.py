@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 
 
 def tools(python: str) -> list[Tool]:
-    """Who is asked."""
+    """Return the tools to compare."""
     peers = [
         Tool("Ray Tune", python, "benchmarks.chaos.peer_ray"),
         Tool("Ray Tune, two kept", python, "benchmarks.chaos.peer_ray", ("two",)),

@@ -118,7 +118,7 @@ def all_fail(savers: Savers, call: str, count: int, fault: str) -> dict[str, int
 
 
 def _is_lost(savers: Savers, folder: Path, last: dict[str, Any]) -> bool:
-    """Whether neither the last that was acknowledged nor a later one is read."""
+    """Return whether neither the last acknowledged state nor a later one is read."""
     loaded = savers.ask(do="load", folder=str(folder), token=last["token"])
     right = [peer_curve.expected(0, k)[1] for k in range(last["saved"], SAVES + 1)]
     return loaded.get("state") not in right

@@ -89,7 +89,7 @@ def undisturbed(tool: Tool, keep: bool = False) -> dict[str, Any]:
 
 
 def killed(tool: Tool, how: Kill, keep: bool = False) -> dict[str, Any]:
-    """What is found after a kill; raises Failed if it came too late."""
+    """Return the state found after a kill; raises Failed if it came too late."""
     run = Run(tool)
     try:
         first = run.begin()
@@ -132,7 +132,7 @@ def _worker_gone(run: Run, first: Launched) -> dict[str, Any]:
 
 
 def _until_it_ends(run: Run, again: Launched) -> list[str]:
-    """How it failed, each time it was begun."""
+    """Return the failure of each attempt until the run ends."""
     failed: list[str] = []
     while why := again.ends():
         failed.append(why)

@@ -1,4 +1,4 @@
-"""What has become of a run's trials: the same questions to every tool.
+"""Judgement of a run's trials: the same questions to every tool.
 
 A tool's answer is a list of trials: index, whether it is done, ended, was charged with a failure,
 the curve as it is reported, and the state of its newest checkpoint. What they must be is known.
@@ -25,7 +25,7 @@ QUESTIONS = {
 
 
 def judge(trials: Trials, folder: Path) -> dict[str, int]:
-    """How often each trouble is there; `again`: iterations that were trained again."""
+    """Return the count of each trouble; `again`: iterations that were trained again."""
     done = [trial for trial in trials if trial["done"]]
     finished = Counter(trial["index"] for trial in done)
     steps = Counter((index, iteration) for index, iteration, _ in peer_curve.notes(folder))
@@ -57,6 +57,6 @@ def _repeated(iterations: Iterable[int]) -> int:
 
 
 def _differs(trial: Mapping[str, Any]) -> bool:
-    """Whether a value is not, to the bit, that of the trial nobody disturbed."""
+    """Return whether a value is not, to the bit, that of the trial nobody disturbed."""
     losses = peer_curve.expected(trial["index"])[0]
     return any(loss != losses[iteration - 1] for iteration, loss in trial["curve"])

@@ -30,7 +30,7 @@ _ERROR = re.compile(r"^(?:\x1b\[\d+m)?([A-Za-z_][\w.]*(?:Error|Exception|Interru
 
 @dataclass(frozen=True)
 class Tool:
-    """What is tested: the name in the table, the interpreter, the module that plays it, and how."""
+    """A tested tool: its name in the table, its interpreter, its module, and its options."""
 
     name: str
     python: str
@@ -69,7 +69,7 @@ class Launched:
 
     @property
     def running(self) -> bool:
-        """Whether the driver is there."""
+        """True while the driver runs."""
         return self.process.poll() is None
 
     def ends(self) -> str:

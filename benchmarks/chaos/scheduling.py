@@ -28,7 +28,7 @@ _BLOB = re.compile(r"reproduce_failure\('([^']+)', (b'[^']*')\)")
 
 
 def run(out: Path, rounds: int, seed: int) -> int:
-    """How many of `rounds` cases failed."""
+    """Return how many of `rounds` cases failed."""
     cases = Cases(out, "scheduling")
     for number in range(rounds):
         one = functools.partial(case, 1000 * seed + number, EXAMPLES)

@@ -1,4 +1,4 @@
-"""What must be true of a sweep that is finished, and of what people asked of it on its way."""
+"""Conditions of a sweep that is finished, and of people's requests on its way."""
 
 import json
 import re
@@ -53,13 +53,14 @@ def _curves(stage: Stage) -> None:
     for replica in history.replicas(*Status):
         rows = oracle.reader.results(replica.trial, replica.index)
         first = replica.birth.saved.iteration + 1 if replica.birth else 1
-        due = list(range(first, replica.iteration + 1))
+        due = list(range(first, replica.attempted + 1))
         claim([row.iteration for row in rows] == due, f"{replica.name} has not the rows {due}")
         for row in rows:
             told = oracle.known.stand(history, replica, row.iteration).told
             said = {key: row.metrics.get(key) for key in told}
             claim(repr(said) == repr(dict(told)), f"{replica.name}: {said}, not {told}")
-        steps = sum(float(row.metrics["timesteps_this_iter"]) for row in rows)
+        counted = (row for row in rows if row.iteration <= replica.iteration)
+        steps = sum(float(row.metrics["timesteps_this_iter"]) for row in counted)
         claim(replica.steps == steps, f"{replica.name} counts {replica.steps} steps, not {steps}")
 
 

@@ -40,7 +40,7 @@ class Scheduling(RuleBasedStateMachine):
     """One sweep and everything that may happen to it."""
 
     happened: ClassVar[Counter[str]] = Counter()
-    """What happened in all sweeps so far, and how often."""
+    """The number of each event in all sweeps so far."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What must be true of a sweep's ledger and files, whatever happened to its driver and workers.
+"""Conditions of a sweep's ledger and files, whatever happens to its driver and workers.
 
 The oracle reads the ledger beside the driver and follows each new event with little tables of its
 own: it knows the curves beforehand (`Known`), and what was handed to the driver. A claim that is
@@ -9,13 +9,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from benchmarks.chaos.scheduling_rungs import Rungs
+from benchmarks.chaos.scheduling_rungs import Point, Rungs, is_comparable
 from benchmarks.chaos.scheduling_walk import Known
 from benchmarks.chaos.scheduling_world import Place, claim
-from sweep.driver import launch
+from sweep.driver.creation import resolving
 from sweep.errors import WorkerLost
 from sweep.history.events import (
     FINISHED,
+    UNSAVED,
     Changed,
     Closed,
     Created,
@@ -24,12 +25,15 @@ from sweep.history.events import (
     Moved,
     Opened,
     Recorded,
+    Reported,
+    Row,
     Saved,
     Status,
     TermBegan,
 )
 from sweep.history.history import History
 from sweep.history.replica import Replica
+from sweep.history.results import number
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.schedulers._shared import racing
@@ -44,19 +48,43 @@ Handed = tuple[int, int, int, int]
 
 @dataclass
 class Seen:
-    """What is known of one replica."""
+    """The state of one replica."""
 
     status: Status = Status.WAITING
     slice: int = -1
-    iteration: int = 0
+    reported: list[Row] = field(default_factory=list)
+    """Results of the slice that runs."""
+    attempted: int = 0
+    """The last iteration that was reported."""
+    saved_to: int | None = None
+    """The last iteration that was not lost with its slice; None if none was lost."""
+    counts_lost: bool = False
+    """True if its lost results count, as the replica ended with them."""
     lost: int = 0
     crashes: list[int] = field(default_factory=list)
     kept: dict[str, Saved] = field(default_factory=dict)
     bred: bool = False
     diverged: bool = False
-    """Whether the newest result was such; its state is not saved."""
+    """True if the newest result was one; its state is not saved."""
     steps: dict[int, float] = field(default_factory=dict)
     """Iteration → environment steps."""
+    points: dict[int, Point] = field(default_factory=dict)
+    """Iteration → ``time_attr`` and the metric."""
+
+    @property
+    def saved(self) -> int:
+        """The last iteration that need not be trained again."""
+        return self.attempted if self.saved_to is None else self.saved_to
+
+    @property
+    def iteration(self) -> int:
+        """The last iteration that counts."""
+        return self.attempted if self.counts_lost else self.saved
+
+    @property
+    def spent(self) -> float:
+        """The environment steps that count."""
+        return math.fsum(steps for at, steps in self.steps.items() if at <= self.iteration)
 
 
 class Oracle:
@@ -71,13 +99,13 @@ class Oracle:
         self.records: list[Recorded] = []
         self.known = Known(self.spec.seed)
         self.handed: dict[Handed, SliceOutcome | WorkerLost] = {}
-        """What slices answered that the driver has not recorded yet."""
+        """Answers of slices that the driver has not recorded yet."""
         self.damaged: set[str] = set()
         """Digests of checkpoints that were damaged on purpose."""
         self.blamed = False
-        """Whether a trial failed for what it could not help."""
+        """True if a trial failed without a fault of its own."""
         self.places: dict[Place, Seen] = {}
-        self._saves = launch.resolve(self.spec, ()).trainable.can_save()
+        self._saves = resolving.resolve(self.spec, ()).trainable.can_save()
         self._timesteps = self.spec.budget.timesteps
         self._new: set[str] = set()
         """Digests of checkpoints that have not been loaded yet."""
@@ -125,9 +153,12 @@ class Oracle:
                 self._create(event)
             case Opened() as event:
                 self._open(record, event)
-            case Closed() as event:
-                self._close(record, event)
+                self._rungs.joined(self.mirror, event)
+                self._rungs.compared(self.mirror, event.evidence)
+            case Reported() | Closed() as event:
+                self._told(record, event)
             case Moved() as event:
+                self._rungs.compared(self.mirror, event.evidence)
                 self._move(self.places[event.trial, event.replica], event.status)
             case Changed() as event:
                 self._timesteps = event.budget.get("timesteps", self._timesteps)
@@ -143,7 +174,7 @@ class Oracle:
         for index in range(event.replicas):
             seen = self.places[event.trial, index] = Seen()
             if event.births:
-                seen.bred, seen.iteration = True, event.births[index].saved.iteration
+                seen.bred, seen.attempted = True, event.births[index].saved.iteration
 
     def _open(self, record: Recorded, event: Opened) -> None:
         seen = self.places.setdefault((event.trial, event.replica), Seen())
@@ -151,13 +182,33 @@ class Oracle:
         claim(event.slice == seen.slice + 1, f"{name}: slice {event.slice} after {seen.slice}")
         goal = event.goal.at
         if not seen.bred:
-            due = goal is None or goal > seen.iteration
-            claim(due, f"{name} is at {seen.iteration} and sent to {goal}")
+            counted = [point for at, point in seen.points.items() if at <= seen.iteration]
+            due = goal is None or not is_comparable(counted, goal)
+            claim(due, f"{name} is at {seen.iteration} and sent to {goal}, where it has been")
         if self._timesteps is not None and self.spec.deterministic is None:
-            spent = math.fsum(sum(one.steps.values()) for one in self.places.values())
+            spent = math.fsum(one.spent for one in self.places.values())
             claim(spent < self._timesteps, f"{name} begins after {spent} of {self._timesteps}")
         seen.slice = event.slice
+        seen.reported.clear()
         self._move(seen, Status.RUNNING)
+
+    def _told(self, record: Recorded, event: Reported | Closed) -> None:
+        if isinstance(event, Closed):
+            self._close(record, event)
+        else:
+            self._report(record, event)
+
+    def _report(self, record: Recorded, event: Reported) -> None:
+        """Results of a slice that runs follow each other, and change nothing that is decided."""
+        seen = self.places[event.trial, event.replica]
+        name = f"event {record.k}: trial {event.trial}, replica {event.replica}"
+        claim(seen.status is Status.RUNNING, f"{name} is {seen.status} and reports")
+        claim(event.slice == seen.slice, f"{name}: slice {event.slice}, not {seen.slice}")
+        upto = seen.reported[-1].iteration if seen.reported else event.source
+        claim(event.source == upto, f"{name} reports after {event.source}, not {upto}")
+        due = list(range(upto + 1, upto + 1 + len(event.rows)))
+        claim([row.iteration for row in event.rows] == due, f"{name}: rows are not {due}")
+        seen.reported += event.rows
 
     def _close(self, record: Recorded, event: Closed) -> None:
         seen = self.places[event.trial, event.replica]
@@ -171,11 +222,14 @@ class Oracle:
             claim(answer is not None, f"{name}: {event.end} is recorded, and nothing came back")
         if isinstance(answer, SliceOutcome):
             claim(answer.end is event.end, f"{name}: {answer.end} became {event.end}")
-            claim(answer.rows == event.rows or _nan(answer), f"{name}: other rows than came back")
+            first = [row for row in seen.reported if row.iteration <= event.source]
+            same = answer.rows == (*first, *map(_unmarked, event.rows))
+            claim(same or _nan(answer), f"{name}: other rows than came back")
             claim(answer.saved == event.saved, f"{name}: other checkpoints than were saved")
         elif answer is not None:
             claim(event.end is End.LOST, f"{name}: its worker died, and it is {event.end}")
         self._curve(name, seen, event)
+        self._rest(name, seen, event)
         self._charge(name, seen, event)
         self._keep(name, seen, event)
         seen.diverged = event.end is End.DIVERGED or (seen.diverged and not event.rows)
@@ -183,8 +237,11 @@ class Oracle:
 
     def _curve(self, name: str, seen: Seen, event: Closed) -> None:
         """Rows follow each other, without a gap, and say what was known beforehand."""
-        back = event.source < seen.iteration
-        claim(event.source <= seen.iteration, f"{name} begins at {event.source}, after a gap")
+        first = [row for row in seen.reported if row.iteration <= event.source]
+        begin = seen.reported[0].iteration - 1 if seen.reported else event.source
+        back = begin < seen.iteration
+        upto = first[-1].iteration if first else seen.attempted
+        claim(event.source <= upto, f"{name} begins at {event.source}, after a gap")
         excused = event.skipped or not self._saves or seen.diverged
         claim(not back or bool(excused), f"{name} goes back to {event.source} for no reason")
         due = list(range(event.source + 1, event.source + 1 + len(event.rows)))
@@ -194,9 +251,29 @@ class Oracle:
             stand = self.known.stand(self.mirror, replica, row.iteration)
             said = {key: row.metrics.get(key) for key in stand.told}
             claim(repr(said) == repr(dict(stand.told)), f"{name}: {said}, not {stand.told}")
-        seen.steps = {at: steps for at, steps in seen.steps.items() if at <= event.source}
-        seen.steps |= {r.iteration: float(r.metrics["timesteps_this_iter"]) for r in event.rows}
-        seen.iteration = event.rows[-1].iteration if event.rows else event.source
+            is_lost = event.saved_to is not None and row.iteration > event.saved_to
+            claim((UNSAVED in row.metrics) == is_lost, f"{name}: {row.iteration} is marked wrongly")
+        rows = [*first, *event.rows]
+        seen.steps = {at: steps for at, steps in seen.steps.items() if at <= begin}
+        seen.steps |= {r.iteration: float(r.metrics["timesteps_this_iter"]) for r in rows}
+        seen.points = {at: point for at, point in seen.points.items() if at <= begin}
+        for row in rows:
+            time = float(row.metrics[self.scheduler.time_attr])
+            seen.points[row.iteration] = time, number(row.metrics.get("score"))
+        seen.attempted = event.rows[-1].iteration if event.rows else event.source
+        seen.saved_to, seen.counts_lost = event.saved_to, event.status in FINISHED
+
+    def _rest(self, name: str, seen: Seen, event: Closed) -> None:
+        """It rests at the first result at or past its goal at which it can be compared."""
+        goal = self.mirror.replica(event.trial, event.replica).goal.at
+        if goal is None:
+            return
+        points = [*seen.points.values()]
+        there = is_comparable(points, goal)
+        claim(there or event.end is not End.GOAL, f"{name} rests at {goal} with {points}")
+        before = points[:-1] if event.rows else []
+        there = self._saves and not seen.bred and is_comparable(before, goal)
+        claim(not there, f"{name} went past its goal {goal} with {points}")
 
     def _charge(self, name: str, seen: Seen, event: Closed) -> None:
         most = self.spec.limits.max_failures
@@ -216,10 +293,11 @@ class Oracle:
         self.blamed |= failed and event.end is not End.DIVERGED
 
     def _keep(self, name: str, seen: Seen, event: Closed) -> None:
-        """What is named goes on with it; of those that it stands on the newest two stay."""
-        usable = {d: saved for d, saved in seen.kept.items() if saved.iteration <= event.source}
+        """Keep the checkpoints that an outcome names, and two of those before it."""
+        begin = seen.reported[0].iteration - 1 if seen.reported else event.source
+        usable = {d: saved for d, saved in seen.kept.items() if saved.iteration <= begin}
         usable |= {saved.digest: saved for saved in event.saved}
-        within = range(event.source + 1, seen.iteration + 1)
+        within = range(begin + 1, seen.saved + 1)
         claim(all(s.iteration in within for s in event.saved), f"{name}: saved outside its slice")
         seen.kept |= {saved.digest: saved for saved in event.saved}
         for digest in event.dropped:
@@ -227,9 +305,9 @@ class Oracle:
         self._enough(name, usable, seen.kept)
         self._new |= {saved.digest for saved in event.saved}
         if self._saves and event.end is not End.UNSAVED:
-            upto = (s.iteration for s in seen.kept.values() if s.iteration <= seen.iteration)
+            upto = (s.iteration for s in seen.kept.values() if s.iteration <= seen.saved)
             newest = max(upto, default=0)
-            stands = seen.iteration if event.end not in (End.DIVERGED, End.LIMIT) else newest
+            stands = seen.saved if event.end not in (End.DIVERGED, End.LIMIT) else newest
             unsaved = seen.bred or (seen.diverged and not event.rows)
             claim(unsaved or newest == stands, f"{name}: at {stands}, saved at {newest}")
 
@@ -253,6 +331,7 @@ class Oracle:
     def _move(self, seen: Seen, status: Status) -> None:
         if seen.status is Status.FAILED:
             seen.lost, seen.crashes = 0, []
+        seen.counts_lost &= status in FINISHED
         seen.status = status
 
     # ---- files ----------------------------------------------------------------------------------
@@ -265,7 +344,7 @@ class Oracle:
         claim(state == due, f"{path.name} of {replica.name} holds {state}, not {due}")
 
     def _files(self) -> None:
-        """What the ledger names is there, and so is what bred trials would fall back to."""
+        """Claim that the files of all checkpoints in the ledger, and of births, exist."""
         for replica in self.mirror.replicas(*Status):
             folder = self.folder.trial(replica.trial, replica.index)
             for saved in replica.checkpoints.values():
@@ -285,6 +364,11 @@ class Oracle:
             for saved in replica.checkpoints.values():
                 if saved.digest not in self.damaged:
                     self._load(replica, saved)
+
+
+def _unmarked(row: Row) -> Row:
+    metrics = {name: value for name, value in row.metrics.items() if name != UNSAVED}
+    return Row(row.iteration, metrics)
 
 
 def _nan(outcome: SliceOutcome) -> bool:

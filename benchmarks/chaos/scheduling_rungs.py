@@ -1,58 +1,156 @@
-"""What must be true of ASHA: who went on was among the first of its rung, or the best at the end.
+"""Conditions of ASHA: each promoted trial was among the first of its rung, or best at the end.
+
+With seeds on the rungs a rung is a level and a number of seeds, by whose mean trials are compared.
+Of every scheduler: a further seed is trained up to where its trial has been already.
 
 Who is trained to the top at the end was the best of those that rested, when nobody was on the way
 to a lower rung and no trial was still to begin.
 """
 
-from collections.abc import Iterator
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from benchmarks.chaos.scheduling_world import claim
-from sweep.history.events import Goal, Status
+from sweep.history.events import Evidence, Opened, Status
 from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.seeds import is_test
+from sweep.history.trial import Trial
 from sweep.schedulers import Scheduler, asha
 from sweep.schedulers._shared.rungs import ranked_at
 
+#: ``time_attr``, and the metric; None: not reported there.
+Point = tuple[float, float | None]
+#: A level, and seeds by which trials are compared there; None: all that a trial has.
+Step = tuple[float, int | None]
+
 
 class Rungs:
-    """Who was among the first of each rung once; of other schedulers nothing is claimed."""
+    """Trials once among the first of each rung; nothing is claimed of other schedulers."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        self._levels: tuple[float, ...] = ()
+        self._steps: list[Step] = []
         if isinstance(scheduler, asha.Scheduler) and scheduler.pauses:
-            self._levels, self._factor = scheduler.levels, scheduler.eta
+            self._steps = [(step.level, step.seeds) for step in scheduler.steps]
+            self._steps = self._steps or [(level, None) for level in scheduler.levels]
+            self._factor = scheduler.eta
             self._finish_best = scheduler.finish_best
-        self._first: dict[float, set[int]] = {level: set() for level in self._levels}
-        """Rung → trials that were among the first of it once: one in `reduction_factor`."""
+        self._first: dict[Step, set[int]] = {step: set() for step in self._steps}
+        """Step → trials that were among the first of it once: one in `reduction_factor`."""
         self._finished: set[int] = set()
         """Trials that could be sent to the top at the end."""
 
     def rank(self, history: History) -> None:
-        """Who is among the first of each rung, now that somebody may have come to one."""
-        for level in self._levels:
-            there = [trial for trial in history.trials if trial.reached(level)]
+        """Take in the first trials of each step, now that another may have reached one."""
+        for level, seeds in self._steps:
+            its = (_under(trial, seeds) for trial in history.trials)
+            there = [trial for trial in its if trial is not None and _has_been(trial, level)]
             best = ranked_at(there, level)[: len(there) // self._factor]
-            self._first[level].update(trial.number for trial, _ in best)
-        if self._levels and not history.to_create:
+            self._first[level, seeds].update(trial.number for trial, _ in best)
+        for (level, seeds), (following, _) in itertools.pairwise(self._steps):
+            trials = (t for t in history.trials if t.goal.at == level < following)
+            passed = (t.number for t in trials if t.reached(following))  # in one iteration
+            self._first[level, seeds].update(passed)
+        if self._steps and not history.to_create:
             self._finished.update(self._at_the_end(history.for_scheduler()))
+
+    def joined(self, history: History, event: Opened) -> None:
+        """A seed that joins its trial later is trained up to where the trial has been."""
+        trial = history.trials[event.trial]
+        if is_test(event.replica) or event.replica < len(trial.replicas):
+            return
+        name, at = f"replica {event.replica} of trial {event.trial}", event.goal.at
+        claim(event.replica == len(trial.replicas), f"{name} is not the next one")
+        first = trial.replicas[0]
+        there = first.status is Status.COMPLETED or (at is not None and first.reached(at))
+        claim(there, f"{name} is sent to {at}, where its trial has not been")
+
+    def compared(self, history: History, evidence: Evidence) -> None:
+        """Each value that was compared is that of its trial at the step that is told."""
+        columns = (evidence.get(name, []) for name in ("trials", "scores", "steps"))
+        for number, score, step in zip(*columns, strict=False):
+            trial = history.trials[number]
+            single = len(trial.replicas) == 1 and trial.parent is None and trial.clone_of is None
+            if single and score is not None:
+                due = value_at(_points(trial.replicas[0]), step)
+                same = due is not None and math.isclose(due, score, abs_tol=1e-12)
+                claim(same, f"trial {number} was compared with {score} at {step}, and had {due}")
 
     def _at_the_end(self, history: History) -> Iterator[int]:
         """The best of those that rest, as many as are to be finished; none while others climb."""
         climbing = (t for t in history.trials if t.status is Status.RUNNING or t.unfinished)
-        if any(trial.goal.at != self._levels[-1] for trial in climbing):
+        if any(trial.goal.at != self._steps[-1][0] for trial in climbing):
             return
         resting = (Status.PAUSED, Status.COMPLETED)
         ranked = history.ranked([t for t in history.of(*resting) if not t.unfinished])
         yield from (trial.number for trial in ranked[: self._finish_best])
 
     def check(self, history: History) -> None:
-        """Who went on from a rung was among the first of those that had come to it."""
+        """Claim that each trial promoted from a rung was among the first that had reached it."""
         if any(trial.clone_of is not None for trial in history.trials):
             return
-        for level, first in self._first.items():
-            on = {t.number for t in history.trials if t.slices and _beyond(t.goal, level)}
+        for (level, seeds), first in self._first.items():
+            on = {t.number for t in history.trials if t.slices and _beyond(t, level, seeds)}
             may = first | self._finished
-            claim(on <= may, f"{sorted(on - may)} went on from rung {level:g}")
+            claim(on <= may, f"{sorted(on - may)} went on from rung {level:g}, seeds {seeds}")
 
 
-def _beyond(goal: Goal, level: float) -> bool:
-    return goal.at is None or goal.at > level
+def _under(trial: Trial, seeds: int | None) -> Trial | None:
+    """A trial as if it had its first seeds alone; None: it lacks one of them."""
+    if seeds is None:
+        return trial
+    its = trial.replicas[:seeds]
+    late = any(replica.catching_up for replica in its)
+    return None if late or len(its) < seeds else replace(trial, replicas=its)
+
+
+def _has_been(trial: Trial, level: float) -> bool:
+    """Return whether a trial is compared at a rung, read off its curves in plain loops."""
+    curves = [(replica, _points(replica)) for replica in trial.counted]
+    known = all(any(is_number(value) for _, value in points) for _, points in curves)
+    is_done = trial.status is Status.COMPLETED  # who met a criterion counts at every level
+    return known and (trial.reached(level) or is_done)
+
+
+def _points(replica: Replica) -> list[Point]:
+    return [(point.time, point.value) for point in replica.curve]
+
+
+def is_number(value: float | None) -> bool:
+    """Return whether the value is neither None nor NaN."""
+    return value is not None and not math.isnan(value)
+
+
+def has_diverged(points: Sequence[Point]) -> bool:
+    """Return whether the metric is NaN more than twice as often in a row as between two numbers."""
+    word = "".join("1" if is_number(v) else "n" for _, v in points if v is not None)
+    runs = word.strip("n").split("1")[1:-1]
+    trailing = len(word) - len(word.rstrip("n"))
+    return word.count("1") >= 2 and trailing > 2 * max(map(len, runs), default=0)
+
+
+def is_comparable(points: Sequence[Point], level: float) -> bool:
+    """Return whether a trial that has not ended is compared at a level."""
+    if any(time >= level and is_number(value) for time, value in points):
+        return True
+    return bool(points) and points[-1][0] >= level and has_diverged(points)
+
+
+def value_at(points: Sequence[Point], level: float) -> float | None:
+    """The value of a curve at a level, by the rule of `docs/schedulers.md`."""
+    numbers = [(time, value) for time, value in points if value is not None and is_number(value)]
+    before = [point for point in numbers if point[0] < level]
+    after = [point for point in numbers if point[0] >= level]
+    if not after:
+        return before[-1][1] if before and not has_diverged(points) else None
+    if not before or after[0][0] == level:
+        return after[0][1]
+    (t, early), (u, late) = before[-1], after[0]
+    return early + (late - early) * (level - t) / (u - t)
+
+
+def _beyond(trial: Trial, level: float, seeds: int | None) -> bool:
+    has_more = seeds is not None and len(trial.replicas) > seeds
+    return has_more or trial.goal.at is None or trial.goal.at > level

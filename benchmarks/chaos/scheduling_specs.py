@@ -15,7 +15,11 @@ _TRAINABLES = "benchmarks.chaos.scheduling_walk"
 #: A space without end, and one with six points.
 _WIDE = {"x": {"uniform": [0.1, 1.0]}, "y": {"uniform": [0.1, 1.0]}}
 _SMALL = {"x": {"choice": [0.2, 0.5, 0.8]}, "y": {"choice": [1.0, 2.0]}}
+#: One of which other games say something.
+_KNOWN = {**_WIDE, "lr": {"loguniform": [1e-5, 1e-2]}}
 _PAUSING = ("asha", "hyperband", "bohb", "pbt", "pb2")
+#: Those whose trials may get further seeds on the rungs.
+_CLIMBING = ("asha", "hyperband", "bohb")
 
 _RUNGS = st.fixed_dictionaries({"grace_period": st.just(1), "reduction_factor": st.integers(2, 3)})
 _OPTIONS: dict[str, st.SearchStrategy[Spec]] = {
@@ -45,6 +49,8 @@ _OPTIONS: dict[str, st.SearchStrategy[Spec]] = {
 _SEARCHERS: dict[str, tuple[Spec, Spec]] = {
     "random": ({}, _WIDE),
     "tpe": ({"n_startup_trials": 2}, _WIDE),
+    "tpe of other games": ({"n_startup_trials": 2, "prior": ["ppo/Pendulum-v1"]}, _KNOWN),
+    "random of other games": ({"prior": ["ppo/CartPole-v1", "ppo/Pendulum-v1"]}, _KNOWN),
     "cmaes": ({"population_size": 4}, _WIDE),
     "nsga2": ({"population_size": 3}, _WIDE),
     "qmc": ({}, _WIDE),
@@ -56,6 +62,31 @@ _SEARCHERS: dict[str, tuple[Spec, Spec]] = {
 
 def _mostly(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
     return st.sampled_from([usual, usual, usual, *others])
+
+
+#: Environment steps in place of an iteration, and options that count in iterations.
+_STEPS = 12
+_COUNTED = ("grace_period", "interval", "n_warmup_steps", "perturbation_interval")
+_FIRST = {"asha": "grace_period", "hyperband": "grace_period", "bohb": "grace_period"}
+
+
+def _in_steps(spec: Spec) -> Spec:
+    """The same, counted in environment steps, of which trials report unequal numbers."""
+    scheduler = {"interval": 1, **spec["scheduler"], "time_attr": "timesteps_total"}
+    if (name := scheduler["name"]) in _PAUSING:
+        del scheduler["interval"]
+    scheduler |= {_FIRST[name]: 1} if name in _FIRST else {}
+    counted = {key: _STEPS * scheduler[key] for key in _COUNTED if key in scheduler}
+    stop = {**spec["stop"], "timesteps_total": _STEPS * spec["stop"]["training_iteration"]}
+    changed = {"scheduler": {**scheduler, **counted}, "stop": stop}
+    config = spec["config"]  # an iteration is 33 steps at most: the metric comes before the end
+    every = min(config["evaluate_every"], max(1, stop["timesteps_total"] // 33))
+    changed["config"] = {**config, "even": False, "evaluate_every": every}
+    if isinstance(plan := scheduler.get("seeds"), dict):
+        changed["scheduler"]["seeds"] = {_STEPS * level: seeds for level, seeds in plan.items()}
+    if "timesteps" in spec["budget"]:
+        changed["budget"] = {"timesteps": 2.0 * stop["timesteps_total"]}
+    return {**spec, **changed}
 
 
 @st.composite
@@ -77,6 +108,9 @@ def specs(draw: st.DrawFn) -> Spec:
         "config": {
             "nan_every": draw(_mostly(0, 0, 7)),
             "raise_every": draw(_mostly(0, 0, 0, 23)),
+            "evaluate_every": draw(_mostly(1, 2, 3)),
+            "between": draw(st.sampled_from(["none", "nan", "absent"])),
+            "even": True,
         },
         "space": space,
         "stop": {"training_iteration": most},
@@ -91,20 +125,25 @@ def specs(draw: st.DrawFn) -> Spec:
         "limits": {
             "slice_s": draw(_mostly(30.0, 0.4, 2.0)),
             "max_failures": draw(st.integers(0, 3)),
+            "fail_fast": None,  # resumed, a sweep that it has ended goes on
             "not_finite": draw(_mostly("go_on", "prune", "fail")),
         },
         "budget": draw(_mostly({}, {"timesteps": 10.0 * most}, {"time_s": 3.0}, {"target": 0.9})),
         "deterministic": draw(st.sampled_from([None, {"batch": 1}, {"batch": 3}])),
         "trackers": [],
     }
-    if name not in ("pbt", "pb2") or draw(st.booleans()):
+    if kind in _CLIMBING and draw(st.booleans()):
+        plans: list[Any] = ["auto", {most: 2}, {most: 3}]
+        plans += [{1: 2}, {1: 2, most: 3}] if name == "asha" else []
+        spec["scheduler"]["seeds"] = draw(st.sampled_from(plans))
+    elif name not in ("pbt", "pb2") or draw(st.booleans()):
         spec["replicas"] = draw(_mostly(1, 2, 3))
         spec["racing"] = spec["replicas"] > 1 and draw(st.booleans())
-    return spec
+    return _in_steps(spec) if name != "fifo" and draw(st.booleans()) else spec
 
 
 def troubles() -> st.SearchStrategy[Trouble]:
-    """What happens to a slice on its way."""
+    """Return a strategy of troubles of a slice."""
     soon = st.integers(1, 4)
     places = st.sampled_from(["stepping", "checkpoint half written", "checkpoint whole"])
     return st.one_of(
@@ -122,7 +161,7 @@ def troubles() -> st.SearchStrategy[Trouble]:
 
 
 def wishes() -> st.SearchStrategy[Wish]:
-    """What people ask of a running sweep."""
+    """Return a strategy of people's requests to a running sweep."""
     trials = st.lists(st.integers(0, 6), max_size=2)
     x = st.sampled_from([0.2, 0.5, 0.8])
     sets: list[Spec] = [{"trials": 3}, {"trials": 7}, {"jobs": 1}, {"jobs": 4}]

@@ -13,6 +13,7 @@ from benchmarks.chaos.scheduling_way import Died, Trouble
 from benchmarks.chaos.scheduling_world import Killed, Pool, Slice, World, claim
 from sweep import spec as specs
 from sweep.driver import launch
+from sweep.driver.creation import creating, resolving
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
 from sweep.errors import StorageError, SweepLocked
@@ -64,9 +65,9 @@ class Stage:
             self.world = World(place / "world")
             stack.enter_context(self.world.entered())
             source = json.dumps(dict(spec))
-            resolved = launch.resolve(specs.parse(source, "drawn"), (), new=True)
+            resolved = resolving.resolve(specs.parse(source, "drawn"), (), new=True)
             self.folder = Folder(place, resolved.spec.name)
-            launch.create(self.folder, resolved, source)
+            creating.create(self.folder, resolved, source)
             self.oracle = Oracle(self.folder)
             stack.callback(self.oracle.close)
             self.requests = Requests(self.folder.ledger)
@@ -78,12 +79,12 @@ class Stage:
         """Drivers that somebody else has taken the sweep from, and who do not know it."""
         self.finished = False
         self.ended: list[str] = []
-        """How the terms ended."""
+        """The ends of the terms."""
         self.asked: dict[int, tuple[Verb, Mapping[str, Any]]] = {}
         self.told: Counter[Any] = Counter()
         """Totals of trials that `sweep resume` was told, where it recorded them as a change."""
         self.pure = True
-        """Whether nobody and nothing has changed what is to be decided."""
+        """True while nothing from outside has changed the decisions."""
 
     def close(self) -> None:
         """Everything is gone."""
@@ -270,7 +271,7 @@ class Stage:
             self.settle()
 
     def happened(self) -> Iterator[str]:
-        """What happened, by the ledger."""
+        """Yield the events of the ledger, by kind."""
         yield "sweeps"
         for record in self.oracle.records:
             event = record.event

@@ -20,7 +20,7 @@ Beside = Callable[[float], None]
 
 
 class Here:
-    """What happens beside the iterations that are trained in this process."""
+    """Effects beside the iterations that are trained in this process."""
 
     beside: Beside = staticmethod(lambda _seconds: None)
 
@@ -32,13 +32,21 @@ def mixed(state: int, config: Mapping[str, Any], iteration: int) -> int:
 
 
 def result(state: int, config: Mapping[str, Any], iteration: int) -> dict[str, Any]:
-    """What the iteration that came to `state` reports."""
+    """Return the result of the iteration that ends in `state`."""
     noise = state % 1000 / 1000
     score = (1 - (config["x"] - 0.6) ** 2) * (1 - 0.7**iteration) + 0.1 * noise
     if config["nan_every"] and state % config["nan_every"] == 0:
         score = math.nan
-    told = {"score": score, "noise": noise, "timesteps_this_iter": 10 + state % 3}
-    return {**told, "time_this_iter_s": 0.5 + state % 4 / 4}
+    steps = 10 + state % 3 if config["even"] else 3 + int(30 * config["x"])
+    told = {"noise": noise, "timesteps_this_iter": steps, "time_this_iter_s": 0.5 + state % 4 / 4}
+    if iteration % config["evaluate_every"] == 0:
+        return {**told, "score": score}
+    between: dict[str, dict[str, Any]] = {
+        "none": {"score": None},
+        "nan": {"score": math.nan},
+        "absent": {},
+    }
+    return {**told, **between[config["between"]]}
 
 
 class Walk(Trainable):
@@ -76,21 +84,21 @@ class WalkWithoutSaving(Walk):
 
 @dataclass(frozen=True)
 class Stand:
-    """Where a walk stands after an iteration."""
+    """The state of a walk after an iteration, and its result."""
 
     state: int
     told: Mapping[str, Any]
 
 
 class Known:
-    """What every replica of a sweep must report; `seed` is the sweep's."""
+    """The results that every replica of a sweep must report; `seed` is the sweep's."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
         self._walks: dict[tuple[int, int], list[Stand]] = {}
 
     def stand(self, history: History, replica: Replica, iteration: int) -> Stand:
-        """Where a replica stands after `iteration`, 0 being before the first."""
+        """Return the stand of a replica after `iteration`, 0 being before the first."""
         birth = replica.birth
         if birth is not None and iteration <= birth.saved.iteration:
             parent = history.replica(birth.trial, birth.replica)

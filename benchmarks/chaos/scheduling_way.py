@@ -34,7 +34,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Trouble:
-    """What happens to one slice on its way; iterations count from its own first."""
+    """The trouble of one slice; iterations count from its own first."""
 
     deaf: int = 0
     """Iterations that it has done before it looks whether it is asked to stop."""
@@ -45,11 +45,11 @@ class Trouble:
     raises: int = 0
     """The iteration that raises; 0: none."""
     refused: int = 0
-    """How many checkpoints the disk refuses."""
+    """The number of checkpoints that the disk refuses."""
     errno: int = 0
     """Why it does."""
     cold: bool = False
-    """Whether it runs in a process that has not seen its trial before."""
+    """True if it runs in a process that has not seen its trial before."""
 
 
 class Way:

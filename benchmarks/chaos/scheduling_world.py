@@ -25,13 +25,14 @@ import sweep.ledger.hold
 import sweep.ledger.ledger
 import sweep.ledger.requests
 import sweep.slices.checkpoints
+import sweep.slices.reports
 import sweep.slices.slice
 import trainables.trainable
 from benchmarks.chaos.scheduling_walk import Here
 from benchmarks.chaos.scheduling_way import Clock, Died, Trouble, Way
 from benchmarks.chaos.store_cases import Failed
 from sweep import pools
-from sweep.driver import launch
+from sweep.driver.creation import provenance
 from sweep.errors import WorkerLost
 from sweep.ledger import ledger as clock
 from sweep.ledger import tables
@@ -40,7 +41,7 @@ from sweep.slices.messages import SliceOutcome, SliceSpec
 from trainables.core import failpoints
 
 #: The same for all, and slow to find out.
-_provenance = functools.cache(launch.provenance_of)
+_provenance = functools.cache(provenance.current)
 #: What a `Fuse` may be at: each failpoint that a driver passes; just before a commit; a statement
 #: that fails; a commit that does.
 FUSES = (
@@ -68,7 +69,7 @@ def claim(holds: bool, what: str) -> None:
 
 @dataclass
 class Fuse:
-    """Where the driver ends, or its database fails."""
+    """The point at which the driver ends, or its database fails."""
 
     kind: str
     """One of `FUSES`."""
@@ -77,7 +78,7 @@ class Fuse:
     burnt: bool = False
 
     def at(self, kind: str) -> bool:
-        """Whether it is now that it happens."""
+        """Return whether the fuse burns now."""
         if self.kind != kind or self.burnt:
             return False
         self.count -= 1
@@ -178,7 +179,7 @@ class World:
     orphans: list[Slice] = field(default_factory=list)
     """Slices whose driver is gone."""
     processes: dict[Place, Any] = field(default_factory=dict)
-    """What the process in which a replica ran last keeps in memory."""
+    """The memory of the process in which a replica ran last."""
     fuse: Fuse | None = None
     _way: Way | None = None
     _driving: int = 0
@@ -192,6 +193,7 @@ class World:
             for module in (
                 sweep.driver.driver,
                 sweep.driver.limits,
+                sweep.slices.reports,
                 sweep.ledger.requests,
                 sweep.ledger.ledger,
                 sweep.driver.limits,
@@ -199,6 +201,9 @@ class World:
                 stack.enter_context(mock.patch.object(module, "time", driver))
             for module in (sweep.slices.slice, sweep.slices.checkpoints, trainables.trainable):
                 stack.enter_context(mock.patch.object(module, "time", worker))
+            # What is held is written by a thread on the real clock: here only a slice itself does.
+            wake = mock.patch.object(sweep.slices.checkpoints.Saving, "_wake")
+            stack.enter_context(wake)
             # Signs of life are given by a thread on the real clock: here nobody hears any.
             never = threading.TIMEOUT_MAX
             stack.enter_context(mock.patch.object(sweep.ledger.hold, "RENEW_S", never))
@@ -206,7 +211,7 @@ class World:
             ended = functools.partial(_Ended, driver)
             stack.enter_context(mock.patch.object(sweep.driver.driver, "SimpleQueue", ended))
             stack.enter_context(mock.patch.object(failpoints, "reach", self._reach))
-            stack.enter_context(mock.patch.object(launch, "provenance_of", _provenance))
+            stack.enter_context(mock.patch.object(provenance, "current", _provenance))
             stack.enter_context(mock.patch.object(Here, "beside", self._beside))
             stack.enter_context(mock.patch.object(cache, "_here", cache._Process()))
             opened = tables.opened

@@ -40,7 +40,7 @@ KILLED_BEFORE = 0.5
 
 @dataclass(frozen=True)
 class Named:
-    """What the ledger names at one moment, newest first: (path below the root, digest, variant)."""
+    """Checkpoints in the ledger at one moment, newest first: (path below root, digest, variant)."""
 
     checkpoints: tuple[tuple[str, str, int], ...] = ()
 
@@ -121,7 +121,7 @@ def state_of(variant: int) -> Mapping[str, Any]:
 
 
 def fsyncs(ops: Sequence[Op]) -> list[int]:
-    """Where the operations fsync."""
+    """Return the indices of fsyncs among the operations."""
     return [index for index, op in enumerate(ops) if op.kind == "fsync"]
 
 
@@ -149,7 +149,7 @@ def _named_at(ops: Sequence[Op], count: int) -> Named:
 
 
 def _lost(root: Path, state: State, named: Named) -> str:
-    """What of `named` cannot be read from `state`; empty: all can, and is what was saved."""
+    """Return the fault of `named` read from `state`; empty if all can be read and are as saved."""
     for path, content in state.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(content)
@@ -157,7 +157,7 @@ def _lost(root: Path, state: State, named: Named) -> str:
 
 
 def what_is_lost(root: Path, named: Iterable[tuple[str, str, int]]) -> str:
-    """What of (path, digest, variant) below `root` cannot be read or is another state, if any."""
+    """Return the fault of a (path, digest, variant) below `root`: unreadable or another state."""
     for path, digest, variant in named:
         try:
             found = file.read(root / path, digest).state

@@ -186,7 +186,7 @@ class Recorder:
 
 @dataclass
 class _Disk:
-    """What is surely on the disk, and what is on its way."""
+    """The contents that are surely on the disk, and those on their way."""
 
     kinds: dict[int, str] = field(default_factory=lambda: {0: "mkdir"})
     durable: dict[int, bytes] = field(default_factory=dict)
@@ -211,7 +211,7 @@ class _Disk:
             self.pending.append(op)
 
     def contents(self, thing: int) -> list[bytes]:
-        """What may be in a file."""
+        """Return the possible contents of a file."""
         sure, whole = self.durable.get(thing, b""), self.written.get(thing, b"")
         if sure == whole:
             return [whole]

@@ -54,7 +54,7 @@ def run(out: Path, rounds: int, seed: int) -> int:  # noqa: ARG001 nothing here 
 
 
 def calls_of_saving() -> int:
-    """How many calls below its folder `save` makes."""
+    """Return how many calls below its folder `save` makes."""
     calls = 0
 
     def count(_: str) -> None:
@@ -93,7 +93,7 @@ def _saved_with(before: Callable[[str], None]) -> dict[str, int]:
 
 
 def can_trace() -> bool:
-    """Whether strace is installed and allowed."""
+    """Return whether strace is installed and allowed."""
     try:
         return not subprocess.run([*_STRACE, "true"], capture_output=True, check=False).returncode  # noqa: S603
     except FileNotFoundError:

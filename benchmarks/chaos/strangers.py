@@ -1,11 +1,12 @@
 """Has files from strangers read in a jail, and judges how each was answered.
 
-Each is refused in one printable line, or good; in time, without a deed, and without a trace: no
-file may be written, and none may be called like the canary.
+Each is refused in a printable line for each of its mistakes, or good; in time, without a deed, and
+without a trace: no file may be written, and none may be called like the canary.
 """
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,8 +21,12 @@ from tests.support.attacks import CANARY
 
 #: Seconds of processor time that one file may take.
 MOST_S = 1.0
-#: Characters of a refusal, at most: the longest names the keys of a trainer.
+#: Characters of a line of a refusal, at most: the longest names the keys of a trainer.
 LONGEST = 4200
+#: Lines of a refusal, one for each mistake of a spec, at most; many more than these files have.
+MOST_LINES = 100
+#: The beginning of a line that is one of several: the file and the place in it.
+_MISTAKE = re.compile(r"\S+\.yaml:\d+: ")
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,7 @@ def survived(jail: Jail, files: Mapping[str, bytes], good: int | None = None) ->
 
 
 def answers_to(jail: Jail, files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
-    """What the reader says of each file; raises Failed when one ends it, or leaves a trace."""
+    """Return the reader's answer to each file; raises Failed if one ends it or leaves a trace."""
     scratch = Path(tempfile.mkdtemp(prefix="strangers-"))
     try:
         (scratch / "inside").mkdir()
@@ -69,15 +74,21 @@ def answers_to(jail: Jail, files: Mapping[str, bytes]) -> dict[str, dict[str, An
 
 
 def judge(name: str, answer: Mapping[str, Any]) -> None:
-    """Raise Failed unless the file was refused in a line, or is good, in time, without a deed."""
+    """Raise Failed unless the file was refused in lines, or is good, in time, without a deed."""
     if answer["did"]:
         raise Failed(f"{name}: it did {answer['did'][:3]}")
     if answer["what"] == "fault":
         raise Failed(f"{name}: {answer['why']}")
     if answer["s"] >= MOST_S:
         raise Failed(f"{name}: took {answer['s']} s")
-    if not answer["why"].isprintable() or len(answer["why"]) > LONGEST:
-        raise Failed(f"{name}: says {answer['why'][:200]!r}, {len(answer['why'])} characters")
+    lines = answer["why"].split("\n")
+    if len(lines) > MOST_LINES:
+        raise Failed(f"{name}: says {len(lines)} lines")
+    if len(lines) > 1 and not all(map(_MISTAKE.match, lines)):  # one mistake, on several lines
+        raise Failed(f"{name}: says {lines[:2]!r}, not a mistake a line")
+    for line in lines:
+        if not line.isprintable() or len(line) > LONGEST:
+            raise Failed(f"{name}: says {line[:200]!r}, {len(line)} characters")
 
 
 def _answers(jail: Jail, scratch: Path, names: list[str]) -> list[dict[str, Any]]:

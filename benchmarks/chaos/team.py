@@ -22,7 +22,7 @@ import psutil
 
 from benchmarks.chaos.kills import scratch
 from benchmarks.chaos.store_cases import Failed
-from benchmarks.chaos.victims import PATIENCE_S, Sweep
+from benchmarks.chaos.victims import PATIENCE_S, Sweep, started_by
 from benchmarks.chaos.workload import JOBS, STEPS
 from tests.support import s3
 from tests.support.cluster import Cluster
@@ -38,7 +38,7 @@ _SHARED = Path("/dev/shm")  # noqa: S108 where semaphores are
 
 
 class Part(StrEnum):
-    """What is killed."""
+    """The process to kill."""
 
     SCHEDULER = "scheduler"
     """The scheduler of the cluster; the driver ends, and is started again."""
@@ -166,7 +166,7 @@ class Team:
             self.add()
 
     def left(self) -> Iterator[str]:
-        """What does not end by itself when the sweep is over."""
+        """Yield the things that remain when the sweep is over."""
         kinds: dict[str, Callable[[], list[Any]]] = {
             "workers that were given up": lambda: [p.pid for p in self._alone if p.poll() is None],
             "slices": lambda: [one.pid for one in self.slices()],
@@ -231,7 +231,7 @@ def _forget_storage() -> None:
 
 def _children(pid: int) -> list[psutil.Process]:
     with contextlib.suppress(psutil.Error):
-        return psutil.Process(pid).children()
+        return list(started_by(psutil.Process(pid)))
     return []
 
 

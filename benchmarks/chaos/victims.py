@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
@@ -29,7 +29,7 @@ _POLL_S = 0.01
 
 
 class Victim(StrEnum):
-    """Who is killed."""
+    """The process to kill."""
 
     GROUP = "group"
     """The driver and all that share its process group, at once."""
@@ -124,7 +124,7 @@ class Sweep:
         """The processes of a kind, of which one may be killed."""
         with suppress(psutil.Error):
             driver = psutil.Process(self.driver.pid)
-            workers = [child for child in driver.children() if _works(child)]
+            workers = [child for child in started_by(driver) if _works(child)]
             if victim is Victim.WORKER:
                 return [worker.pid for worker in workers]
             if victim is Victim.ROLLOUT:
@@ -167,6 +167,27 @@ class Sweep:
                 raise Failed(f"nothing happened for {PATIENCE_S:.0f} s in {self.root}")
             time.sleep(_POLL_S)
         return True
+
+
+def started_by(process: psutil.Process) -> Iterator[psutil.Process]:
+    """Its children, with those that a reaper has started for it instead of the reaper."""
+    for child in process.children():
+        if _reaps(child):
+            yield from started_by(child)
+        else:
+            yield child
+
+
+def starter_of(process: psutil.Process) -> psutil.Process | None:
+    """Its parent, or the process that had it started by a reaper."""
+    parent = process.parent()
+    return starter_of(parent) if parent is not None and _reaps(parent) else parent
+
+
+def _reaps(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return any(word.endswith("processes/reaper.py") for word in process.cmdline())
+    return False
 
 
 def _await_gone(doomed: Sequence[psutil.Process]) -> float:

@@ -1,1 +1,1 @@
-"""What the engine itself costs: trials that do nothing, long sweeps, commands that only look."""
+"""Costs of the engine itself: trials that do nothing, long sweeps, commands that only look."""

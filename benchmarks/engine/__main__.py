@@ -88,7 +88,7 @@ def main() -> None:
 def measure(
     place: Path, trials: int, lengths: Sequence[int], rounds: int, shown: int
 ) -> Iterator[Line]:
-    """What was measured, with its number."""
+    """Yield each measurement with its number."""
     for length in lengths:
         cpu = cost(place / "lengths", TRIAL, length)
         yield f"CPU ms per trial at number {length:,}: driver and ledger", f"{cpu:.2f}"

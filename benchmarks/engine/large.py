@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from sweep import spec as specs
-from sweep.driver import launch
+from sweep.driver.creation import creating, resolving
 from sweep.history.events import (
     Closed,
     Created,
@@ -55,9 +55,9 @@ def make(
     """
     raw = {**SPEC, "trials": trials + 1, "stop": {"training_iteration": iterations}, **changes}
     source = json.dumps(raw)
-    resolved = launch.resolve(specs.parse(source, "large"), ())
+    resolved = resolving.resolve(specs.parse(source, "large"), ())
     folder = Folder(root, resolved.spec.name)
-    launch.create(folder, resolved, source)
+    creating.create(folder, resolved, source)
     with closing(Ledger(folder.ledger)) as ledger:
         term = ledger.append(None, [TermBegan("here", 1, trials + 1, 2, False, "loky")])[0].term
         batch: list[Event] = []
@@ -71,7 +71,7 @@ def make(
 
 
 def _trial(replica: Replica, iterations: int, wait: bool) -> Iterator[Event]:
-    """What happened to one trial, of which this is the only replica."""
+    """Yield the events of one trial, of which this is the only replica."""
     number = replica.trial
     settings = {"x": _chance(number), "y": 1e-5 + _chance(number + 1) * 0.09}
     yield Created(number, settings, settings, 3 * number + 1)
@@ -87,7 +87,7 @@ def _trial(replica: Replica, iterations: int, wait: bool) -> Iterator[Event]:
 
 
 def _more(iteration: int) -> dict[str, float]:
-    """What every result has beside the score."""
+    """Return the entries of every result beside the score."""
     return {
         "training_iteration": iteration,
         "timesteps_total": iteration * 1000,

@@ -65,7 +65,7 @@ def show(line: Line) -> None:
 
 
 def report(program: str, place: Path, trials: int, pictures: Path | None) -> Iterator[Line]:
-    """How long the report of so many trials takes: to be made, to be seen, to be drawn whole."""
+    """Yield the times of a report of so many trials: to be made, seen, and drawn whole."""
     folder = large.make(place, trials, RESULTS, name=f"report-{trials}")
     file = place / f"{folder.name}.html"
     began = time.perf_counter()
@@ -86,7 +86,7 @@ def report(program: str, place: Path, trials: int, pictures: Path | None) -> Ite
 
 
 def tracked(program: str, place: Path, trials: int, pictures: Path | None) -> Iterator[Line]:
-    """How long MLflow's page of so many trials takes, from its address to its pictures."""
+    """Yield the times of MLflow's page of so many trials, from its address to its pictures."""
     folder = large.make(place, trials, RESULTS, name=f"mlflow-{trials}", trackers=["mlflow"])
     began = time.process_time()
     sync.send(folder, lambda _said: None, 600.0)

@@ -1,4 +1,4 @@
-"""What is measured of each environment that can be made here; writes docs/environments.md.
+"""Measurements of each environment that can be made here; writes docs/environments.md.
 
     python -m benchmarks.environments [--only PART] [--section TITLE] [--also ID …]
                                       [--batch-mode MODE …]

@@ -28,7 +28,7 @@ HEADING = "\n## "
 
 
 Row = dict[str, Any]
-"""What was measured of one environment."""
+"""The measurements of one environment."""
 
 INTRODUCTION = """\
 # Environments

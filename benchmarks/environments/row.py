@@ -1,4 +1,4 @@
-"""What is measured of one environment, in a process of its own."""
+"""Measurements of one environment, in a process of its own."""
 
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,7 +13,7 @@ SIZES: Mapping[bool, dict[str, Any]] = {
     False: {"rollout_fragment_length": 32, "train_batch_size": 128},
     True: {"rollout_fragment_length": 8, "train_batch_size": 32, "sgd_minibatch_size": 16},
 }
-"""Whether it is slow → what its trainer samples."""
+"""True for slow environments → the sampling settings of their trainer."""
 
 
 def measure(env: str, batch_modes: Sequence[str]) -> Row:
@@ -54,7 +54,7 @@ def _train(settings: Mapping[str, Any]) -> str:
 
 
 def _resume(settings: Mapping[str, Any]) -> str:
-    """Whether a trainer restored from a saved state goes on as the one that was saved.
+    """Return whether a trainer restored from a saved state continues as the one that was saved.
 
     At the levels at which the episode in flight is dropped, two restored ones are compared.
     """

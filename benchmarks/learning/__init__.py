@@ -1,4 +1,4 @@
-"""What is learnt, over several seeds, beside published figures.
+"""Learning over several seeds, beside published figures.
 
 rows          environments, algorithms, settings, budgets, and what is to be reached
 run           one run in a process of its own

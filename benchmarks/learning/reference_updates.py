@@ -156,7 +156,7 @@ def differences(name: str, given: Any) -> dict[str, float]:
 
 
 class Judged:
-    """What was sampled, as one batch."""
+    """Samples as one batch."""
 
     def __init__(self, given: Any, index: int) -> None:
         self.values, self.returns = given["values"][index], given["returns"][index]

@@ -1,4 +1,4 @@
-"""What is learnt: each environment with an algorithm, its settings, its budget and what others say.
+"""Trainings: each environment with an algorithm, settings, a budget and published results.
 
 Settings are those of rl-baselines3-zoo where nothing else is said, in our names.
 """
@@ -36,7 +36,7 @@ class Reference:
     settings: Mapping[str, Any] = field(default_factory=dict)
     num_envs: int = 1
     normalize: bool = False
-    """Whether observations and rewards go through its VecNormalize."""
+    """True if observations and rewards go through its VecNormalize."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Row:
     steps: int
     """Environment steps of a run."""
     at_least: float | None
-    """What the mean over all seeds is to reach; None: what the reference reaches."""
+    """The mean to reach over all seeds; None: the mean that the reference reaches."""
     published: str
-    """What others report for as many steps, and who."""
+    """Results of others after as many steps, and their source."""
     config: Mapping[str, Any] = field(default_factory=dict)
     seeds: int = 5
     why: str = ""
@@ -61,7 +61,7 @@ class Row:
     reference: Reference | None = None
     """Trained over as many seeds, beside ours."""
     episodes: int = EPISODES
-    """How many the policy that was learnt plays."""
+    """The number of episodes that the learnt policy plays."""
     highest: float | None = None
     """The highest return that an episode can have, where there is one."""
 
@@ -199,6 +199,7 @@ ROWS: tuple[Row, ...] = (
                 "sample_freq": 4,
                 "log_std_init": 0.0,
             },
+            "normalize_actions": False,  # as those settings were tuned
         },
     ),
     Row(

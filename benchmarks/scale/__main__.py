@@ -1,4 +1,4 @@
-"""How far one driver goes, and how many drivers one database serves.
+"""Limits of one driver, and of the drivers that one database serves.
 
     python -m benchmarks.scale drivers [--minutes 60] [--sweeps 10] [--out DIR]
     python -m benchmarks.scale simulate [--trials 100000] [--slots 1000] [--filled N]

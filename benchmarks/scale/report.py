@@ -86,7 +86,7 @@ def _growth(lines: Sequence[Figures], key: str) -> float:
 
 
 def _slots(figures: Figures) -> str:
-    """How many slots one driver can fill, by the length of a slice, for the dearest line."""
+    """Return how many slots one driver can fill, by the length of a slice, for the dearest line."""
     dearest = max(line["cpu_ms"] for lines in figures["simulate"].values() for line in lines)
     return ", ".join(
         f"{int(seconds * 1e3 / dearest / 100) * 100:,} slots of {seconds} s slices"

@@ -113,7 +113,7 @@ class Meter:
 
     @contextmanager
     def simulating(self) -> Iterator[None]:
-        """What is done meanwhile is none of the driver's."""
+        """Take the time within as the simulation's, not the driver's."""
         began = time.process_time()
         yield
         self.simulated += time.process_time() - began
@@ -151,7 +151,7 @@ class _Driver(Driver):
 
 
 def curve(at: CurvePoint) -> dict[str, Any]:
-    """What a trial reports: the greater its x the better; an iteration takes 20 to 40 s."""
+    """Return a trial's results: the greater its x the better; an iteration takes 20 to 40 s."""
     chance = (at.trial * 2_654_435_761 + at.iteration) % 2**32 / 2**32
     return {"score": at.config["x"] * at.iteration, SECONDS: 20.0 + chance * 20.0}
 

@@ -1,152 +1,98 @@
-"""Searches beside their peers on the same games; writes docs/search.md.
+"""Whole searches on tables of learning curves, beside their peers; writes docs/search.md.
 
-    python -m benchmarks.search [--seeds 10] [--peers PYTHON] [--report-only]
-    python -m benchmarks.search --seeds 30 --methods asha "asha, stopping"
+    python -m benchmarks.search --table curves.npz
+    python -m benchmarks.search --tables FOLDER --plays 50 --jobs 8
+    python -m benchmarks.search --table curves.npz --spec seeds.yaml --methods seeds random
+    python -m benchmarks.search --report-only
 
-PYTHON is an interpreter in which ``ray[tune]==2.60.0 syne-tune==0.16.0`` are installed, in an
-environment of their own; without it their rows are those of earlier runs. What was played stands in
-``results.jsonl`` at once, and is not played again.
-
-Every search has one worker, so that all see results in the same order, and the same budget of
-iterations. Those that compare schedulers are given the same settings in the same order, under each
-seed others; those that compare searchers find their own.
+A file of `--spec` holds keys of a spec (searcher, scheduler and the like); its stem is the
+method's name, and ``{game}`` in it is the game's. What was played stands in ``plays.jsonl``, and is
+not played again. Peers are played where they are installed, and numpy is all that they need beside:
+for those that want an environment of their own, run it there, with `--play-only`.
 """
 
 import argparse
-import json
-import os
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from benchmarks.search import games, ours, peer_optuna, report
-from benchmarks.search.game import ITERATIONS, Game
-from benchmarks.search.trace import Report, Trace
+from benchmarks.search import figures, log, ours, peers, plays, report
 
-RESULTS = Path(__file__).with_name("results.jsonl")
-#: Iterations that a search may spend: as many as 20 settings need that are trained to their end.
-BUDGET = 20 * ITERATIONS
-POPULATION_BUDGET = ours.POPULATION * ITERATIONS
-#: Seconds after which a peer is given up.
-PATIENCE_S = 600
-SETTINGS = BUDGET // 4
-OUTSIDE = (
-    ("schedulers", "Ray Tune", "ASHA"),
-    ("schedulers", "Syne Tune", "ASHA"),
-    ("populations", "Ray Tune", "PBT"),
-)
+#: Tables of our own trainers, which every search is played on.
+OWN_TABLES = Path(__file__).with_name("tables")
 
 
-@dataclass(frozen=True)
-class Match:
-    """One search under one seed."""
-
-    kind: str
-    """``schedulers``, ``searchers`` or ``populations``: what is compared with what."""
-    who: str
-    method: str
-    game: str
-    seed: int
-
-
-def matches(seeds: int, peers: bool) -> Iterator[Match]:
-    """Every match, seed by seed."""
-    methods = (
-        *(("schedulers", "sweep", method) for method in ours.SCHEDULERS),
-        *(("schedulers", "Optuna", method) for method in peer_optuna.PRUNERS),
-        *(("searchers", "sweep", method) for method in ours.SEARCHERS),
-        *(("searchers", "Optuna", method) for method in peer_optuna.SAMPLED),
-        ("populations", "sweep", "pbt"),
-        *(OUTSIDE if peers else ()),
-    )
-    for seed in range(seeds):
-        for kind, who, method in methods:
-            for game in games.BRED if kind == "populations" else games.NAMES:
-                yield Match(kind, who, method, game, seed)
-
-
-def play(match: Match, python: str) -> dict[str, Any]:
-    """The match's figures."""
-    game = games.load(match.game, match.seed)
-    bred = match.kind == "populations"
-    budget = POPULATION_BUDGET if bred else BUDGET
-    trace = _trace(match, game, python)
-    quarter, half = budget // 4, budget // 2
-    return {
-        **asdict(match),
-        "target": trace.to_target(game.target, budget),
-        "regret": {str(at): trace.regret(game, at, bred) for at in (quarter, half, budget)},
-        "spent": min(len(trace.reports), budget),
-        "budget": budget,
-    }
-
-
-def _trace(match: Match, game: Game, python: str) -> Trace:
-    given = match.kind == "schedulers"
-    settings = game.draw(SETTINGS) if given else []
-    if match.who == "sweep":
-        methods: Mapping[str, Mapping[str, Any]] = {
-            "schedulers": ours.SCHEDULERS,
-            "searchers": ours.SEARCHERS,
-            "populations": ours.BREEDERS,
-        }[match.kind]
-        bred = match.kind == "populations"
-        count = ours.POPULATION if bred else SETTINGS
-        first = game.draw(count) if bred else settings
-        return ours.search(methods[match.method], game, match.seed, first, count)
-    if match.who == "Optuna":
-        pruner = {**peer_optuna.PRUNERS, **peer_optuna.SAMPLED}[match.method]
-        return peer_optuna.search(pruner, game, match.seed, settings, BUDGET)
-    module = (
-        "benchmarks.search.peer_ray" if match.who == "Ray Tune" else "benchmarks.search.peer_syne"
-    )
-    budget = POPULATION_BUDGET if match.kind == "populations" else BUDGET
-    arguments = [match.method, match.game, str(match.seed), str(budget)]
-    ran = subprocess.run(  # noqa: S603 our own module, under the interpreter that was asked for
-        [python, "-m", module, *arguments],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
-    )
-    trace = Trace()
-    for trial, iteration, value, config in json.loads(ran.stdout.splitlines()[-1]):
-        trace.add(Report(trial, iteration, value, {name: config[name] for name in game.space}))
-    return trace
-
-
-def read() -> list[dict[str, Any]]:
-    """What was played; a torn last line is left out."""
-    lines = RESULTS.read_text(encoding="utf-8").splitlines() if RESULTS.exists() else []
-    return [json.loads(line) for line in lines if line.endswith("}")]
-
-
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.search")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--peers", default="", metavar="PYTHON")
-    parser.add_argument("--games", nargs="*", default=None)
-    parser.add_argument("--methods", nargs="*", default=None, help="only these methods of ours")
+    parser.add_argument("--table", type=Path, action="append", default=[], metavar="FILE")
+    parser.add_argument("--tables", type=Path, action="append", default=[], metavar="FOLDER")
+    parser.add_argument("--spec", type=Path, action="append", default=[], metavar="FILE")
+    parser.add_argument("--methods", nargs="*", help="only these; as they are called on the page")
+    parser.add_argument("--plays", type=int, default=50)
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 8])
+    parser.add_argument("--trainings", type=int, default=plays.MOST, help="the budget of a search")
+    parser.add_argument("--jobs", type=int, default=2, help="searches at once")
+    parser.add_argument("--out", type=Path, help="a folder for everything; as a rule, its places")
+    parser.add_argument("--play-only", action="store_true", help="without page and picture")
     parser.add_argument("--report-only", action="store_true")
-    asked = parser.parse_args()
-    done = {Match(*(row[key] for key in Match.__dataclass_fields__)) for row in read()}
-    wanted = [] if asked.report_only else list(matches(asked.seeds, bool(asked.peers)))
-    if asked.games is not None:
-        wanted = [match for match in wanted if match.game in asked.games]
-    if asked.methods is not None:
-        wanted = [one for one in wanted if one.who == "sweep" and one.method in asked.methods]
-    left = [match for match in wanted if match not in done]
-    for place, match in enumerate(left, 1):
-        sys.stderr.write(f"\r\033[K{place} of {len(left)}: {match}")
-        figures = play(match, asked.peers)
-        with RESULTS.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(figures) + "\n")
-    report.write(read())
+    asked = parser.parse_args(words)
+    here = asked.out or report.RESULTS.parent
+    page = asked.out / report.PAGE.name if asked.out else report.PAGE
+    path = here / "plays.jsonl"
+    if not asked.report_only:
+        methods = {**ours.METHODS, **{path.stem: _keys(path) for path in asked.spec}}
+        others = list(peers.kinds())
+        if asked.methods is not None:
+            _refuse_unknown(parser, asked.methods, [*methods, *others])
+            methods = {name: keys for name, keys in methods.items() if name in asked.methods}
+            others = [name for name in others if name in asked.methods]
+        what = plays.Asked(
+            _tables(asked.table, asked.tables),
+            methods,
+            others,
+            asked.plays,
+            asked.workers,
+            asked.trainings,
+        )
+        plays.run(what, path, asked.jobs, _say)
+    if asked.play_only:
+        return
+    found = figures.sum_up(log.read(path))
+    report.write(found, here / report.RESULTS.name, page)
+
+
+def _keys(path: Path) -> ours.Keys:
+    from ruamel.yaml import YAML  # not at the top: peers are played where there is none
+
+    found: ours.Keys = YAML(typ="safe").load(path)
+    return found
+
+
+def _tables(files: Sequence[Path], folders: Sequence[Path]) -> list[Path]:
+    """Every table that is there; a word of those that are not."""
+    own = sorted(OWN_TABLES.glob("*.npz"))
+    found = [*own, *files]
+    for folder in folders:
+        inside = sorted(folder.glob("*.npz"))
+        found += inside
+        if not inside:
+            _say(f"{folder} is skipped: there is no table in it")
+    for path in found:
+        if not path.is_file():
+            _say(f"{path} is skipped: there is no such file")
+    return [path for path in found if path.is_file()]
+
+
+def _refuse_unknown(
+    parser: argparse.ArgumentParser, asked: Sequence[str], known: Sequence[str]
+) -> None:
+    if unknown := [name for name in asked if name not in known]:
+        parser.error(f"no method is called {unknown[0]!r}; there are: {'; '.join(known)}")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 if __name__ == "__main__":

@@ -1,74 +1,134 @@
-"""Our own searches on a game: all parts are the real ones, on a simulated pool."""
+"""Our searches on a game: scheduler, searcher and pick are the real ones, on the simulated pool.
 
-from collections.abc import Mapping, Sequence
+Nothing of ours is imported at the top: peers are also played where only they are installed.
+"""
+
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from benchmarks.search.game import ITERATIONS, Game, Settings
-from benchmarks.search.trace import Report, Trace
-from sweep.history.events import Closed
-from sweep.testing import CurvePoint, simulate
+from benchmarks.search.game import Game, Play, Settings
+from benchmarks.search.peers import Pick
 
-ETA = 3
-LOOKS: Mapping[str, Any] = {"grace_period": 1, "reduction_factor": ETA}
-#: Without finishing the best trial at the end, which none of the peers does for the same budget.
-PROMOTING: Mapping[str, Any] = {"name": "asha", "finish_best": 0, **LOOKS}
-#: Trials that are all trained to their end, for the same budget.
-WHOLE: Mapping[str, Any] = {"trials": 20}
-#: Method → keys of a spec; those of the first kind are given their settings.
-SCHEDULERS: Mapping[str, Mapping[str, Any]] = {
-    "random": {"scheduler": "fifo", **WHOLE},
-    "asha": {"scheduler": PROMOTING},
-    "asha, stopping": {"scheduler": {"name": "asha", "type": "stopping", **LOOKS}},
-    "hyperband": {"scheduler": {"name": "hyperband", **LOOKS}},
-    "median": {"scheduler": {"name": "median"}},
+if TYPE_CHECKING:
+    from sweep.testing import CurvePoint
+
+Keys = Mapping[str, Any]
+OTHERS = "{others}"
+"""Stands, as the value of ``prior``, for all games of the prior but the one that is played."""
+SETTLED = ", settled"
+"""End of the name of a method that is another one with a budget by which it ends itself."""
+ASHA: Keys = {"name": "asha", "grace_period": 1, "reduction_factor": 3}
+#: Method → keys of a spec. In their text ``{game}`` is the game's name.
+METHODS: Mapping[str, Keys] = {
+    "asha, tpe": {"searcher": "tpe", "scheduler": ASHA},
+    "asha, tpe, seeds": {"searcher": "tpe", "scheduler": {**ASHA, "seeds": "auto"}},
+    "asha, tpe, 3 replicas": {"searcher": "tpe", "scheduler": ASHA, "replicas": 3},
+    "asha, tpe, prior": {
+        "searcher": {"name": "tpe", "prior": OTHERS},
+        "scheduler": ASHA,
+    },
+    "asha, random": {"searcher": "random", "scheduler": ASHA},
+    f"asha, tpe{SETTLED}": {"searcher": "tpe", "scheduler": ASHA, "budget": {"settled": 0.02}},
+    "asha, random, prior": {
+        "searcher": {"name": "random", "prior": OTHERS},
+        "scheduler": ASHA,
+    },
+    "hyperband, tpe, prior": {
+        "searcher": {"name": "tpe", "prior": OTHERS},
+        "scheduler": {**ASHA, "name": "hyperband"},
+    },
+    "random": {"searcher": "random", "scheduler": "fifo"},
 }
-SEARCHERS: Mapping[str, Mapping[str, Any]] = {
-    "random": {"searcher": "random", "scheduler": "fifo", **WHOLE},
-    "tpe": {"searcher": "tpe", "scheduler": "fifo", **WHOLE},
-    "tpe, asha": {"searcher": "tpe", "scheduler": PROMOTING},
-    "bohb": {"searcher": "bohb", "scheduler": {"name": "bohb", **LOOKS}},
-}
-POPULATION = 8
-BREEDERS: Mapping[str, Mapping[str, Any]] = {
-    "pbt": {"scheduler": {"name": "pbt", "perturbation_interval": 3}},
-}
+#: Kind of a parameter in a table → in a spec.
+KINDS = {"log": "loguniform", "int": "randint", "logint": "lograndint"}
 
 
-def search(
-    method: Mapping[str, Any], game: Game, seed: int, settings: Sequence[Settings], trials: int
-) -> Trace:
-    """One search; `settings` are tried first, if there are any."""
+def search(keys: Keys, play: Play, workers: int, trainings: int) -> Iterator[Pick]:
+    """The pick after each end of a slice.
 
-    def curve(at: CurvePoint) -> Mapping[str, Any]:
-        before = {k.removeprefix("state/"): v for k, v in at.before.items() if k[:6] == "state/"}
-        value, state = game.play(_flat(game, at.config), at.iteration, before)
-        return {"value": value, **{f"state/{k}": v for k, v in state.items()}}
+    Raises:
+        UsageError: this version of the project refuses the keys.
+    """
+    from sweep.history.events import Closed
+    from sweep.history.history import History
+    from sweep.testing import simulate
 
-    count = method.get("trials", trials)
-    spec = {
-        "metric": "value",
-        "mode": "max",
-        "trials": trials,
-        "space": {name: {kind: list(words)} for name, (kind, words) in game.space.items()},
-        "stop": {"training_iteration": ITERATIONS},
-        "seed": seed,
-        **({"initial": [dict(s) for s in settings[:count]]} if settings else {}),
-        **method,
-    }
-    course = simulate(spec, curve)
-    trace = Trace()
+    game = play.game
+    per_point = game.steps / game.points
+    answering: dict[int, int] = {}
+
+    def row_of(trial: int, config: Settings) -> int:
+        if trial not in answering:
+            answering[trial] = game.nearest(_flat(game, config))
+        return answering[trial]
+
+    def curve(at: "CurvePoint") -> Mapping[str, Any]:
+        row = row_of(at.trial, at.config)
+        value = play.value(row, at.trial, at.replica, at.iteration)
+        return {"score": value, "timesteps_this_iter": per_point}
+
+    course = simulate(spec(keys, game, play.number, trainings), curve, workers)
+    history, points = History(course.history.objective), 0
     for record in course.records:
-        if isinstance(record.event, Closed):
-            event = record.event
-            config = _flat(game, course.history.trials[event.trial].config)
-            for row in event.rows:
-                value = float(row.metrics["value"])
-                trace.add(Report(event.trial, row.iteration, value, config))
-    return trace
+        history.extend([record])
+        if not isinstance(record.event, Closed):
+            continue
+        points += len(record.event.rows)
+        best = history.best
+        if best is not None and best.score is not None:
+            yield Pick(points, row_of(best.number, best.config), best.score)
 
 
-def _flat(game: Game, config: Mapping[str, Any]) -> Settings:
+def spec(keys: Keys, game: Game, seed: int, trainings: int) -> dict[str, Any]:
+    """The spec of one search that ends after so many full trainings."""
+    from benchmarks.search import prior
+
+    space: dict[str, Any] = {
+        name: {KINDS.get(parameter.kind, parameter.kind): list(parameter.words)}
+        for name, parameter in game.space.items()
+    }
+    if OTHERS in str(keys):  # a prior reads our settings
+        for name, expression in prior.our_settings(game.space).items():
+            space.setdefault(name, {"value": expression})
+    return {
+        "metric": "score",
+        "mode": "max",
+        "trials": trainings * game.points,  # more than it can begin: the budget ends it
+        "space": space,
+        "stop": {"training_iteration": game.points},
+        "seed": seed,
+        **_for_game(keys, game),
+        "budget": {"timesteps": trainings * game.steps, **keys.get("budget", {})},
+    }
+
+
+def refused(keys: Keys, game: Game) -> str:
+    """Why this version of the project cannot search so; empty: it can."""
+    try:
+        from sweep.errors import UsageError
+    except ImportError as error:
+        return f"the project cannot be imported here ({error})"
+    try:
+        next(search(keys, Play(game, 0), 1, 1), None)
+    except UsageError as error:
+        return str(error)
+    return ""
+
+
+def _for_game(value: Any, game: Game) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _for_game(part, game) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_for_game(part, game) for part in value]
+    if value == OTHERS:
+        from benchmarks.search import prior
+
+        return prior.other_games(game.name, game.algorithm)
+    return value.replace("{game}", game.name) if isinstance(value, str) else value
+
+
+def _flat(game: Game, config: Settings) -> Settings:
     """The game's settings out of a trial's, in which dotted names are nested."""
     return {name: reduce(getitem, name.split("."), config) for name in game.space}

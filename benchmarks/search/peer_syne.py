@@ -1,74 +1,79 @@
-"""Syne Tune's ASHA on a game; run by an interpreter that has syne-tune. Its ASHA stops trials.
+"""Syne Tune's ASHA (which stops trials), ASHACQR and ASHABORE."""
 
-    python -m benchmarks.search.peer_syne ASHA GAME SEED BUDGET
-
-Its scheduler is asked directly, as its tuner asks it with one worker: no processes, no clock.
-Prints one JSON line: what each iteration reported, in order.
-"""
+from __future__ import annotations
 
 import json
-import sys
-from datetime import datetime
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
-from syne_tune.backend.trial_status import Trial
-from syne_tune.config_space import choice, loguniform, randint, uniform
-from syne_tune.optimizer.baselines import ASHA
-from syne_tune.optimizer.scheduler import SchedulerDecision
-
-from benchmarks.search.game import ITERATIONS
-from benchmarks.search.games import load
-
-ETA = 3
+from benchmarks.search.game import Game, Parameter, Settings
+from benchmarks.search.peers import ETA, Best, Kind, Told, Trial, greatest
 
 
-def _domain(kind: str, words: Any) -> Any:
-    if kind == "choice":
-        return choice([json.dumps(word) if isinstance(word, list) else word for word in words])
-    if kind == "randint":
-        return randint(*words)
-    return (loguniform if kind == "loguniform" else uniform)(*words)
+class Scheduler:
+    """One of its schedulers, asked as its tuner asks it."""
+
+    def __init__(self, name: str, seeds: int, game: Game, seed: int) -> None:
+        from syne_tune.backend import trial_status
+        from syne_tune.optimizer import baselines
+        from syne_tune.optimizer.scheduler import SchedulerDecision
+
+        self._scheduler = getattr(baselines, name)(
+            {key: _domain(parameter) for key, parameter in game.space.items()},
+            metric="score",
+            time_attr="point",
+            max_t=game.points,
+            do_minimize=False,
+            random_seed=seed,
+            reduction_factor=ETA,
+        )
+        self._make, self._stop = trial_status.Trial, SchedulerDecision.STOP
+        self._game, self._seeds = game, seeds
+        self._trials: list[Any] = []
+
+    def ask(self) -> Trial:
+        """The next settings."""
+        config = self._scheduler.suggest().config
+        its = self._make(len(self._trials), config, datetime.now(UTC).replace(tzinfo=None))
+        self._scheduler.on_trial_add(its)
+        self._trials.append(its)
+        return Trial(its.trial_id, _settings(self._game, config), seeds=self._seeds)
+
+    def tell(self, trial: Trial, point: int, value: float) -> bool:
+        """Hand over a result; the scheduler says whether the trial goes on."""
+        its, result = self._trials[trial.number], {"score": value, "point": point}
+        if point == self._game.points:
+            self._scheduler.on_trial_complete(its, result)
+            return False
+        return bool(self._scheduler.on_trial_result(its, result) != self._stop)
+
+    def best(self, told: Mapping[int, Told]) -> Best | None:
+        """As `Tuner.best_config`: the best value that any trial has ever reported."""
+        return greatest({number: max(its.values) for number, its in told.items() if its.values})
 
 
-def _plain(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) and value.startswith("[") else value
+def _domain(parameter: Parameter) -> Any:
+    from syne_tune import config_space
+
+    if parameter.kind == "choice":
+        return config_space.choice([json.dumps(word) for word in parameter.words])
+    makers = {"log": "loguniform", "int": "randint", "logint": "lograndint"}
+    return getattr(config_space, makers.get(parameter.kind, parameter.kind))(*parameter.words)
 
 
-def _word(value: Any) -> Any:
-    return json.dumps(value) if isinstance(value, list) else value
+def _settings(game: Game, config: Settings) -> Settings:
+    return {
+        name: json.loads(config[name]) if parameter.kind == "choice" else config[name]
+        for name, parameter in game.space.items()
+    }
 
 
-def main() -> None:
-    """The command line."""
-    name, seed, budget = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-    game = load(name, seed)
-    points = [{n: _word(v) for n, v in point.items()} for point in game.draw(budget // 4)]
-    scheduler = ASHA(
-        {name: _domain(*raw) for name, raw in game.space.items()},
-        metric="value",
-        time_attr="iteration",
-        max_t=ITERATIONS,
-        do_minimize=False,
-        random_seed=seed,
-        reduction_factor=ETA,
-        points_to_evaluate=points,
+METHODS = {
+    f"Syne Tune {name}{', means of 3' if seeds > 1 else ''}": Kind(
+        "syne-tune", partial(Scheduler, name, seeds)
     )
-    reports: list[tuple[int, int, float, dict[str, Any]]] = []
-    for number in range(len(points)):
-        suggestion = scheduler.suggest()
-        trial = Trial(number, suggestion.config, datetime.now())
-        scheduler.on_trial_add(trial)
-        settings = {n: _plain(suggestion.config[n]) for n in game.space}
-        state: dict[str, float] = {}
-        for iteration in range(1, ITERATIONS + 1):
-            value, found = game.play(settings, iteration, state)
-            state = dict(found)
-            reports.append((number, iteration, value, settings))
-            told = {"value": value, "iteration": iteration}
-            if scheduler.on_trial_result(trial, told) == SchedulerDecision.STOP:
-                break
-    sys.stdout.write(json.dumps(reports[:budget]) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    for name in ("ASHA", "ASHACQR", "ASHABORE")
+    for seeds in (1, 3)
+}

@@ -1,190 +1,253 @@
-"""The page that says how searches compare: docs/search.md, from the figures of ``results.jsonl``.
+"""The page docs/search.md and its picture, from the figures of ``results.json`` alone."""
 
-Intervals are 95 % bootstrap intervals of the median over seeds (percentiles of 10,000 resamples).
-"""
-
-import importlib.metadata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.search import games
-from benchmarks.search.game import ITERATIONS
-from benchmarks.search.tabulated import Tabulated
+from benchmarks.search.figures import BASELINE, REACHED_AT, SHOWN, Figures, is_ours
 
+RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[2] / "docs" / "search.md"
-RESAMPLES = 10_000
-Rows = Sequence[Mapping[str, Any]]
-#: What of ours is held against every peer, by kind.
-OURS = {"schedulers": "asha", "searchers": "tpe, asha", "populations": "pbt"}
-KINDS = {
-    "schedulers": "Schedulers, given the same settings in the same order",
-    "searchers": "Searchers, each with the scheduler that is named",
-    "populations": "Populations",
-}
+#: Plays from which on an interval says something.
+LEAST_PLAYS = 10
 
 
-def write(rows: Rows) -> None:
-    """Make the page anew."""
-    PAGE.write_text(page(rows), encoding="utf-8")
+def write(figures: Figures, results: Path, page: Path) -> None:
+    """Keep the figures, and make the page and its picture anew."""
+    results.write_text(_compact(figures), encoding="utf-8")
+    page.write_text(text(figures), encoding="utf-8")
+    draw(figures, page.with_suffix(".svg"))
 
 
-def page(rows: Rows) -> str:
-    """The whole page; ours stand first in every table, peers in the order of their names."""
-    ordered = sorted(rows, key=lambda row: (row["who"] != "sweep", row["who"], row["seed"]))
-    return "\n".join(_page(ordered)) + "\n"
+def _compact(figures: Figures) -> str:
+    """JSON with a line for each game."""
+    games = ",\n".join(json.dumps(game) for game in figures["games"])
+    rest = {key: value for key, value in figures.items() if key != "games"}
+    return f'{json.dumps(rest)[:-1]}, "games": [\n{games}\n]}}\n'
 
 
-def interval(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median, and its 95 % interval."""
-    array = np.array(values, float)
-    picks = np.random.default_rng(0).integers(len(array), size=(RESAMPLES, len(array)))
-    medians = np.median(array[picks], axis=1)
-    low, high = np.percentile(medians, [2.5, 97.5])
-    return float(np.median(array)), float(low), float(high)
+def read(results: Path = RESULTS) -> dict[str, Any]:
+    """The figures of the last run."""
+    found: dict[str, Any] = json.loads(results.read_text("utf-8"))
+    return found
 
 
-def _page(rows: Rows) -> Iterator[str]:
-    yield from _OPENING.format(
-        optuna=importlib.metadata.version("optuna"),
-        iterations=ITERATIONS,
-        table=_table_of_curves(),
-    ).splitlines()
-    yield from _verdicts(rows)
-    for kind, title in KINDS.items():
-        found = [row for row in rows if row["kind"] == kind]
-        if not found:
-            continue
-        yield from ("", f"## {title}", "")
-        for name in dict.fromkeys(row["game"] for row in found):
-            yield from _table(name, [row for row in found if row["game"] == name])
+def text(figures: Figures) -> str:
+    """The whole page."""
+    return "\n".join(_page(figures)) + "\n"
 
 
-def _verdicts(rows: Rows) -> Iterator[str]:
-    """Ours beside the best peer of each game, and promotion beside stopping."""
-    yield from ("", "## What it comes to", "", *_VERDICTS.splitlines(), "")
-    yield "| | game | seeds | to the target | beside | regret at the end | beside |"
-    yield "| --- | --- | --- | --- | --- | --- | --- |"
-    for kind, mine in OURS.items():
-        for game in dict.fromkeys(row["game"] for row in rows if row["kind"] == kind):
-            played = [row for row in rows if (row["kind"], row["game"]) == (kind, game)]
-            ours = [row for row in played if (row["who"], row["method"]) == ("sweep", mine)]
-            others = [row for row in played if row["who"] != "sweep"]
-            yield f"| **{mine}** | {game} | {_pair(ours, others)} |"
-    for game in dict.fromkeys(row["game"] for row in rows if row["kind"] == "schedulers"):
-        given = [row for row in rows if (row["kind"], row["game"]) == ("schedulers", game)]
-        promoting = [row for row in given if (row["who"], row["method"]) == ("sweep", "asha")]
-        stopping = [row for row in given if row["method"] == "asha, stopping"]
-        yield f"| **asha**, promoting | {game} | {_pair(promoting, stopping)} |"
+def _page(figures: Figures) -> Iterator[str]:
+    games: Sequence[Figures] = [game for game in figures["games"] if game["methods"]]
+    yield from _OPENING.format(peers=_peers(figures), plays=_plays(games)).splitlines()
+    yield from ("", "## Won and lost", "", *_VERDICTS.splitlines(), "")
+    yield from _verdicts(games)
+    for workers in sorted({game["workers"] for game in games}):
+        its = _with(games, workers)
+        yield from ("", f"## With {_workers(workers)}", "", "Regret, mean over the games:", "")
+        yield from _mean_regrets(its, figures["looks"])
+        yield from ("", *_CLAIMS.splitlines(), "")
+        yield from _by_game(its, _excess)
+        yield from ("", *_REACHED.splitlines(), "")
+        yield from _by_game(its, _reached)
+    yield from _ended(games)
+    yield from ("", "## Every game, with one worker", "")
+    for game in games:
+        if game["workers"] == 1:
+            yield from _regrets(game, figures["looks"])
 
 
-def _pair(ours: Rows, others: Rows) -> str:
-    """How many seeds were played, then the differences in time and in regret."""
-    by_method: dict[tuple[str, str], set[int]] = {}
-    for row in others:
-        by_method.setdefault((row["who"], row["method"]), set()).add(row["seed"])
-    seeds = {row["seed"] for row in ours}.intersection(*by_method.values())
-    if not by_method or not seeds:
-        return "0 | not played yet | | | "
-    ours, others = ([row for row in rows if row["seed"] in seeds] for rows in (ours, others))
-    time, regret = (_beside(ours, others, of) for of in (_time, _last_regret))
-    return f"{len(seeds)} | {time} | {regret}"
+def _ended(games: Sequence[Figures]) -> Iterator[str]:
+    """Searches that end themselves, beside the same ones that go on."""
+    rows = [(game, *one) for game in games for one in game.get("settled", {}).items()]
+    if not rows:
+        return
+    yield from ("", "## Searches that end themselves", "", *_SETTLED.splitlines(), "")
+    yield "| game | workers | method | steps saved | regret added |"
+    yield "| --- | --- | --- | --- | --- |"
+    for game, method, (saved, more) in rows:
+        where = f"{game['game']} | {game['workers']}"
+        yield f"| {where} | **{method}** | {saved:.0%} | {more:+.1f} |"
+    saved, more = np.mean([found for _, _, found in rows], axis=0)
+    yield f"| mean | | | {saved:.0%} | {more:+.1f} |"
 
 
-def _beside(ours: Rows, others: Rows, of: Callable[[Mapping[str, Any]], float]) -> str:
-    """Ours less the best other's, seed by seed, and who that is; all have played all seeds."""
-    by_method: dict[tuple[str, str], dict[int, float]] = {}
-    for row in others:
-        by_method.setdefault((row["who"], row["method"]), {})[row["seed"]] = of(row)
-    (who, method), best = min(
-        by_method.items(), key=lambda item: (np.median([*item[1].values()]), item[0])
-    )
-    median, low, high = interval([of(row) - best[row["seed"]] for row in ours])
-    verdict = ", **worse**" if low > 0 else ", **better**" if high < 0 else ""
-    return f"{median:+.3g} ({low:+.3g} to {high:+.3g}){verdict} | {_bold(who, method)}"
+def _peers(figures: Figures) -> str:
+    return ", ".join(figures["peers"]) or "none"
 
 
-def _time(row: Mapping[str, Any]) -> float:
-    """Iterations to the target; all of the budget where it was not reached."""
-    return float(row["budget"] if row["target"] is None else row["target"])
+def _plays(games: Sequence[Figures]) -> str:
+    counts = sorted({game["plays"] for game in games}) or [0]
+    shown = " to ".join(str(count) for count in dict.fromkeys((counts[0], counts[-1])))
+    return f"{shown} play{'s' * (counts[-1] != 1)}"
 
 
-def _last_regret(row: Mapping[str, Any]) -> float:
-    return float(row["regret"][str(row["budget"])])
+def _with(games: Sequence[Figures], workers: int) -> list[Figures]:
+    return [game for game in games if game["workers"] == workers]
 
 
-def _table_of_curves() -> str:
-    """What is said of the table of trained curves."""
-    settings, seeds, iterations = Tabulated("CartPole-v1", 0).shape
-    return (
-        "`CartPole-v1` and\n`Acrobot-v1` are curves of our own PPO, trained once (`python -m "
-        f"benchmarks.search.curves`) and kept as a\ntable: {settings} settings, each under {seeds} "
-        f"seeds, {iterations} iterations long."
-    )
+def _workers(workers: int) -> str:
+    return "one worker" if workers == 1 else f"{workers} workers"
 
 
-def _table(name: str, rows: Rows) -> Iterator[str]:
-    budget = rows[0]["budget"]
-    game = games.load(name, 0)
-    unit = "environment steps" if game.steps > 1 else "iterations"
-    yield from (f"**{name}**: target {game.target:.4g}", "")
-    parts = f"regret at {budget // 4} | at {budget // 2} | at {budget} iterations"
-    yield f"| | {unit} to the target | reached | {parts} |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for who, method in dict.fromkeys((row["who"], row["method"]) for row in rows):
-        mine = [row for row in rows if (row["who"], row["method"]) == (who, method)]
-        yield f"| {_bold(who, method)} | {_to_target(mine, game.steps)} | {_regrets(mine)} |"
+def _methods(game: Figures) -> list[str]:
+    """Ours first, each in the order of its name."""
+    return sorted(game["methods"], key=lambda method: (not is_ours(method), method))
+
+
+def _bold(method: str) -> str:
+    return f"**{method}**" if is_ours(method) else method
+
+
+def _looked(figures: Figures, looks: Sequence[float]) -> list[int]:
+    """Places of the looks that the page shows, as far as a game was played."""
+    width = len(next(iter(figures["methods"].values()))["regret"][0])
+    return [place for place, look in enumerate(looks[:width]) if look in SHOWN]
+
+
+def _regrets(game: Figures, looks: Sequence[float]) -> Iterator[str]:
+    places = _looked(game, looks)
+    steps = f"{game['steps']:,} steps a training"
+    yield f"**{game['game']}** ({game['table']}), {steps}, {_plays([game])}:"
+    yield ""
+    yield "| | " + " | ".join(f"{looks[place]:.0f}" for place in places) + " |"
+    yield "| --- |" + " --- |" * len(places)
+    for method in _methods(game):
+        middle, low, high = game["methods"][method]["regret"]
+        cells = [f"{middle[p]:.0f} ({low[p]:.0f} to {high[p]:.0f})" for p in places]
+        yield f"| {_bold(method)} | " + " | ".join(cells) + " |"
     yield ""
 
 
-def _bold(who: str, method: str) -> str:
-    return f"**{method}**" if who == "sweep" else f"{who} {method}"
+def _mean_regrets(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
+    """One line for each method: the mean of the medians of those games that all have played."""
+    means = _means(games)
+    width = min((len(values) for values in means.values()), default=0)
+    places = [place for place, look in enumerate(looks[:width]) if look in SHOWN]
+    yield "| | " + " | ".join(f"{looks[place]:.0f}" for place in places) + " |"
+    yield "| --- |" + " --- |" * len(places)
+    for method, values in means.items():
+        yield f"| {_bold(method)} | " + " | ".join(f"{values[p]:.0f}" for p in places) + " |"
 
 
-def _to_target(rows: Rows, steps: int) -> str:
-    """The median over the seeds; a seed that did not come there counts as more than the budget."""
-    reached = [row["target"] for row in rows if row["target"] is not None]
-    times = [row["target"] if row["target"] is not None else np.inf for row in rows]
-    median = float(np.median(times))
-    shown = "more than all" if np.isinf(median) else f"{median * steps:,.0f}"
-    finite = [min(time, rows[0]["budget"]) * steps for time in times]
-    _, low, high = interval(finite)
-    return f"{shown} ({low:,.0f} to {high:,.0f}) | {len(reached)} of {len(rows)}"
+def _by_game(games: Sequence[Figures], cell: Any) -> Iterator[str]:
+    yield "| | " + " | ".join(game["game"] for game in games) + " |"
+    yield "| --- |" + " --- |" * len(games)
+    names = dict.fromkeys(method for game in games for method in _methods(game))
+    for method in sorted(names, key=lambda method: (not is_ours(method), method)):
+        its = [game["methods"].get(method) for game in games]
+        yield f"| {_bold(method)} | " + " | ".join(cell(one) for one in its) + " |"
 
 
-def _regrets(rows: Rows) -> str:
-    cells = []
-    for at in rows[0]["regret"]:
-        median, low, high = interval([row["regret"][at] for row in rows])
-        cells.append(f"{median:.3g} ({low:.3g} to {high:.3g})")
-    return " | ".join(cells)
+def _excess(found: Figures | None) -> str:
+    excess = found["excess"] if found else []
+    shown = [excess[place] for place in (16, len(excess) - 1) if 0 <= place < len(excess)]
+    return ", ".join("-" if value is None else f"{value:+.0f}" for value in dict.fromkeys(shown))
 
 
-_VERDICTS = """Ours less the best peer's in that game, seed by seed: the median of the
-differences, with its interval. Less is better; where nothing is said, the interval holds zero. The
-best peer is the one with the least median, chosen after all had played. Times are iterations."""
+def _reached(found: Figures | None) -> str:
+    if not found or "reached" not in found:
+        return "-"
+    middle, low, high = ("never" if n is None else f"{n:.3g}" for n in found["reached"])
+    return f"{middle} ({low} to {high})"
+
+
+def _verdicts(games: Sequence[Figures]) -> Iterator[str]:
+    yield "| game | workers | ours | the best peer | at the end, ours less the peer's | |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for game in games:
+        for method, (peer, middle, low, high) in game["beside"].items():
+            verdict = "**lost**" if low > 0 else "**won**" if high < 0 else "even"
+            if game["plays"] < LEAST_PLAYS:
+                verdict = "too few plays"
+            difference = f"{middle:+.1f} ({low:+.1f} to {high:+.1f})"
+            yield (
+                f"| {game['game']} | {game['workers']} | **{method}** | {peer} | "
+                f"{difference} | {verdict} |"
+            )
+
+
+def draw(figures: Figures, picture: Path) -> None:
+    """Regret against trainings, mean over games; one panel for each number of workers."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    from matplotlib import pyplot
+
+    games = [game for game in figures["games"] if game["methods"]]
+    panels = sorted({game["workers"] for game in games}) or [1]
+    with mpl.rc_context({"svg.hashsalt": "search", "svg.fonttype": "none"}):
+        size = (5.5 * len(panels), 4.5)
+        figure, axes = pyplot.subplots(1, len(panels), sharey=True, figsize=size, squeeze=False)
+        for axis, workers in zip(axes[0], panels, strict=True):
+            for method, values in _means(_with(games, workers)).items():
+                looks = figures["looks"][: len(values)]
+                width, dashes = (2.2, "-") if is_ours(method) else (1.2, "--")
+                axis.plot(looks, values, dashes, linewidth=width, label=method)
+            axis.set_xscale("log", base=2)
+            axis.set_xticks(SHOWN, [str(look) for look in SHOWN])
+            axis.set_xlabel(f"full trainings, {_workers(workers)}")
+            axis.grid(alpha=0.3)
+        axes[0][0].set_ylabel("regret on unseen seeds, % (mean over games)")
+        axes[0][-1].legend(fontsize=7)
+        figure.tight_layout()
+        figure.savefig(picture, format="svg", metadata={"Date": None})
+        pyplot.close(figure)
+
+
+def _means(games: Sequence[Figures]) -> Mapping[str, list[float]]:
+    """Method → mean over the games that every method has played, by look; ours first."""
+    names = dict.fromkeys(method for game in games for method in _methods(game))
+    shared = [game for game in games if all(name in game["methods"] for name in names)]
+    found = {}
+    for name in names:
+        lines = [game["methods"][name]["regret"][0] for game in shared]
+        width = min((len(line) for line in lines), default=0)
+        if width:
+            found[name] = [float(mean) for mean in np.mean([line[:width] for line in lines], 0)]
+    return found
+
+
 _OPENING = """# Searches beside their peers
 
-What a search finds for how much training, beside Optuna {optuna}, Ray Tune 2.60.0 and Syne Tune
-0.16.0 on the same games. Names in bold are ours. Made by
+The settings that a search recommends after so much training, and what they are worth on seeds that
+it has never seen. Names in bold are ours. Peers here: {peers}. Made by
 
-    python -m benchmarks.search --peers PYTHON
-    python -m benchmarks.search --seeds 30 --methods asha "asha, stopping"
+    python -m benchmarks.search --table curves.npz --tables FOLDER
 
-where PYTHON is an interpreter of an environment of its own with `ray[tune]==2.60.0
-syne-tune==0.16.0`. Medians over seeds, with their 95 % bootstrap intervals.
+![Regret against trainings, mean over games](search.svg)
 
-**Games.** `branin` and `hartmann` are test functions as the ends of learning curves that fall
-towards them at different speeds. `quadratic` is the toy problem of the paper on population-based
-training, in which no fixed setting is good to the end. {table}
+**Games** are tables of learning curves, settings x seeds x points, played as if each look cost its
+training (`benchmarks/search/game.py` says what a file holds; `--table` plays any such file, and
+`python -m benchmarks.search.trained` makes ones of our own trainers). Each play splits the seeds of
+every setting anew: one half is what the search sees, the other half judges. {plays} of every
+game, the same splits for all methods; medians, with 95 % bootstrap intervals.
 
-**Cost** is what is trained: iterations, or environment steps. *To the target*: until a trial first
-reported a value that few settings reach; where a seed never came there, it counts as more than all
-of the budget. *Regret*: how much less than the best settings of the game the recommended ones are
-worth without noise, after a part of the budget; recommended is the trial with the highest value at
-the highest iteration that any has come to. For populations it is the value itself.
+**Ours** are whole sweeps: the driver with its scheduler, searcher and pick, on the [simulated
+pool](testing-schedulers.md). Peers are asked and told by their own interfaces, and recommend what
+they themselves name as the best (`study.best_trial`, `get_best_result`, `best_config`, the
+incumbent). Where a peer cannot be given several seeds, a variant of it is told means of three.
 
-One worker plays at a time, so that all see their results in the same order. The highest rung is
-{iterations}, the lowest is 1, and of three trials one goes on."""
+**Settings between the rows** of a table are answered by the nearest row, for every method alike:
+these are real curves with real noise, where a model of the table would favour searchers that think
+as it does. A trial has a seed of its own, so a row that is proposed again shows another one.
+
+**Regret** is the best setting's worth less that of the recommended one on unseen seeds, in per cent
+of the way from a poor setting (of ten, one is worse) to the best. The unit of training is one full
+training of one setting under one seed."""
+_VERDICTS = """Ours less the peer with the least median regret after all trainings, chosen when all
+had played; play by play, the median difference in regret. Less is better; the word says where the
+interval leaves zero out."""
+_SETTLED = """With `budget: {settled: 0.02}` a sweep ends when as much training again is expected to
+improve the pick by less than that share of its range. Steps saved of all that the same search takes
+without that budget, and the regret that it has then less that of the other after all trainings;
+means over the plays:"""
+_CLAIMS = """Claimed less true: the score by which the recommended setting was chosen less its worth
+on unseen seeds, in per cent of the same scale, after 16 trainings and after all. What is above zero
+was luck:"""
+_REACHED = f"""Full trainings until a method has, and keeps, the regret that {BASELINE} has after
+{REACHED_AT}, each of them as many environment steps as is said of the game below (*never*: not
+within what was played):"""

@@ -1,4 +1,4 @@
-"""What is compared with what, and which ratio is to be reached."""
+"""Cases of the comparison, and the ratios that are to be reached."""
 
 from dataclasses import dataclass
 
@@ -13,6 +13,8 @@ class Side:
     arguments: tuple[str, ...] = ()
     group: str | None = None
     """Of `peers.PINS`; None: our own environment."""
+    root: str | None = None
+    """Checkout whose packages are measured; None: this one."""
 
 
 @dataclass(frozen=True)
@@ -25,24 +27,24 @@ class Case:
     ours: Side
     other: Side
     at_least: float
-    """What is to be reached: of a rate ours divided by the other, of a time as `more_is_better`."""
+    """The ratio to reach: of a rate ours divided by the other, of a time as `more_is_better`."""
     more_is_better: bool = True
-    """Whether the figures are rates; of times the ratio says how often the other's ours takes, or,
+    """True if the figures are rates; of times the ratio says how often the other's ours takes, or,
     against a peer, how often ours the peer's takes (`against_peer`)."""
     against_peer: bool = True
     only_drawn: bool = False
-    """Whether it is a point of a picture and no row: a third of the pairs is enough."""
+    """True if it is a point of a picture and no row: a third of the pairs is enough."""
     why: str = ""
     """Why it is not reached, where it is not."""
 
     def ratio(self, ours: float, other: float) -> float:
-        """How much faster than a peer; against a limit, the share (rates) or multiple (times)."""
+        """Return the speed-up over a peer; of a limit, the share (rates) or multiple (times)."""
         if self.more_is_better:
             return ours / other
         return other / ours if self.against_peer else ours / other
 
     def reached(self, ratio: float) -> bool:
-        """Whether the ratio is at least, or of a time against a limit at most, what it is to be."""
+        """Return whether the ratio is at least, or of a time against a limit at most, the goal."""
         limit = not self.more_is_better and not self.against_peer
         return ratio <= self.at_least if limit else ratio >= self.at_least
 
@@ -53,12 +55,12 @@ class Curve:
 
     title: str
     size: str
-    """What the sizes count."""
+    """The unit of the sizes."""
     unit: str
     points: tuple[tuple[int, Case], ...]
     """(size, case)."""
     other: str = ""
-    """What the other side of all points is; empty: it has no curve of its own."""
+    """The other side of all points; empty if it has no curve of its own."""
 
 
 def _checkpoint(what: str, parameters: int, goal: float = 0.0, why: str = "") -> Case:
@@ -156,7 +158,7 @@ def _trial(number: int, goal: float = 0.0) -> Case:
 
 
 def _event(sweep: str, many: int, title: str) -> Case:
-    """What an event costs after many trials, against few in which the same happens."""
+    """Return the case of an event's cost after many trials, against few with the same events."""
     return Case(
         f"event-{sweep}-{many}",
         f"our own cost of an event after {many:,} trials, {title}, against that after 1,000",

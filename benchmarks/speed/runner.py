@@ -14,6 +14,7 @@ from benchmarks.speed import peers
 from benchmarks.speed.cases import Case, Side
 
 ROOT = Path(__file__).parents[2]
+MEASURES = Path(__file__).with_name("measures")
 #: One thread for the arithmetic of every side.
 ALONE = {
     **dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
@@ -79,15 +80,19 @@ def ask(side: Side) -> dict[str, Any]:
         RuntimeError: the program failed; the message is its last line.
     """
     interpreter = str(peers.python(side.group)) if side.group else sys.executable
-    command = [interpreter, "-W", "ignore", "-m", f"benchmarks.speed.measures.{side.module}"]
+    # By its path, as the other checkout may have no such measure, and never with what lies beside.
+    named = ["-m", f"benchmarks.speed.measures.{side.module}"]
+    program = ["-P", str(MEASURES / f"{side.module}.py")] if side.root else named
+    command = [interpreter, "-W", "ignore", *program]
+    root = side.root or str(ROOT)
     own = {name: value for name, value in os.environ.items() if name not in CHOSEN}
     ran = subprocess.run(  # noqa: S603 our own module
         [*command, *side.arguments],
         capture_output=True,
         text=True,
         check=False,
-        cwd=ROOT,
-        env={**own, **ALONE, "PYTHONPATH": str(ROOT)},
+        cwd=root,
+        env={**own, **ALONE, "PYTHONPATH": root},
     )
     if ran.returncode:
         last = (ran.stderr.strip().splitlines() or [f"exit code {ran.returncode}"])[-1]
@@ -96,14 +101,14 @@ def ask(side: Side) -> dict[str, Any]:
     return told
 
 
-def version() -> str:
+def version(root: Path = ROOT) -> str:
     """The commit that is measured; with changes that are not committed, so marked."""
     shown = subprocess.run(
         ["git", "describe", "--always", "--dirty"],  # noqa: S607
         capture_output=True,
         text=True,
         check=True,
-        cwd=ROOT,
+        cwd=root,
     )
     return shown.stdout.strip()
 

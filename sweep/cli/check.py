@@ -1,8 +1,5 @@
 """The commands that try out or check something: validate, check-env, doctor, verify, sync."""
 
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +7,6 @@ import click
 
 from sweep.cli import completion, options
 
-#: Seconds between two lines of progress; on a terminal, one line is redrawn.
-_EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
 #: Exit code of a sweep in which something is damaged.
 DAMAGED = 6
 #: Exit code where a tracker could not be sent everything.
@@ -22,7 +17,7 @@ UNUSABLE = 2
 PATIENCE_S, ANSWER_S = 60.0, 15.0
 
 
-@click.command()
+@click.command(cls=options.OfSpaces)
 @click.argument("space", shell_complete=completion.spaces)
 @options.override_options
 @options.jobs_option
@@ -47,29 +42,14 @@ def validate(space: str, **given: Any) -> None:
     from sweep.operations import validate as preview
 
     with options.answering(given["as_json"]) as answer:
-        resolved, _text = prepare.prepare(space, options.overrides(given))
-        for remark in resolved.spec.source.remarks:
+        with options.telling_imports() as parsed:
+            resolved, _text = prepare.prepare(space, options.overrides(given), parsed)
+        for remark in (*resolved.spec.source.remarks, *prepare.fixed_lists(resolved.spec)):
             options.say(remark)
-        warmed = prepare.taken_over(resolved, given["root"])
-        with _progress() as (show, every_s):
+        learnt = prepare.taken_over(resolved, given["root"])
+        with options.progress() as (show, every_s):
             seen = preview.validation(resolved, given["jobs"], given["longest_s"], show, every_s)
-        answer({**seen, "warm_start": warmed}, check_tables.preview)
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[tuple[Callable[[str], None], float]]:
-    """Shows progress on standard error, and how often it is to be called, seconds."""
-    from rich.text import Text
-
-    from sweep.cli.terminal import Terminal
-    from trainables.errors import printable
-
-    console = Terminal(sys.stderr)
-    if not console.live:
-        yield lambda text: options.say(printable(text)), _EVERY_S
-        return
-    with console.status("") as status:
-        yield lambda text: status.update(Text(printable(text))), _REDRAWN_EVERY_S
+        answer({**seen, "prior": learnt}, check_tables.preview)
 
 
 @click.command("check-env")
@@ -129,8 +109,8 @@ def _read(text: str | None) -> dict[str, Any]:
 def doctor(name: str | None, wait: float, **given: Any) -> int:
     """Check this machine and the services that a sweep needs.
 
-    Those that are given, and with NAME those that the sweep has. What is not well is said with
-    what to do next; nothing that is written stays. Exit code 2: something cannot be used.
+    With NAME also the services that the sweep has. What is not well is said with what to do next;
+    nothing that is written stays. Exit code 2: something cannot be used.
     """
     from sweep import pools
     from sweep.cli import check_tables

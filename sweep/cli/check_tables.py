@@ -1,4 +1,4 @@
-"""What `sweep validate`, `run --dry-run`, `check-env`, `doctor`, `verify` and `sync` print."""
+"""Output of `sweep validate`, `run --dry-run`, `check-env`, `doctor`, `verify` and `sync`."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -33,7 +33,7 @@ def preview(data: Data) -> RenderableType:
         f"space, {points} points",
         *(f"  {printable(line)}" for line in data["space"]),
         *(f"  first      {formatting.settings(given)}" for given in data["initial"]),
-        *(f"  {printable(line)}" for line in data.get("warm_start", ())),
+        *(f"  {printable(line)}" for line in data.get("prior", ())),
         "",
         "for example",
     ]
@@ -109,8 +109,8 @@ def env_report(data: Data) -> RenderableType:
     """`sweep check-env`: facts, the level with its reasons, costs, faults."""
     limit = data["time_limit"]
     rows: list[tuple[str, str]] = [
-        ("observations", data["observation_space"]),
-        ("actions", data["action_space"]),
+        ("observations", " ".join(data["observation_space"].split())),
+        ("actions", " ".join(data["action_space"].split())),
         ("time limit", "none" if limit is None else formatting.plural(limit, "step")),
         ("checkpoints", data["exactness"]),
         *(("", reason) for reason in data["reasons"]),

@@ -1,4 +1,4 @@
-"""What the shell offers when a person presses Tab: commands, options, sweeps and their trials."""
+"""Completions of the shell at Tab: commands, options, sweeps and their trials."""
 
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def spaces(
 
 
 def _is_plain(name: str) -> bool:
-    """Whether a file is shown where nobody asks for hidden ones, and its name is one word."""
+    """Return whether a file's name is one word, and not that of a hidden file."""
     return not name.startswith(".") and name.isprintable() and " " not in name
 
 
@@ -48,6 +48,7 @@ def _root(context: click.Context) -> Path:
 
 
 name_argument = click.argument("name", shell_complete=names)
+trial_argument = click.argument("trial", shell_complete=trials)
 trial_option = click.option(
     "--trial",
     default="best",

@@ -114,7 +114,7 @@ def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: boo
 
 
 def _is_in_mlflow(folder: "Folder") -> bool:
-    """Whether MLflow may have runs of the sweep."""
+    """Return whether MLflow may have runs of the sweep."""
     from sweep.errors import SweepError
     from sweep.views import lookup
 

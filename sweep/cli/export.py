@@ -2,7 +2,8 @@
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,19 @@ if TYPE_CHECKING:
 @click.command("export-model")
 @completion.name_argument
 @completion.trial_option
-@checkpoint_option
+@click.option(
+    "--checkpoint",
+    default="compared",
+    metavar="compared|best|last|STEP",
+    help="Which one of it; default: compared, the best of its seeds' networks in fresh episodes.",
+)
+@click.option(
+    "--episodes",
+    type=click.IntRange(0, 100_000),
+    default=20,
+    metavar="N",
+    help="Fresh episodes that each network plays; 0: none, the metric decides; default: 20.",
+)
 @click.option(
     "--format",
     "formats",
@@ -54,6 +67,7 @@ def _exported(
     formats: tuple[str, ...],
     out: Path | None,
     register: str | None,
+    episodes: int,
     **_: Any,
 ) -> dict[str, Any]:
     from sweep.driver import sync
@@ -67,7 +81,9 @@ def _exported(
     choice = Choice(trial, checkpoint)
     with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
         where = out or Path(scratch) / "model"
-        card = export.export_model(folder, choice, formats, where)
+        with options.progress() as (show, every_s):
+            say = _seldom(show, every_s)
+            card = export.export_model(folder, choice, formats, where, episodes, say)
         said = {"out": None if out is None else str(out)}
         if register is None:
             return {**card, **said}
@@ -77,6 +93,19 @@ def _exported(
             shutil.rmtree(where)  # the corrected command finds it free
             raise
         return {**card, **said, "registered": uri}
+
+
+def _seldom(show: Callable[[str], None], every_s: float) -> Callable[[str], None]:
+    """Show a text if the one before it was shown so long ago; the first one after that time."""
+    last = time.monotonic()
+
+    def say(text: str) -> None:
+        nonlocal last
+        if time.monotonic() - last >= every_s:
+            last = time.monotonic()
+            show(text)
+
+    return say
 
 
 @click.command()
@@ -161,9 +190,9 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
 def trust(files: tuple[Path, ...], as_json: bool) -> None:
     """Let checkpoints that somebody else signed be restored.
 
-    And exported models be played: their card.json. They may run code as you. And the server of a
-    ledger or of checkpoints be asked with your credentials: sweep.postgresql, or the file
-    checkpoints of a sweep's folder. It counts for these very files, wherever they lie, and for you
+    They may run code as you. FILE may also be the card.json of an exported model, which can then be
+    played, and the file sweep.postgresql or checkpoints of a sweep's folder, whose server is then
+    asked with your credentials. It counts for these very files, wherever they lie, and for you
     alone.
     """
     from sweep.ledger import signed

@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: a table that is redrawn, or lines of text in a pipe.
+"""Output of a running sweep: a table that is redrawn, or lines of text in a pipe.
 
 view.begin(context, warnings)
 view.update(records)           # at every tick of the driver, mostly with nothing
@@ -30,6 +30,7 @@ from sweep.history.events import (
     Moved,
     Opened,
     Recorded,
+    Reported,
     SpaceExhausted,
     Status,
 )
@@ -55,7 +56,7 @@ MOST_MOVES = 3
 
 
 class Kind(StrEnum):
-    """What a line is about."""
+    """The subject of a line."""
 
     STARTED = "started"
     WAITS = "waits"
@@ -125,7 +126,7 @@ class Narrator:
         if is_test(event.replica):
             return
         if event.slice == 0 and self._replica(event).joined_at is not None:
-            why = self._shortly(event.why)
+            why = printable(event.why)
             yield Line(Kind.PROMOTED, event.trial, f"gets seed {event.replica} {why}")
         before = self._goals.get(event.trial)
         self._goals[event.trial] = event.goal
@@ -133,7 +134,7 @@ class Narrator:
             searched = self._history.trials[event.trial].searched
             yield Line(Kind.STARTED, event.trial, f"starts: {formatting.settings(searched)}")
         elif before != event.goal and (self._waits or not event.why.startswith("goes on")):
-            yield Line(Kind.PROMOTED, event.trial, self._shortly(event.why))
+            yield Line(Kind.PROMOTED, event.trial, printable(event.why))
 
     def _closed(self, event: Closed) -> Iterable[Line]:
         whose = self._whose(event)
@@ -141,7 +142,7 @@ class Narrator:
             text = f"{whose}skips a checkpoint: {printable(skipped)}"
             yield Line(Kind.NOTICE, event.trial, text)
         reason, standing = printable(event.reason), self._standing(event)
-        if event.end in (End.GOAL, End.DONE):
+        if event.end in (End.GOAL, End.UNMEASURED, End.DONE):
             yield from self._without_metric(event)
             yield from self._never_waited(event)
         if event.status is not Status.PAUSED:
@@ -172,12 +173,8 @@ class Narrator:
         if unseen and event.rows and not self._warned and self._history.best is None:
             self._warned = True
             noted = event.reason.partition("; ")[2] or f"its results had no metric '{metric}'"
-            said = f"{noted}; no trial has it so far, and those without it rank last"
+            said = f"{noted}; no trial has it so far, and those without it are compared with nobody"
             yield Line(Kind.NOTICE, event.trial, f"cannot be compared: {printable(said)}")
-
-    def _shortly(self, why: str) -> str:
-        metric = self._history.objective.metric
-        return printable(why.replace(metric, formatting.last_part(metric)))
 
     def _replica(self, event: Opened | Closed) -> Replica:
         return self._history.replica(event.trial, event.replica)
@@ -194,18 +191,19 @@ class Narrator:
         after, score = formatting.plural(replica.iteration, "iteration"), replica.score_at()
         if score is None:
             return f" after {after}"
-        metric = formatting.last_part(replica.objective.metric)
+        metric = printable(replica.objective.metric)
         return f" after {after}, {metric} {formatting.number(score)}"
 
 
 def _moves(moves: Sequence[Moved]) -> Iterable[Line]:
-    """One line for each trial; what happens to one happens to all its seeds."""
+    """Yield a line for each trial; what happens to one happens to all its seeds."""
     for status in Status:
         same = list({move.trial: move for move in moves if move.status is status}.values())
         kind, word = _ENDED.get(status, (Kind.NOTICE, status.lower()))
         if len(same) > MOST_MOVES:
-            first = f"trial {same[0].trial} because {printable(same[0].reason)}"
-            yield Line(kind, None, f"{len(same)} trials {word}, {first}")
+            alike = len({move.reason for move in same}) == 1
+            whose = "" if alike else f", for instance trial {same[0].trial}"
+            yield Line(kind, None, f"{len(same)} trials {word}{whose}: {printable(same[0].reason)}")
             continue
         for move in same:
             yield Line(kind, move.trial, f"{word}: {printable(move.reason)}")
@@ -243,7 +241,7 @@ def make_view(console: Terminal) -> "View":
 
 
 def in_notebook() -> bool:
-    """Whether this process is the kernel of a notebook."""
+    """Return whether this process is the kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
@@ -289,7 +287,8 @@ class LiveView:
     def __init__(self, console: Terminal) -> None:
         self._console = console
         self._log: deque[Line] = deque(maxlen=LOG_LINES)
-        self._opened_at: dict[tuple[int, int], float] = {}
+        self._trained_to: dict[tuple[int, int], float] = {}
+        self._notes = progress.NewestNotes()
         self._next_at = 0.0
         self._live: Live | _Output | None = None
 
@@ -312,8 +311,8 @@ class LiveView:
     def update(self, records: Sequence[Recorded]) -> None:
         """Log the records; draw if the last picture is old enough."""
         for record in records:
-            if isinstance(record.event, Opened):
-                self._opened_at[record.event.trial, record.event.replica] = record.at
+            if isinstance(record.event, Opened | Reported):
+                self._trained_to[record.event.trial, record.event.replica] = record.at
         quiet = (Kind.STARTED, Kind.WAITS)
         self._log.extend(line for line in self._narrator.lines(records) if line.kind not in quiet)
         if time.monotonic() >= self._next_at:
@@ -339,12 +338,12 @@ class LiveView:
 
     def _picture(self) -> RenderableType:
         context = self._context
-        notes = progress.read_notes(context.folder, context.history)
+        notes = self._notes.read(context.folder, context.history)
         now = ledger.now()
         rows = []
         for replica in progress.running(context.history):
-            opened_at = self._opened_at.get((replica.trial, replica.index))
-            rows.append(overview.running_replica(context.history, replica, notes, opened_at, now))
+            trained_to = self._trained_to.get((replica.trial, replica.index))
+            rows.append(overview.running_replica(context.history, replica, notes, trained_to, now))
         share = progress.newest_fraction(context.history, self._aim, notes)
         shown: list[RenderableType] = [title(context), Text()]
         shown += self._running(rows)
@@ -425,15 +424,17 @@ def title(context: "DriverContext") -> Text:
     return Text.assemble((printable(spec.name), "bold"), f"  {how}  ", (where, "dim"))
 
 
-def status_now(folder: Folder) -> overview.Data:
-    """What `sweep status` shows at this moment."""
+def status_now(folder: Folder, notes: progress.NewestNotes | None = None) -> overview.Data:
+    """Return the data that `sweep status` shows; `notes` keeps the progress read before."""
     sweep = lookup.read(folder, curves=False)
-    return overview.status(sweep, progress.read_notes(folder, sweep.history), time.time())
+    read = (notes or progress.NewestNotes()).read(folder, sweep.history)
+    return overview.status(sweep, read, time.time())
 
 
 def watch(folder: Folder, console: Terminal) -> None:
     """Show the status until the sweep runs no more, or Ctrl-C; in a pipe only once."""
-    data = status_now(folder)
+    notes = progress.NewestNotes()
+    data = status_now(folder, notes)
     if not console.live:
         console.show(tables.status(data))
         return
@@ -444,5 +445,5 @@ def watch(folder: Folder, console: Terminal) -> None:
         while data["state"] in lookup.DRIVEN:
             live.update(tables.status(data), refresh=True)
             time.sleep(WATCH_S)
-            data = status_now(folder)
+            data = status_now(folder, notes)
     console.show(tables.status(data))  # a picture that is redrawn is cut at the terminal's width

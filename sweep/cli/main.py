@@ -1,18 +1,20 @@
 """The command line: commands, exit codes and error messages.
 
-Exit codes: 0 done, or ended by `--timeout` or `sweep stop`, resumable · 1 some trials failed · 2
-the user's mistake, one line, or what `doctor` found · 3 the sweep is active elsewhere · 4 a disk or
-database failed · 5 our own error · 6 something is damaged · 129, 130, 143 ended by SIGHUP, SIGINT,
-SIGTERM, resumable.
+Exit codes: 0 done, or ended by `--timeout` or `sweep stop`, resumable · 1 some trials failed, or
+none has a score at the end · 2 the user's mistake, one line, or what `doctor` found · 3 the sweep
+is active elsewhere · 4 a disk or database failed · 5 our own error · 6 something is damaged · 129,
+130, 143 ended by SIGHUP, SIGINT, SIGTERM, resumable.
 """
 
 import atexit
 import contextlib
+import errno
 import gc
 import itertools
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -48,11 +50,27 @@ _BY_PURPOSE = {
 #: What other programs call a command → ours.
 _ELSEWHERE = {
     "watch": "status --watch",
+    "runs": "ls",
+    "trials": "results",
+    "log": "show NAME TRIAL --log",
+    "logs": "show NAME TRIAL --log",
+    "plot": "curves",
+    "retry": "resume NAME --retry-failed",
+    "remove": "rm",
     "list": "ls",
     "start": "run",
     "kill": "stop",
     "delete": "rm",
     "dashboard": "ui",
+}
+
+
+#: Words of click's → what a person says.
+_PLAINLY = {
+    "a valid integer range": "a whole number",
+    "a valid integer": "a whole number",
+    "a valid float range": "a number",
+    "a valid float": "a number",
 }
 
 
@@ -104,6 +122,8 @@ def entry() -> int:
     # thread that workers have, and so rounds as they do. numpy's threads, started with it, look for
     # work for a tenth of a second, on the core on which the first worker starts.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Where joblib finds no semaphores it says so at its import; who needs one meets an error.
+    warnings.filterwarnings("ignore", ".*joblib will operate in serial mode", UserWarning)
     codes: list[int] = []
     atexit.register(_leave, codes)  # the first to be registered is the last to be called
     codes.append(main())
@@ -124,6 +144,8 @@ def _leave(codes: Sequence[int]) -> None:
 def _with_help(error: click.ClickException) -> str:
     """The message; behind what click itself finds, the command that says what is possible."""
     message, context = error.format_message(), getattr(error, "ctx", None)
+    for words, plain in _PLAINLY.items():
+        message = message.replace(words, plain)
     return f"{message.removesuffix('.')}; see {context.command_path} --help" if context else message
 
 
@@ -195,23 +217,33 @@ def _silence_if_lost() -> None:
 
 def _explain(error: Exception) -> int:
     """One line for errors that were foreseen, a traceback for ours."""
-    from sweep.errors import SweepError
-    from trainables.errors import TrainableError
+    from sweep.errors import Mistakes, SweepError
+    from trainables.errors import ConfigError, TrainableError
 
+    if isinstance(error, Mistakes):
+        return max(_complain(str(mistake), mistake.exit_code) for mistake in error.mistakes)
     if isinstance(error, SweepError):
         return _complain(str(error), error.exit_code)
+    if isinstance(error, ConfigError):
+        return max(_complain(str(mistake), MISTAKE) for mistake in error.all)
     if isinstance(error, TrainableError):
         return _complain(str(error), MISTAKE)
     if isinstance(error, PermissionError) and error.filename is not None:
         return _complain(_forbidden(os.fsdecode(error.filename)), OUTSIDE)
     if isinstance(error, OSError):
-        return _complain(str(error), OUTSIDE)
+        return _complain(f"{error}{_remedy(error)}", OUTSIDE)
     click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
     return _complain(f"internal error: {type(error).__name__}: {error}", OWN_ERROR)
 
 
+def _remedy(error: OSError) -> str:
+    """Return the remedy of a system error whose text names none; empty if none is known."""
+    is_short = error.errno in (errno.EMFILE, errno.ENFILE) and "ulimit" not in str(error)
+    return "; allow more with `ulimit -n 1024`, or give fewer --jobs" if is_short else ""
+
+
 def _forbidden(path: str) -> str:
-    """What a person may not use, whose it is, and what to do."""
+    """Return words for a path that may not be used: its owner, and the remedy."""
     import pwd
 
     there = Path(path).absolute()

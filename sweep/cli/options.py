@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
@@ -19,7 +20,7 @@ import click
 
 if TYPE_CHECKING:
     from sweep.ledger.folder import Folder
-    from sweep.spec import Override
+    from sweep.spec import Override, SweepSpec
 
 F = TypeVar("F", bound=Callable[..., Any])
 #: ``answer(data, renderer)`` prints data as JSON or as the renderer's text.
@@ -103,8 +104,8 @@ def pool_options(command: F) -> F:
         click.option(
             "--pool",
             metavar="NAME",
-            help="loky (processes), inline (this process), dask or ray (a cluster, see --address) "
-            "or one of your own; default: as before, or loky.",
+            help="loky (processes), inline (this process), stack (lanes of one program), dask or "
+            "ray (a cluster, see --address) or one of your own; default: as before, or loky.",
         ),
     ):
         command = option(command)
@@ -174,13 +175,27 @@ max_disk_option = click.option(
 def override_options(command: F) -> F:
     """The options that change a spec."""
     for option in (
-        click.option("--trials", type=int, metavar="N", help="Searched settings, in all."),
-        click.option("--seed", type=int, metavar="S", help="What all chance is made from."),
+        click.option("--trials", type=int, metavar="N", help="How many trials, in all."),
+        click.option(
+            "--seed", type=int, metavar="S", help="The seed of everything that is random."
+        ),
         click.option("--name", metavar="NAME", help="Name of the sweep."),
         set_option,
     ):
         command = option(command)
     return command
+
+
+class OfSpaces(click.Command):
+    """A command that is given a search space; its help names the shipped ones."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write their names behind the options."""
+        names = sorted(file.name for file in resources.files("search_spaces").iterdir())
+        with formatter.section("Shipped search spaces"):
+            shipped = [name for name in names if name.endswith(".yaml")]
+            formatter.write_text(", ".join(name.removesuffix(".yaml") for name in shipped))
+        super().format_epilog(ctx, formatter)
 
 
 def overrides(given: dict[str, Any]) -> "list[Override]":
@@ -308,6 +323,55 @@ def say(text: str) -> None:
     """Print a message that is no part of the answer on standard error, if that still works."""
     with contextlib.suppress(OSError):
         click.echo(f"sweep: {text}", err=True)
+
+
+#: Seconds between two lines of progress; on a terminal, one line is redrawn.
+_EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[tuple[Callable[[str], None], float]]:
+    """Shows progress on standard error, and how often it is to be called, seconds."""
+    from rich.text import Text
+
+    from sweep.cli.terminal import Terminal
+    from trainables.errors import printable
+
+    console = Terminal(sys.stderr)
+    if not console.live:
+        yield lambda text: say(printable(text)), _EVERY_S
+        return
+    with console.status("") as status:
+        yield lambda text: status.update(Text(printable(text))), _REDRAWN_EVERY_S
+
+
+#: Seconds that an import takes before it is told.
+IMPORT_S = 1.0
+
+
+@contextlib.contextmanager
+def telling_imports(
+    parsed: "Callable[[SweepSpec], None]" = lambda _spec: None,
+) -> "Iterator[Callable[[SweepSpec], None]]":
+    """Gives what is called with a spec before what it names is imported, and tells if that lasts.
+
+    `parsed` is called with the spec, too.
+    """
+    timers: list[threading.Timer] = []
+
+    def begin(spec: "SweepSpec") -> None:
+        parsed(spec)
+        said = f"importing {spec.trainable} and the packages that it needs"
+        timer = threading.Timer(IMPORT_S, say, [said])
+        timer.daemon = True
+        timers.append(timer)
+        timer.start()
+
+    try:
+        yield begin
+    finally:
+        for timer in timers:
+            timer.cancel()
 
 
 def find_sweep(root: Path, name: str) -> "Folder":

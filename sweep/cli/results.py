@@ -90,23 +90,23 @@ def _compared(row: dict[str, Any]) -> dict[str, Any]:
 
 @click.command()
 @completion.name_argument
-@click.argument("trial", type=int, shell_complete=completion.trials)
+@completion.trial_argument
 @click.option("--log", is_flag=True, help="Print what the trial printed.")
 @options.sweep_options
-def show(name: str, trial: int, log: bool, root: Path, as_json: bool) -> None:
-    """Show everything about one trial."""
+def show(name: str, trial: str, log: bool, root: Path, as_json: bool) -> None:
+    """Show everything about one trial: its number, or best."""
     from sweep.cli import trial_tables
     from sweep.views import lookup, overview
 
     with options.answering(as_json) as answer:
         folder = options.find_sweep(root, name)
         sweep = lookup.read(folder)
-        found = overview.find_trial(sweep.history, name, trial)
+        found = overview.asked_trial(sweep.history, folder, trial, "TRIAL")
         if log:
             answer({"log": lookup.read_log(folder, found)}, trial_tables.log)
         else:
             rows = lookup.read_results(folder, found.leader)
-            answer(overview.show(sweep, trial, rows), trial_tables.show)
+            answer(overview.show(sweep, found.number, rows), trial_tables.show)
 
 
 @click.command()
@@ -185,18 +185,21 @@ def _test(
 
 @click.command()
 @completion.name_argument
-@click.argument("trial", type=int, shell_complete=completion.trials)
+@completion.trial_argument
 @options.sweep_options
-def explain(name: str, trial: int, root: Path, as_json: bool) -> None:
+def explain(name: str, trial: str, root: Path, as_json: bool) -> None:
     """Tell why a trial was paused, promoted, stopped or bred.
 
     Each decision stands there with the numbers that were compared.
     """
     from sweep.cli import trial_tables
-    from sweep.views import explanation, lookup
+    from sweep.views import explanation, lookup, overview
 
     with options.answering(as_json) as answer:
-        data = explanation.explain(lookup.read(options.find_sweep(root, name)), trial)
+        folder = options.find_sweep(root, name)
+        sweep = lookup.read(folder)
+        found = overview.asked_trial(sweep.history, folder, trial, "TRIAL")
+        data = explanation.explain(sweep, found.number)
         answer(data, trial_tables.explanation)
 
 

@@ -14,6 +14,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from sweep.cli.terminal import whole
+from sweep.history.events import Status
 from sweep.ledger.folder import root_option
 from sweep.report import braille
 from sweep.report.curves import Curves
@@ -71,7 +72,7 @@ class Table:
         return ["  ".join(map(_justified, row, widths, right)) for row in rows]
 
     def _is_too_wide(self, most: int) -> bool:
-        """Whether columns that are wrapped would become too narrow to be read beside others."""
+        """Return whether wrapped columns would become too narrow to be read beside others."""
         needed, wrapped = 0, 0
         for place, (title, kind, _) in enumerate(self.columns):
             cells = [str(row[place]) for row in self.rows] + [title] * self.head
@@ -164,7 +165,7 @@ def overviews(rows: Sequence[Data], root: str) -> RenderableType:
         ("state", "l", lambda row: word(row["state"])),
         ("trials", "r", lambda row: f"{row['trials']}/{row['wanted']}"),
         ("best", "r", lambda row: formatting.number(row["best"] and row["best"]["score"])),
-        ("metric", "cut", lambda row: formatting.last_part(row["metric"])),
+        ("metric", "cut", lambda row: printable(row["metric"])),
         ("age", "l", lambda row: formatting.age(row["age_s"])),
     )
 
@@ -185,6 +186,8 @@ def status(data: Data) -> RenderableType:
         shown += [Text(), running(data["running"], data["metric"], data["time_attr"])]
     if data["best"]:
         shown += [Text(), best_line(data["best"])]
+    if data["outlook"]:
+        shown.append(Text(formatting.outlook(data["outlook"], data["metric"])))
     if data["state"] in ("stopped", "interrupted"):
         again = f"sweep resume {printable(data['name'])}{root_option(data['root'])}"
         shown += [Text(), whole(f"go on with: {again}")]
@@ -198,7 +201,7 @@ def exhausted_line(data: Data) -> list[Text]:
 
 
 def standing(data: Data) -> str:
-    """How far the sweep is, on one line."""
+    """Return the progress of the sweep, on one line."""
     jobs = ""
     if data["jobs"] is not None:
         jobs = f"{formatting.plural(data['jobs'], 'job')} ({printable(data['pool'] or '?')})"
@@ -245,17 +248,22 @@ def best_line(best: Data) -> Text:
     """The best trial so far, on one line."""
     return Text.assemble(
         ("best", "bold"),
-        f"  trial {best['trial']}: {formatting.number(best['score'])}  ",
+        f"  trial {best['trial']}: {formatting.number(best['score'])}{_expected(best)}  ",
         (formatting.settings(best["settings"]), "dim"),
         no_wrap=True,
         overflow="ellipsis",
     )
 
 
+def _expected(best: Data) -> str:
+    if best["expected_error"] is None:
+        return ""
+    return f", on a new seed {formatting.give_or_take(best['expected'], best['expected_error'])}"
+
+
 def results(data: Data) -> RenderableType:
     """`sweep results`."""
-    best = "greatest" if data["mode"] == "max" else "least"
-    order = f"{best} first" if data["front"] is None else f"front by front, {best} first"
+    order = "best on a new seed first" if data["front"] is None else "front by front"
     title = f"{printable(data['name'])}: {printable(data['metric'])}, {order}"
     shown = [Text(title), *front_line(data["front"]), Text()]
     return Group(*shown, ranking(data["trials"], "wrap"))
@@ -276,27 +284,35 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
         ("status", "l", lambda row: word(row["status"])),
         ("score", "r", lambda row: formatting.number(row["score"])),
     ]
+    if any(row["expected_error"] is not None for row in rows):
+        columns.append(("on a new seed", "r", _on_a_new_seed))
     for path in rows[0].get("objectives", {}) if rows else ():
         columns.append((formatting.last_part(path), "r", partial(_other_score, path)))
     if any(row.get("breaks") for row in rows):
         columns.append(("breaks", "l", lambda row: ", ".join(row["breaks"])))
     if any(len(row["scores"]) > 1 for row in rows):
         columns.append(("seeds", "l", lambda row: formatting.scores(row["scores"])))
+    lost: Column = ("unsaved", "r", lambda row: str(row.get("unsaved") or ""))
     return table(
         rows,
         *columns,
         ("iter", "r", lambda row: str(row["iterations"])),
+        *[lost] * any(row.get("unsaved") for row in rows),
         ("steps", "r", lambda row: formatting.count(row["steps"])),
         ("settings", settings, lambda row: formatting.settings(row["settings"])),
     )
+
+
+def _on_a_new_seed(row: Data) -> str:
+    return formatting.give_or_take(row["expected"], row["expected_error"])
 
 
 def _other_score(path: str, row: Data) -> str:
     return formatting.number(row["objectives"][path])
 
 
-def summary(data: Data) -> RenderableType:
-    """The end of `sweep run` and `sweep resume`."""
+def summary(data: Data, python: bool = False) -> RenderableType:
+    """The end of `sweep run` and `sweep resume`, or of the same in `python`."""
     name = printable(data["name"])
     facts = f"{in_words(data['counts'])} · {formatting.duration(data['seconds'])}"
     if data["steps"] is not None:
@@ -306,20 +322,26 @@ def summary(data: Data) -> RenderableType:
     shown += exhausted_line(data)
     if data["why"]:
         shown.append(Text(printable(data["why"])))
+    if data["how"] == "finished" and not (data["trained"] or data["why"]):
+        shown.append(whole(_nothing_trained(data, python)))
+    if first := data["first_error"]:
+        failed = f"trial {first['trial']} failed: {printable(first['reason'])}"
+        shown += [Text(), Text(failed, style="red")]
     if data["top"]:
         shown += [Text(), ranking(data["top"], "cut"), *_not_shown(data)]
-    elif _has_no_score(data):
-        shown.append(Text(f"no trial has a score in {printable(data['metric'])}"))
-    return Group(*shown, Text(), whole("\n".join(_next_steps(data))))
+    elif has_no_score(data):
+        why = ": where it counts it was NaN or infinite" if data["reported"] else ""
+        shown.append(Text(f"no trial has a score in {printable(data['metric'])}{why}"))
+    return Group(*shown, Text(), whole("\n".join(_next_steps(data, python))))
 
 
-def _has_no_score(data: Data) -> bool:
-    """Whether a sweep came to its end without a score."""
+def has_no_score(data: Data) -> bool:
+    """Return whether a sweep finished without a score."""
     return bool(data["how"] == "finished" and data["counts"] and not data["top"])
 
 
 def _not_shown(data: Data) -> list[Text]:
-    """How many trials the table leaves out, and where they are listed."""
+    """Return a line with the number of trials left out and the command that lists them."""
     left_out = sum(data["counts"].values()) - len(data["top"])
     if not left_out:
         return []
@@ -327,19 +349,35 @@ def _not_shown(data: Data) -> list[Text]:
     return [whole(f"and {formatting.plural(left_out, 'trial')} more: {command}", "dim")]
 
 
-def _next_steps(data: Data) -> list[str]:
+def _nothing_trained(data: Data, python: bool) -> str:
+    """Return the advice for a sweep that was run again and had nothing left to train."""
+    where = f"{printable(data['name'])}{root_option(data['root'])}"
+    if data["counts"].get(Status.FAILED):
+        then = f"`{_trying_again(data, python)}` tries the failed ones again"
+    elif python:
+        then = "a larger trials= adds some"
+    else:
+        then = f"`sweep resume {where} --trials TOTAL` adds some"
+    name = "name" if python else "--name"
+    return (
+        f"nothing was trained, as all trials had ended before: {then}; to begin anew, "
+        f"`sweep rm {where}` or give another {name}"
+    )
+
+
+def _trying_again(data: Data, python: bool) -> str:
+    """Return the command, or the call in Python, that tries failed trials again."""
+    name = printable(data["name"])
+    if not python:
+        return f"sweep resume {name}{root_option(data['root'])} --retry-failed"
+    root = f", root={printable(data['root'])!r}" if root_option(data["root"]) else ""
+    return f"sweep.resume({name!r}{root}, retry_failed=True)"
+
+
+def _next_steps(data: Data, python: bool) -> list[str]:
     name = printable(data["name"])
     where = root_option(data["root"])
-    lines = []
-    if data["unsent"]:
-        behind = ", ".join(data["unsent"])
-        lines.append(f"{behind} still misses some results; `sweep resume {name}{where}` sends them")
-    if data["why"]:
-        lines.append(f"go on       sweep resume {name}{where} --budget KEY=NUMBER")
-    if data["how"] != "finished":
-        lines.append(f"go on       sweep resume {name}{where}")
-    if _has_no_score(data):
-        lines.append(f"look into   sweep show {name} 0{where}")
+    lines = _going_on(data, python)
     if data["top"] and "mlflow" in data["trackers"]:
         lines.append(f"compare     sweep ui {name}{where}")
     if data["top"]:
@@ -347,6 +385,25 @@ def _next_steps(data: Data) -> list[str]:
     if data["top"] and data["exports"]:
         out = f"--out exported-{name}"
         lines.append(f"take away   sweep export-model {name}{where}{_whose_model(data)} {out}")
+    return lines
+
+
+def _going_on(data: Data, python: bool) -> list[str]:
+    """Return one line for each command that sends, trains or explains the rest."""
+    name = printable(data["name"])
+    where = root_option(data["root"])
+    lines = []
+    if data["unsent"]:
+        behind = ", ".join(data["unsent"])
+        lines.append(f"{behind} still misses some results; `sweep resume {name}{where}` sends them")
+    if data["why"].startswith("budget."):
+        lines.append(f"go on       sweep resume {name}{where} --budget KEY=NUMBER")
+    if data["how"] != "finished":
+        lines.append(f"go on       sweep resume {name}{where}")
+    if has_no_score(data):
+        lines.append(f"look into   sweep show {name} 0{where}")
+    if data["counts"].get(Status.FAILED):
+        lines.append(f"try again   {_trying_again(data, python)}")
     return lines
 
 

@@ -70,7 +70,7 @@ class Terminal(Console):
 
     @property
     def live(self) -> bool:
-        """Whether lines can be redrawn."""
+        """True if lines can be redrawn."""
         return self.is_terminal and not self.is_dumb_terminal
 
 

@@ -45,8 +45,24 @@ attach_option = click.option(
     default="function",
     help="A training function of one's own (the default), or PPO on an environment of one's own.",
 )
-def init(folder: Path, kind: str) -> None:
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A sweep of W&B, or hyperparameters of rl-baselines3-zoo: write the spec for it.",
+)
+@click.option("--env", metavar="ID", help="With --from: which of the file's environments.")
+@click.option(
+    "--algorithm", metavar="NAME", help="With --from: what trains, if not what the file is called."
+)
+def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
     """Write a spec and what it trains; both run as they are. The sweep is called as FOLDER."""
+    from sweep.spec.sections import name_from
+
+    if source is not None:
+        _convert(source, folder, **given)
+        return
     files = KINDS[kind]
     if there := sorted(name for name in files if (folder / name).exists()):
         raise click.UsageError(
@@ -57,25 +73,47 @@ def init(folder: Path, kind: str) -> None:
     for name, template in files.items():
         with (folder / name).open("x", encoding="utf-8") as file:
             text = (templates / template).read_text(encoding="utf-8")
-            file.write(re.sub(r"\bmine\b", _name_of(folder), text))
+            file.write(_named(text, name_from(folder.resolve().name)))
         click.echo(f"wrote {folder / name}")
     click.echo(f"try it:  sweep run {shlex.quote(str(folder / 'space.yaml'))}")
 
 
-def _name_of(folder: Path) -> str:
-    """A folder's name, if a sweep may be called so and YAML reads it as a text; else ``mine``."""
-    from sweep.spec.sections import check_name
+def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None) -> None:
+    """Write the spec for a file of another tool, and say what is to be done in it."""
+    from sweep import spec as specs
+    from sweep.driver import prepare
+    from sweep.errors import UsageError
+    from sweep.operations import conversion
+    from sweep.spec.sections import name_from
 
-    name = folder.resolve().name
-    if not re.fullmatch(r"(?!(null|true|false)$)[a-z][a-z0-9_-]*", name):
-        return "mine"
+    path = folder / "space.yaml"
+    if path.exists():
+        raise click.UsageError(f"{path} exists already; nothing was written, give another folder")
+    called = name_from(source.stem if folder == Path() else folder.resolve().name)
+    converted = conversion.convert(specs.text_of(source), str(source), called, env, algorithm)
+    text = converted.text(source.name)
+    folder.mkdir(parents=True, exist_ok=True)
+    with path.open("x", encoding="utf-8") as file:
+        file.write(text)
+    click.echo(f"wrote {path}")
+    for note in converted.notes:
+        options.say(note)
     try:
-        return check_name(name)
-    except ValueError:
-        return "mine"
+        prepare.checked(text, str(path), [str(folder.resolve()), str(Path.cwd())])
+    except UsageError as error:
+        options.say(f"what is left to do in it: {error}")
+        return
+    click.echo(f"try it:  sweep run {shlex.quote(str(path))}")
 
 
-@click.command()
+def _named(template: str, name: str) -> str:
+    """A template whose sweep is called `name`, in quotes where YAML would read no text."""
+    is_text = re.fullmatch(r"(?i:(?!(null|true|false)$)[a-z].*)", name)
+    text = template.replace("\nname: mine\n", f"\nname: {name if is_text else repr(name)}\n")
+    return re.sub(r"\bmine\b", name, text)
+
+
+@click.command(cls=options.OfSpaces)
 @click.argument("space", shell_complete=completion.spaces)
 @options.override_options
 @options.jobs_option
@@ -94,7 +132,9 @@ def run(space: str, **given: Any) -> int:
         from sweep.cli.terminal import terminal
         from sweep.driver import prepare, session, sync
 
-        resolved, text = prepare.prepare(space, options.overrides(given), begin)
+        with options.telling_imports(begin) as parsed:
+            overrides = options.overrides(given)
+            resolved, text = prepare.prepare(space, overrides, parsed, given["root"])
         for remark in prepare.remarks(resolved):
             options.say(remark)
         if given["dry_run"]:
@@ -102,7 +142,7 @@ def run(space: str, **given: Any) -> int:
             from sweep.operations import validate
 
             data = validate.preview(resolved, given["jobs"])
-            data["warm_start"] = prepare.taken_over(resolved, given["root"])
+            data["prior"] = prepare.taken_over(resolved, given["root"])
             answer(data, check_tables.preview)
             return 0
         launch = prepare.start(
@@ -133,6 +173,9 @@ def _early_workers(space: str, given: Mapping[str, Any]) -> Iterator[Callable[["
     if given["dry_run"] or pool != "loky" or not _is_there(space):
         yield lambda _spec: None
         return
+    from trainables.core.processes import reaping
+
+    reaping.start()  # before all that a worker's start imports: its own takes as long
     import joblib
 
     from trainables.core.processes import worker
@@ -150,12 +193,12 @@ def _early_workers(space: str, given: Mapping[str, Any]) -> Iterator[Callable[["
         names = [f"{plugins.trainables().package}.{spec.trainable}"] if shipped else []
         worker.start_early(names, count)
 
-    with worker.early(["sweep.slices.slice"], min(asked, max(1, cores - 1))):
+    with worker.early(["sweep.slices.isolated"], min(asked, max(1, cores - 1))):
         yield begin
 
 
 def _is_there(space: str) -> bool:
-    """Whether there is a file that SPACE may mean; a misspelt name is to be told at once."""
+    """Return whether there is a file that SPACE may mean; a misspelt name is reported at once."""
     shipped = resources.files("search_spaces") / f"{space}.yaml"
     with contextlib.suppress(OSError, ValueError):  # no name that a file could have
         return Path(space).is_file() or shipped.is_file()
@@ -231,15 +274,16 @@ def _report(
     from sweep.history.events import Status
     from sweep.operations.mlflow import attaching
 
-    answer(summary(ended, folder), tables.summary)
+    data = summary(ended, folder)
+    answer(data, tables.summary)
     attaching.attach(ended, folder, attach)
     if ended.signal is not None and ended.how != "finished":
         return 128 + ended.signal
-    return 1 if ended.history.of(Status.FAILED) else 0
+    return 1 if ended.history.of(Status.FAILED) or tables.has_no_score(data) else 0
 
 
 def summary(ended: "RunResult", folder: "Folder") -> dict[str, Any]:
-    """How a driver ended, as `sweep.cli.tables.summary` shows it."""
+    """Return the data of a driver's end, as `sweep.cli.tables.summary` shows it."""
     from sweep.driver import launch
     from sweep.views import overview
 
@@ -248,6 +292,7 @@ def summary(ended: "RunResult", folder: "Folder") -> dict[str, Any]:
         "root": str(folder.root),
         "how": ended.how,
         "seconds": ended.seconds,
+        "trained": ended.trained,
         "unsent": list(ended.unsent),
         "trackers": list(ended.trackers),
         "exports": launch.trainable_of(folder).can_export(),

@@ -17,18 +17,41 @@ from trainables.errors import printable
 
 
 def final_evaluation_remarks(data: Data) -> Iterator[str]:
-    """What `sweep best` says of a trial's seeds and of its final evaluation, line by line."""
+    """Yield the remarks of `sweep best` on a trial's seeds and its final evaluation."""
     several = [formatting.number(score) for score in data["scores"]]
+    yield from _pick(data)
     if len(several) > 1:
         how = data["aggregate"] if isinstance(data["aggregate"], str) else "lower bound"
         yield f"{how} of {len(several)} seeds: {', '.join(several)}"
     if data["final_evaluation"] is not None:
         yield from _final_evaluation(data, data["final_evaluation"])
     elif len(several) == 1 and data["scored"] > 1:
-        yield (
-            f"the best of {data['scored']} scores of one seed each is partly luck; "
-            f"{_again(data)} --test-seeds 10 trains it anew"
-        )
+        yield f"it has one seed; {_again(data)} --test-seeds 10 trains it anew under others"
+
+
+def _pick(data: Data) -> Iterator[str]:
+    """Yield two lines: what is expected and how much of the score was luck; the runner-up."""
+    pick = data["pick"]
+    if pick is None:
+        return
+    score, luck = formatting.number(data["score"]), pick["luck"]
+    expected = formatting.give_or_take(data["expected"], data["expected_error"])
+    said = f"of its score of {score}, {abs(luck):.3g} {'was luck' if luck > 0 else 'was bad luck'}"
+    yield f"expected on a new seed: {expected}; {said if luck else f'as its score, {score}'}"
+    second = pick["runner_up"]
+    if second is None:
+        return
+    told = {None: "20 more seeds of both would not tell them apart", 0: "they are told apart"}
+    more = second["more_seeds"]
+    seeds = f"{formatting.plural(more or 0, 'more seed')} of both would tell them apart"
+    estimate = formatting.give_or_take(second["expected"], second["expected_error"])
+    equals = second["equals"]
+    which = f"first of {equals} that are expected to score as much, " if equals > 1 else "expected "
+    yield (
+        f"runner-up: trial {second['trial']}, {which}{estimate}; best of all with "
+        f"probability {pick['chance']:.2f} against {second['chance']:.2f}; "
+        f"{told.get(more, seeds)}"
+    )
 
 
 def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
@@ -77,8 +100,13 @@ def best(data: Data) -> str:
     saved = data["checkpoint"]
     where = "no checkpoint"
     if saved is not None:
-        value = "" if saved["value"] is None else f", {formatting.number(saved['value'])}"
-        where = f"iteration {saved['iteration']}{value}: {saved['file']} ({saved['size']:,} bytes)"
+        value = ""
+        if saved["value"] is not None:
+            value = f", {printable(data['metric'])} {formatting.number(saved['value'])}"
+        where = (
+            f"checkpoint of iteration {saved['iteration']}{value}: {saved['file']} "
+            f"({saved['size']:,} bytes)"
+        )
     others = [
         f"# {printable(k)} {formatting.number(v)}" for k, v in data.get("objectives", {}).items()
     ]
@@ -97,7 +125,8 @@ def show(data: Data) -> RenderableType:
     facts = [
         f"{score} after {formatting.plural(data['iterations'], 'iteration')}{steps}",
         printable(data["reason"]),
-        f"a restored trial is: {printable(data['exactness'])}" if data["exactness"] else "",
+        formatting.unsaved(data["unsaved"]),
+        _resumes(data["exactness"]) if data["exactness"] else "",
     ]
     shown: list[RenderableType] = [_head(data), *(Text(fact) for fact in facts if fact)]
     shown += section("settings", formatting.yaml_lines(data["settings"]))
@@ -112,19 +141,42 @@ def show(data: Data) -> RenderableType:
     return Group(*shown)
 
 
+def _resumes(exactness: str) -> str:
+    """Return the line about the exactness of the trial's checkpoints, its level at the end."""
+    level, _, said = printable(exactness).partition(" ")
+    said = f"{said} (level {level})" if len(level) == 1 else printable(exactness)
+    return f"exactness of checkpoints: {said}"
+
+
 def _head(data: Data) -> Text:
     name = f" of {printable(data['name'])}  "
     return Text.assemble((f"trial {data['trial']}", "bold"), name, word(data["status"]))
 
 
 def _curve(data: Data) -> list[RenderableType]:
+    if data["band"]:
+        return _band(data)
     values = [point["value"] for point in data["curve"] if point["value"] is not None]
     if not values:
         return []
     ends = f"first {formatting.number(values[0])}, last {formatting.number(values[-1])}, "
     extremes = f"least {formatting.number(min(values))}, greatest {formatting.number(max(values))}"
-    title = f"{formatting.last_part(data['metric'])}, {formatting.plural(len(values), 'value')}"
+    title = f"{printable(data['metric'])}, {formatting.plural(len(values), 'value')}"
     return section(title, [formatting.sparkline(values), ends + extremes])
+
+
+def _band(data: Data) -> list[RenderableType]:
+    """Return the curves of the greatest, the mean and the least of a trial's seeds."""
+    rows: list[Data] = data["band"]
+    ends = min(row["least"] for row in rows), max(row["greatest"] for row in rows)
+    seeds, last = formatting.plural(len(data["scores"]), "seed"), rows[-1]
+    title = f"{printable(data['metric'])} of {seeds}, {formatting.plural(len(rows), 'value')}"
+    lines = [
+        f"{name:<8}  {formatting.sparkline([row[name] for row in rows], 60, ends)}  "
+        f"{formatting.number(last[name])}"
+        for name in ("greatest", "mean", "least")
+    ]
+    return section(title, lines)
 
 
 def _checkpoints(rows: Sequence[Data]) -> Table:
@@ -199,7 +251,8 @@ def card(data: Data) -> str:
     lines = [
         f"trial {data['trial']} of {printable(data['sweep'])}, {score}, iteration "
         f"{data['checkpoint']['iteration']}"
-        + (f", seed {data['replica']}, the best of {data['seeds']}" if data["seeds"] > 1 else ""),
+        + (f", seed {data['replica']} of {data['seeds']}" if data["seeds"] > 1 else ""),
+        *formatting.played(data["played"]),
         *([] if out is None else [*files, f"{'card':<12} {out}/card.md"]),
         *([f"{'model':<12} {printable(data['registered'])}"] if "registered" in data else []),
     ]
@@ -218,15 +271,24 @@ def explanation(data: Data) -> RenderableType:
         shown += [Padding(_numbers(numbers), (0, 0, 0, 4)) for numbers in step["tables"]]
     if data["stands"] is not None:
         facts = data["stands"]["facts"]
-        where = f"now: place {facts['place']} of {facts['of']} that reached {facts['rung']:g}"
-        shown += [Text(), Text(where, style="bold")]
+        rung = f"{data['time_attr']} {facts['rung']:g}"
+        where = f"now: place {facts['place']} of {facts['of']} trials that reached {rung}"
+        shown += [Text(), Text(printable(where), style="bold")]
+        if data["stands"]["interpolated"]:
+            said = f"scores at {rung}, interpolated where a trial reported before and after it"
+            shown.append(Padding(Text(printable(said)), (0, 0, 0, 2)))
         shown += [Padding(_numbers(t), (0, 0, 0, 4)) for t in data["stands"]["tables"]]
     return Group(*shown)
 
 
+#: List of a decision's evidence → the heading of its column.
+_HEADINGS = {"places": "place", "trials": "trial", "scores": "score", "steps": "step"}
+
+
 def _numbers(data: Data) -> RenderableType:
     columns: list[Column] = [
-        (printable(name), "r", partial(_cell, place)) for place, name in enumerate(data["columns"])
+        (_HEADINGS.get(name, printable(name)), "r", partial(_cell, place))
+        for place, name in enumerate(data["columns"])
     ]
     return table(data["rows"], *columns)
 

@@ -2,7 +2,8 @@
 
 session           one driver's term: signals, trackers, what a person sees
 prepare           from what a person typed to a checked spec
-launch            from a spec, or a sweep's name, to the parts of a driver
+creation          from a spec to a new sweep: its plugins, its checks, its folder
+launch            from a sweep's name to the parts of a driver
 driver            the loop: resume, plan, submit, record
 context           what a driver is made of, and what it sends to a worker
 decisions         plans and outcomes as events
@@ -12,6 +13,5 @@ limits            budgets of the sweep, its disk, and hard limits of slices
 capacity          how many trials fit on the machine
 outbox            events to the trackers, each once and in order
 sync              where runs are tracked; sends what is missing without a driver
-warm_start        what another sweep knows, copied in at creation
 final_evaluation  the best trials trained anew under held-out seeds
 """

@@ -1,4 +1,4 @@
-"""How many trials a machine can take at once, and which GPUs each slot gets.
+"""Capacity of a machine: how many trials fit at once, and the GPUs of each slot.
 
 All trials of a sweep are given the same. A share of a GPU below 1 is a place on one device, which
 several trials share; nothing holds a trial to its share of the memory.
@@ -7,14 +7,18 @@ several trials share; nothing holds a trial to its share of the memory.
 import itertools
 import math
 import os
+import resource
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import joblib
 
-from sweep.errors import BadConfig
+from sweep import pools
+from sweep.errors import BadConfig, StorageError
 from sweep.pools import Pool
 from sweep.spec import SweepSpec
+from sweep.views.formatting import plural
+from trainables.core.processes import worker
 
 #: Where the driver of NVIDIA's GPUs lists them.
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -23,6 +27,10 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 _NO_DEVICE = ("void", "nodevfiles", "none")
 #: Slots where nothing bounds them: on a cluster, as many as it has workers.
 UNBOUNDED = 1_000_000
+#: Files that a driver opens beside those of its workers, at most: ledger, trackers, libraries.
+DRIVER_FILES = 48
+#: The pool whose slices run in the driver's own process.
+INLINE = "inline"
 
 
 def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) -> tuple[str, ...]:
@@ -35,14 +43,14 @@ def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) ->
 
 
 def _is_device(name: str) -> bool:
-    """Whether it names a device; CUDA leaves out the first that does not, and all behind it."""
+    """Return whether it names a device; CUDA drops the first that does not, and all behind it."""
     return name.lower() not in _NO_DEVICE and not name.startswith("-")
 
 
 def most_at_once(
     spec: SweepSpec, devices: Sequence[str] | None = None, clustered: bool = False
 ) -> int:
-    """How many trials fit beside each other by what they are given, whatever ``--jobs`` says.
+    """Return how many trials fit beside each other by their resources, whatever ``--jobs`` says.
 
     Processor cores bound this only where ``machine.cpu`` says how many there are: without it a
     person may start more trials than cores. On a cluster each worker is given what a trial needs
@@ -76,8 +84,30 @@ def most_at_once(
     return int(min(places))
 
 
+def allow_files(slots: int, pool: str) -> None:
+    """See that a driver with so many slots may open the files that it needs.
+
+    A driver that runs out of them later can neither write, nor end its workers, nor say so.
+
+    Raises:
+        StorageError: the system allows this process fewer.
+    """
+    local = 0 if pool == INLINE or pools.is_clustered(pool) else slots
+    needed = DRIVER_FILES + worker.FILES * local
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = math.inf if hard == resource.RLIM_INFINITY else hard
+    if needed > most:
+        fewer = ", or give fewer --jobs" if local > 1 else ""
+        raise StorageError(
+            f"this process may have {hard} files open, and a driver with "
+            f"{plural(slots, 'slot')} needs {needed}; allow more with `ulimit -n 1024`{fewer}"
+        )
+    if needed > soft != resource.RLIM_INFINITY:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (int(min(2 * needed, most)), hard))
+
+
 def resized(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
-    """How many slots a running pool shall have where `jobs` are asked for, and that in words."""
+    """Return the number of slots for a running pool that is asked for `jobs`, and that in words."""
     slots = min(jobs, most_at_once(spec, clustered=pool.clustered))
     if type(pool).resize is Pool.resize and slots != pool.slots:
         later = f"{slots} when `sweep resume` takes another --pool"

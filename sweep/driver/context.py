@@ -1,11 +1,12 @@
-"""What a driver is made of, and what it sends a worker."""
+"""Parts of a driver, and the messages that it sends a worker."""
 
 import itertools
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from sweep.history.events import Opened
+from sweep.history.events import Goal, Opened
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.results import number
@@ -29,7 +30,7 @@ MOST_REMEMBERED = 100
 
 @dataclass(frozen=True)
 class DriverContext:
-    """What a driver is made of."""
+    """The parts of a driver."""
 
     spec: SweepSpec
     folder: Folder
@@ -43,19 +44,21 @@ class DriverContext:
     paths: tuple[str, ...]
     """Folders in which workers find the trainable's module."""
     saves: bool = True
-    """Whether the trainable can be paused."""
+    """True if the trainable can be paused."""
     check_held: Callable[[], None] = lambda: None
     """Raises SweepLocked when somebody else has taken the sweep."""
     fixed: Collection[str] = ()
     """Settings that no child of a trial may change."""
     kept: Kept | None = None
-    """Where the trainable of a script lies."""
+    """The file of a script's pickled trainable."""
     store: SweepStore | None = None
-    """Where checkpoints lie; None: in the folder."""
+    """The store of the checkpoints; None: the folder."""
+    unsure: Mapping[str, str] = field(default_factory=dict)
+    """Results that the spec names and of which nobody knows whether they come → the key there."""
 
     @property
     def checkpoints(self) -> SweepStore:
-        """Where they lie."""
+        """The store of the checkpoints."""
         return self.store or SweepStore(self.folder)
 
     def slice(self, opened: Opened) -> SliceSpec:
@@ -83,24 +86,40 @@ class DriverContext:
             time_attr=self.history.objective.time_attr,
             stop=Criteria.of(spec.stop),
             metric=spec.metric,
+            looked_for=tuple(self.unsure),
             sign=self.history.objective.sign,
             policy=Retention.of(spec.checkpoint),
             slice_s=limits.slice_s,
-            folder=str(folder.make_trial(trial.number, replica.index)),
+            folder=_absolute(folder.make_trial(trial.number, replica.index)),
             store=self.checkpoints.url,
-            birth_folder=str(folder.trial(birth.trial, birth.replica)) if birth else "",
-            stop_file=str(folder.stop_file(self.history.term)),
+            birth_folder=_absolute(folder.trial(birth.trial, birth.replica)) if birth else "",
+            stop_file=_absolute(folder.stop_file(self.history.term)),
             not_finite_ends=limits.not_finite != "go_on",
             trial_s=limits.trial_s,
+            log_bytes=limits.trial_log,
             spent=tuple((point.iteration, point.seconds) for point in timed),
             watched=self._watched(replica),
+            asks_at=self._asks_at(replica, opened.goal),
+            diverging=tuple(
+                replica.divergence_at([replica.iteration, *(saved.iteration for saved in kept)])
+            ),
             remembered=dict(itertools.islice(self.history.remembered.items(), MOST_REMEMBERED)),
-            shared_folder=str(folder.shared),
+            shared_folder=_absolute(folder.shared),
             trust=trust,
-            own_stop_file=str(folder.stop_file(self.history.term, trial.number)),
+            own_stop_file=_absolute(folder.stop_file(self.history.term, trial.number)),
             other_kernel=self.history.other_kernel,
-            kept=None if self.kept is None else replace(self.kept, trust=trust),
+            isolate=spec.isolate,
+            kept=None
+            if self.kept is None
+            else replace(self.kept, file=_absolute(Path(self.kept.file)), trust=trust),
         )
+
+    def _asks_at(self, replica: Replica, goal: Goal) -> float | None:
+        """The next rung, from its goal on, at which one that never had the metric is looked at."""
+        if replica.reported or goal.at is None:
+            return None
+        levels = (goal.at, *self.scheduler.levels)
+        return min((at for at in levels if at >= goal.at and at > replica.time), default=None)
 
     def _watched(self, replica: Replica) -> tuple[tuple[int, float | None], ...]:
         """The curve of what a plateau watches, as far as it is known."""
@@ -111,3 +130,8 @@ class DriverContext:
             return tuple((point.iteration, point.value) for point in replica.curve)
         rows = self.ledger.results(replica.trial, replica.index)
         return tuple((row.iteration, number(row.metrics.get(plateau.metric))) for row in rows)
+
+
+def _absolute(path: Path) -> str:
+    """It as text that means the same wherever a trial has gone."""
+    return str(path.absolute())

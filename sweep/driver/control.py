@@ -1,4 +1,4 @@
-"""What becomes of a person's request: a function of the request and the history.
+"""Decisions on a person's request: a function of the request and the history.
 
 A request that cannot be granted as a whole changes nothing. Trials that wait are moved in the same
 transaction as the answer; those that run are asked, through a file that their slices look for, to
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sweep.driver.decisions import topped_up
+from sweep.driver.limits import check_changed
 from sweep.driver.proposals import Proposer
 from sweep.errors import UsageError
 from sweep.history import order
@@ -34,7 +35,7 @@ STOPPED = "stopped by a person"
 
 @dataclass(frozen=True)
 class Response:
-    """What is recorded, and what the driver does after that."""
+    """The events to record, and the driver's actions after that."""
 
     answer: Answer
     events: tuple[Event, ...] = ()
@@ -43,27 +44,27 @@ class Response:
     let_go: tuple[int, ...] = ()
     """Trials whose slices need not any more."""
     leave: bool = False
-    """Whether the driver shall end as after Ctrl-C."""
+    """True if the driver shall end as after Ctrl-C."""
     jobs: int | None = None
     """Slots that the pool shall have."""
 
 
 @dataclass(frozen=True)
 class RequestHandler:
-    """What requests are decided with."""
+    """The parts by which requests are decided."""
 
     history: History
     proposer: Proposer | None = None
-    """What makes clones; None where none are made."""
+    """The maker of clones; None where none are made."""
     saves: bool = True
-    """Whether the trainable can be paused."""
+    """True if the trainable can be paused."""
     driven: bool = True
-    """Whether a driver runs."""
+    """True if a driver runs."""
     resized: Callable[[int], tuple[int, str]] = lambda jobs: (jobs, f"{jobs} at once")
-    """How many slots its pool shall have where so many are asked for, and that in words."""
+    """Function of the number of slots asked for: the number the pool gets, and that in words."""
 
     def decide(self, request: Request) -> Response:
-        """What becomes of `request`; one that cannot be granted is answered with the reason."""
+        """Return the response to `request`; a refused one is answered with the reason."""
         try:
             answer: Callable[[Request], Response] = getattr(self, request.verb)
             return answer(request)
@@ -137,6 +138,7 @@ class RequestHandler:
         changes: list[str] = []
         events: list[Event] = []
         budget, max_disk = request.body.get("budget", {}), request.body.get("max_disk")
+        check_changed(self.history, budget)
         if trials is not None:
             changes.append(f"{trials} trials in all")
         changes += [f"budget.{key}: {json.dumps(value)}" for key, value in budget.items()]
@@ -184,7 +186,7 @@ class RequestHandler:
 def changed_before(
     history: History, requests: Sequence[Request]
 ) -> tuple[list[Changed], dict[int, Answer]]:
-    """What `sweep set` asked for before a driver begins that was asked for something newer.
+    """Return the changes by earlier requests of `sweep set`, which a driver's own options follow.
 
     Returns:
         The changes, to be recorded before the newer word, and the answers by request; what was
@@ -198,7 +200,7 @@ def changed_before(
 
 
 def settled(history: History) -> list[Moved]:
-    """What becomes of trials that were to be stopped and run no more."""
+    """Return the moves of trials that were to be stopped and run no more."""
     held = history.ordered(order.held)
     return _stopped([trial for trial in held if trial.held is UserHold.STOP])
 

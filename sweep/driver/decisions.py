@@ -12,12 +12,14 @@ from sweep.errors import LimitPassed, StorageError, UnknownMetric, UsageError
 from sweep.history import order
 from sweep.history.events import (
     FINISHED,
+    UNSAVED,
     Closed,
     Dropped,
     End,
     Event,
     Moved,
     Opened,
+    Row,
     Status,
     UserHold,
 )
@@ -25,11 +27,12 @@ from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.results import NOTHING, number, numbers
 from sweep.history.trial import Trial
+from sweep.ledger.folder import log_size, remove_log
 from sweep.schedulers import AddReplica, Exploit, NewTrial, Plan, Resume
-from sweep.slices import retention
+from sweep.slices import reports, retention
 from sweep.slices.cache import StaleProcess
 from sweep.slices.messages import SliceOutcome
-from sweep.spec import Limits
+from sweep.spec import Limits, SweepSpec
 from trainables.errors import shorten
 
 # -------------------------------------------------------------------------------------------------
@@ -104,6 +107,7 @@ def _opened(
 
 _WHY = {
     End.GOAL: "waits at its rung",
+    End.UNMEASURED: "it is past its rung",
     End.TIME: "its slice's time was up",
     End.ASKED: "the sweep was asked to stop",
     End.DONE: "a stopping criterion was met",
@@ -116,6 +120,8 @@ _STATUS = {End.DONE: Status.COMPLETED, End.LIMIT: Status.STOPPED}
 MOST_NAMES = 30
 #: Of those that could be meant.
 MOST_NEAR = 3
+#: How alike two names are of which one is taken for the other: val_loss is not train_loss.
+_SAME_WORD = 0.8
 _END = "its end"
 
 
@@ -136,7 +142,23 @@ def judge(
             status = Status.FAILED if limits.not_finite == "fail" else Status.PRUNED
         reason = _reason(replica, outcome) + _missing_metric(replica, outcome)
         reason += never_waited(replica, outcome)
-    return Closed(
+    return _closed(replica, outcome, status, reason, dropped)
+
+
+#: Ends after which a trial goes on from its newest checkpoint, if it goes on.
+_LOST = frozenset({End.CRASHED, End.LOST, End.UNSAVED, End.INTERRUPTED})
+
+
+def _closed(
+    replica: Replica,
+    outcome: SliceOutcome,
+    status: Status,
+    reason: str,
+    dropped: tuple[str, ...],
+    lost: bool | None = None,
+) -> Closed:
+    """The event of a slice that is over; `lost` is whether it ended without saving."""
+    said = Closed(
         outcome.trial,
         outcome.replica,
         outcome.number,
@@ -152,7 +174,29 @@ def judge(
         dropped,
         outcome.remembered,
         outcome.instead,
-        outcome.rows,
+        reported_to=replica.reported_to,
+    )
+    first = outcome.source if replica.reported_to is None else replica.reported_to
+    if not (outcome.end in _LOST if lost is None else lost):
+        return replace(said, source=first, rows=_after(first, outcome.rows))
+    nothing = not outcome.rows and replica.reported_to is None
+    if nothing and outcome.source >= replica.iteration:  # what the attempt before it told stands
+        return replace(said, source=replica.attempted, saved_to=replica.saved_to)
+    saved_to = max((saved.iteration for saved in outcome.saved), default=outcome.source)
+    first = min(first, saved_to)
+    rows = tuple(_marked(row, saved_to) for row in _after(first, outcome.rows))
+    some = bool(rows) and rows[-1].iteration > saved_to
+    return replace(said, source=first, rows=rows, saved_to=saved_to if some else None)
+
+
+def _after(iteration: int, rows: Sequence[Row]) -> tuple[Row, ...]:
+    return tuple(row for row in rows if row.iteration > iteration)
+
+
+def _marked(row: Row, saved_to: int) -> Row:
+    """A result that says of itself that it was lost with its slice, if it was."""
+    return (
+        row if row.iteration <= saved_to else replace(row, metrics={**row.metrics, UNSAVED: True})
     )
 
 
@@ -168,17 +212,26 @@ def disk_refused(closed: Sequence[Closed], folder: object) -> str:
 
 
 def _refused_by(error: str) -> str:
-    """What took or gave no checkpoint: errors of a storage begin with its URL."""
+    """Return the word for the place of a refusal: errors of a storage begin with its URL."""
     return "storage" if "://" in error.partition(" ")[0] else "disk"
 
 
-def interrupted(replica: Replica, why: str) -> Closed:
-    """The event of a slice whose driver went away; it is charged to nobody."""
-    return _closed(replica, End.INTERRUPTED, Status.PAUSED, why)
+def withdrawn(replica: Replica, why: str) -> Closed:
+    """The event of a replica's newest slice, of which nothing came; it is charged to nobody."""
+    at = (replica.trial, replica.index, replica.slices - 1)
+    nothing = SliceOutcome(*at, End.INTERRUPTED, replica.iteration)
+    return _closed(replica, nothing, Status.PAUSED, why, ())
+
+
+def interrupted(history: History, spec: SweepSpec, left: SliceOutcome, why: str) -> Closed:
+    """The event of a slice whose driver went away, by what is left of it; nobody is charged."""
+    replica, outcome = history.replica(left.trial, left.replica), replace(left, end=End.INTERRUPTED)
+    dropped = _no_longer_needed(history, spec, replica, outcome)
+    return _closed(replica, outcome, Status.PAUSED, why, dropped)
 
 
 def given_up(history: History, patient: bool) -> list[Moved]:
-    """What becomes of the seeds that wait while another of their trial has ended before its end.
+    """Return the moves of seeds that wait while another of their trial has ended before its end.
 
     If `patient`, only when all have come to the goals that were decided before, so that how far
     they got, and in which order they end, is the same whenever slices end.
@@ -214,21 +267,17 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
     if outcome.end is End.ASKED and replica.held:
         return f"a person asked it to {replica.held}"
     if outcome.end is End.DONE and not outcome.why:  # by no criterion
-        top = replica.goal.top
-        if top is None or any(row.metrics.get("done") is True for row in outcome.rows[-1:]):
+        top, time_attr = replica.goal.top, replica.objective.time_attr
+        last = outcome.rows[-1].metrics if outcome.rows else {}
+        time = number(last.get(time_attr))
+        if top is None or last.get("done") is True or time is None or time < top:
             return "the trainable was done"
-        return f"it came to the top, {replica.objective.time_attr} {top:g}"
+        return f"it came to the top, {time_attr} {top:g}"
     return f"{_WHY[outcome.end]}: {outcome.why}" if outcome.why else _WHY[outcome.end]
 
 
-def _closed(replica: Replica, end: End, status: Status, reason: str) -> Closed:
-    """The event of a replica's newest slice, of which nothing came."""
-    newest, at = replica.slices - 1, replica.iteration
-    return Closed(replica.trial, replica.index, newest, end, status, reason, source=at)
-
-
 def _retried(replica: Replica, what: str, max_failures: int) -> tuple[Status, str]:
-    """What becomes of a trial that lost a process."""
+    """Return the status of a trial that lost a process, and the reason."""
     times = replica.lost + 1
     if times > max_failures:
         return Status.FAILED, f"{what}; no retries are left"
@@ -236,8 +285,10 @@ def _retried(replica: Replica, what: str, max_failures: int) -> tuple[Status, st
 
 
 def _crashed(replica: Replica, outcome: SliceOutcome, max_failures: int) -> tuple[Status, str]:
-    what = f"iteration {outcome.error_at} raised {outcome.why}"
-    if outcome.error_at in replica.crashes:
+    at = outcome.error_at
+    where = f"saving after iteration {at - 1}" if outcome.while_saving else f"iteration {at}"
+    what = f"{where} raised {outcome.why}"
+    if at in replica.crashes:
         return Status.FAILED, f"{what}; it did so before, so retrying is no use"
     if len(replica.crashes) >= max_failures:
         return Status.FAILED, f"{what}; after {max_failures} retries no more are left"
@@ -261,6 +312,7 @@ def never_waited(replica: Replica, came: SliceOutcome | Closed) -> str:
     if came.end is not End.DONE or at is None or came.saved or replica.checkpoints:
         return ""
     before = [number(row.metrics.get(time_attr)) for row in came.rows[:-1]]
+    before += [point.time for point in replica.curve[:-1]]
     if not any(time is not None and time >= at for time in before):
         return ""
     return (
@@ -274,7 +326,7 @@ def never_waited(replica: Replica, came: SliceOutcome | Closed) -> str:
 
 
 def without_metric(
-    history: History, name: str, rungs: bool, at_end: bool = False
+    history: History, name: str, rungs: Sequence[float] | None, at_end: bool = False
 ) -> UnknownMetric | None:
     """Why the sweep cannot go on, if no trial has ever had the metric and one should have had it.
 
@@ -284,8 +336,7 @@ def without_metric(
     Args:
         history: so far.
         name: the sweep's.
-        rungs: whether goals on the way are where trials are compared and one without a score
-            loses.
+        rungs: where trials are compared beside their goals, ascending; None: not at these either.
         at_end: nothing more would be trained, so that an evaluation to come never comes.
     """
     if history.reported:
@@ -298,20 +349,21 @@ def without_metric(
     return None
 
 
-def _where(trial: Trial, replica: Replica, rungs: bool) -> str:
-    """Where a replica stands that should have had the metric, in words; empty: it need not."""
+def _where(trial: Trial, replica: Replica, rungs: Sequence[float] | None) -> str:
+    """Return the place of a replica that lacks the metric there, in words; empty if it may."""
     if not replica.curve:
         return ""
     if _is_over(trial, replica):
         return _END
     at, rests = replica.goal.at, replica.status in (Status.PAUSED, Status.PRUNED)
-    if rungs and rests and at is not None and replica.reached(at):
-        return f"its rung at {replica.objective.time_attr} {at:g}"
-    return ""
+    if rungs is None or not rests or at is None or not replica.is_past(replica.goal):
+        return ""
+    newest = max((level for level in rungs if at <= level <= replica.time), default=at)
+    return f"its rung at {replica.objective.time_attr} {newest:g}"
 
 
 def _is_over(trial: Trial, replica: Replica) -> bool:
-    """Whether the trial was trained to its end: not crashed, diverged or stopped."""
+    """Return whether the trial was trained to its end: not crashed, diverged or stopped."""
     if replica.status is Status.COMPLETED:
         return True
     cut = bool(trial.held) or any(r.ended_early for r in trial.replicas)
@@ -319,15 +371,20 @@ def _is_over(trial: Trial, replica: Replica) -> bool:
 
 
 def _due(trial: Trial, replica: Replica) -> bool:
-    """Whether the metric had to be there by now.
+    """Return whether the metric had to be there by now.
 
     An evaluation brings its results at its interval, maybe an iteration later; a mean over episodes
-    comes when one has ended. A trainable that reports None under its name has none yet.
+    comes when one has ended. A trainable that reports None under its name has none yet, and one
+    that evaluates now and then may leave it out: there it is due where its name is written wrong.
     """
+    metric = replica.objective.metric
     if replica.instead == NOTHING:
         return False
-    if not replica.objective.metric.startswith("evaluation/"):
-        return replica.last.get("episodes_total") != 0
+    if not metric.startswith("evaluation/"):
+        if "episodes_total" in replica.last:
+            return replica.last["episodes_total"] != 0
+        wrong = replica.instead or _is_misspelt(metric, replica.names)
+        return bool(wrong) or _is_over(trial, replica)
     interval = trial.config.get("evaluation_interval")
     if isinstance(interval, int) and interval >= 1:
         return replica.iteration // interval >= 2
@@ -341,10 +398,9 @@ def _unknown_metric(name: str, replica: Replica, where: str) -> UnknownMetric:
     instead = replica.instead or ("a text" if isinstance(replica.last.get(metric), str) else "")
     found = _without(metric, replica.names, instead)
     then = " W" if found.endswith("?") else "; w"
-    later = "" if where == _END else "; one that comes later needs a later first rung"
     return UnknownMetric(
         f"metric: trial {replica.trial} came to {where}, and {found}{then}hat was trained is kept: "
-        f"`sweep resume {name} --metric {other}` goes on with it{later}"
+        f"`sweep resume {name} --metric {other}` goes on with it"
     )
 
 
@@ -360,6 +416,12 @@ def _without(metric: str, names: Sequence[str], instead: str) -> str:
     return f"{has}, they have: {shown or 'no numbers'}" + (f"; did you mean {close}?" * bool(close))
 
 
+def _is_misspelt(metric: str, names: Sequence[str]) -> bool:
+    """Return whether a name differs from it in a letter or so, or stands below it."""
+    within = any(name.startswith(f"{metric}/") for name in names)
+    return within or bool(difflib.get_close_matches(metric, names, 1, cutoff=_SAME_WORD))
+
+
 def _near(metric: str, names: Sequence[str]) -> list[str]:
     """The names that could be meant: what stands within it, else what is written alike."""
     within = [name for name in names if name.startswith(f"{metric}/")]
@@ -372,36 +434,50 @@ def _near(metric: str, names: Sequence[str]) -> list[str]:
 
 def outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOutcome]) -> Closed:
     """The event of a slice that is over."""
+    folder = context.folder.trial(opened.trial, opened.replica)
+    return replace(_outcome_event(context, opened, future), log=log_size(folder))
+
+
+def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOutcome]) -> Closed:
     replica = context.history.replica(opened.trial, opened.replica)
-    limits, error = context.spec.limits, future.exception()
-    if isinstance(error, LimitPassed):
-        return _closed(replica, End.LIMIT, Status.STOPPED, str(error))
+    history, spec, error = context.history, context.spec, future.exception()
     if isinstance(error, StaleProcess):
-        return interrupted(replica, "its worker had to be replaced")
+        return withdrawn(replica, "its worker had to be replaced")
+    outcome = (
+        future.result()
+        if error is None
+        else reports.left(context.checkpoints, context.ledger, replica)
+    )
+    dropped = _no_longer_needed(history, spec, replica, outcome)
+    if isinstance(error, LimitPassed):
+        outcome = replace(outcome, end=End.LIMIT)
+        return _closed(replica, outcome, Status.STOPPED, str(error), dropped, lost=True)
     if isinstance(error, StorageError):
-        return interrupted(replica, str(error))
+        return interrupted(history, spec, outcome, str(error))
     if error is not None:
-        return _closed(replica, End.LOST, *_retried(replica, str(error), limits.max_failures))
-    outcome = future.result()
-    dropped = _no_longer_needed(context, replica, outcome)
-    return judge(replica, outcome, dropped, limits)
+        outcome = replace(outcome, why=str(error))
+    return judge(replica, outcome, dropped, spec.limits)
 
 
 def _no_longer_needed(
-    context: DriverContext, replica: Replica, outcome: SliceOutcome
+    history: History, spec: SweepSpec, replica: Replica, outcome: SliceOutcome
 ) -> tuple[str, ...]:
     """Digests of checkpoints that the policy spares, or from which the replica fell back."""
     known = list(replica.checkpoints.values())
     again = {saved.digest for saved in outcome.saved}
     kept = [saved for saved in known if saved.iteration <= outcome.source]
     left = [saved for saved in known if saved not in kept and saved.digest not in again]
-    sign = context.history.objective.sign
-    policy = retention.Retention.of(context.spec.checkpoint)
+    sign = history.objective.sign
+    policy = retention.Retention.of(spec.checkpoint)
     spare = retention.expendable([*kept, *outcome.saved], policy, sign)
-    needed = retention.needed_by_children(context.history, replica)
+    needed = retention.needed_by_children(history, replica)
     return tuple(saved.digest for saved in (*left, *spare) if saved.digest not in needed)
 
 
 def let_go(context: DriverContext, event: Closed | Dropped) -> None:
     """Delete the files that the history has let go of, where no slice runs."""
+    if isinstance(event, Closed):
+        reports.remove(context.folder, event.trial, event.replica, event.slice)
+    if isinstance(event, Dropped) and event.log:
+        remove_log(context.folder.trial(event.trial, event.replica))
     context.checkpoints.let_go(context.history.replica(event.trial, event.replica))

@@ -27,13 +27,16 @@ from sweep.driver.limits import BudgetTracker, Guard
 from sweep.driver.proposals import Proposer
 from sweep.errors import StorageError, SweepError
 from sweep.history import order
-from sweep.history.events import Event, Moved, Opened, Recorded, Status, TermEnded
+from sweep.history.events import FINISHED, Closed, Event, Moved, Opened, Recorded, Status, TermEnded
+from sweep.history.failing import failing
 from sweep.history.replica import Replica
 from sweep.ledger import ledger
 from sweep.ledger.ledger import InTransaction
 from sweep.ledger.requests import Requests, answering
 from sweep.schedulers import Plan
+from sweep.slices import reports
 from sweep.slices.messages import SliceOutcome
+from sweep.slices.reports import Reports
 from trainables.core import failpoints
 
 #: Seconds between two looks at the clock and at what a person asked.
@@ -64,16 +67,19 @@ class Driver:
         """Slices that have ended, of which nothing is recorded yet."""
         self._queue: deque[Opened] = deque()
         self._requests = Requests(context.ledger.path)
+        self._failing_at = (0, "")
+        """The number of an event, and whether trials all failed with one error up to it."""
         self._budget_tracker = BudgetTracker(context.spec, ledger.now())
         self._why = ""
-        """What is used up; nothing new begins then."""
+        """The used-up part of the budget, in words; nothing new begins then."""
         self._unmeasured: SweepError | None = None
         """That no trial has the metric; nothing new begins then."""
         self._guard = Guard(context)
+        self._reports = Reports(context.folder)
         self._asked_at: float | None = None
         """When it was first asked to stop, on the monotonic clock."""
         self._at_once = False
-        """Whether it shall wait for no slice."""
+        """True if it shall wait for no slice."""
         self._refusal: SweepError | None = None
         """Why the sweep cannot go on for now."""
 
@@ -152,8 +158,15 @@ class Driver:
         return not (self._running or self._queue)
 
     def _decide(self) -> None:
-        """Resume what was interrupted, then ask the scheduler."""
-        self._resume_interrupted(self._on_their_way())
+        """Resume what was interrupted, then ask the scheduler.
+
+        With `deterministic`, those without the metric wait until the rest of the batch is done, as
+        it is only looked at then whether the sweep goes on.
+        """
+        on_their_way = self._on_their_way()
+        measured = [replica for replica in on_their_way if not replica.is_unmeasured]
+        waits = self.context.spec.deterministic and (self._running or self._queue or measured)
+        self._resume_interrupted(measured if waits else on_their_way)
         self._follow(self._plan())
 
     def _collect(self) -> None:
@@ -176,6 +189,7 @@ class Driver:
             self._settle()
         if refusal := self.context.pool.failed():
             self._give_up(refusal)
+        self._record(self._reports.news(self._running.values()))
         self._guard.look(self._running)
         self._watch(())
 
@@ -250,12 +264,13 @@ class Driver:
         self._withdraw()
 
     def _nothing_new(self) -> bool:
-        """Whether the budget is used up, or no trial has the metric.
+        """Return whether the budget is used up, or no trial has the metric.
 
         With `deterministic` that is only looked at after a batch.
         """
         before = bool(self._why or self._unmeasured)
-        busy = self._running or self._queue or self._on_their_way()
+        measured = (replica for replica in self._on_their_way() if not replica.is_unmeasured)
+        busy = self._running or self._queue or any(measured)
         if not (self.context.spec.deterministic and busy):
             self._why = self._used_up()
             self._unmeasured = None if self._why else self._missing_metric()
@@ -264,11 +279,18 @@ class Driver:
         return bool(self._why or self._unmeasured)
 
     def _used_up(self) -> str:
-        return self._budget_tracker.used_up(self.history)
+        return self._budget_tracker.used_up(self.history) or self._failing()
+
+    def _failing(self) -> str:
+        if self._failing_at[0] != self.history.k:
+            most = self.context.spec.limits.fail_fast
+            self._failing_at = (self.history.k, failing(self.history, most))
+        return self._failing_at[1]
 
     def _missing_metric(self, at_end: bool = False) -> SweepError | None:
         scheduler, name = self.context.scheduler, self.context.folder.name
-        rungs = bool(scheduler.levels) or scheduler.pauses  # a pruner's looks may come too early
+        compares = bool(scheduler.levels) or scheduler.pauses  # a pruner's looks may be too early
+        rungs = scheduler.levels if compares else None
         return decisions.without_metric(self.history, name, rungs, at_end)
 
     def _on_their_way(self) -> list[Replica]:
@@ -285,7 +307,7 @@ class Driver:
         back = [opened for opened in self._queue if opened not in kept]
         self._queue = deque(kept)
         replicas = [self.history.replica(opened.trial, opened.replica) for opened in back]
-        self._record([decisions.interrupted(replica, why) for replica in replicas])
+        self._record([decisions.withdrawn(replica, why) for replica in replicas])
         self._record(control.settled(self.history))
 
     # ---- decisions --------------------------------------------------------------------------
@@ -309,7 +331,7 @@ class Driver:
         self._queue.extend(event for event in decided if isinstance(event, Opened))
 
     def _plan(self) -> Plan:
-        """What the scheduler wants; with `deterministic` only when a whole batch is done."""
+        """Return the scheduler's plan; with `deterministic` only when a whole batch is done."""
         if batch := self.context.spec.deterministic:
             free = 0 if self._running or self._queue else batch.batch
         else:
@@ -340,6 +362,9 @@ class Driver:
         recorded = self.context.ledger.append(self.history.term, summed, in_transaction)
         self.history.extend(recorded)
         failpoints.reach("recorded")
+        for event in events:
+            if isinstance(event, Moved) and event.status in FINISHED:  # nothing of it goes on
+                self.context.pool.forget((self.context.ledger.sweep_id, event.trial, event.replica))
         self._watch(recorded)
 
     def _ending(self, how: str, why: str) -> list[Event]:
@@ -349,8 +374,13 @@ class Driver:
             waited = (_waited(r, self._why) for r in paused if not r.held)
             return [*waited, TermEnded(how, why)]
         running = self.history.replicas(Status.RUNNING)
-        stopped = (decisions.interrupted(r, "the driver was stopped") for r in running)
-        return [*stopped, TermEnded(how, why)]
+        return [*self._stopped(running), TermEnded(how, why)]
+
+    def _stopped(self, running: Sequence[Replica]) -> list[Closed]:
+        """The ends of slices that did not end in time, by what is left of them."""
+        context, why = self.context, "the driver was stopped"
+        left = (reports.left(context.checkpoints, context.ledger, replica) for replica in running)
+        return [decisions.interrupted(self.history, context.spec, one, why) for one in left]
 
 
 def _waited(replica: Replica, spent: str) -> Moved:

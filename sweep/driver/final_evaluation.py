@@ -13,7 +13,6 @@ import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sweep.driver import decisions
 from sweep.driver.driver import Driver
 from sweep.history.events import Event, FinalEvaluationBegan, Goal, Opened, Status
 from sweep.history.history import History
@@ -24,17 +23,21 @@ from sweep.spec import Stop
 
 @dataclass(frozen=True)
 class FinalEvaluation:
-    """What a person asked for."""
+    """The final evaluation that a person asked for."""
 
     seeds: int
-    """How many tests each trial shall have in all."""
+    """The number of tests that each trial shall have in all."""
     top: int
-    """How many of the best trials are tested."""
+    """The number of best trials to test."""
 
-    def begin(self, history: History, jobs: int, pool: str) -> FinalEvaluationBegan:
+    def begin(
+        self, history: History, jobs: int, pool: str, unrecorded_s: float = 0.0
+    ) -> FinalEvaluationBegan:
         """The event that begins it, with so many slots of that pool."""
         best = tuple(trial.number for trial in history.ranked()[: self.top])
-        return FinalEvaluationBegan(socket.gethostname(), os.getpid(), best, self.seeds, jobs, pool)
+        return FinalEvaluationBegan(
+            socket.gethostname(), os.getpid(), best, self.seeds, jobs, pool, unrecorded_s
+        )
 
 
 class FinalEvaluator(Driver):
@@ -56,8 +59,7 @@ class FinalEvaluator(Driver):
 
     def _ending(self, how: str, why: str) -> list[Event]:
         """Interrupt the replicas that run; the search itself is unchanged."""
-        running = self.history.tests(Status.RUNNING)
-        return [decisions.interrupted(test, "the driver was stopped") for test in running]
+        return [*self._stopped(self.history.tests(Status.RUNNING))]
 
 
 def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:

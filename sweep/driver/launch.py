@@ -1,30 +1,27 @@
-"""From a spec, or the name of a sweep, to a driver that is ready to run.
-
-Everything that can be wrong with a spec is found here, before anything is written.
-"""
+"""From the name of a sweep to a driver that is ready to run."""
 
 import contextlib
 import functools
-import importlib.metadata
-import inspect
 import os
-import platform
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sweep import pickled, plugins, pools, searchers, trackers
+from sweep import pickled, plugins, pools
 from sweep import spec as space_file
 from sweep import spec as specs
-from sweep.driver import capacity, control, decisions, sync, warm_start
+from sweep.driver import capacity, control, decisions, limits
 from sweep.driver.context import DriverContext
+from sweep.driver.creation import provenance, resolving, samples
+from sweep.driver.creation.resolving import Resolved
 from sweep.driver.final_evaluation import FinalEvaluation
-from sweep.errors import BadConfig, Source, UnknownName, UsageError
+from sweep.errors import Source, UsageError
 from sweep.history.events import (
+    FAIL_FAST,
     Changed,
+    Closed,
     Measured,
     OtherKernel,
     Recoded,
@@ -33,167 +30,31 @@ from sweep.history.events import (
     Widened,
 )
 from sweep.history.history import History
-from sweep.history.objective import Objective
-from sweep.ledger import hold
+from sweep.ledger import hold, lease
+from sweep.ledger import ledger as ledgers
 from sweep.ledger.folder import Folder
+from sweep.ledger.hold import Hold
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Answer, Requests, answering
+from sweep.ledger.signed import REMOTE
+from sweep.ledger.tables import Connection
 from sweep.pickled import Kept
 from sweep.pools import Pool
-from sweep.schedulers import Scheduler
-from sweep.schedulers._shared import racing
-from sweep.searchers import Searcher
-from sweep.slices import retention, store
+from sweep.slices import reports, retention, store
 from sweep.slices.store import SweepStore
-from sweep.space import Settings, Space, initial, widening
+from sweep.space import Space, widening
 from sweep.spec import Override, SweepSpec
-from sweep.trackers._shared import callbacks
-from sweep.version import __version__
 from sweep.views import reading
 from trainables.checkpoint.remote import RemoteError
-from trainables.core import rng
-from trainables.errors import ConfigError, nearest, printable, shorten
-from trainables.function import FunctionTrainable
+from trainables.errors import ConfigError
 from trainables.trainable import Trainable
 
 #: What is different from the spec of a sweep from now on.
 Respecified = Widened | Measured | Recoded | OtherKernel
 
 
-@dataclass(frozen=True)
-class Resolved:
-    """A spec together with the plugins that it names."""
-
-    spec: SweepSpec
-    trainable: type[Trainable]
-    scheduler: Scheduler
-    searcher: Searcher
-    paths: tuple[str, ...] = ()
-    """Folders in which modules are looked for after everything installed."""
-
-    @property
-    def objective(self) -> Objective:
-        """What its trials are compared by."""
-        return reading.objective_of(self.spec, self.scheduler.time_attr)
-
-
-def resolve(
-    spec: SweepSpec,
-    paths: Sequence[str],
-    new: bool = False,
-    trainable: type[Trainable] | None = None,
-    kept: Kept | None = None,
-) -> Resolved:
-    """Find the plugins of `spec` and check all settings; every mistake is a UsageError.
-
-    Args:
-        spec: as it is given, or as a ledger keeps it.
-        paths: folders in which modules are looked for after everything installed.
-        new: whether a sweep is to be created: its spec gets the defaults that its ledger must name.
-        trainable: the one that the spec names, if it is at hand.
-        kept: where it lies, if it is one of a script.
-    """
-    if trainable is None:
-        with _written_at(spec, "trainable"):
-            trainable = plugins.find_trainable(spec.trainable, paths, kept)
-    with _written_at(spec, "scheduler"):
-        scheduler = racing.build(spec, paths, trainable.fixed_keys)
-        if new:
-            spec = racing.settled(spec, paths)
-            scheduler = racing.build(spec, paths, trainable.fixed_keys)
-    with _written_at(spec, "searcher"):
-        searcher_class = searchers.find(spec.searcher.name, paths)
-    options = specs.build(searcher_class.Options, spec.searcher, "searcher", spec.source)
-    for index, tracker in enumerate(spec.trackers):
-        with _written_at(spec, "trackers", index):
-            trackers.find(tracker, paths)
-    for index, name in enumerate(spec.callbacks):
-        with _written_at(spec, "callbacks", index):
-            callbacks.find(name, paths)
-    if scheduler.pauses and not trainable.can_save():
-        lacks = "has no save_checkpoint(); add it"
-        if issubclass(trainable, FunctionTrainable):
-            lacks = "never calls report(..., checkpoint=...); do"
-        raise UsageError(
-            f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} {lacks}, "
-            f"or use one that pauses none: fifo, median, or {{name: asha, type: stopping}}"
-        )
-    searcher = searcher_class(options)
-    with _written_at(spec, "searcher"):
-        searcher.check(spec.space)
-    if spec.objectives and not searcher.supports.objectives:
-        able = [
-            n for n in plugins.names(searchers.PACKAGE) if searchers.find(n).supports.objectives
-        ]
-        raise spec.source.refuse(
-            ("objectives",),
-            dict(spec.objectives),
-            f"no key, as searcher {spec.searcher.name} knows one objective",
-            f"these know several: {', '.join(able)}",
-        )
-    check_samples(spec, lambda c: trainable.check_config(completed(trainable, spec, c)))
-    return Resolved(spec, trainable, scheduler, searcher, tuple(paths))
-
-
-@contextlib.contextmanager
-def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
-    """Answer a mistake that a plugin finds with the line of the spec."""
-    try:
-        yield
-    except UnknownName as error:
-        problem = f"unknown {error.kind} {shorten(error.name)}"
-        known = f"one of {', '.join(error.known)}"
-        hint = nearest(error.name, error.known)
-        raise spec.source.refuse(path, error.name, known, hint, problem) from error
-    except BadConfig as error:
-        if error.file:
-            raise
-        at = spec.source.at(tuple(error.key.split(".")) if error.key else path)
-        mistake = (error.key, error.value, error.allowed, error.hint)
-        raise BadConfig(*mistake, at=at, problem=error.problem) from error
-
-
-def create(
-    folder: Folder,
-    resolved: Resolved,
-    source: str,
-    tracking_uri: str | None = None,
-    storage: str | None = None,
-    checkpoints: str | None = None,
-) -> list[str]:
-    """Make the folder and the ledger of a new sweep, whole or not at all; returns what to say.
-
-    `source` is the text of its spec. The tracking URI and that of the checkpoints stand beside the
-    ledger, where `sweep resume` finds them; `storage` is the server on which the ledger is to lie.
-    """
-    warmed = warm_start.read(resolved.spec, resolved.objective, folder.root)
-    folder.root.mkdir(parents=True, exist_ok=True)
-    with folder.creating() as draft:
-        if tracking_uri is not None:
-            sync.keep(draft.tracking_uri, tracking_uri)
-        draft.spec.write_text(source, encoding="utf-8")
-        of_script = pickled.is_of_script(resolved.spec.trainable)
-        digest = pickled.digest_of(resolved.trainable) if of_script else None
-        recorded = {
-            **provenance_of(resolved.trainable, digest),
-            "paths": list(resolved.paths),
-            "time_attr": resolved.scheduler.time_attr,
-            "levels": list(resolved.scheduler.levels),
-        }
-        text = specs.canonical_json(resolved.spec)
-        made = Ledger.create(draft.ledger, folder.name, text, recorded, storage)
-        with contextlib.closing(made) as ledger:
-            if of_script:
-                pickled.write(draft.trainable, resolved.trainable, ledger.sweep_id)
-            if warmed is not None:
-                ledger.append(None, [warmed])
-            if checkpoints is not None:
-                store.begin(draft, checkpoints, ledger.name, ledger.sweep_id)
-    return warm_start.describe(warmed)
-
-
 def kept_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> Kept | None:
-    """Where the trainable of the sweep is kept, if it is one of a script."""
+    """Return the file of the sweep's trainable, if it is one of a script."""
     of_script = pickled.is_of_script(spec.trainable)
     return pickled.newest(folder.trainable, ledger.sweep_id) if of_script else None
 
@@ -250,30 +111,30 @@ class Launch:
     retry_failed: bool = False
     strict: bool = False
     other_kernel: bool = False
-    """Whether trials go on where the kernel of their checkpoints is not built, from now on."""
+    """True if trials may continue without the kernel of their checkpoints, from now on."""
     space: Path | Mapping[str, Any] | None = None
     """A wider space, or a file with one; None: as before."""
     metric: str | None = None
-    """What trials are compared by from now on; None: as before."""
+    """The metric by which trials are compared from now on; None: as before."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
     """Keys of the spec's budget that get another value."""
     max_disk: int | None = None
     final_evaluation: FinalEvaluation | None = None
-    """What is trained under test seeds; None: the search goes on."""
+    """The final evaluation to run; None for the search."""
     jobs_given: bool = False
-    """Whether a person said how many slots, now or before."""
+    """True if a person chose the number of slots, now or before."""
     say: Callable[[str], None] = lambda _text: None
     """Shows a person what happens before the driver begins."""
     resolved: Resolved | None = None
-    """What was resolved when the sweep was created a moment ago; None: that is still to be done."""
+    """The spec as resolved when the sweep was created a moment ago; None if not resolved yet."""
     trainable: type[Trainable] | None = None
-    """What stands for the one that is kept from now on; None: as before."""
+    """The trainable that replaces the kept one from now on; None: as before."""
     checkpoints: str | None = None
-    """Where its checkpoints were moved, or that they lie where somebody else has said."""
+    """The new place of the checkpoints, or the old one that somebody else has chosen."""
 
     @property
     def changes(self) -> bool:
-        """Whether this launch changes a value that `sweep set` can change, too."""
+        """True if this launch changes a value that `sweep set` can change, too."""
         return bool(self.trials or self.budget or self.max_disk)
 
 
@@ -281,7 +142,7 @@ class Launch:
 def opened(
     launch: Launch, make_pool: Callable[[int], Pool] | None = None
 ) -> Iterator[tuple[DriverContext, list[str]]]:
-    """What a driver of an existing sweep needs, under its lock, in a new term; and warnings.
+    """Yield the parts of an existing sweep's driver, under its lock, in a new term; and warnings.
 
     What an earlier driver left running is closed as interrupted, and files that no row names are
     deleted. The pool is closed at the end; `make_pool` makes another one than is named, from the
@@ -292,16 +153,17 @@ def opened(
         contextlib.closing(Ledger(launch.folder.ledger)) as ledger,
     ):
         stored = _stored(launch, ledger)
+        _refuse_what_a_copy_shares(launch.folder, ledger)
         before = reading.spec_of(ledger)
         spec = _measured(launch, ledger, _widen(launch, before))
         paths = tuple(ledger.provenance["paths"])
         make_pool = make_pool or pools.find(launch.pool, paths)
         kept, resolved = kept_of(launch.folder, ledger, spec), launch.resolved
         if resolved is None or resolved.spec != spec:
-            resolved = resolve(spec, paths, trainable=launch.trainable, kept=kept)
+            resolved = resolving.resolve(spec, paths, trainable=launch.trainable, kept=kept)
         source, given = _source(spec, launch.trainable, kept), launch.trainable
-        now, known = provenance_of(resolved.trainable, source), _provenance(ledger)
-        changes = provenance_changes(known, now, "source file" if source is None else "code")
+        now, known = provenance.current(resolved.trainable, source), provenance.recorded(ledger)
+        changes = provenance.changes(known, now, "source file" if source is None else "code")
         if changes and launch.strict:
             raise UsageError(f"--strict: {'; '.join(changes)}")
         warnings = [f"{change}; resumed trials may not be exact" for change in changes]
@@ -319,7 +181,9 @@ def opened(
             pool.connect(launch.folder.root)
             counted = pool.clustered and not launch.jobs_given
             jobs = pool.slots if counted else launch.slots
-            _take_over(ledger, held.term, history, launch, jobs, events)
+            _take_over(
+                ledger, held, history, launch, jobs, _left(stored, ledger, history, spec), events
+            )
             _tidy(stored, history)
             pool.equip(functools.partial(capacity.variables, spec))
             yield (
@@ -331,13 +195,14 @@ def opened(
                     resolved.scheduler,
                     resolved.searcher,
                     pool,
-                    functools.partial(_trial_config, resolved, history),
+                    functools.partial(_trial_config, resolved, history, pool),
                     paths,
                     resolved.trainable.can_save(),
                     held.check,
                     resolved.trainable.fixed_keys,
                     kept,
                     stored,
+                    resolving.unsure_names(resolved),
                 ),
                 warnings,
             )
@@ -349,7 +214,7 @@ def opened(
 
 
 def _stored(launch: "Launch", ledger: Ledger) -> SweepStore:
-    """Where its checkpoints lie; RemoteError if the storage is not what it was."""
+    """Return the store of its checkpoints; RemoteError if the storage is not what it was."""
     if launch.checkpoints is not None:
         store.move(launch.folder, store.check(launch.checkpoints), ledger.name, ledger.sweep_id)
     found = store.of(launch.folder)
@@ -358,23 +223,40 @@ def _stored(launch: "Launch", ledger: Ledger) -> SweepStore:
     return found
 
 
-def completed(
-    trainable: type[Trainable], spec: SweepSpec, config: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Settings with what follows from the criteria to stop and from the metrics that count."""
-    names = {spec.metric, *spec.objectives, *spec.constraints, *spec.stop}
-    return trainable.complete_config(trainable.show_metrics(config, names), spec.stop)
+def _refuse_what_a_copy_shares(folder: Folder, ledger: Ledger) -> None:
+    """Raise UsageError for a copied folder whose first one, beside it, needs the same things.
+
+    A ledger on a server and checkpoints in storage are named in the folder and not copied with it.
+    """
+    first, url = Folder(folder.root, ledger.name), store.said(folder)
+    if first.name == folder.name or not first.ledger.is_file():
+        return
+    on_server = folder.ledger.suffix == first.ledger.suffix == REMOTE
+    if not on_server and not (url and store.said(first) == url):
+        return
+    with contextlib.closing(Ledger(first.ledger)) as other:
+        if other.sweep_id != ledger.sweep_id:
+            return
+    what = "ledger on a server" if on_server else f"checkpoints in {url}"
+    raise UsageError(
+        f"{folder.name}: is a copy of the sweep '{first.name}' beside it and shares its {what}, of "
+        f"which each would delete what the other needs; go on with "
+        f"`sweep resume {first.in_commands}`, or begin another sweep with `searcher.prior`"
+    )
 
 
 def _trial_config(
-    resolved: Resolved, history: History, config: Mapping[str, Any]
+    resolved: Resolved, history: History, pool: Pool, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All settings of a trial that is made now.
+    """All settings of a trial that is made now, to run in `pool`.
 
     What ``auto`` means is settled as for the first trial of the sweep, so that all are alike.
     Settings that the trainable refuses stay as they are: their trial fails when it is set up.
     """
-    whole = completed(resolved.trainable, resolved.spec, config)
+    whole = samples.completed(resolved.trainable, resolved.spec, config)
+    if pool.lanes:
+        before = (trial.config["lanes"] for trial in history.trials if "lanes" in trial.config)
+        whole = resolved.trainable.as_lane(whole, int(next(before, pool.slots)))
     if (settled := _settled(resolved, whole)) is None:
         return whole
     firsts = (
@@ -386,31 +268,46 @@ def _trial_config(
 
 
 def _settled(resolved: Resolved, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What ``auto`` means in these settings; None: the trainable refuses them."""
+    """Return the values of ``auto`` in these settings; None if the trainable refuses them."""
     try:
         return resolved.trainable.settle_config(config)
     except ConfigError:
         return None
 
 
+def _left(stored: SweepStore, ledger: Ledger, history: History, spec: SweepSpec) -> list[Closed]:
+    """The ends of the slices that an earlier driver left running."""
+    running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
+    left = (reports.left(stored, ledger, replica) for replica in running)
+    return [decisions.interrupted(history, spec, one, "its driver was gone") for one in left]
+
+
 def _take_over(
     ledger: Ledger,
-    term: int,
+    held: Hold,
     history: History,
     launch: Launch,
     jobs: int,
+    left: Sequence[Closed],
     respecified: Sequence[Respecified],
 ) -> None:
     """Begin the new term and put every trial where the new driver can go on with it."""
-    running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
-    events = history.with_sums(decisions.interrupted(r, "its driver was gone") for r in running)
+    events = history.with_sums(left)
+    unrecorded_s = history.unrecorded_s(ledger.drove_at)
     if launch.final_evaluation is not None:
-        begun = launch.final_evaluation.begin(history, jobs, launch.pool)
-        history.extend(ledger.append(term, [begun, *events]))
+        begun = launch.final_evaluation.begin(history, jobs, launch.pool, unrecorded_s)
+        history.extend(ledger.append(held.term, [begun, *events]))
         return
+    limits.check_changed(history, launch.budget)
     wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
     began = TermBegan(
-        socket.gethostname(), os.getpid(), wanted, jobs, launch.jobs_given, launch.pool
+        socket.gethostname(),
+        os.getpid(),
+        wanted,
+        jobs,
+        launch.jobs_given,
+        launch.pool,
+        unrecorded_s,
     )
     if wanted < history.searched:
         raise UsageError(
@@ -420,7 +317,8 @@ def _take_over(
     changes, answers = _asked_before(ledger, history) if launch.changes else ([], {})
     retried = decisions.tried_again(history) if launch.retry_failed else []
     other = any(isinstance(event, Measured | Widened) for event in respecified)
-    if wanted > history.wanted > 0 or launch.budget or changes or other or retried:
+    failing = history.why.startswith(FAIL_FAST)
+    if wanted > history.wanted > 0 or launch.budget or changes or other or retried or failing:
         brought_back = decisions.topped_up(history)
         there = {(moved.trial, moved.replica) for moved in brought_back}
         retried = [moved for moved in retried if (moved.trial, moved.replica) not in there]
@@ -428,7 +326,14 @@ def _take_over(
     if launch.budget or launch.max_disk or changes:  # the newest word holds
         events += [*changes, Changed(launch.trials, launch.budget, launch.max_disk)]
     events += respecified
-    history.extend(ledger.append(term, [began, *events], answering(answers)))
+    answer = answering(answers)
+
+    def begin(connection: Connection) -> None:
+        answer(connection)
+        lease.renew(connection, held.term, ledgers.now())
+
+    history.extend(ledger.append(held.term, [began, *events], begin))
+    held.drives = True
 
 
 def _respecified(history: History, before: SweepSpec, spec: SweepSpec) -> list[Respecified]:
@@ -452,101 +357,5 @@ def _tidy(stored: SweepStore, history: History) -> None:
         stale.unlink(missing_ok=True)
     stored.sweep_up(history)
     for replica in history.everyone:
+        reports.remove(folder, replica.trial, replica.index)
         retention.remove_temporary_folders(folder.trial(replica.trial, replica.index))
-
-
-# -------------------------------------------------------------------------------------------------
-# A few points of a spec's space, to see before anything runs whether the trainable takes them.
-
-#: How many points are looked at.
-SAMPLES = 10
-
-
-def draw_samples(space: Space, seed: int, count: int = SAMPLES) -> list[Settings]:
-    """Independent random points of the space; values of grids in turn, as trials take them."""
-    return [
-        initial.space_of(space, (), number).draw(rng.integer(seed, "samples", number))
-        for number in range(count)
-    ]
-
-
-def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], None]) -> None:
-    """Show the trainable some points of the space.
-
-    Raises:
-        BadConfig: it refused one; says where in the spec that setting stands.
-    """
-    for point in draw_samples(spec.space, spec.seed):
-        try:
-            check_config(spec.space.nest(point.settings, spec.config))
-        except ConfigError as error:
-            raise _refusal(error, spec.source, spec.space) from None
-
-
-def _refusal(error: ConfigError, source: Source, space: Space) -> Exception:
-    """The trainable's refusal at its line of the spec, in ``space`` if the key is searched."""
-    names = error.place.split(".")
-    for end in range(len(names), 0, -1):
-        name = ".".join(names[:end])
-        if name in space.parameters:
-            path = ("space", *space.parameters[name].path)
-            return source.refuse(path, error.value, error.allowed, error.hint)
-    return source.refuse(("config", *names), error.value, error.allowed, error.hint)
-
-
-# -------------------------------------------------------------------------------------------------
-# What results depend on beside the spec: versions, the trainable's source, the processor.
-
-#: Distributions whose versions decide, beside ours, whether a resumed trial can be exact.
-RECORDED = ("torch", "numpy", "gymnasium", "optuna")
-_PROCESSORS = Path("/proc/cpuinfo")
-
-
-def provenance_of(trainable: type[Trainable], source: str | None = None) -> dict[str, Any]:
-    """Entries ``versions``, ``source`` (a digest; None: of the file), and ``processor``."""
-    versions = {"python": platform.python_version()}
-    versions |= {name: importlib.metadata.version(name) for name in RECORDED}
-    versions["sweep"] = __version__
-    return {
-        "versions": versions,
-        "source": _source_digest(trainable) if source is None else source,
-        "processor": _processor(),
-    }
-
-
-def _processor() -> str:
-    """What the processor calls itself: on another type the same sums are rounded otherwise."""
-    try:
-        lines = _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.machine())
-
-
-def _source_digest(trainable: type[Trainable]) -> str:
-    file = inspect.getsourcefile(inspect.unwrap(trainable))
-    return sha256(Path(file).read_bytes()).hexdigest() if file else ""
-
-
-def _provenance(ledger: Ledger) -> dict[str, Any]:
-    """What results depend on, as it was when it was last recorded."""
-    newest = ledger.newest(Recoded.kind)
-    recoded = {"source": newest.source} if isinstance(newest, Recoded) else {}
-    return {**ledger.provenance, **recoded}
-
-
-def provenance_changes(
-    before: Mapping[str, Any], now: Mapping[str, Any], what: str = "source file"
-) -> list[str]:
-    """What differs between two answers of `provenance_of`, in words; `what` the digest is of."""
-    changed = [
-        f"{name} was {before['versions'].get(name)}, is {version}"
-        for name, version in now["versions"].items()
-        if before["versions"].get(name) != version
-    ]
-    if before["source"] != now["source"]:
-        changed.append(f"the trainable's {what} has changed")
-    if before["processor"] not in ("", now["processor"]):
-        changed.append(f"the processor was {printable(before['processor'])}, is {now['processor']}")
-    return changed

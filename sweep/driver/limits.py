@@ -1,4 +1,4 @@
-"""What a sweep may use: its budget, its disk space, and the hard limits of slices that run."""
+"""Limits of a sweep: its budget, its disk space, and the hard limits of slices that run."""
 
 import contextlib
 import heapq
@@ -11,16 +11,18 @@ from dataclasses import dataclass
 
 from sweep import stats
 from sweep.driver.context import DriverContext
-from sweep.errors import LimitPassed, SweepError, UsageError, WorkerLost
+from sweep.errors import BadConfig, LimitPassed, SweepError, UsageError, WorkerLost
 from sweep.history import results
 from sweep.history.events import FINISHED, Dropped, Opened, Saved, Status
 from sweep.history.history import History
 from sweep.history.order import Entry
+from sweep.history.ranking import is_by_expectation
 from sweep.history.replica import Replica
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
 from sweep.ledger import ledger
 from sweep.ledger.folder import PROGRESS
+from sweep.pools import LOOK_S
 from sweep.slices.messages import SliceOutcome
 from sweep.slices.retention import ALWAYS_KEPT, needed_by_children
 from sweep.spec import Budget, SweepSpec
@@ -51,7 +53,7 @@ class BudgetTracker:
         """After each trial that ended, by number: the best so far, and how many since it."""
 
     def used_up(self, history: History) -> str:
-        """What is used up, in words; empty: nothing is."""
+        """Return the used-up part of the budget, in words; empty if nothing is."""
         budget, changed = self._spec.budget, history.changed
         budget = budget.changed(changed) if changed else budget
         if not budget.is_set:
@@ -77,6 +79,8 @@ class BudgetTracker:
             yield from _on_target(history, budget.target)
         if budget.patience is not None:
             yield from self._stagnant(history, budget.patience, budget.min_delta)
+        if budget.settled is not None:
+            yield from _settled(history, budget.settled)
 
     def _stagnant(self, history: History, patience: int, min_delta: float) -> Iterator[str]:
         """Trials that ended, in the order of their numbers, since the last that was better."""
@@ -115,10 +119,31 @@ def _ended(trial: Trial) -> Entry | None:
 
 
 def _on_target(history: History, target: float) -> Iterator[str]:
-    best, sign = history.best, history.objective.sign
+    best, sign = history.highest, history.objective.sign
     score = best.score if best else None
-    if best and best.feasible and score is not None and sign * (score - target) >= 0:
+    if best and score is not None and sign * (score - target) >= 0:
         yield f"budget.target: trial {best.number} has {score:.6g}, {target:g} was wanted"
+
+
+def check_changed(history: History, budget: Mapping[str, float | None]) -> None:
+    """Raise BadConfig for a budget that a sweep is given later and that can never be used up."""
+    settled = budget.get("settled")
+    if settled is not None and not is_by_expectation(history.objective):
+        hint = (
+            "it has objectives, constraints or an aggregate beside what a score is expected to be"
+        )
+        raise BadConfig("--budget settled", settled, "no value in this sweep", hint)
+
+
+def _settled(history: History, share: float) -> Iterator[str]:
+    """The expected improvement of the pick by as much training again; see `posterior.outlook`."""
+    found = history.expectations.outlook() if is_by_expectation(history.objective) else None
+    if found is not None and found.share < share:
+        yield (
+            f"budget.settled: as much training again is expected to improve the pick by "
+            f"{found.gain:.3g}, {found.share:.2%} of the range of {found.range:.3g}; less than "
+            f"{share:.2%} is settled"
+        )
 
 
 # -------------------------------------------------------------------------------------------------
@@ -135,7 +160,7 @@ First = tuple[float, int, int, int]
 
 
 def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
-    """What goes so that the rest is at most `most`; and in words why that is not enough, or ""."""
+    """Return checkpoints to delete until `most` bytes are left; and why that fails, or ""."""
     if most is None:
         return [], ""
     over = int(history.total(_sizes)) - most
@@ -147,13 +172,30 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
         saved = cheapest.drop()
         gone[cheapest.replica.trial, cheapest.replica.index].append(saved.digest)
         over -= saved.size
-    dropped = [Dropped(*replica, tuple(digests)) for replica, digests in sorted(gone.items())]
+    logs: set[tuple[int, int]] = set()
+    for replica in _with_spare_logs(history) if over > 0 else ():
+        if over > 0:
+            logs.add((replica.trial, replica.index))
+            over -= replica.log
+    dropped = [
+        Dropped(*which, tuple(gone.get(which, ())), which in logs)
+        for which in sorted({*gone, *logs})
+    ]
     if over <= 0:
         return dropped, ""
     return dropped, (
-        f"checkpoint.max_disk: {in_words(over + most)} of checkpoints are needed to go on, "
-        f"{in_words(most)} are allowed; `sweep resume` with --max-disk goes on with more"
+        f"checkpoint.max_disk: {in_words(over + most)} of checkpoints and logs are needed to go "
+        f"on, {in_words(most)} are allowed; `sweep resume` with --max-disk goes on with more"
     )
+
+
+def _with_spare_logs(history: History) -> Iterator[Replica]:
+    """Replicas whose logs nobody will look into for a failure: they have ended, and well."""
+    ended = FINISHED - {Status.FAILED}
+    for replica in (*history.replicas(*ended), *history.tests(*ended)):
+        failed = history.trials[replica.trial].status is Status.FAILED
+        if replica.log and not (replica.waited or failed):
+            yield replica
 
 
 def _cheapest_first(history: History) -> Iterator["_Spare"]:
@@ -182,11 +224,12 @@ def _spare(trial: Trial) -> Entry | None:
 
 def _sizes(trial: Trial) -> tuple[int, ...]:
     replicas = (*trial.replicas, *trial.tests)
-    return tuple(saved.size for replica in replicas for saved in replica.checkpoints.values())
+    sizes = [saved.size for replica in replicas for saved in replica.checkpoints.values()]
+    return (*sizes, *(replica.log for replica in replicas))
 
 
 class _Spare:
-    """What may go of one replica's checkpoints, of which some are `needed`."""
+    """The deletable checkpoints of one replica, of which some are `needed`."""
 
     def __init__(self, replica: Replica, needed: set[str]) -> None:
         self.replica = replica
@@ -256,25 +299,44 @@ def _needed_to_go_on(trial: Trial, replica: Replica) -> set[str]:
 # A slice ends itself at `limits.trial_s` after the iteration in which it passes it; one whose
 # iteration does not end is ended here: its note says how long it had trained when it was written.
 # To make the trainable, to restore it and to save it at the end is no training. Only the process of
-# that slice is ended, with its children, and only its trial is charged. Times are seconds on the
-# monotonic clock, memory is bytes.
+# that slice is ended, with its children, and only its trial is charged. Times are seconds of
+# `_Patience`, memory is bytes.
 
 #: Seconds between two measurements of memory.
 MEASURE_S = 1.0
-#: Seconds that an iteration may go on after its trial's time is over.
-GRACE_S = 30.0
+#: Share of its trial's time for which an iteration may go on after it; and its bounds in seconds.
+GRACE, LEAST_GRACE_S, MOST_GRACE_S = 0.1, 5.0, 30.0
+
+
+#: Seconds between two looks that count at most: in a longer pause the driver stood still itself.
+PAUSE_S = 10.0
+
+
+class _Patience:
+    """A clock that goes on while the driver looks: where it stands still, nobody else is late."""
+
+    def __init__(self) -> None:
+        self._seen = time.monotonic()
+        self._now = 0.0
+
+    def now(self) -> float:
+        """Seconds since it was made, but for those in which the driver was stopped."""
+        seen = time.monotonic()
+        self._now += min(seen - self._seen, PAUSE_S)
+        self._seen = seen
+        return self._now
 
 
 @dataclass
 class _Seen:
-    """What is known of a slice that a process has begun; what waits for a worker has no limits."""
+    """The observations of a slice that a process has begun; a waiting slice has no limits."""
 
     moved: float
-    """When its note of progress was seen to change, or the process was."""
+    """When its note of progress was seen to change, or the process was, or that it is silent."""
     note: int = 0
     """When that was last written, on the file system's clock."""
     trained_s: float | None = None
-    """How long it had trained then; None: it does not yet, or no longer."""
+    """Seconds that it had trained then; None if it does not train yet, or no longer."""
 
 
 class Guard:
@@ -284,28 +346,45 @@ class Guard:
         self._context = context
         self._limits = context.spec.limits
         self._seen: dict[Future[SliceOutcome], _Seen] = {}
-        self._measured_at = float("-inf")
+        self._patience = _Patience()
+        self._measured_at = self._listened_at = float("-inf")
 
     def look(self, running: Mapping[Future[SliceOutcome], Opened]) -> None:
         """Look at all slices; their futures fail with the reason where a limit was passed."""
-        limits = self._limits
-        if limits.trial_s is None and limits.trial_memory is None and limits.no_progress_s is None:
+        limits, pool, now = self._limits, self._context.pool, self._patience.now()
+        watched = {limits.trial_s, limits.trial_memory, limits.no_progress_s} != {None}
+        if not watched and (limits.no_answer_s is None or now - self._listened_at < LOOK_S):
             return
-        now = time.monotonic()
-        pids = {f: None if f.done() else self._context.pool.pid(f) for f in running}
-        at_work = [(future, pid) for future, pid in pids.items() if pid is not None]
-        self._seen = {f: self._seen.get(f, _Seen(now)) for f, _ in at_work}
+        self._listened_at = now
         measures = limits.trial_memory is not None and now - self._measured_at >= MEASURE_S
         if measures:
             self._measured_at = now
-        for future, pid in at_work:
-            opened = running[future]
+        self._seen = {future: seen for future, seen in self._seen.items() if future in running}
+        for future, opened in running.items():
+            if future.done():
+                continue
+            silent_s = 0.0 if limits.no_answer_s is None else pool.silence(future)
+            pid = pool.pid(future) if watched or silent_s else None
+            if pid is None and not silent_s:
+                self._seen.pop(future, None)
+                continue
+            seen = self._seen.setdefault(future, _Seen(now))
+            used = pool.memory(future) if measures else 0
+            self._read_note(seen, opened, now)
             replica = self._context.history.replica(opened.trial, opened.replica)
-            used = self._context.pool.memory(future) if measures else 0
-            self._read_note(self._seen[future], opened, now)
-            found = next(self._passed(self._seen[future], replica, now, pid, used), None)
+            found = next(self._passed(seen, replica, now, pid, used), None)
+            found = found or self._silent(seen, now, pid, silent_s)
             if found is not None:
-                self._context.pool.end(future, found)
+                pool.end(future, found)
+
+    def _silent(
+        self, seen: _Seen, now: float, pid: int | None, silent_s: float
+    ) -> WorkerLost | None:
+        """Return the error of a slice without progress whose worker does not answer, or None."""
+        most = self._limits.no_answer_s
+        if most is None or min(silent_s, now - seen.moved) < most:
+            return None
+        return WorkerLost(None, pid, f"its worker has stood still for {most:g} s")
 
     def _read_note(self, seen: _Seen, opened: Opened, now: float) -> None:
         """Take what is new in a slice's note; a torn one is read again at the next look."""
@@ -321,15 +400,16 @@ class Guard:
             seen.note, seen.moved = written, now
 
     def _passed(
-        self, seen: _Seen, replica: Replica, now: float, pid: int, used: int
+        self, seen: _Seen, replica: Replica, now: float, pid: int | None, used: int
     ) -> Iterator[SweepError]:
         limits = self._limits
         if limits.trial_s is not None and seen.trained_s is not None:
             left = limits.trial_s - _kept_seconds(replica) - seen.trained_s
-            if now - seen.moved > max(0.0, left) + GRACE_S:
+            grace_s = min(max(GRACE * limits.trial_s, LEAST_GRACE_S), MOST_GRACE_S)
+            if now - seen.moved > max(0.0, left) + grace_s:
                 yield LimitPassed(
                     f"limits.trial_s: {limits.trial_s:g} s of training are over, and its "
-                    f"iteration did not end within {GRACE_S:g} s"
+                    f"iteration did not end within {grace_s:g} s"
                 )
         if limits.no_progress_s is not None and now - seen.moved > limits.no_progress_s:
             yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")

@@ -91,7 +91,7 @@ class _Sender(threading.Thread):
         super().__init__(name=f"outbox-{name}", daemon=True)
         self.tracker_name = name
         self.sent_all = False
-        """Whether the tracker has everything that was recorded before `finish`."""
+        """True if the tracker has everything that was recorded before `finish`."""
         self._path = path
         self._tracker = tracker
         self._say = say

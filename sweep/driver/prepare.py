@@ -1,8 +1,9 @@
 """From what a person typed or called to a checked spec, and to what a driver is launched with."""
 
+import contextlib
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,17 +11,25 @@ import joblib
 
 from sweep import plugins, pools
 from sweep import spec as specs
-from sweep.driver import capacity, launch, sync, warm_start
-from sweep.driver.launch import Launch, Resolved
-from sweep.errors import NameTaken, SweepLocked
+from sweep.driver import capacity, launch, sync
+from sweep.driver.creation import creating, learning, resolving, samples
+from sweep.driver.creation.resolving import Resolved
+from sweep.driver.launch import Launch
+from sweep.errors import KeyPath, NameTaken, SweepError, SweepLocked, UsageError
+from sweep.history.events import Status
 from sweep.history.history import History
+from sweep.ledger import folder as folders
 from sweep.ledger import hold, lease
 from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
 from sweep.slices import store
+from sweep.space import Fixed
 from sweep.spec import Override, SweepSpec
+from sweep.spec.sections import name_from
 from sweep.views import lookup
-from trainables.errors import printable
+from sweep.views.formatting import plural
+from trainables import forms
+from trainables.errors import printable, shorten
 from trainables.function import FunctionTrainable
 from trainables.trainable import Trainable
 
@@ -28,18 +37,37 @@ FindTrainable = Callable[[], type[Trainable]]
 
 
 def prepare(
-    space: str, overrides: Sequence[Override], parsed: Callable[[SweepSpec], None] | None = None
+    space: str,
+    overrides: Sequence[Override],
+    parsed: Callable[[SweepSpec], None] | None = None,
+    root: Path | None = None,
 ) -> tuple[Resolved, str]:
     """Read a spec and find its plugins; every mistake is a UsageError.
 
-    `space` is a path, or the bare name of a shipped search space. Modules are looked for beside
-    it, then in the current folder. The text is the file's, headed by what `overrides` changed.
-    `parsed` is called with the spec before its plugins are looked for.
+    Without a name of its own the sweep is called as its file. The text is the file's, headed by
+    what `overrides` changed.
+
+    Args:
+        space: a path, or the bare name of a shipped search space. Modules are looked for beside it,
+            then in the current folder.
+        overrides: settings that are put over those of the file.
+        parsed: is called with the spec before its plugins are looked for.
+        root: the folder in which a sweep is to be created; a name from the file gets a number where
+            there is one of that name already.
     """
     path = specs.find(space)
     text = specs.text_of(path)  # read once: what is kept is what was checked
     paths = (str(path.resolve().parent), str(Path.cwd()))
-    return checked(text, str(path), paths, overrides, parsed=parsed)
+    own = name_from(path.stem)
+    name = own if root is None else folders.free_name(root, own)
+    remark = ""
+    if name != own and root is not None:
+        before = Folder(root, own).in_commands
+        remark = (
+            f"this sweep is called '{name}', as {own} exists already; `sweep resume {before}` goes "
+            f"on with that one"
+        )
+    return checked(text, str(path), paths, overrides, parsed=parsed, name=name, remark=remark)
 
 
 def checked(
@@ -50,6 +78,8 @@ def checked(
     trainable: type[Trainable] | None = None,
     where: str = "on the command line",
     parsed: Callable[[SweepSpec], None] | None = None,
+    name: str = "",
+    remark: str = "",
 ) -> tuple[Resolved, str]:
     """`prepare` for the text of a spec.
 
@@ -61,11 +91,13 @@ def checked(
         trainable: the one that the spec names, if it is at hand.
         where: the overrides were given.
         parsed: is called with the spec before its plugins are looked for.
+        name: of the sweep, where the text gives none.
+        remark: what a person should know of that name.
     """
-    spec = specs.parse(text, file, overrides)
-    if parsed is not None:
+    spec, found = specs.survey(text, file, overrides, name, remark)
+    if parsed is not None and not found.refused:
         parsed(spec)
-    resolved = launch.resolve(spec, tuple(dict.fromkeys(paths)), new=True, trainable=trainable)
+    resolved = resolving.resolve(spec, tuple(dict.fromkeys(paths)), True, trainable, found=found)
     changed = "".join(f"# given {where}: {printable(override.said)}\n" for override in overrides)
     return resolved, changed + text
 
@@ -85,13 +117,39 @@ def create(
         SweepLocked: another process has just made one of this name, or drives it.
     """
     pools.check(pool, resolved.paths, folder.root)
+    if pools.has_lanes(pool, resolved.paths):
+        check_lanes(resolved)
     try:
-        return launch.create(folder, resolved, text, tracking_uri, storage, checkpoints)
-    except NameTaken:
+        return creating.create(folder, resolved, text, tracking_uri, storage, checkpoints)
+    except NameTaken as taken:
         found = lease.look(folder.ledger)
         if found.lives or (found.is_other and lookup.is_driven(folder)):
             raise SweepLocked(folder.name, found.describe()) from None
-        raise
+        raise NameTaken(f"{taken}{_failed_before(folder)}") from None
+
+
+def check_lanes(resolved: Resolved) -> None:
+    """Raise the BadConfig of a trainable, or of settings, that no lane of a stack can have."""
+    trainable, spec = resolved.trainable, resolved.spec
+    if not trainable.can_be_lane():
+        allowed, hint = "ppo with this pool", "no other one trains in lanes; use --pool loky"
+        raise spec.source.refuse(("trainable",), spec.trainable, allowed, hint)
+
+    def check(config: Mapping[str, Any]) -> None:
+        trainable.check_config(trainable.as_lane(samples.completed(trainable, spec, config), 1))
+
+    samples.check_samples(spec, check)
+
+
+def _failed_before(folder: Folder) -> str:
+    """Return the advice on how to try the failed trials of a sweep again; empty if it has none."""
+    with contextlib.suppress(SweepError):  # nobody can read what became of it
+        if failed := len(lookup.read_history(folder).of(Status.FAILED)):
+            return (
+                f"; `sweep resume {folder.in_commands} --retry-failed` tries its "
+                f"{plural(failed, 'failed trial')} again"
+            )
+    return ""
 
 
 def start(
@@ -110,16 +168,31 @@ def start(
     folder = Folder(root, spec.name)
     chosen = pools.again(pool)
     at_once = slots(jobs, spec, resolved.paths, spec.trials, lambda: resolved.trainable, chosen)
+    capacity.allow_files(at_once, chosen)
     if tracking_uri is not None:
         sync.check(tracking_uri, spec)
     if storage is not None:
         ledgers.check(storage)
     if checkpoints is not None:
         checkpoints = store.check(checkpoints)
+    if not pools.is_clustered(chosen):
+        _check_packages(resolved.trainable)
     places = tracking_uri, storage, checkpoints
     for said in create(resolved, text, folder, chosen, *places):
         say(said)
     return Launch(folder, at_once, chosen, jobs_given=jobs is not None, say=say, resolved=resolved)
+
+
+def _check_packages(trainable: type[Trainable]) -> None:
+    """Raise UsageError where a function imports what is not installed; a cluster may have it."""
+    if not issubclass(trainable, FunctionTrainable):
+        return
+    if missing := forms.missing_packages(trainable.function):
+        verb = "are" if len(missing) > 1 else "is"
+        names = " and ".join(missing)
+        raise UsageError(
+            f"trainable: {trainable.__name__}() imports {names}, which {verb} not installed"
+        )
 
 
 def again(
@@ -131,13 +204,19 @@ def again(
     trainable: type[Trainable] | None = None,
     **more: Any,
 ) -> Launch:
-    """What the next driver of a sweep is launched with; `more` are further fields of `Launch`."""
+    """Return the launch of a sweep's next driver; `more` are further fields of `Launch`."""
     hold.upgrade(folder, say)
     spec, paths = lookup.read_spec(folder)
     past = lookup.read_history(folder)
     found = functools.partial(_trainable, folder, trainable)
     chosen = pools.again(pool, past.pool)
+    if pools.has_lanes(chosen, paths) and any("lanes" not in one.config for one in past.trials):
+        raise UsageError(
+            f"--pool {chosen}: the trials of this sweep were begun without lanes, and go on "
+            f"without; resume it with --pool {pools.DEFAULT}, or begin another sweep"
+        )
     at_once, given = slots_again(jobs, past, spec, paths, trials, found, chosen)
+    capacity.allow_files(at_once, chosen)
     return Launch(
         folder, at_once, chosen, trials, jobs_given=given, say=say, trainable=trainable, **more
     )
@@ -148,18 +227,49 @@ def _trainable(folder: Folder, given: type[Trainable] | None) -> type[Trainable]
 
 
 def taken_over(resolved: Resolved, root: Path) -> list[str]:
-    """What the new sweep would take over from another one, in words."""
-    return warm_start.describe(warm_start.read(resolved.spec, resolved.objective, root))
+    """Return the lessons of earlier sweeps for the new one, in words."""
+    return list(learning.read(resolved.spec, resolved.searcher.options, root).said)
 
 
 def remarks(resolved: Resolved) -> list[str]:
-    """What a person should know before it runs; mostly nothing."""
+    """Return remarks for a person before it runs; mostly none."""
     own = map(printable, resolved.spec.source.remarks)
-    return [*own, *_endless(resolved), *_on_one_side(resolved)]
+    rungs = [resolved.scheduler.remark] if resolved.scheduler.remark else []
+    lists = fixed_lists(resolved.spec)
+    return [*own, *lists, *rungs, *_endless(resolved), *_on_one_side(resolved), *_shadows(resolved)]
+
+
+def _shadows(resolved: Resolved) -> Iterator[str]:
+    """Say which files are never imported, since what is installed under their names comes first."""
+    names = ("sweep", "trainables", "optuna", "mlflow", "torch", "numpy")
+    for path in dict.fromkeys(
+        Path(folder, f"{name}.py") for folder in resolved.paths for name in names
+    ):
+        if path.is_file():
+            said = f"{path.stem}, which is installed, comes first"
+            yield f"{printable(str(path))} is not imported: {said}"
+
+
+def fixed_lists(spec: SweepSpec) -> list[str]:
+    """Return a remark on each list that is one value of the space, perhaps meant as choices."""
+    return [
+        f"space.{name}: {shorten(role.value)} is one fixed value; write "
+        f"{{choice: {shorten(role.value)}}} to search among its values, or put it into config"
+        for name, parameter in spec.space.parameters.items()
+        if isinstance(role := parameter.role, Fixed) and isinstance(role.value, list | tuple)
+        if _stands_bare(spec.space.raw, parameter.path)
+    ]
+
+
+def _stands_bare(raw: Any, path: KeyPath) -> bool:
+    """Return whether the value at `path` of a space is a bare list, not one below a keyword."""
+    for part in path:
+        raw = raw[part] if isinstance(raw, Mapping) and part in raw else None
+    return isinstance(raw, list | tuple)
 
 
 def _on_one_side(resolved: Resolved) -> list[str]:
-    """What to say where the settings ask for a GPU and the resources do not, or the other way."""
+    """Return a remark if the settings ask for a GPU and the resources do not, or the other way."""
     given, request = resolved.spec.resources.gpu, _request(resolved.spec, resolved.trainable)
     asked = request.get("gpu", 0.0) + request.get("extra_gpu", 0.0)
     whole = math.ceil(asked) if asked > 1 else asked
@@ -177,7 +287,7 @@ def _on_one_side(resolved: Resolved) -> list[str]:
 
 
 def _endless(resolved: Resolved) -> list[str]:
-    """What to say where nothing in the spec ends a trial."""
+    """Return a remark if nothing in the spec ends a trial."""
     spec = resolved.spec
     ends = spec.limits.trial_s is not None or spec.budget.is_set or not spec.stop.ends_nothing
     if ends or resolved.scheduler.levels or issubclass(resolved.trainable, FunctionTrainable):
@@ -189,6 +299,10 @@ def _endless(resolved: Resolved) -> list[str]:
     ]
 
 
+#: Lanes of a stack, at most, unless --jobs says otherwise.
+LANES = 64
+
+
 def slots(
     asked: int | None,
     spec: SweepSpec,
@@ -197,7 +311,7 @@ def slots(
     trainable: FindTrainable | None = None,
     pool: str = pools.DEFAULT,
 ) -> int:
-    """How many trials run at once: as many as asked, else as the processor cores can take.
+    """Return how many trials run at once: as many as asked, else as the processor cores can take.
 
     On a cluster that is the most, and else as many as it has workers. `trainable` finds the
     trainable; None: it is looked for by its name.
@@ -210,6 +324,8 @@ def slots(
     if asked is not None or clustered:
         return min(asked or most, most)
     found = plugins.find_trainable(spec.trainable, paths) if trainable is None else trainable()
+    if pools.has_lanes(pool, paths):
+        return min(trials, most, LANES)
     per_trial = cores_per_trial(spec, found)
     cores = spec.machine.cpu or joblib.cpu_count()
     return max(1, min(int(cores // per_trial), trials, most))
@@ -224,7 +340,7 @@ def slots_again(
     trainable: FindTrainable | None = None,
     pool: str = pools.DEFAULT,
 ) -> tuple[int, bool]:
-    """How many run at once when a sweep goes on, and whether a person has said so.
+    """Return how many trials run at once in a resumed sweep, and whether a person chose that.
 
     It is what the sweep was run with last, unless something else is asked. Where nobody ever asked,
     a new total of `trials` is given as many as the processor cores can take.
@@ -239,15 +355,15 @@ def slots_again(
 
 
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
-    """What the spec or the trainable asks for, whichever is more."""
+    """Return the cores that the spec or the trainable asks for, whichever are more."""
     request = _request(spec, trainable)
     asked = request.get("cpu", 1.0) + request.get("extra_cpu", 0.0)
     return max(1.0, float(spec.resources.cpu), asked)
 
 
 def _request(spec: SweepSpec, trainable: type[Trainable]) -> Mapping[str, float]:
-    """What the trainable asks for one trial, by settings of the space."""
-    point = launch.draw_samples(spec.space, spec.seed, 1)[0]
+    """Return the trainable's request for one trial, by settings of the space."""
+    point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
-    config = launch.completed(trainable, spec, nested)
+    config = samples.completed(trainable, spec, nested)
     return trainable.default_resource_request(config) or {}

@@ -83,11 +83,17 @@ class Proposer:
             config = self._config(proposed.settings)
             created.append(
                 Created(
-                    len(known), proposed.searched, config, history.k, self.spec.replicas_at_first
+                    len(known),
+                    proposed.searched,
+                    config,
+                    history.k,
+                    self.spec.replicas_at_first,
+                    origin=proposed.origin,
+                    why=proposed.why,
                 )
             )
             trial = Trial.new(len(known), dict(proposed.searched), config, history.objective)
-            trial.seen = history.k
+            trial.seen, trial.origin = history.k, proposed.origin
             known.beside.append(trial)
         return created, []
 
@@ -202,7 +208,7 @@ class Proposer:
                 self.levels,
                 self._seed(len(trials), attempt),
                 self.spec.seed,
-                history.earlier,
+                history.learnt,
                 attempt,
                 history.searched + len(trials.beside),
             )
@@ -217,7 +223,7 @@ class Proposer:
             yield space.draw(self._seed(len(trials), attempt))
 
     def _checked(self, space: Space, found: object) -> Settings:
-        """What the searcher answered, worked out anew where it is none of ours.
+        """Return the searcher's answer as settings, worked out anew where it is none of ours.
 
         Raises:
             BadSpace: it does not belong to the space.

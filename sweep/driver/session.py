@@ -29,6 +29,7 @@ from sweep.history.events import Recorded
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
 from sweep.trackers._shared.callbacks import Caller
+from sweep.views.first_result import FirstResult
 from trainables.checkpoint import disk
 from trainables.errors import CheckpointError, SigningError
 
@@ -63,7 +64,7 @@ class View(Protocol):
 
 @dataclass(frozen=True)
 class RunResult:
-    """How it ended."""
+    """The end of a driver's term."""
 
     how: str
     """``finished`` or ``stopped``."""
@@ -74,6 +75,8 @@ class RunResult:
     """Trackers that still miss something; the next driver sends it."""
     trackers: tuple[str, ...]
     """All that the sweep has."""
+    trained: bool
+    """True if anything was left to train."""
     history: History
 
 
@@ -85,6 +88,7 @@ def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> Ru
     """
     with _own_errors(launch.folder), launching.opened(launch) as (context, warnings):
         driver = Driver if launch.final_evaluation is None else FinalEvaluator
+        before = _slices(context.history)
         session = _Session(driver, context, view, timeout_s)
         with session.shown(warnings):
             with session.signals:
@@ -92,11 +96,16 @@ def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> Ru
             unsent = session.drain(how)
         seconds = time.monotonic() - session.began
         first, trackers = session.signals.first, context.spec.trackers
-        return RunResult(how, first, seconds, unsent, tuple(trackers), context.history)
+        trained = _slices(context.history) > before
+        return RunResult(how, first, seconds, unsent, tuple(trackers), trained, context.history)
+
+
+def _slices(history: History) -> int:
+    return sum(replica.slices for replica in history.everyone)
 
 
 class _Session:
-    """What stands around the driver of one term: its signals, its timer, its trackers, its view."""
+    """The surroundings of one term's driver: its signals, its timer, its trackers, its view."""
 
     def __init__(
         self,
@@ -120,6 +129,7 @@ class _Session:
         }
         self.calls = Outbox(context.folder.ledger, self.callers, view.say, term)
         self.noticed = False
+        self.first = FirstResult(context.unsure, context.folder, context.history)
 
     @contextlib.contextmanager
     def shown(self, warnings: Sequence[str]) -> Iterator[None]:
@@ -154,6 +164,8 @@ class _Session:
         if self.signals.received and not self.noticed:
             self.noticed = True
             self.view.say(_NOTICE)
+        for said in self.first.lines(records):
+            self.view.say(f"warning: {said}")
         self.view.update(records)
 
     def drain(self, how: str) -> tuple[str, ...]:
@@ -181,7 +193,10 @@ class _Session:
 
 
 class _Signals:
-    """While it is entered, signals are counted: the first is a wish, the second ends at once."""
+    """Handlers while a driver runs: the first signal asks it to stop, the second ends it at once.
+
+    Ctrl-Z suspends the workers with it: they are no part of the terminal's job.
+    """
 
     def __init__(self, ask: Callable[[], None], end: Callable[[], None]) -> None:
         self.received: list[int] = []
@@ -199,6 +214,8 @@ class _Signals:
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 self._before[number] = signal.signal(number, self._handle)
+        if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
+            self._before[signal.SIGTSTP] = signal.signal(signal.SIGTSTP, _suspend)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -213,6 +230,26 @@ class _Signals:
         else:
             self.__exit__()
             self._end()
+
+
+def _suspend(_number: int, _frame: FrameType | None) -> None:
+    """Suspend this process and all that it has started in its terminal, until it is continued."""
+    import psutil  # not at the top: a driver that nobody suspends needs none of it
+
+    from trainables.core.processes.reaper import tidies
+
+    session = os.getsid(0)
+    stopped = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error, ProcessLookupError):
+            # What tidies up could not end if this process were killed meanwhile.
+            if os.getsid(child.pid) == session and not tidies(child.pid):
+                child.suspend()
+                stopped.append(child)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    for child in stopped:
+        with contextlib.suppress(psutil.Error):
+            child.resume()
 
 
 @contextlib.contextmanager

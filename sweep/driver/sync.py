@@ -1,4 +1,4 @@
-"""Where a sweep is tracked, what is due there, and how it gets there without a driver."""
+"""Tracking of a sweep: the places, the rows due there, and their way without a driver."""
 
 import contextlib
 import hashlib
@@ -71,7 +71,7 @@ def adopt(folder: Folder) -> None:
 
 
 def recall(folder: Folder) -> Tracking | None:
-    """What `keep` wrote for a sweep; None: its runs are in the file of its root.
+    """Return the tracking that `keep` wrote; None if the runs are in the file of its root.
 
     Raises:
         UsageError: the file holds something else.
@@ -134,12 +134,12 @@ def _enter(folder: Folder, sweep_id: str, all_models: bool, made_of: str) -> Non
 
 
 def wants_all_models(folder: Folder, sweep_id: str) -> bool:
-    """Whether that was said of this sweep."""
+    """Return whether all models of this sweep were asked for."""
     return _entry(folder, sweep_id).get("models") == "all"
 
 
 def may_make_models(folder: Folder, history: History) -> bool:
-    """Whether this person's driver has run the code by which the models of a sweep are made."""
+    """Return whether this person's driver has run the code by which the sweep's models are made."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         digest = _made_of(ledger, reading.spec_of(ledger), history)
         entry = _entry(folder, ledger.sweep_id)
@@ -181,13 +181,13 @@ def attachments_due(where: TrackerContext) -> int:
 
 
 class Sent(NamedTuple):
-    """What became of one tracker's copy."""
+    """The state of one tracker's copy."""
 
     tracker: str
     events: int
-    """How many events it was sent."""
+    """The number of events that it was sent."""
     missing: int
-    """How many it still misses."""
+    """The number of events that it still misses."""
 
 
 def where(folder: Folder) -> TrackerContext:
@@ -197,7 +197,7 @@ def where(folder: Folder) -> TrackerContext:
         return TrackerContext(
             folder,
             ledger.sweep_id,
-            ledger.name,
+            folder.name,  # a copied folder has the ledger's name and id, and copies of its own
             ledger.created_at,
             reading.spec_of(ledger),
             reading.objective(ledger),

@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 
 
 class UserHold(StrEnum):
-    """What a person wants of a trial."""
+    """A person's wish for a trial."""
 
     NONE = ""
     PAUSE = "pause"
-    """It saves and waits until it is let go."""
+    """It saves and waits until a person resumes it."""
     STOP = "stop"
     """It saves and ends."""
 
@@ -56,18 +56,19 @@ class Changed:
     """Key of the spec's ``budget`` → its new value."""
     max_disk: int | None = None
     jobs: int | None = None
-    """How many slots the search has, for later drivers too; in a final evaluation, how many that
-    has."""
+    """The number of slots of the search, for later drivers too; in a final evaluation, that of
+    the evaluation."""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """Checkpoints of a replica that were let go: to save disk, or because they are lost."""
+    """Checkpoints of a replica, or its log, that were let go: to save disk, or as they are lost."""
 
     kind: ClassVar[str] = "drop"
     trial: int
     replica: int
     digests: tuple[str, ...]
+    log: bool = False
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ Evidence = Mapping[str, Any]
 
 
 class Status(StrEnum):
-    """Where a trial stands."""
+    """Status of a trial or replica."""
 
     WAITING = "WAITING"
     RUNNING = "RUNNING"
@@ -137,7 +138,7 @@ FINISHED = frozenset({Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FA
 
 
 def group_status(statuses: Sequence[Status]) -> Status:
-    """Where a trial stands whose replicas stand so.
+    """Return the status of a trial from those of its replicas.
 
     It runs while one runs, and is not done before all are; it failed if one did, and is completed
     only if all are.
@@ -153,10 +154,12 @@ def group_status(statuses: Sequence[Status]) -> Status:
 
 
 class End(StrEnum):
-    """How a slice ended."""
+    """The end of a slice."""
 
     GOAL = "goal"
     """It reached what it was asked to reach."""
+    UNMEASURED = "unmeasured"
+    """It passed its goal and has never had the metric; the trial goes on if that may still come."""
     TIME = "time"
     """Its time was up; the trial goes on from its last checkpoint."""
     DONE = "done"
@@ -184,7 +187,7 @@ class Goal:
     at: float | None = None
     """None: until a stopping criterion is met."""
     top: float | None = None
-    """Where the trial is COMPLETED, not PAUSED, should it get so far."""
+    """The level at which the trial is COMPLETED, not PAUSED, should it get so far."""
 
 
 @dataclass(frozen=True)
@@ -210,6 +213,10 @@ class ParentCheckpoint:
     saved: Saved
 
 
+#: The entry of a result that was lost with its slice, and stands until it is trained again.
+UNSAVED = "unsaved"
+
+
 @dataclass(frozen=True)
 class Row:
     """The result of one iteration, its keys flattened with ``/``."""
@@ -228,11 +235,13 @@ class TermBegan:
     trials: int
     """The total of searched settings wanted from now on."""
     jobs: int | None = None
-    """How many slots its pool has; None: written before this was recorded."""
+    """The number of slots of its pool; None if written before this was recorded."""
     jobs_given: bool = False
-    """Whether a person said how many; otherwise they follow from the machine and the trials."""
+    """True if a person chose the number; otherwise it follows from the machine and the trials."""
     pool: str = ""
     """The name of its pool; empty: written before this was recorded."""
+    unrecorded_s: float = 0.0
+    """Seconds that the driver before it ran after its last event, until it was killed."""
 
 
 @dataclass(frozen=True)
@@ -248,10 +257,16 @@ class FinalEvaluationBegan:
     trials: tuple[int, ...]
     """The best trials, best first."""
     seeds: int
-    """How many tests each of them shall have in all."""
+    """The number of tests that each of them shall have in all."""
     jobs: int | None = None
-    """How many slots its pool has, which is no word about the search's; None: not recorded."""
+    """The number of slots of its pool, which is not the search's; None if not recorded."""
     pool: str = ""
+    unrecorded_s: float = 0.0
+    """As in `TermBegan`."""
+
+
+#: How the reason of an end by the limit of this name begins.
+FAIL_FAST = "limits.fail_fast"
 
 
 @dataclass(frozen=True)
@@ -271,17 +286,21 @@ class Created:
     kind: ClassVar[str] = "trial"
     trial: int
     searched: Mapping[str, Any]
-    """What the searcher proposed: name → value; inactive parameters are absent."""
+    """The searcher's proposal: name → value; inactive parameters are absent."""
     config: Mapping[str, Any]
-    """What the trainable gets: nested, with fixed and derived values."""
+    """The settings of the trainable: nested, with fixed and derived values."""
     seen: int
     """The number of the last event that the searcher had seen."""
     replicas: int = 1
     """Under how many seeds it begins."""
     births: tuple[ParentCheckpoint, ...] = ()
-    """Where each replica of a bred trial begins; empty: the settings were searched."""
+    """The beginning of each replica of a bred trial; empty if the settings were searched."""
     clone_of: int | None = None
     """The trial that a person made it from; it does not count among the searched ones."""
+    origin: str = ""
+    """The part of the searcher that proposed it, `prior`; empty: its own model."""
+    why: str = ""
+    """Why the settings were proposed, in words."""
 
 
 @dataclass(frozen=True)
@@ -300,7 +319,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Sums:
-    """What all results of a replica come to, so that one who wants no curve need not read them.
+    """Sums over all results of a replica, for readers that need no curve.
 
     It follows from the results, and `sweep verify` compares it with them.
     """
@@ -308,8 +327,10 @@ class Sums:
     iteration: int
     time: float
     """The newest value of ``time_attr``."""
+    known_until: float
+    """The value of ``time_attr`` up to which it can be compared."""
     value: float | None
-    """The newest value of the metric."""
+    """The newest number of the metric; NaN where it diverged."""
     score: float | None
     others: tuple[float | None, ...]
     """The scores in the further objectives, then the newest value of each constraint."""
@@ -318,7 +339,33 @@ class Sums:
     steps: float
     """Environment steps so far."""
     counters: Mapping[str, Any]
-    """What the newest result counts (`sweep.spec.stopping.COUNTERS`)."""
+    """Counters of the newest result (`sweep.spec.stopping.COUNTERS`)."""
+    noise: float | None = None
+    """`Replica.noise`."""
+
+
+@dataclass(frozen=True)
+class Reported:
+    """Results of a slice that still runs.
+
+    Nothing is decided by them before the slice has ended: they may have to be trained again.
+    """
+
+    kind: ClassVar[str] = "report"
+    trial: int
+    replica: int
+    slice: int
+    source: int
+    """The iteration after which they stand; older results after it are replaced."""
+    rows: tuple[Row, ...] = ()
+    """They have a table of their own."""
+    sums: Sums | None = None
+    """Of all results of its replica, these included."""
+
+    @property
+    def new_rows(self) -> tuple[Row, ...]:
+        """The results that no event before it had."""
+        return self.rows
 
 
 @dataclass(frozen=True)
@@ -334,7 +381,7 @@ class Closed:
     reason: str
     """Why the trial has this status, in words."""
     source: int = 0
-    """The iteration that the slice continued from; results after it are replaced."""
+    """The iteration after which its results stand; older results after it are replaced."""
     error: str = ""
     """The traceback, where there was one."""
     error_at: int = 0
@@ -342,18 +389,31 @@ class Closed:
     skipped: tuple[str, ...] = ()
     """Checkpoints that could not be used, and why."""
     exactness: str = ""
-    """What a checkpoint of this trial restores, in words."""
+    """The exactness of this trial's checkpoints, in words."""
     saved: tuple[Saved, ...] = ()
     dropped: tuple[str, ...] = ()
     """Digests of older checkpoints that nothing needs from now on."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """What its trainable has found out for all trials (`Trainable.remembers`): name → data."""
+    """Findings of its trainable for all trials (`Trainable.remembers`): name → data."""
     instead: str = ""
-    """What stood where the metric is looked for, in words, if that was no number."""
+    """The value found in place of the metric, in words, if that was no number."""
     rows: tuple[Row, ...] = ()
     """Its results; they have a table of their own."""
     sums: Sums | None = None
     """Of all results of its replica, these included; None: written before this was recorded."""
+    saved_to: int | None = None
+    """The last iteration that need not be trained again; None: no result was lost with its slice.
+    Rows after it have the entry `UNSAVED`."""
+    reported_to: int | None = None
+    """The last iteration that a `Reported` of the slice had; None: there was none."""
+    log: int = 0
+    """Bytes of its replica's log."""
+
+    @property
+    def new_rows(self) -> tuple[Row, ...]:
+        """The results that no `Reported` had; others come again since they were lost."""
+        upto = self.reported_to
+        return self.rows if upto is None else tuple(r for r in self.rows if r.iteration > upto)
 
 
 @dataclass(frozen=True)
@@ -366,23 +426,40 @@ class Moved:
     reason: str
     replica: int = 0
     waited: bool = False
-    """Whether it is pruned only because the sweep ended while it waited."""
+    """True if it is pruned only because the sweep ended while it waited."""
     evidence: Evidence = field(default_factory=dict)
     """The numbers that the decision was based on."""
 
 
 @dataclass(frozen=True)
-class Warmed:
-    """Trials of another sweep that searchers see beside the sweep's own."""
+class RankedSettings:
+    """Settings of a trial of an earlier sweep."""
 
-    kind: ClassVar[str] = "warm"
-    sweep: str
-    """The name of the other one."""
-    trials: tuple[Mapping[str, Any], ...]
-    """Of each: trial (its number there), status, searched, and curves: for each replica
-    [iteration, time, value] of each iteration."""
-    left_out: tuple[str, ...] = ()
-    """Those that are no points of the space, and why."""
+    trial: int
+    """Its number there."""
+    rank: int
+    """Its place among the trials of that sweep, from 1."""
+    settings: Mapping[str, Any]
+    """Its values of the parameters that are searched here."""
+
+
+@dataclass(frozen=True)
+class EarlierSweep:
+    """Settings and their ranks in another sweep."""
+
+    name: str
+    ranked: int
+    """Number of its trials that have a rank."""
+    trials: tuple[RankedSettings, ...]
+    """Those that are learnt from, the best first."""
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """Settings and their ranks in earlier sweeps, which this one needs no more."""
+
+    kind: ClassVar[str] = "learnt"
+    sweeps: tuple[EarlierSweep, ...]
 
 
 @dataclass(frozen=True)
@@ -404,13 +481,13 @@ class SpaceExhausted:
     reason: str
 
 
-OfTrials = Created | Opened | Closed | Moved
+OfTrials = Created | Opened | Reported | Closed | Moved
 Event = (
     TermBegan
     | FinalEvaluationBegan
     | TermEnded
     | OfTrials
-    | Warmed
+    | Learnt
     | Widened
     | SpaceExhausted
     | UserCommand

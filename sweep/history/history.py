@@ -15,34 +15,39 @@ from typing import Any, TypeVar
 from sweep import stats
 from sweep.errors import DamagedLedger
 from sweep.history import order, ranking
+from sweep.history.curve import Point
 from sweep.history.events import (
+    FAIL_FAST,
     FINISHED,
     Changed,
     Closed,
     Created,
     Dropped,
+    EarlierSweep,
     End,
     Event,
     FinalEvaluationBegan,
     HoldChanged,
+    Learnt,
     Measured,
     Moved,
     Opened,
     OtherKernel,
     Recoded,
     Recorded,
+    Reported,
     SpaceExhausted,
     Status,
     Suspended,
     TermBegan,
     TermEnded,
     UserHold,
-    Warmed,
     Widened,
 )
+from sweep.history.expectation import Expectations, Expected
 from sweep.history.objective import Objective
 from sweep.history.order import Amounts, Entry, Kept, Key, Order, Overlay, Total
-from sweep.history.replica import Point, Replica
+from sweep.history.replica import Replica
 from sweep.history.results import numbers
 from sweep.history.seeds import FIRST_TEST, is_test
 from sweep.history.trial import Milestone, Trial, rank_key
@@ -56,26 +61,34 @@ K = TypeVar("K", bound=Kept)
 class History:
     """All trials of a sweep up to event ``k``."""
 
-    def __init__(self, objective: Objective, summed: bool = False) -> None:
+    failing_until = 0
+    """The number of the last event by which `limits.fail_fast` ended the sweep."""
+    other_kernel = False
+    """True if trials may continue without the kernel of their checkpoints."""
+
+    def __init__(
+        self, objective: Objective, summed: bool = False, shows_unsaved: bool = False
+    ) -> None:
         self.objective = objective
+        self.shows_unsaved = shows_unsaved or summed
+        """True if results count that may have to be trained again: for people to look at. Nothing
+        is decided by such a history."""
         self.summed = summed
-        """Whether it is read without results: its replicas have `Replica.sums` and no curves."""
+        """True if it is read without results: its replicas have `Replica.sums` and no curves."""
         self.trials = []
         self.k = 0
         self.term = 0
         self.wanted = 0
         """The total of searched settings."""
         self.ended = ""
-        """How the newest term ended; empty while it runs."""
+        """The way in which the newest term ended; empty while it runs."""
         self.began_at = 0.0
         self.exhausted = ""
         """Why there is no further point; empty while there may be one."""
-        self.earlier: list[Trial] = []
-        """Trials of another sweep, for searchers; they have numbers below 0."""
+        self.learnt: tuple[EarlierSweep, ...] = ()
+        """Settings and their ranks in earlier sweeps, for searchers."""
         self.suspended = False
-        """Whether a person paused the whole sweep."""
-        self.other_kernel = False
-        """Whether trials go on where the kernel of their checkpoints is not built."""
+        """True if a person paused the whole sweep."""
         self.why = ""
         """Why it finished before all trials did."""
         self.changed: dict[str, float | None] = {}
@@ -83,18 +96,18 @@ class History:
         self.max_disk: int | None = None
         """The size of all checkpoints that is allowed, if that was changed."""
         self.spent_s = 0.0
-        """Seconds of the terms before this one, from their first event to their last."""
+        """Seconds of the terms before this one, from their first event to the driver's end."""
         self._span: tuple[float, float] | None = None
         self.remembered: dict[str, Any] = {}
-        """What trials have found out for all (`Trainable.remembers`); the first word stands."""
+        """Findings of trials for all (`Trainable.remembers`); the first of a name stands."""
         self.jobs: int | None = None
-        """How many slots the search was run with last; None: not recorded."""
+        """The number of slots of the last search; None if not recorded."""
         self.jobs_given = False
-        """Whether a person said so."""
+        """True if a person chose that number."""
         self.pool = ""
         """The pool that the search was run with last; empty: not recorded."""
         self.final_evaluation: FinalEvaluationBegan | None = None
-        """What the newest term trains under test seeds; None: it searches."""
+        """The final evaluation of the newest term; None if the term searches."""
 
     # ---- what is asked of it ----------------------------------------------------------------
 
@@ -131,7 +144,7 @@ class History:
         return self.following(amounts, lambda: Total(amounts)).sum
 
     def following(self, name: Hashable, make: Callable[[], K]) -> K:
-        """What was made under this name, or is made now, brought up to what has happened."""
+        """Return the object kept under this name, or made now, updated to the latest events."""
         kept: Any = self._orders.get(name)
         if kept is None:
             kept = self._orders[name] = make()
@@ -149,7 +162,7 @@ class History:
         return self.ordered(*map(order.of_status, statuses))
 
     def count(self, status: Status) -> int:
-        """How many trials have this status."""
+        """Return the number of trials with this status."""
         entries = self.order(order.by_status)
         first = bisect_left(entries, (status.value,))
         return bisect_left(entries, (status.value, math.inf), first) - first
@@ -170,7 +183,7 @@ class History:
         return [*self.replicas(*Status), *self.tests(*Status)]
 
     def has(self, searched: Mapping[str, Any]) -> bool:
-        """Whether a trial that was not bred has these settings."""
+        """Return whether a trial that was not bred has these settings."""
         for trial in self._trials[self._pointed :]:
             if trial.parent is None:
                 self._points.add(equality_key(trial.searched))
@@ -186,7 +199,7 @@ class History:
         """Events that are about to be recorded, those of slices with the sums of their results."""
         return [
             replace(e, sums=self.replica(e.trial, e.replica).sums_after(e.source, e.rows))
-            if isinstance(e, Closed)
+            if isinstance(e, Reported | Closed)
             else e
             for e in events
         ]
@@ -197,39 +210,60 @@ class History:
         first, end = bisect_left(families, (parent,)), bisect_left(families, (parent + 1,))
         return [self.trials[number] for _, number in families[first:end]]
 
+    @property
+    def expectations(self) -> Expectations:
+        """The expected scores of the settings of all trials under a new seed."""
+        return self.following(Expectations, lambda: Expectations(self.objective))
+
+    def expected(self, trial: Trial) -> Expected | None:
+        """Return the expected score of a trial's settings; None if it has no score yet."""
+        return self.expectations.of(trial)
+
     def ranked(self, trials: Iterable[Trial] | None = None) -> list[Trial]:
         """Trials with a score, best first."""
-        if trials is None and self.objective.is_simple:
-            return [self.trials[entry[-1]] for entry in self.order(order.scored)]
-        chosen = self.trials if trials is None else trials
-        scored = [trial for trial in chosen if trial.score is not None]
-        return ranking.ranked(scored, self.objective)
+        if trials is None:
+            trials = (self.trials[entry[-1]] for entry in self.order(order.scored))
+        scored = [trial for trial in trials if trial.score is not None]
+        return ranking.ranked(scored, self.objective, self.expectations.place)
 
     @property
     def best(self) -> Trial | None:
-        """The first that is `ranked`; None: no trial has a score."""
-        if not self.objective.is_simple:
-            return next(iter(self.ranked()), None)
-        scored = self.order(order.scored)
-        return self.trials[scored[0][-1]] if scored else None
+        """The first that is `ranked`: the pick; None: no trial has a score."""
+        found = self.expectations.order
+        if ranking.is_by_expectation(self.objective) and found:
+            return self.trials[found[0]]
+        return next(iter(self.ranked()), None)
+
+    @property
+    def highest(self) -> Trial | None:
+        """The feasible trial with the best score, luck and all; None: there is none."""
+        trials = (self.trials[entry[-1]] for entry in self.order(order.scored))
+        return next((trial for trial in trials if trial.feasible), None)
 
     def front(self) -> list[Trial]:
-        """The trials that none is better than in every objective, best in the metric first."""
-        return ranking.front(self.trials, self.objective)
+        """The trials that none is better than in every objective, best in the metric first.
+
+        Where there is one objective these are the pick, and those of which as much is expected.
+        """
+        if not self.objective.objectives:
+            good = [trial for trial in self.ranked() if trial.feasible]
+            worth = [(found := self.expected(trial)) and found.value for trial in good]
+            return [trial for trial, value in zip(good, worth, strict=True) if value == worth[0]]
+        return ranking.front(self.trials, self.objective, self.expectations.place)
 
     @property
     def reported(self) -> bool:
-        """Whether a result of any trial ever had the metric."""
+        """True if a result of any trial ever had the metric."""
         return bool(self.order(order.reported))
 
     @property
     def to_create(self) -> int:
-        """How many searched settings are still to be proposed."""
+        """The number of searched settings that are still to be proposed."""
         return 0 if self.exhausted else max(0, self.wanted - self.searched)
 
     @property
     def searched(self) -> int:
-        """How many trials have searched settings; bred ones and clones do not count."""
+        """The number of trials with searched settings; bred ones and clones do not count."""
         return len(self.order(order.counted))
 
     @property
@@ -237,8 +271,24 @@ class History:
         """Clones that were made and have not begun, by number."""
         return [trial for trial in self.of(Status.WAITING) if not trial.held]
 
+    def unrecorded_s(self, drove_at: float) -> float:
+        """Return how long the newest driver ran after its last event, until it was killed.
+
+        Args:
+            drove_at: its newest sign of life, on the clock of events.
+        """
+        if self._span is None or self.ended:
+            return 0.0
+        return max(0.0, drove_at - self._span[1])
+
+    @property
+    def driven_s(self) -> float:
+        """Seconds that drivers have run the search, up to the newest event."""
+        first, last = self._span or (0.0, 0.0)
+        return self.spent_s + max(0.0, last - first)
+
     def for_scheduler(self) -> "History":
-        """What schedulers see: a held trial has ended, and for a clone one more may begin."""
+        """Return the history for schedulers: a held trial has ended, a clone may be begun."""
         waiting, held = len(self.waiting), self.order(order.held)
         if not waiting and not held:
             return self
@@ -277,7 +327,7 @@ class History:
         match event:
             case TermBegan() | FinalEvaluationBegan() | TermEnded():
                 self._turn(event, record)
-            case Warmed() | Widened() | SpaceExhausted():
+            case Learnt() | Widened() | SpaceExhausted():
                 self._supply(event)
             case HoldChanged() | Suspended() | Changed() | Dropped():
                 self._wish(event)
@@ -286,11 +336,10 @@ class History:
             case Recoded() | OtherKernel():
                 # of other code results say by standing after it
                 self.other_kernel |= isinstance(event, OtherKernel)
+            case Reported():
+                self._report(event)
             case _:
                 self._apply(event, record)
-                self.touch(event.trial)
-                if isinstance(event, Created) or not is_test(event.replica):
-                    self._note(self.trials[event.trial], record.k)
         self.k = record.k
         if self._span and record.term == self.term:  # others write where nobody drives
             self._span = (self._span[0], record.at)
@@ -298,10 +347,12 @@ class History:
     def _turn(self, event: TermBegan | FinalEvaluationBegan | TermEnded, record: Recorded) -> None:
         if isinstance(event, TermEnded):
             self.ended, self.why = event.how, event.reason
+            if event.reason.startswith(FAIL_FAST):
+                self.failing_until = record.k
             return
         self.term, self.final_evaluation = record.term, None
         first, last = self._span or (0.0, 0.0)
-        self.spent_s += max(0.0, last - first)
+        self.spent_s += max(0.0, last - first) + max(0.0, event.unrecorded_s)
         self._span, self.suspended = None, False
         if isinstance(event, FinalEvaluationBegan):
             if strange := [n for n in event.trials if n >= len(self.trials)]:
@@ -331,9 +382,10 @@ class History:
                 self.max_disk = event.max_disk or self.max_disk
                 self._resize(event.jobs)
             case Dropped():
-                checkpoints = self.replica(event.trial, event.replica).checkpoints
+                replica = self.replica(event.trial, event.replica)
                 for digest in event.digests:
-                    checkpoints.pop(digest, None)
+                    replica.checkpoints.pop(digest, None)
+                replica.log *= not event.log
                 self.touch(event.trial)
 
     def _value_anew(self) -> None:
@@ -349,10 +401,10 @@ class History:
         elif jobs is not None:
             self.jobs, self.jobs_given = jobs, True
 
-    def _supply(self, event: Warmed | Widened | SpaceExhausted) -> None:
-        """What searchers find beside the sweep's own trials."""
-        if isinstance(event, Warmed):
-            self.earlier = [self._warm(index, taken) for index, taken in enumerate(event.trials)]
+    def _supply(self, event: Learnt | Widened | SpaceExhausted) -> None:
+        """Take in an event about the searcher's supply beside the sweep's own trials."""
+        if isinstance(event, Learnt):
+            self.learnt = event.sweeps
             return
         self.exhausted = event.reason if isinstance(event, SpaceExhausted) else ""
 
@@ -368,13 +420,16 @@ class History:
                 replica = self.replica(event.trial, event.replica)
                 replica.waited = event.waited
                 self._move(replica, event.status, event.reason, record.at)
+        self.touch(event.trial)
+        if isinstance(event, Created) or not is_test(event.replica):
+            self._note(self.trials[event.trial], record.k)
 
     def _note(self, trial: Trial, k: int) -> None:
         """Remember that something happened to a trial, and what it is worth if it rests now."""
         trial.k = k
         status = trial.status
         if status not in (Status.WAITING, Status.RUNNING) and not trial.unfinished:
-            trial.rests.append(Milestone(k, status, trial.score, trial.others, trial.violations))
+            trial.rests.append(trial.rest(k))
 
     def _create(self, event: Created) -> None:
         if event.trial != len(self.trials):
@@ -384,21 +439,8 @@ class History:
         searched, config = dict(event.searched), dict(event.config)
         births = event.births or (None,) * event.replicas
         trial = Trial.new(event.trial, searched, config, self.objective, births)
-        trial.seen, trial.clone_of = event.seen, event.clone_of
+        trial.seen, trial.clone_of, trial.origin = event.seen, event.clone_of, event.origin
         self.trials.append(trial)
-
-    def _warm(self, index: int, taken: Mapping[str, Any]) -> Trial:
-        number, curves = -1 - index, taken["curves"]
-        trial = Trial.new(
-            number, dict(taken["searched"]), {}, self.objective, (None,) * len(curves)
-        )
-        for replica, curve in zip(trial.replicas, curves, strict=True):
-            replica.curve = [
-                Point(point[0], point[1], point[2], tuple(point[3:])) for point in curve
-            ]
-            replica.status = Status(taken["status"])
-        trial.rests = [Milestone(0, trial.status, trial.score, trial.others, trial.violations)]
-        return trial
 
     def _joined(self, event: Opened) -> Replica:
         """The replica that is opened; one that is new is added to its trial."""
@@ -417,14 +459,33 @@ class History:
         replica.slices = event.slice + 1
         replica.since = record.k
         replica.started_at = replica.started_at or record.at
+        replica.reported_to = None
         self._move(replica, Status.RUNNING, event.why, record.at)
 
+    def _report(self, event: Reported) -> None:
+        """Take in what a slice that runs reported: no decision sees it before the slice ends."""
+        replica = self.replica(event.trial, event.replica)
+        replica.saved_to = None
+        if self.shows_unsaved:
+            self.touch(event.trial)
+        if self.summed:
+            self._take_sums(replica, event)
+            return
+        replica.take(event.source, event.rows)
+        replica.reported_to = event.rows[-1].iteration
+        replica.last = event.rows[-1].metrics
+        if self.shows_unsaved:
+            replica.count()
+            _sum_up(replica)
+
     def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
+        replica.saved_to, replica.reported_to = event.saved_to, None
         if self.summed:
             self._take_sums(replica, event)
         else:
             self._take_results(replica, event)
         replica.instead = event.instead or replica.instead
+        replica.log = event.log
         for saved in event.saved:
             replica.checkpoints[saved.digest] = saved
         for digest in event.dropped:
@@ -439,18 +500,17 @@ class History:
         self._move(replica, event.status, event.reason, record.at)
 
     def _take_results(self, replica: Replica, event: Closed) -> None:
-        replica.forget_after(event.source)
-        points = [Point.of(row, self.objective) for row in event.rows]
-        replica.curve += points
+        points = replica.take(event.source, event.rows)
+        counts = self.shows_unsaved or event.status in FINISHED
+        replica.count(None if counts else event.saved_to)
         replica.reported = replica.reported or any(p.value is not None for p in points)
         names = () if replica.reported else numbers(row.metrics for row in event.rows)
         replica.names = tuple(sorted({*replica.names, *names}))
-        replica.seconds = stats.total(point.seconds for point in replica.curve)
-        replica.steps = stats.total(point.steps for point in replica.curve)
+        _sum_up(replica)
         if event.rows:
             replica.last = event.rows[-1].metrics
 
-    def _take_sums(self, replica: Replica, event: Closed) -> None:
+    def _take_sums(self, replica: Replica, event: Reported | Closed) -> None:
         if event.sums is None:
             raise ValueError("a slice without sums")
         replica.sums, replica.last = event.sums, event.sums.counters
@@ -470,5 +530,14 @@ class History:
     def _move(self, replica: Replica, status: Status, reason: str, at: float) -> None:
         if replica.status is Status.FAILED:
             replica.lost, replica.crashes = 0, []
+        if replica.status in FINISHED and replica.unsaved and not self.shows_unsaved:
+            replica.count(replica.saved_to)
+            _sum_up(replica)
         replica.status, replica.reason = status, reason
         replica.ended_at = at if status in FINISHED else None
+
+
+def _sum_up(replica: Replica) -> None:
+    """Sum up what counts of a replica's results."""
+    replica.seconds = stats.total(point.seconds for point in replica.curve)
+    replica.steps = stats.total(point.steps for point in replica.curve)

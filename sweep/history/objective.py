@@ -1,4 +1,4 @@
-"""What the trials of a sweep are compared by."""
+"""Objective by which the trials of a sweep are compared."""
 
 import math
 from dataclasses import dataclass, field
@@ -9,14 +9,14 @@ from sweep.spec.objective import Aggregate, Constraint, Mode, Objectives, Score
 
 @dataclass(frozen=True)
 class Objective:
-    """What is compared, in which direction, and against which time."""
+    """The compared results, their directions, and the time against which they are read."""
 
     metric: str
     mode: Mode
     score: Score
     time_attr: str = "training_iteration"
     aggregate: Aggregate = field(default_factory=Aggregate)
-    """What several replicas count as."""
+    """The aggregate of several replicas."""
     objectives: Objectives = ()
     """Further objectives: result → mode."""
     constraints: tuple[Constraint, ...] = ()
@@ -38,7 +38,7 @@ class Objective:
 
     @property
     def is_simple(self) -> bool:
-        """Whether the metric alone decides."""
+        """True if the metric alone decides."""
         return not (self.objectives or self.constraints)
 
 

@@ -6,8 +6,8 @@
 A domain stands in a study in one of two views:
 
     modelled   for samplers: choices as canonical JSON strings, without weights, since a model finds
-               out by itself which of them do well; ordered ones as their places, normal numbers as
-               quantiles, on a log scale with a step as any number
+               out by itself which of them do well; ordered ones as their places; on a log scale
+               with a step as any number; as quantiles normal numbers and what Optuna cannot hold
     shown      for people (the copy in Optuna's tables): the values themselves, and lists and
                mappings as canonical JSON, since Optuna's tables hold none
 
@@ -15,7 +15,8 @@ A sampler's choices are strings since Optuna compares them with ``==`` and takes
 the same. A parameter with two such choices stands in JSON for people too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import optuna
@@ -57,6 +58,11 @@ def directions(objective: Objective) -> list[Direction]:
     return ["maximize" if sign > 0 else "minimize" for sign in objective.signs]
 
 
+def finite(violations: Sequence[float]) -> tuple[float, ...]:
+    """Return violations as Optuna holds them: an unknown one is larger than any known one."""
+    return tuple(min(violation, 1e100) for violation in violations)
+
+
 def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
     """Optuna's distribution of a domain."""
     match _stand_in(domain, view):
@@ -69,8 +75,12 @@ def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
 
 
 def _stand_in(domain: Domain, view: View) -> Float | Int | Choice:
-    """A domain of those kinds that Optuna knows."""
+    """Return a domain of those kinds that Optuna knows, in whose range it computes exactly."""
     match domain:
+        case Float() | Int() if not _is_exact_in_optuna(domain):
+            if view == "modelled":
+                return _QUANTILE
+            return replace(domain, step=None) if isinstance(domain, Float) else domain
         case Float() | Int() if domain.rounded:
             return Float(*domain.edges, log=True)
         case Ordinal():
@@ -83,11 +93,29 @@ def _stand_in(domain: Domain, view: View) -> Float | Int | Choice:
 
 
 _QUANTILE = Float(0.0, 1.0)
+#: The most values of a grid that a sampler is given one by one. Of more the Gaussian process lists
+#: all, gigabytes of them, and a real number that it rounds to a step is no multiple of that step.
+MOST_VALUES = 10_000
+#: The farthest value from 0, in steps: beyond it neighbours are equal once they are rounded.
+MOST_STEPS = 10**9
+#: The widths of a continuous range whose squares are numbers, too.
+WIDTHS = (1e-150, 1e150)
+
+
+def _is_exact_in_optuna(domain: Float | Int) -> bool:
+    """Return whether Optuna's samplers hold each value of the range, in little memory."""
+    size = domain.size()
+    if size is None:
+        return domain.log or WIDTHS[0] <= domain.high - domain.low <= WIDTHS[1]
+    farthest = max(abs(domain.low), abs(domain.high))
+    return size <= MOST_VALUES and farthest <= MOST_STEPS * (domain.step or 1)
 
 
 def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
     """A value as it stands in the study; always one that `distribution` contains."""
     match domain:
+        case Float() | Int() if view == "modelled" and not _is_exact_in_optuna(domain):
+            return domain.quantile(value)
         case Float() | Int() if domain.rounded:
             return float(value)
         case Ordinal() if view != "shown":
@@ -118,6 +146,8 @@ def _coded(domain: Choice | Ordinal, view: View) -> list[Any]:
 def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
     """The value that stands in the study as `coded`, or rounds to it."""
     match domain:
+        case Float() | Int() if view == "modelled" and not _is_exact_in_optuna(domain):
+            return domain.at(coded)
         case Float():
             return domain.snap(coded)
         case Int():

@@ -30,8 +30,13 @@ _MANY = 100
 
 @cache
 def at_level(level: float) -> Key:
-    """Trials that have reached a level of ``time_attr``, by their score there, best first."""
-    return lambda trial: rank_key(trial, trial.score_at(level)) if trial.reached(level) else None
+    """Trials that have reached a level of ``time_attr``, by their score there, best first.
+
+    One that ended without the metric was compared with nobody, and has no place.
+    """
+    return lambda trial: (
+        rank_key(trial, trial.score_at(level)) if trial.reached(level) and trial.is_known else None
+    )
 
 
 def scored(trial: Trial) -> Entry | None:
@@ -89,12 +94,12 @@ tested = _by_number(lambda trial: bool(trial.tests))
 
 @dataclass
 class Kept:
-    """What is made of all trials, kept up while these change."""
+    """A summary of all trials, updated while these change."""
 
     _known: int = field(default=0, init=False)
-    """How many trials were looked at when they came."""
+    """The number of trials that were looked at when they were created."""
     _read: int = field(default=0, init=False)
-    """How much of what was touched has been taken in."""
+    """The number of touched trials that have been taken in."""
 
     def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Take in what has changed; `touched` are the numbers of trials that have changed."""
@@ -120,10 +125,10 @@ class Order(Kept):
     _of: dict[int, Entry] = field(default_factory=dict)
     """Trial → its entry."""
     _made: dict[Callable[[list[Entry]], Any], Any] = field(default_factory=dict)
-    """What `once` has made of the entries as they are."""
+    """Results of `once` for the present entries."""
 
     def once(self, make: Callable[[list[Entry]], T]) -> T:
-        """What a function makes of the entries; it is called again when they have changed."""
+        """Return a function's result for the entries; it is called again when they have changed."""
         if make not in self._made:
             self._made[make] = make(self.entries)
         found: T = self._made[make]
@@ -200,7 +205,7 @@ class Overlay:
         self.touched: list[int] = []
         self.orders: dict[Hashable, Kept] = {}
         self._below: list[int] | None = None
-        """What was touched in the history below, which is another one where this is another."""
+        """The touched trials of the history below, which is another one where this is another."""
         self._read = 0
         self._otherwise: Set[int] = frozenset()
 

@@ -1,11 +1,12 @@
 """A replica in memory: a trial under one seed, with its slices, its curve and its checkpoints."""
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from sweep import stats
+from sweep.history.curve import Divergence, Followed, Point, Reading, is_known, readings
 from sweep.history.events import (
     FINISHED,
     Goal,
@@ -13,42 +14,15 @@ from sweep.history.events import (
     ParentCheckpoint,
     Row,
     Saved,
-    Scalar,
     Status,
     Sums,
     UserHold,
 )
 from sweep.history.objective import Objective
-from sweep.history.results import number
 from sweep.spec.stopping import COUNTERS
 
-
-class Point(NamedTuple):
-    """One iteration on a curve; `time` is the value of ``time_attr``; None: not reported there."""
-
-    iteration: int
-    time: float
-    value: float | None
-    others: tuple[float | None, ...] = ()
-    """The results that `Objective.also` names, then those of the constraints."""
-    seconds: float = 0.0
-    """What the iteration took."""
-    steps: float = 0.0
-    """Environment steps of the iteration."""
-
-    @classmethod
-    def of(cls, row: Row, objective: Objective) -> "Point":
-        """What of a result is compared."""
-        found, others = row.metrics.get, objective.other_results
-        time = number(found(objective.time_attr))
-        return cls(
-            row.iteration,
-            float(row.iteration) if time is None else time,
-            number(found(objective.metric)),
-            tuple([number(found(path)) for path in others]) if others else (),
-            _amount(found("time_this_iter_s")),
-            _amount(found("timesteps_this_iter")),
-        )
+#: Values of a curve that show how far neighbours lie apart.
+NEWEST = 8
 
 
 @dataclass
@@ -61,22 +35,34 @@ class Replica:
     birth: ParentCheckpoint | None = None
     """The parent's checkpoint that it began from; None: from the beginning."""
     joined_at: Goal | None = None
-    """Where its trial stood when this seed was added to it; None: it was there from the first."""
+    """The goal of its trial when this seed was added to it; None if it was there from the first."""
     status: Status = Status.WAITING
     reason: str = ""
     waited: bool = False
-    """Whether it was pruned only because the sweep ended while it waited."""
+    """True if it was pruned only because the sweep ended while it waited."""
     held: UserHold = UserHold.NONE
-    """What a person wants of it; it is not run while it is held."""
+    """A person's wish for it; it is not run while it is held."""
     goal: Goal = field(default_factory=Goal)
     curve: list[Point] = field(default_factory=list)
+    """Its results that count; in a history with `History.shows_unsaved`, all of `attempt`."""
+    tail: list[Point] = field(default_factory=list)
+    """Results of its newest attempt after those that count: of a slice that still runs, or lost
+    with one that ended. They are trained again."""
+    tail_after: int | None = None
+    """The iteration after which `tail` stands in place of the curve; None: there is none."""
+    saved_to: int | None = None
+    """The last iteration that was not lost with its slice; None: none was lost."""
+    reported_to: int | None = None
+    """The last iteration that the slice that runs has reported; None: it has reported nothing."""
     sums: Sums | None = None
-    """What its results come to, where they were not read; None: its `curve` is there."""
+    """Sums over its results, if these were not read; None if its `curve` is there."""
     last: Metrics = field(default_factory=dict)
     """The newest result, all its keys, of `sums` those that count; to look at, nothing is decided
     by it."""
     checkpoints: dict[str, Saved] = field(default_factory=dict)
     """Digest → checkpoint, oldest first; only those that are still kept."""
+    log: int = 0
+    """Bytes of its log when its newest slice ended."""
     slices: int = 0
     since: int = 0
     """The event since which it waits for a slot or has one; an interruption does not count."""
@@ -88,26 +74,27 @@ class Replica:
     """The newest traceback."""
     exactness: str = ""
     reported: bool = False
-    """Whether a result ever had the metric; one that was lost again counts too."""
+    """True if a result ever had the metric; one that was lost again counts too."""
     names: tuple[str, ...] = ()
     """Under which names its results had numbers, while none was the metric; sorted."""
     instead: str = ""
-    """What stood in its results where the metric is looked for, if that was no number."""
+    """The value found in place of the metric in its results, if that was no number."""
     started_at: float | None = None
     ended_at: float | None = None
     seconds: float = 0.0
     """Training so far; iterations that were lost and done again count once."""
     steps: float = 0.0
     """Environment steps so far."""
+    _followed: Followed = field(default_factory=Followed, init=False, repr=False, compare=False)
 
     @property
     def ended_early(self) -> bool:
-        """Whether this replica failed or diverged, which ends its whole trial."""
+        """True if this replica failed or diverged, which ends its whole trial."""
         return self.status in (Status.FAILED, Status.PRUNED) and not self.waited
 
     @property
     def catching_up(self) -> bool:
-        """Whether this replica was added later and has not caught up with its trial."""
+        """True if this replica was added later and has not caught up with its trial."""
         if self.joined_at is None or (self.status in FINISHED and not self.waited):
             return False
         return self.joined_at.at is None or not self.reached(self.joined_at.at)
@@ -134,37 +121,143 @@ class Replica:
         return self.curve[-1].time if self.curve else born_at
 
     @property
+    def known_until(self) -> float:
+        """The value of ``time_attr`` up to which it can be compared.
+
+        That is its newest result that has the metric, or any where the metric diverged.
+        """
+        if self.sums is not None:
+            return self.sums.known_until
+        seen = self._followed.bring_up(self.curve)
+        if seen.divergence.is_there or (self.birth and not self.curve):
+            return self.time
+        if seen.newest is not None:
+            return seen.newest.time
+        return self.birth.time if self.birth else 0.0
+
+    @property
+    def known_from(self) -> float:
+        """The value of ``time_attr`` at its first number of the metric; infinite: it has none."""
+        first = self._followed.bring_up(self.curve).first
+        return math.inf if first is None else first.time
+
+    @property
+    def is_known(self) -> bool:
+        """True if one of its results has a number of the metric; read from its curve."""
+        return self._followed.bring_up(self.curve).newest is not None
+
+    def divergence_at(self, iterations: Iterable[int]) -> Iterator[tuple[int, Divergence]]:
+        """Yield iterations, each once and ascending, with the metric's divergence up to there."""
+        points, seen = iter(self.curve), Divergence()
+        point = next(points, None)
+        for iteration in sorted({*iterations}):
+            while point is not None and point.iteration <= iteration:
+                seen.add(point.value)
+                point = next(points, None)
+            yield iteration, replace(seen)
+
+    @property
+    def has_diverged(self) -> bool:
+        """True if the metric is NaN for good, see `sweep.history.curve`; read from its curve."""
+        return self._followed.bring_up(self.curve).divergence.is_there
+
+    @property
     def value(self) -> float | None:
-        """The newest value of the metric."""
+        """The newest number of the metric; NaN where it diverged."""
         if self.sums is not None:
             return self.sums.value
-        return next((p.value for p in reversed(self.curve) if p.value is not None), None)
+        if self.has_diverged:
+            return math.nan
+        newest = self._followed.newest
+        return None if newest is None else newest.value
 
     @property
     def begun(self) -> bool:
-        """Whether it has finished an iteration of its own."""
+        """True if it has finished an iteration of its own."""
         born_at = self.birth.saved.iteration if self.birth else 0
         return bool(self.curve) or self.iteration > born_at
 
+    @property
+    def noise(self) -> float | None:
+        """The variance of its score through the episodes of an evaluation; None: not known.
+
+        From the second differences of the curve's newest values, in which its course leaves little
+        (Gasser, Sroka and Jennen-Steinmetz, Residual Variance and Residual Pattern in Nonlinear
+        Regression, 1986).
+        """
+        if self.sums is not None:
+            return self.sums.noise
+        score = self.objective.score
+        if score.kind not in ("last", "mean_last"):
+            return None
+        newest = (p.value for p in reversed(self.curve) if p.value is not None)
+        values = list(itertools.islice(newest, NEWEST))
+        if len(values) < NEWEST:
+            return None
+        bends = [a / 2 + c / 2 - b for a, b, c in zip(values, values[1:], values[2:], strict=False)]
+        found = stats.mean([bend * bend * 2 / 3 for bend in bends]) / score.k
+        return found if math.isfinite(found) else None
+
+    @property
+    def attempt(self) -> list[Point]:
+        """All results of its newest attempt, those that do not count included."""
+        after = self.tail_after
+        if after is None:
+            return self.curve
+        return [*(point for point in self.curve if point.iteration <= after), *self.tail]
+
+    @property
+    def attempted(self) -> int:
+        """The last iteration that its newest attempt reported."""
+        return self.tail[-1].iteration if self.tail else self.iteration
+
+    @property
+    def unsaved(self) -> int:
+        """The number of its results that were lost with their slice and are to be trained again."""
+        if self.saved_to is None:
+            return 0
+        return max(0, self.attempted - self.saved_to)
+
+    def has_lost(self, iteration: int) -> bool:
+        """Return whether the result of an iteration was lost with its slice."""
+        return self.saved_to is not None and iteration > self.saved_to
+
+    def take(self, source: int, rows: Sequence[Row]) -> list[Point]:
+        """Replace the results after iteration `source` in `attempt`; returns the new points."""
+        points = [Point.of(row, self.objective) for row in rows]
+        if self.tail_after is None:
+            self.tail, self.tail_after = points, source
+        else:
+            self.tail = [*(p for p in self.tail if p.iteration <= source), *points]
+            self.tail_after = min(self.tail_after, source)
+        return points
+
+    def count(self, upto: int | None = None) -> None:
+        """Have the results of its newest attempt count up to an iteration; None: all of them."""
+        self.curve, self.tail, self.tail_after = self.attempt, [], None
+        if upto is not None and self.curve and self.curve[-1].iteration > upto:
+            both = self.curve
+            self.curve = [point for point in both if point.iteration <= upto]
+            self.tail, self.tail_after = both[len(self.curve) :], upto
+
     def sums_after(self, source: int, rows: Sequence[Row]) -> Sums:
-        """What its results come to once those after iteration `source` are replaced by `rows`."""
-        after = replace(self, curve=[p for p in self.curve if p.iteration <= source])
-        after.curve += [Point.of(row, self.objective) for row in rows]
+        """Return the sums once the results after iteration `source` are replaced by `rows`."""
+        after = replace(self)
+        after.take(source, rows)
+        after.count()
         last = rows[-1].metrics if rows else self.last
         return Sums(
             after.iteration,
             after.time,
+            after.known_until,
             after.value,
             after.score_at(),
             tuple(after.other(index) for index in range(len(self.objective.other_results))),
             stats.total(point.seconds for point in after.curve),
             stats.total(point.steps for point in after.curve),
             {key: last[key] for key in COUNTERS if key in last},
+            after.noise,
         )
-
-    def forget_after(self, iteration: int) -> None:
-        """Drop the curve behind an iteration from which it is trained again."""
-        self.curve[:] = [point for point in self.curve if point.iteration <= iteration]
 
     def value_anew(self) -> None:
         """Read off the curve, which may be of another metric now, what checkpoints are worth."""
@@ -176,42 +269,55 @@ class Replica:
         self.instead = ""
 
     def reached(self, level: float) -> bool:
-        """Whether ``time_attr`` has been at least `level`."""
-        return self.time >= level
+        """Return whether it can be compared at `level`.
+
+        It can from its first result at or past it that has the metric, or when it has ended.
+        """
+        return (self.time if self.status in FINISHED else self.known_until) >= level
+
+    def is_past(self, goal: Goal) -> bool:
+        """Return whether it has trained up to a goal, be it that it cannot be compared there."""
+        return goal.at is not None and self.time >= goal.at
+
+    @property
+    def is_unmeasured(self) -> bool:
+        """True if the replica waits past its goal and has never had the metric."""
+        return self.unfinished and not self.reported and self.is_past(self.goal)
 
     def score_at(self, level: float = math.inf) -> float | None:
-        """The score over the curve up to the first iteration at or past `level`; None: none yet."""
+        """The score over the curve up to `level`; None: none yet, or it diverged."""
         if self.sums is not None:
             if level <= self.sums.time:
                 raise ValueError(f"trial {self.trial}: a score at {level:g} needs its curve")
             return self.sums.score
-        values: list[float] = []
-        for point in self.curve:
-            if point.value is not None:
-                values.append(point.value)
-            if point.time >= level:
-                break
-        return self.objective.score.reduce(values, self.objective.mode)
+        return self.scores_at((level,))[0]
 
     def scores_at(self, levels: Sequence[float]) -> list[float | None]:
         """`score_at` each of some ascending levels, reading the curve once."""
-        scores, values, points = [], list[float](), iter(self.curve)
-        past = -math.inf
-        for level in levels:
-            while past < level and (point := next(points, None)) is not None:
-                past = point.time
-                if point.value is not None:
-                    values.append(point.value)
-            scores.append(self.objective.score.reduce(values, self.objective.mode))
-        return scores
+        score, mode = self.objective.score, self.objective.mode
+        now = [math.nan] if self.has_diverged else []
+        return [
+            score.reduce(values if is_there else [*values, *now], mode)
+            for values, _, is_there in readings(self.curve, levels)
+        ]
+
+    def step_at(self, level: float) -> float | None:
+        """Return the value of ``time_attr`` that the newest value in `score_at` is of."""
+        reading = self.reading_at(level)
+        return None if reading is None else reading.step
+
+    def reading_at(self, level: float) -> Reading | None:
+        """Return the newest value in `score_at`, with its step; None if there is none."""
+        return next(readings(self.curve, (level,)))[1]
 
     @property
     def unfinished(self) -> bool:
-        """Whether this replica was interrupted before its goal; False if a person holds the trial.
+        """True if this replica was interrupted before its goal; False if a person holds the trial.
 
         A clone may begin past its first goal; it is there when it has trained at all.
         """
         on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.begun
+        on_the_way = on_the_way or self.unsaved > 0
         return self.status is Status.PAUSED and on_the_way and not self.held
 
     @property
@@ -244,15 +350,13 @@ class Replica:
 
     def series(self, index: int) -> list[float]:
         """The values of one of `Point.others`, oldest first; iterations without one left out."""
-        values = (point.others[index] for point in self.curve if point.others)
-        return [value for value in values if value is not None]
+        values = [point.others[index] for point in self.curve if point.others]
+        divergence = Divergence()
+        for value in values:
+            divergence.add(value)
+        known = [value for value in values if value is not None and is_known(value)]
+        return [*known, math.nan] if divergence.is_there else known
 
     def value_at(self, iteration: int) -> Point | None:
         """The point of one iteration; None: its curve has none."""
         return next((point for point in self.curve if point.iteration == iteration), None)
-
-
-def _amount(value: Scalar | None) -> float:
-    """What adds up over iterations; nothing, where it is not a finite number."""
-    found = number(value)
-    return found if found is not None and math.isfinite(found) else 0.0

@@ -26,7 +26,9 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
         path = f"{prefix}{key}"
         if path == "config":
             continue
-        if type(value) in _PLAIN or (type(value) is int and _LEAST < value < _LARGEST):
+        if type(value) is str:
+            flat[path] = value[:LONGEST_TEXT]
+        elif type(value) in _PLAIN or (type(value) is int and _LEAST < value < _LARGEST):
             flat[path] = value
         elif type(value) is dict or isinstance(value, Mapping):
             flat.update(flatten(value, f"{path}/"))
@@ -46,7 +48,7 @@ def _scalar(value: Any) -> Scalar | None:
 
 
 def instead_of_number(result: Mapping[str, Any], path: str, prefix: str = "") -> str:
-    """What stands at `path` of a nested result, in words, if it is no number; else empty."""
+    """Return the value at `path` of a nested result, in words, if it is no number; else nothing."""
     for key, value in result.items():
         here = f"{prefix}{key}"
         if here == path:

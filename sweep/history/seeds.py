@@ -12,12 +12,12 @@ FIRST_TEST = 1_000_000
 
 
 def is_test(replica: int) -> bool:
-    """Whether this index is one of a test."""
+    """Return whether this index is one of a test."""
     return replica >= FIRST_TEST
 
 
 def seed_of(sweep_seed: int, trial: int, replica: int) -> int:
-    """What every stream of a replica is made from, in [0, 2**63)."""
+    """Return the seed of every stream of a replica, in [0, 2**63)."""
     if is_test(replica):
         return rng.integer(sweep_seed, "test", trial, replica - FIRST_TEST)
     return rng.integer(sweep_seed, "trial", trial, replica)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sweep.history.curve import Reading
 from sweep.history.events import (
     FINISHED,
     Goal,
@@ -27,7 +28,7 @@ from sweep.spec.objective import Mode
 
 @dataclass(frozen=True)
 class Milestone:
-    """Where a trial came to rest, at a rung or at its end, and what it was worth then."""
+    """The pause of a trial at a rung, or its end, with its score at that time."""
 
     k: int
     """The number of the event."""
@@ -36,7 +37,11 @@ class Milestone:
     others: tuple[float | None, ...] = ()
     """The scores in the further objectives."""
     violations: tuple[float, ...] = ()
-    """How far each constraint was broken; 0 or less: it held."""
+    """The violation of each constraint; 0 or less if it held."""
+    level: float = math.inf
+    """The level at which its score is compared; see `Trial.level`."""
+    scores: tuple[float | None, ...] = ()
+    """Of its seeds."""
 
 
 @dataclass
@@ -57,6 +62,8 @@ class Trial:
     """Which scores were known at which event, so that past proposals can be replayed."""
     clone_of: int | None = None
     """The trial that a person made it from."""
+    origin: str = ""
+    """The part of the searcher that proposed it, `prior`; empty: its own model."""
     tests: list[Replica] = field(default_factory=list)
     """Trained under test seeds; no decision of the search sees them."""
 
@@ -88,11 +95,11 @@ class Trial:
 
     @property
     def status(self) -> Status:
-        """Where the group stands."""
+        """The status of the group."""
         return group_status([replica.status for replica in self.replicas])
 
     def may_go_on(self, replica: Replica) -> bool:
-        """Whether one of its replicas has not ended for good.
+        """Return whether one of its replicas may still continue.
 
         What ended with its sweep goes on with it, and what failed, or ended since another seed had
         failed, may be tried again.
@@ -103,12 +110,12 @@ class Trial:
 
     @property
     def counts(self) -> bool:
-        """Whether its settings were searched, so that it is one of ``--trials``."""
+        """True if its settings were searched, so that it is one of ``--trials``."""
         return self.parent is None and self.clone_of is None
 
     @property
     def held(self) -> UserHold:
-        """What a person wants of it."""
+        """A person's wish for the trial."""
         return self.replicas[0].held
 
     def without_the_held(self) -> "Trial":
@@ -149,8 +156,40 @@ class Trial:
         go_on = [replica for replica in counted if replica.status not in FINISHED]
         return min(replica.time for replica in go_on or counted)
 
+    @property
+    def level(self) -> float:
+        """The level at which its score is compared: its goal, if reached; infinite at the end."""
+        at = self.goal.at
+        if self.status is Status.COMPLETED:
+            return math.inf
+        return at if at is not None and self.reached(at) else self.time
+
+    def rest(self, k: int) -> Milestone:
+        """Return its present status, level and scores, as of event `k`."""
+        scores = tuple(replica.score_at() for replica in self.counted)
+        score = self._together(scores)
+        others, violations = self.others, self.violations
+        return Milestone(k, self.status, score, others, violations, self.level, scores)
+
+    @property
+    def known_until(self) -> float:
+        """The value of ``time_attr`` up to which every replica can be compared, or ended before."""
+        counted = self.counted
+        go_on = [replica for replica in counted if replica.status not in FINISHED]
+        return min(replica.known_until for replica in go_on or counted)
+
+    @property
+    def known_from(self) -> float:
+        """The value of ``time_attr`` from which every replica has the metric."""
+        return max(replica.known_from for replica in self.counted)
+
+    @property
+    def is_known(self) -> bool:
+        """True if every replica ever had the metric; else the trial was compared with no other."""
+        return all(replica.is_known for replica in self.counted)
+
     def reached(self, level: float) -> bool:
-        """Whether the group is at `level`: every replica there, or done or at a limit before it."""
+        """Return whether the group is at `level`: every replica there, done, or at a limit."""
         over = {Status.COMPLETED}
         if not self.held and not any(replica.ended_early for replica in self.replicas):
             over.add(Status.STOPPED)
@@ -168,6 +207,15 @@ class Trial:
         """`score_at` each of some ascending levels, reading each curve once."""
         columns = [replica.scores_at(levels) for replica in self.counted]
         return [self._together(scores) for scores in zip(*columns, strict=True)]
+
+    def steps_at(self, level: float) -> list[float]:
+        """Return the steps of the newest values in `score_at`, each once, ascending."""
+        return sorted({reading.step for reading in self.readings_at(level)})
+
+    def readings_at(self, level: float) -> list[Reading]:
+        """Return the newest value in `score_at` of each replica that has one."""
+        found = (replica.reading_at(level) for replica in self.counted)
+        return [reading for reading in found if reading is not None]
 
     def _together(self, scores: Sequence[float | None], mode: Mode | None = None) -> float | None:
         found = [score for score in scores if score is not None]
@@ -192,7 +240,7 @@ class Trial:
 
     @property
     def violations(self) -> tuple[float, ...]:
-        """How far its replicas break each constraint, the worst counts; 0 or less: it holds."""
+        """Its replicas' worst violation of each constraint; 0 or less if it holds."""
         first = len(self.objective.objectives)
         newest = [
             [r.other(first + index) for r in self.counted]
@@ -205,12 +253,17 @@ class Trial:
 
     @property
     def feasible(self) -> bool:
-        """Whether the trial meets every constraint."""
+        """True if the trial meets every constraint."""
         return all(violation <= 0 for violation in self.violations)
 
     @property
+    def unsaved(self) -> int:
+        """The number of results of its replicas that were lost with their slices."""
+        return sum(replica.unsaved for replica in self.replicas)
+
+    @property
     def unfinished(self) -> bool:
-        """Whether one of its replicas was interrupted on its way to its goal."""
+        """True if one of its replicas was interrupted before its goal."""
         return any(replica.unfinished for replica in self.replicas)
 
     @property
@@ -222,8 +275,13 @@ class Trial:
         )
 
     @property
+    def steps(self) -> float:
+        """Environment steps of all its replicas."""
+        return math.fsum(replica.steps for replica in self.replicas)
+
+    @property
     def slices(self) -> int:
-        """How many slices its replicas have had."""
+        """The number of slices of its replicas."""
         return sum(replica.slices for replica in self.replicas)
 
     @property

@@ -19,6 +19,7 @@ from sweep.history.events import (
     Created,
     Event,
     FinalEvaluationBegan,
+    Reported,
     Row,
     Saved,
     TermBegan,
@@ -68,7 +69,7 @@ class DecodeError(ValueError):
 
 
 def parse(text: object) -> Any:
-    """What a text of JSON holds; DecodeError where it holds none, or nests too deep."""
+    """Return the value of a JSON text; DecodeError if it is none, or nests too deep."""
     if not isinstance(text, str):
         raise DecodeError(f"{_described(text)}, not text")
     try:
@@ -184,10 +185,10 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
     if not isinstance(kind, str) or kind not in _KINDS:
         raise DecodeError(f"{shown(kind)} is no kind of event")
     event: Event = read(_KINDS[kind], parse(body))
-    if isinstance(event, Closed):
+    if isinstance(event, Reported | Closed):
         if event.rows:
             raise DecodeError("rows: they have a table of their own")
-        for saved in event.saved:
+        for saved in event.saved if isinstance(event, Closed) else ():
             _check_saved(saved)
         object.__setattr__(event, "rows", rows)  # nobody else has the event yet
         return event
@@ -204,12 +205,23 @@ def read_row(iteration: object, metrics: object) -> Row:
     Raises:
         DecodeError: no result is written so.
     """
-    raw = parse(metrics)
-    if type(iteration) is not int or type(raw) is not dict:
+    return read_metrics(iteration, parse(metrics))
+
+
+def read_metrics(iteration: object, metrics: object) -> Row:
+    """The result that plain data describes; DecodeError if it describes none."""
+    if type(iteration) is not int or type(metrics) is not dict:
         raise DecodeError(f"no result of iteration {shown(iteration)}")
-    if not {type(value) for value in raw.values()} <= _SCALARS:
+    if not {type(value) for value in metrics.values()} <= _SCALARS:
         raise DecodeError(f"iteration {iteration}: what is neither a number nor text")
-    return Row(iteration, raw)
+    return Row(iteration, metrics)
+
+
+def read_saved(raw: object) -> Saved:
+    """The checkpoint that plain data describes; DecodeError if it describes none."""
+    saved: Saved = read(Saved, raw)
+    _check_saved(saved)
+    return saved
 
 
 def _check_created(event: Created) -> None:

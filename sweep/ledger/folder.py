@@ -1,4 +1,4 @@
-"""Where a sweep lies on disk, and who may drive it.
+"""Folder of a sweep on disk, and the lock of its driver.
 
 ROOT/mlflow.db                      all sweeps, for one MLflow page
 ROOT/NAME/sweep.yaml                the spec as it was given
@@ -11,13 +11,14 @@ ROOT/NAME/sweep.yaml                the spec as it was given
           run.lock                  held by the one driver
           trainable/ckpt-*          the trainable of a script or notebook (`sweep.pickled`)
           shared/                   what trials that run at once find out together; not needed again
-          trials/N/{ckpt-*, log.txt, progress.json}
+          trials/N/{ckpt-*, log.txt, log.1.txt, progress.json, slice-*.jsonl}
           logs/trial-N/{params.json, progress.csv, …}   what file trackers write
 """
 
 import contextlib
 import fcntl
 import glob
+import itertools
 import json
 import os
 import secrets
@@ -51,6 +52,10 @@ LOCK = "run.lock"
 CHECKPOINTS = "checkpoints"
 #: The note of a trial's slice in the trial's folder: where it is.
 PROGRESS = "progress.json"
+#: Names of the files in which slices tell what they do (`sweep.slices.journal`).
+JOURNALS = "slice-*.jsonl"
+#: In a trial's folder: what it prints, and the part before that.
+LOG, OLDER_LOG = "log.txt", "log.1.txt"
 #: Seconds that a process that takes the lock has to write down who it is.
 SIGN_S = 1.0
 #: Seconds that a driver tries to take the lock: a process that looks at the sweep holds it for an
@@ -74,21 +79,21 @@ class Folder:
         self.spec = self.path / "sweep.yaml"
         """The spec as it was given."""
         self.trainable = self.path / "trainable"
-        """Where the trainable of a script or a notebook is kept."""
+        """The folder of a script's or notebook's pickled trainable."""
         self.tracking_uri = self.path / "tracking-uri"
-        """Where the sweep's runs are tracked, if not in `mlflow`."""
+        """The file with the tracking URI, if the runs are not tracked in `mlflow`."""
         self.checkpoints = self.path / CHECKPOINTS
         """Which storage its checkpoints lie in, if it is not this folder."""
         self.attachments = self.path / "attachments"
         """That MLflow is given what it has of a finished sweep beside its rows."""
         self.attachments_log = self.path / "attachments.log"
-        """What became of that; locked by the process that does it."""
+        """The log of the attachments; locked by the process that sends them."""
         self.shared = self.path / "shared"
-        """Where trials that run at once find something out together."""
+        """The folder in which concurrent trials share measurements."""
         self.logs = self.path / "logs"
-        """Where trackers write that keep files."""
+        """The folder of trackers that keep files."""
         self._has_trials = False
-        """Whether the folder of all trials' folders is known to be durable."""
+        """True once the folder of all trials' folders is known to be durable."""
 
     @property
     def ledger(self) -> Path:
@@ -157,7 +162,7 @@ class Folder:
             os.close(descriptor)
 
     def is_locked(self) -> bool:
-        """Whether a driver on this machine holds the sweep, in any container and of any user.
+        """Return whether a driver on this machine holds the sweep, in any container, of any user.
 
         The lock is tried for an instant, and not at all if its last holder is known to be dead, so
         that looking rarely makes a driver wait that starts at that moment.
@@ -187,7 +192,9 @@ class Folder:
 
         Raises:
             NameTaken: there is one of this name.
+            UsageError: there is one whose name differs in upper and lower case alone.
         """
+        self._refuse_a_name_in_other_case()
         if self.path.exists():
             raise self._taken()
         try:
@@ -197,6 +204,16 @@ class Folder:
             if isinstance(error.__cause__, OSError) and self.ledger.exists():
                 raise self._taken() from error  # somebody else was quicker
             raise
+
+    def _refuse_a_name_in_other_case(self) -> None:
+        """Raise UsageError where a disk that ignores case would have one folder for both names."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            for name in (path.name for path in self.root.iterdir()):
+                if name != self.name and name.lower() == self.name.lower():
+                    raise UsageError(
+                        f"name: '{self.name}' differs from '{name}' in {self.root} in upper and "
+                        f"lower case alone, which not every disk tells apart; give another --name"
+                    )
 
     def _undo(self, draft: Path) -> None:
         """Remove what a draft that becomes nothing has on a server."""
@@ -209,12 +226,30 @@ class Folder:
     def _taken(self) -> NameTaken:
         return NameTaken(
             f"name: the sweep '{self.name}' exists already in {self.root}; go on with "
-            f"`sweep resume {self.in_commands}`, or give another --name"
+            f"`sweep resume {self.in_commands}`, delete it with `sweep rm {self.in_commands}`, or "
+            f"give another --name"
         )
 
 
+def free_name(root: Path, name: str) -> str:
+    """`name`, or where a sweep in `root` has it already, the first of ``name-2``, … that is free.
+
+    Names that differ in upper and lower case alone count as the same.
+    """
+    taken: set[str] = set()
+    with contextlib.suppress(OSError):  # it is made later, or refused then
+        taken = {path.name.lower() for path in root.iterdir()}
+    numbered = (f"{name}-{number}" for number in itertools.count(2))
+    return next(one for one in itertools.chain([name], numbered) if one.lower() not in taken)
+
+
+def journal(number: int) -> str:
+    """Return the name of the file in which slice `number` of a trial tells what it does."""
+    return JOURNALS.replace("*", str(number))
+
+
 def root_option(root: str | Path) -> str:
-    """What a command that is typed in this folder needs to find `root`; may be empty."""
+    """Return the option with which a command typed in this folder finds `root`; may be empty."""
     if Path(root).absolute() == Path("sweeps").absolute():
         return ""
     return f" --root {shlex.quote(printable(str(root)))}"
@@ -293,7 +328,7 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
 
 
 def leads_elsewhere(trial: Path) -> bool:
-    """Whether a trial's folder, or the one above it, is a link."""
+    """Return whether a trial's folder, or the one above it, is a link."""
     return trial.is_symlink() or trial.parent.is_symlink()
 
 
@@ -306,7 +341,7 @@ def _remove_drafts(path: Path) -> None:
 
 
 def is_stale(draft: Path) -> bool:
-    """Whether nobody makes or removes this folder any more."""
+    """Return whether the maker or remover of this folder is gone."""
     try:
         return time.time() - draft.lstat().st_mtime > STALE_S
     except FileNotFoundError:  # it has its name now, or is gone
@@ -363,13 +398,13 @@ _NO_SIGNATURE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
 
 def _me() -> dict[str, Any]:
-    """What the holder of a lock writes into its file."""
+    """Return the signature that the holder of a lock writes into its file."""
     pid, host = os.getpid(), socket.gethostname()
     return {"pid": pid, "namespace": process.namespace(), "host": host, "since": time.time()}
 
 
 def _has_ended(signature: bytes) -> bool:
-    """Whether the process that signed a lock is dead; False where that cannot be known here."""
+    """Return whether the process that signed a lock is dead; False if unknown here."""
     try:
         who = json.loads(signature)
         here = who["host"] == socket.gethostname()
@@ -391,3 +426,19 @@ def _holder(descriptor: int) -> str:
         if time.monotonic() > deadline:
             return "another process"
         time.sleep(0.01)
+
+
+def log_size(trial: Path) -> int:
+    """Bytes of the log in a trial's folder."""
+    size = 0
+    for name in (LOG, OLDER_LOG):
+        with contextlib.suppress(OSError):
+            size += (trial / name).lstat().st_size
+    return size
+
+
+def remove_log(trial: Path) -> None:
+    """Delete the log in a trial's folder; one that the disk keeps stays."""
+    for name in (LOG, OLDER_LOG):
+        with contextlib.suppress(OSError):
+            (trial / name).unlink()

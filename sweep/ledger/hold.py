@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from sweep.errors import LedgerError, StorageError, SweepLocked
-from sweep.ledger import lease, storage
+from sweep.ledger import lease, ledger, storage
 from sweep.ledger import upgrade as schema
 from sweep.ledger.folder import Folder
 from sweep.ledger.lease import Lease
@@ -20,8 +20,8 @@ from trainables.core.processes.ending import forget_semaphores
 
 Say = Callable[[str], None]
 
-#: Between two signs of life of a holder.
-RENEW_S = 5.0
+#: Between two signs of life of a holder; so much of a killed driver's time is lost at most.
+RENEW_S = 2.0
 #: Without one for so long a holder on another machine is taken for dead.
 LEASE_S = 30.0
 #: Between two looks for one.
@@ -36,7 +36,9 @@ class Hold:
     def __init__(self, folder: Folder, term: int) -> None:
         self.term = term
         self.upgraded = ""
-        """How the ledger's tables were upgraded, as a sentence; empty if they were current."""
+        """The upgrade of the ledger's tables, as a sentence; empty if they were current."""
+        self.drives = False
+        """True if it drives the search, so that its seconds count for `budget.time_s`."""
         self._lost: LedgerError | None = None
         self._ended = threading.Event()
         self._database = storage.opened(folder.ledger, patient=False)
@@ -66,7 +68,7 @@ class Hold:
         while not self._ended.wait(RENEW_S):
             try:
                 with self._database.writing() as connection:
-                    lease.renew(connection, self.term)
+                    lease.renew(connection, self.term, ledger.now() if self.drives else None)
             except LedgerError as error:
                 self._lost = error
                 return

@@ -3,6 +3,7 @@
     term     grows with every holder; a writer in another one is refused
     host …    who holds it; none: it was given back. The kernel stands there with the pid namespace
     renewed   a counter to which its holder adds as long as it lives
+    drove_at  when a driver last lived, for the seconds that no event counts; other holders keep it
 
 On one machine the lock file decides, since the kernel knows who lives. The lease is for others: to
 them a holder is dead when its counter stands still for so long on *their* monotonic clock. No date
@@ -37,7 +38,7 @@ class Host(NamedTuple):
 
 
 def this_host() -> Host:
-    """Where this process runs."""
+    """Return the host and the namespace of this process."""
     name = socket.gethostname()
     kernel = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else name
     return Host(name, kernel, process.namespace())
@@ -54,6 +55,8 @@ class Lease:
     since: float = 0.0
     """When it was taken, seconds since 1970; only shown."""
     renewed: int = 0
+    drove_at: float = 0.0
+    """The newest sign of life of a driver of the search, on the clock of events."""
     last: int = 0
     """The number of the last event."""
     namespace: str = ""
@@ -61,28 +64,28 @@ class Lease:
 
     @property
     def elsewhere(self) -> bool:
-        """Whether the holder is, or was when it was cut off, on another machine."""
+        """True if the holder is, or was when it was cut off, on another machine."""
         return self.host is not None and self.kernel != this_host().kernel
 
     @property
     def lives(self) -> bool:
-        """Whether the holder is another process that runs, as far as is known here."""
+        """True if the holder is another process that runs, as far as is known here."""
         return self.elsewhere or (self.is_other and process.runs(self.pid, self.namespace) is True)
 
     @property
     def has_ended(self) -> bool:
-        """Whether the holder is known here to be a process that runs no more."""
+        """True if the holder is known here to be a process that runs no more."""
         here = self.is_other and not self.elsewhere
         return here and process.runs(self.pid, self.namespace) is False
 
     @property
     def is_other(self) -> bool:
-        """Whether there is a holder, and it is not this process."""
+        """True if there is a holder, and it is not this process."""
         own = (os.getpid(), process.namespace())
         return self.host is not None and (self.pid, self.namespace) != own
 
     def describe(self) -> str:
-        """Who holds it."""
+        """Return words for the holder."""
         if self.host is None:
             return "another process"
         try:
@@ -95,8 +98,8 @@ class Lease:
 # ---- inside a transaction of the caller ----------------------------------------------------------
 
 
-_COLUMNS = "epoch, host, kernel, pid, since, renewed"
-_FIELDS = ("term", "host", "kernel", "pid", "since", "renewed")
+_COLUMNS = "epoch, host, kernel, pid, since, renewed, drove_at"
+_FIELDS = ("term", "host", "kernel", "pid", "since", "renewed", "drove_at")
 #: Stands between a kernel and a namespace.
 _BETWEEN = "|"
 #: No term follows it: databases have no larger number.
@@ -164,14 +167,16 @@ def check(connection: Connection, term: int) -> None:
         raise SweepLocked(_name(connection), read(connection).describe(), _LEFT)
 
 
-def renew(connection: Connection, term: int) -> None:
-    """Give a sign of life.
+def renew(connection: Connection, term: int, drove_at: float | None = None) -> None:
+    """Give a sign of life; `drove_at` is its date if the search is driven, else None.
 
     Raises:
         SweepLocked: somebody else has taken the sweep.
     """
     check(connection, term)
-    connection.execute("UPDATE lease SET renewed = renewed + 1")
+    connection.execute(
+        "UPDATE lease SET renewed = renewed + 1, drove_at = coalesce(?, drove_at)", (drove_at,)
+    )
 
 
 def give_back(connection: Connection, term: int) -> None:
@@ -196,10 +201,12 @@ def free(connection: Connection) -> None:
 def put(connection: Connection, term: int) -> None:
     """Make this process the holder in `term`, in the stead of any other."""
     host, *where = this_host()
+    (drove_at,) = connection.execute("SELECT max(drove_at) FROM lease").fetchone()
     connection.execute("DELETE FROM lease")
-    row = (term, host, _BETWEEN.join(where), os.getpid(), time.time(), 0)
+    driven = drove_at if isinstance(drove_at, float) else 0.0
+    row = (term, host, _BETWEEN.join(where), os.getpid(), time.time(), 0, driven)
     connection.execute(
-        f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",  # noqa: S608 ours
+        f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 ours
         row,
     )
 

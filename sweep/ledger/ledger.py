@@ -27,6 +27,7 @@ from sweep.history.events import (
     Moved,
     Opened,
     Recorded,
+    Reported,
     Row,
     Status,
     TermBegan,
@@ -72,7 +73,7 @@ class LedgerHeader:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What the results depend on beside the spec, as it was when the sweep was created."""
+    """Conditions of the results beside the spec, as they were when the sweep was created."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
@@ -206,6 +207,13 @@ class Ledger:
         with self._database.reading() as connection:
             lease.check(connection, term)
 
+    @property
+    @tables.repeatable
+    def drove_at(self) -> float:
+        """The newest sign of life of a driver of the search, on the clock of events."""
+        with self._database.reading() as connection:
+            return lease.standing(connection).drove_at
+
     @tables.repeatable
     def set_published(self, tracker: str, k: int, term: int | None = None) -> None:
         """Remember that `tracker` has all up to event `k`; SweepLocked if `term` is over."""
@@ -243,7 +251,7 @@ class Ledger:
         query = f"{_EVENTS} WHERE k > ? ORDER BY k LIMIT ?"
         with self._database.reading() as connection:
             events = connection.execute(query, (after, _ALL if limit is None else limit)).fetchall()
-            has_rows = results and any(kind == Closed.kind for _, _, _, kind, _ in events)
+            has_rows = results and any(kind in _WITH_RESULTS for _, _, _, kind, _ in events)
             rows = _rows(connection, events[0][0], events[-1][0]) if has_rows else {}
             return [_recorded(event, tuple(rows.get(event[0], ()))) for event in events]
 
@@ -284,6 +292,8 @@ class Ledger:
             return [read_row(*row) for row in connection.execute(query, (trial, replica))]
 
 
+#: Kinds of events that have results.
+_WITH_RESULTS = frozenset({Reported.kind, Closed.kind})
 _EVENTS = "SELECT k, epoch, at, kind, body FROM events"
 #: As a limit.
 _ALL = 2**62
@@ -325,14 +335,14 @@ def _insert(connection: Connection, term: int, events: Iterable[Event]) -> list[
             (k, term, at, event.kind, trial, _dump(to_body(event))),
         )
         _set_status(connection, event)
-        if isinstance(event, Closed):
+        if isinstance(event, Reported | Closed):
             _insert_results(connection, k, event)
         recorded.append(Recorded(k, term, at, event))
     return recorded
 
 
 def _stands(connection: Connection, wrote: Sequence[Recorded]) -> bool:
-    """Whether a transaction of which nobody heard that it was written stands in the ledger."""
+    """Return whether a transaction whose answer was lost is in the ledger."""
     query = "SELECT k, epoch, at FROM events WHERE k BETWEEN ? AND ? ORDER BY k"
     found = connection.execute(query, (wrote[0].k, wrote[-1].k)).fetchall()
     return found == [(record.k, record.term, record.at) for record in wrote]
@@ -367,7 +377,7 @@ def _add_replica(connection: Connection, trial: int, replica: int) -> None:
     connection.execute("INSERT INTO replicas (trial, replica, status) VALUES (?, ?, ?)", row)
 
 
-def _insert_results(connection: Connection, k: int, event: Closed) -> None:
+def _insert_results(connection: Connection, k: int, event: Reported | Closed) -> None:
     passed = "FROM results WHERE trial = ? AND replica = ? AND iteration > ?"
     columns, after = "k, trial, replica, iteration, metrics", (event.trial, event.replica)
     copy = f"INSERT INTO superseded ({columns}) SELECT {columns} {passed}"

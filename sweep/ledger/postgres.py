@@ -74,7 +74,7 @@ _reached: set[str] = set()
 
 
 class Pointer(NamedTuple):
-    """Where a ledger lies."""
+    """The place of a ledger on a server."""
 
     url: str
     schema: str
@@ -108,7 +108,7 @@ def check(url: str) -> None:
 
 
 def _has_secret(rest: str) -> bool:
-    """Whether a password is in what follows ``://``, quoted as it should be or not."""
+    """Return whether a password is in the text after ``://``, quoted as it should be or not."""
     before, _, query = rest.partition("?")
     # To PostgreSQL's library a `?` before the first `/` is one of the password.
     users = (part.rpartition("@")[0] for part in (before, rest.partition("/")[0]))
@@ -117,7 +117,7 @@ def _has_secret(rest: str) -> bool:
 
 
 class Server(NamedTuple):
-    """What a server says of itself."""
+    """A server's version, clock and settings."""
 
     version: str
     ahead_s: float
@@ -159,7 +159,7 @@ def keep(path: Path, url: str, sweep_id: str) -> Pointer:
 
 
 def recall(path: Path) -> Pointer:
-    """What `keep` wrote.
+    """Return the pointer that `keep` wrote.
 
     Raises:
         UsageError: the file holds something else, or is somebody else's.
@@ -316,7 +316,7 @@ class Database:
             connection.execute(f"DROP SCHEMA IF EXISTS {self._pointer.schema} CASCADE")
 
     def has(self, table: str) -> bool:
-        """Whether the schema has a table of this name."""
+        """Return whether the schema has a table of this name."""
         with self.reading() as connection:
             query = "SELECT to_regclass(?)"
             found = connection.execute(query, (f"{self._pointer.schema}.{table}",)).fetchone()
@@ -324,7 +324,7 @@ class Database:
 
     @property
     def shown(self) -> str:
-        """Where it lies, in messages."""
+        """The place of the ledger, for messages."""
         return self._pointer.shown
 
     def keep_journal(self) -> None:
@@ -441,7 +441,7 @@ class Database:
 
 
 def _reason(error: Exception) -> str:
-    """What the server says, or the library of the server that cannot be reached, on one line."""
+    """Return the message of the server, or of the library that cannot reach it, on one line."""
     said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return said or " ".join(str(error).split())
 
@@ -454,7 +454,7 @@ _WRITING = (_BEGIN, "SELECT 1 FROM sweep FOR UPDATE")
 
 
 def _is_away(error: psycopg.Error, raw: _Client) -> bool:
-    """Whether the connection is gone, or the server has no time: the same may work later."""
+    """Return whether the connection is lost or the server too busy: a later try may work."""
     if raw.broken or raw.closed:
         return True
     if error.sqlstate is None:

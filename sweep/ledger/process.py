@@ -1,4 +1,4 @@
-"""Whether a process that has written down its number runs.
+"""Check whether a process that has written down its number still runs.
 
 Each container counts its own processes. So a number says something in its pid namespace alone, and
 in another one it is some other process, or none.
@@ -17,7 +17,7 @@ def namespace() -> str:
 
 
 def runs(pid: int, within: str) -> bool | None:
-    """Whether process `pid` of the namespace `within` runs; None: that cannot be known here."""
+    """Return whether process `pid` of the namespace `within` runs; None if unknown here."""
     if within != namespace() or pid <= 0:
         return None
     try:

@@ -19,7 +19,7 @@ from sweep.ledger.tables import Connection
 
 
 class Verb(StrEnum):
-    """What can be asked for."""
+    """The kind of a request."""
 
     STOP = "stop"
     PAUSE = "pause"
@@ -41,18 +41,18 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the driver wrote into the row."""
+    """The driver's answer, written into the row of the request."""
 
     granted: bool
     text: str
-    """What was done, or why not, in one sentence."""
+    """The effect or the reason for none, in one sentence."""
     trials: tuple[int, ...] = ()
     """The trials that it was done to."""
 
 
 @dataclass(frozen=True)
 class _Body:
-    """What the body of a request may hold, whatever it asks for."""
+    """The body of a request of any kind."""
 
     trials_named: tuple[int, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Requests:
         return tables.repeated(insert)
 
     def news(self, every_s: float) -> list[Request]:
-        """What is `pending`, looked up once in `every_s` seconds at most."""
+        """Return the `pending` requests, looked up once in `every_s` seconds at most."""
         now = time.monotonic()
         if now - self._looked_at < every_s:
             return []

@@ -35,7 +35,7 @@ def keep(path: Path, said: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What stands in a file.
+    """Return the contents of a file.
 
     Raises:
         OSError: it cannot be read.
@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def is_own(said: Mapping[str, Any], path: Path) -> bool:
-    """Whether the person who runs this, or one with the same key, wrote it."""
+    """Return whether the person who runs this, or one with the same key, wrote the contents."""
     try:
         signing.check(said, signing.local(), path)
     except (UntrustedCheckpoint, SigningError):
@@ -55,7 +55,7 @@ def is_own(said: Mapping[str, Any], path: Path) -> bool:
 
 
 def is_accepted(said: Mapping[str, Any], path: Path) -> bool:
-    """Whether what a file says may be followed: it is one's own word, or one has trusted it."""
+    """Return whether a file may be followed: it is this user's own, or this user has trusted it."""
     return is_own(said, path) or is_trusted(path)
 
 
@@ -74,7 +74,7 @@ def identify(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def is_trusted(path: Path) -> bool:
-    """Whether the person who runs this has said that this very file is trusted."""
+    """Return whether the person who runs this has trusted this very file."""
     try:
         return identify(path)[0] in signing.local().digests
     except SigningError:

@@ -1,4 +1,4 @@
-"""Where a sweep's ledger lies: in the file ``sweep.db``, or where ``sweep.postgresql`` says.
+"""Storage of a sweep's ledger: the file ``sweep.db``, or the server in ``sweep.postgresql``.
 
 The path of that file is the ledger's name everywhere, and its name alone decides: to look into an
 SQLite file would let go of the locks that this process has on it. Both are one interface:

@@ -69,7 +69,7 @@ CREATE TABLE published (
 );
 CREATE TABLE lease (
     epoch INTEGER NOT NULL, host VARCHAR, kernel VARCHAR NOT NULL, pid INTEGER NOT NULL,
-    since FLOAT NOT NULL, renewed INTEGER NOT NULL, PRIMARY KEY (epoch)
+    since FLOAT NOT NULL, renewed INTEGER NOT NULL, drove_at FLOAT NOT NULL, PRIMARY KEY (epoch)
 );
 CREATE TABLE requests (
     number INTEGER NOT NULL, epoch INTEGER NOT NULL, at FLOAT NOT NULL, verb VARCHAR NOT NULL,
@@ -94,7 +94,7 @@ class Interrupted(Unreachable):
 
 
 def repeated(work: Callable[[bool], T]) -> T:
-    """What `work` returns, which is called again where a server went away in its transaction.
+    """Return the result of `work`, which is called again if a server went away in its transaction.
 
     The argument says whether it is called again: then the transaction may stand already. It can
     look, since a transaction of the broken connection that is not over keeps the lock.
@@ -116,11 +116,11 @@ def repeatable(method: Callable[P, T]) -> Callable[P, T]:
 
 
 class Cursor(Protocol):
-    """What a statement gave."""
+    """The result of a statement."""
 
     @property
     def rowcount(self) -> int:
-        """How many rows it wrote."""
+        """The number of rows that the statement wrote."""
 
     def fetchone(self) -> Any:
         """The next row, or None."""
@@ -133,7 +133,7 @@ class Cursor(Protocol):
 
 
 class Connection(Protocol):
-    """What a transaction is made with: SQL that every database of ours knows, with ``?``."""
+    """A transaction's connection: SQL that every database of ours knows, with ``?``."""
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Cursor:
         """One statement."""
@@ -228,7 +228,7 @@ class Database:
         return found
 
     def damages(self, connection: Connection, most: int) -> list[str]:
-        """What the database finds damaged in its own pages, `most` of them."""
+        """Return the damages that the database finds in its own pages, at most `most` of them."""
         found = [text for (text,) in connection.execute(f"PRAGMA integrity_check({most})")]
         return [] if found == ["ok"] else found
 
@@ -296,7 +296,7 @@ def reading(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
 
 
 def _is_closed_wal(path: Path) -> bool:
-    """Whether the file is in WAL mode, by its header, and no process has it open for writing."""
+    """Return whether the file is in WAL mode, by its header, and not open for writing anywhere."""
     try:
         with path.open("rb") as file:
             header = file.read(20)
@@ -317,19 +317,25 @@ def outside(path: Path) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """What the database says, on one line."""
-    return str(error).splitlines()[0]
+    """Return the message of the database on one line, with the cause that SQLite leaves out."""
+    said = str(error).splitlines()[0]
+    if isinstance(error, sqlite3.OperationalError) and said.startswith("unable to open"):
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as short:
+            return f"{short.strerror}; allow more with `ulimit -n 1024`, or give fewer --jobs"
+    return said
 
 
 def has(path: Path, table: str) -> bool:
-    """Whether an SQLite file that can be read has a table of this name."""
+    """Return whether an SQLite file that can be read has a table of this name."""
     query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
     with closing(reading(path)) as database:
         return database.execute(query, (table,)).fetchone() is not None
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Whether a file could not be looked into, which says nothing about what is in it."""
+    """Return whether a file could not be opened, which says nothing about its contents."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in _AWAY
 

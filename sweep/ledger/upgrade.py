@@ -79,7 +79,7 @@ def check(connection: Connection, path: Path) -> None:
 
 
 def is_old(path: Path) -> bool:
-    """Whether a ledger is of a revision before today's.
+    """Return whether a ledger is of a revision before today's.
 
     Raises:
         UsageError: it is newer.

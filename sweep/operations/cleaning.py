@@ -46,7 +46,7 @@ PATIENCE_S = 60.0
 
 @dataclass(frozen=True)
 class Freed:
-    """What went, or would go."""
+    """Bytes and files that were removed, or would be."""
 
     name: str
     """A sweep's, or that of a folder that was left half made or half removed."""
@@ -55,7 +55,7 @@ class Freed:
     """Others, such as those that a crash left."""
     bytes: int
     runs: int | None = None
-    """How many runs in MLflow were marked deleted, or would be; None: it was not asked for that."""
+    """The number of runs in MLflow that were marked deleted, or would be; None if not asked for."""
 
 
 def check_removable(folder: Folder) -> None:
@@ -161,6 +161,9 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
             if dropped:
                 history.extend(ledger.append(held.term, dropped))
         stored.sweep_up(history)
+        for drop in dropped:
+            if drop.log:
+                folders.remove_log(folder.trial(drop.trial, drop.replica))
         for path in _leftovers(folder):
             path.unlink(missing_ok=True)
         if dropped:
@@ -170,7 +173,7 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
 
 @dataclass(frozen=True)
 class Orphaned:
-    """What MLflow has of sweeps of one name, or of trials of them, that are not in the root."""
+    """Runs and models in MLflow of sweeps, or of their trials, that are not in the root."""
 
     name: str
     runs: tuple[str, ...]
@@ -179,7 +182,7 @@ class Orphaned:
 
 
 def orphaned(root: Path) -> list[Orphaned]:
-    """What the MLflow file of a root has that belongs to no sweep there.
+    """Return the runs and models in a root's MLflow file that belong to no sweep there.
 
     A server is not looked into: others may send it sweeps of theirs.
 
@@ -242,7 +245,7 @@ def _runs(client: "MlflowClient", experiment: str) -> Iterator[StoredRun]:
 
 
 def _all(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
-    """What MLflow's client finds, page by page."""
+    """Yield the results of a search by MLflow's client, page by page."""
     token: str | None = None
     while token != "":
         page = search(*arguments, page_token=token)
@@ -286,14 +289,19 @@ def _remove_draft(draft: Folder, dry_run: bool) -> Freed:
 
 
 def _needless(history: History, keep: int) -> list[Dropped]:
-    """What may go so that the rest is as little as possible."""
+    """Return the checkpoints that may be deleted so that the rest is as little as possible."""
     leaders = [trial.leader for trial in history.ranked()[:keep]]
     kept = {best.digest for leader in leaders if (best := leader.best_checkpoint) is not None}
+    numbers = {leader.trial for leader in leaders}
     spared = [
-        replace(drop, digests=tuple(digest for digest in drop.digests if digest not in kept))
+        replace(
+            drop,
+            digests=tuple(digest for digest in drop.digests if digest not in kept),
+            log=drop.log and drop.trial not in numbers,
+        )
         for drop in to_drop(history, 0)[0]
     ]
-    return [drop for drop in spared if drop.digests]
+    return [drop for drop in spared if drop.digests or drop.log]
 
 
 def _count(stored: SweepStore, history: History, dropped: Sequence[Dropped]) -> Freed:
@@ -302,7 +310,9 @@ def _count(stored: SweepStore, history: History, dropped: Sequence[Dropped]) -> 
         for drop in dropped
         for digest in drop.digests
     ]
-    sizes = [path.lstat().st_size for path in _leftovers(stored.folder)]
+    folder = stored.folder
+    logs = [folders.log_size(folder.trial(d.trial, d.replica)) for d in dropped if d.log]
+    sizes = [*logs, *(path.lstat().st_size for path in _leftovers(folder))]
     sizes += [spare.size for spare in stored.spare(history)]
     size = sum(one.size for one in saved) + sum(sizes)
     return Freed(stored.folder.name, len(saved), len(sizes), size)

@@ -12,6 +12,7 @@ from typing import Any
 
 from sweep.driver import launch
 from sweep.driver.control import RequestHandler
+from sweep.driver.creation import resolving
 from sweep.driver.proposals import Proposer
 from sweep.errors import UsageError
 from sweep.ledger.folder import Folder
@@ -57,7 +58,7 @@ def _check(folder: Folder, request: Request) -> None:
     driven = lookup.state(folder, history) in lookup.DRIVEN
     handler = RequestHandler(history, driven=driven)
     if request.verb in (Verb.CLONE, Verb.PAUSE):  # what else is asked needs no trainable
-        found = launch.resolve(spec, paths, kept=kept)
+        found = resolving.resolve(spec, paths, kept=kept)
         proposer = Proposer(
             spec, found.searcher, found.scheduler.levels, dict, found.trainable.fixed_keys
         )

@@ -8,15 +8,16 @@ name: it is whole or absent. The card is signed, since the settings in it may na
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sweep import plugins
 from sweep.errors import BadConfig, UsageError
 from sweep.ledger.folder import Folder, arriving
+from sweep.operations import networks
 from sweep.operations.mlflow import register
-from sweep.operations.trained import Choice, Playing, restored
+from sweep.operations.trained import Choice, Playing
 from sweep.views import formatting, overview
 from trainables.checkpoint import signing
 from trainables.errors import TrainableError
@@ -30,22 +31,32 @@ _PUBLIC_ENV = re.compile(r"([\w.]+:)?[A-Za-z][\w-]*-v\d+")
 
 
 def export_model(
-    folder: Folder, choice: Choice, formats: Sequence[str], out: Path
+    folder: Folder,
+    choice: Choice,
+    formats: Sequence[str],
+    out: Path,
+    episodes: int = networks.EPISODES,
+    say: networks.Say = lambda _: None,
 ) -> dict[str, Any]:
     """Write the model and its card into `out`; returns the card.
 
     Args:
         folder: the sweep's.
-        choice: whose model.
+        choice: whose model; with the checkpoint `networks.COMPARED` the best network of its seeds.
         formats: of `FORMATS`; none: what the trainable itself writes, or else onnx.
         out: a folder that is empty or does not exist yet.
+        episodes: fresh ones that each network plays; 0: none, and the metric decides.
+        say: called with how far that is.
 
     Raises:
         UsageError: no such trial or checkpoint, `out` is in use, or the trainable cannot export.
         TrainableError: the checkpoint cannot be used, or the model is not what was trained.
     """
     _check_free(out)
-    with arriving(out) as draft, restored(folder, choice) as found:
+    with (
+        arriving(out) as draft,
+        networks.chosen(folder, choice, episodes, say) as (found, played),
+    ):
         describe = getattr(found.trainable, "describe_model", None)
         described = dict(describe()) if callable(describe) else {}
         files = _export(found.trainable, formats, draft, described)
@@ -54,14 +65,15 @@ def export_model(
             "sweep": folder.name,
             "trainable": spec.trainable,
             "trial": trial.number,
-            "replica": trial.leader.index,
+            "replica": found.replica.index,
             "seed": found.seed,
             "seeds": len(trial.replicas),
             "metric": spec.metric,
             "mode": spec.mode,
             "score": formatting.finite(trial.score),
             "status": trial.status.value,
-            "checkpoint": overview.checkpoint(trial.leader, found.saved),
+            "checkpoint": overview.checkpoint(found.replica, found.saved),
+            "played": played,
             "searched": dict(trial.searched),
             "config": trial.config,
             "files": files,
@@ -207,9 +219,10 @@ def _page(card: Mapping[str, Any]) -> list[str]:
         f"# {card['trainable']}, trial {card['trial']} of {card['sweep']}",
         "",
         f"- score of the trial: {score} ({card['metric']}, {card['mode']})",
-        f"- seed: {card['seed']} (replica {card['replica']}, the best of {card['seeds']})",
+        f"- seed: {card['seed']} (replica {card['replica']} of {card['seeds']})",
         f"- checkpoint: iteration {saved['iteration']}, {card['metric']} there "
         f"{formatting.number(saved['value'])}, SHA-256 `{saved['digest']}`",
+        *(f"- {line}" for line in formatting.played(card["played"])),
         f"- files: {', '.join(f'`{file}`' for file in card['files'].values())}",
         *(
             f"- {name}: {version}"
@@ -217,6 +230,7 @@ def _page(card: Mapping[str, Any]) -> list[str]:
             if isinstance(version, str)
         ),
         "",
+        *_network_lines(card["played"]),
         "## Settings",
         "",
         "```yaml",
@@ -225,6 +239,21 @@ def _page(card: Mapping[str, Any]) -> list[str]:
         *_model_lines(card["model"]),
         *_usage_lines(card),
     ]
+
+
+def _network_lines(played: Mapping[str, Any]) -> Iterator[str]:
+    """The networks that were compared, as a table."""
+    if not played["compared"]:
+        return
+    yield from ("## Networks compared", "")
+    yield "| seed | iteration | episodes | mean | ± | spread |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for row in played["compared"]:
+        figures = [row.get(key) for key in ("mean", "error", "deviation")]
+        cells = [row["name"], row["iteration"], row.get("episodes", row.get("not_played"))]
+        cells += [formatting.number(figure) for figure in figures]
+        yield f"| {' | '.join(map(str, cells))} |"
+    yield ""
 
 
 def _model_lines(model: Mapping[str, Any]) -> list[str]:
@@ -276,7 +305,7 @@ _LOADING: Mapping[str, tuple[str, ...]] = {
 
 
 def _usage_lines(card: Mapping[str, Any]) -> list[str]:
-    """How to play episodes with nothing but numpy, gymnasium and what the format needs."""
+    """Return the instructions to play with only numpy, gymnasium and the packages of the format."""
     form = next((form for form in FORMATS if form in card["files"]), None)
     if form is None or not card["model"]:
         return []

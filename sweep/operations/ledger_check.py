@@ -1,4 +1,4 @@
-"""Whether a ledger's file is whole and agrees with itself; nothing is written.
+"""Check of a ledger's file: whether it is whole and agrees with itself; nothing is written.
 
 The file is opened read-only and read row by row, not through `sweep.ledger.ledger`, which stops at
 the first thing that is wrong. What the statuses and the results must be is worked out from the
@@ -21,6 +21,7 @@ from sweep.history.events import (
     FinalEvaluationBegan,
     Moved,
     Opened,
+    Reported,
     Status,
 )
 from sweep.ledger import lease, storage, tables, upgrade
@@ -32,7 +33,7 @@ from sweep.ledger.tables import Connection
 
 
 class Remedy(StrEnum):
-    """What would make a damage good."""
+    """The remedy for a damage."""
 
     NONE = ""
     """Nothing that is left says what stood there."""
@@ -58,7 +59,7 @@ class Damage:
     """``ledger``, ``schema``, ``lease``, ``results``, ``statuses``, ``checkpoints``, ``files``, or
     a tracker's name."""
     place: str
-    """Where in it, for example ``trial 3`` or a file of the sweep's folder."""
+    """The place in the sweep, for example ``trial 3`` or a file of its folder."""
     problem: str
     remedy: Remedy = Remedy.NONE
     trial: int = -1
@@ -83,8 +84,8 @@ class Replayed:
         self.last = 0
         """The number of the last event."""
         self.statuses: dict[ReplicaKey, Status] = {}
-        self.slices: dict[int, Closed] = {}
-        """Event number → the slice that ended there."""
+        self.told: dict[int, Reported | Closed] = {}
+        """Event number → what has the results of a slice."""
         self._trials = 0
         self._births: dict[ReplicaKey, int] = {}
         self._term = 0
@@ -110,6 +111,8 @@ class Replayed:
         return self._births.get(key, 0) + 1
 
     def _follow(self, k: int, event: Event) -> None:
+        if isinstance(event, Reported | Closed):
+            self.told[k] = event
         match event:
             case Created():
                 self._create(k, event)
@@ -117,8 +120,6 @@ class Replayed:
                 self._move(k, (event.trial, event.replica), Status.RUNNING)
             case Closed() | Moved():
                 self._move(k, (event.trial, event.replica), event.status)
-                if isinstance(event, Closed):
-                    self.slices[k] = event
             case FinalEvaluationBegan():
                 for trial in event.trials:
                     if (trial, 0) not in self.statuses:
@@ -146,7 +147,7 @@ class Replayed:
 
 
 def check(path: Path) -> list[Damage]:
-    """What is wrong with a ledger; empty: it is whole; StorageError: it cannot be looked into."""
+    """Return the damages of a ledger, empty if it is whole; StorageError if it cannot be read."""
     try:
         with _looking(path) as (database, connection):
             pages = _pages(database, connection)
@@ -230,7 +231,7 @@ def _statuses(database: Connection, replayed: Replayed) -> Iterator[Damage]:
 
 
 def _results(database: Connection, replayed: Replayed) -> Iterator[Damage]:
-    """Each row must be of a slice that ended, and rows must reach as far as checkpoints do."""
+    """Each row must be of a slice, and rows must reach as far as checkpoints do."""
     present: dict[ReplicaKey, set[int]] = {}
     yield from _rows(database, replayed, "superseded", {})
     yield from _rows(database, replayed, "results", present)
@@ -246,7 +247,7 @@ def _rows(
     """The rows of a table of results, whose iterations go into `present`."""
     query = f"SELECT trial, replica, iteration, k, metrics FROM {table} ORDER BY 1, 2, 3"  # noqa: S608 ours
     for trial, replica, iteration, k, metrics in database.execute(query):
-        key, closed = (trial, replica), replayed.slices.get(k)
+        key, told = (trial, replica), replayed.told.get(k)
         where = f"{name_of(key)}, iteration {iteration}"
         try:
             row = read_row(iteration, metrics)
@@ -254,16 +255,16 @@ def _rows(
             yield Damage("ledger", where, f"its result cannot be read ({error})")
             continue
         present.setdefault(key, set()).add(row.iteration)
-        if closed is None or (closed.trial, closed.replica) != key:
-            yield Damage("results", where, "no slice of this trial ended with it")
+        if told is None or (told.trial, told.replica) != key:
+            yield Damage("results", where, "no slice of this trial reported it")
 
 
 def _gaps(replayed: Replayed, present: Mapping[ReplicaKey, set[int]]) -> Iterator[Damage]:
     """Iterations up to a replica's newest checkpoint, or its newest result, that have none."""
     reach: dict[ReplicaKey, int] = {}
-    for closed in replayed.slices.values():
-        key = (closed.trial, closed.replica)
-        reach[key] = max([closed.source, *(saved.iteration for saved in closed.saved)])
+    for told in replayed.told.values():
+        saved = told.saved if isinstance(told, Closed) else ()
+        reach[told.trial, told.replica] = max([told.source, *(one.iteration for one in saved)])
     for key in sorted(reach):
         first = replayed.first_iteration(key)
         own = {iteration for iteration in present.get(key, ()) if iteration >= first}

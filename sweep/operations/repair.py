@@ -31,7 +31,7 @@ PATIENCE_S = 600.0
 
 @dataclass(frozen=True)
 class Mended:
-    """What a repair did, in words, and what is still wrong after it."""
+    """The effects of a repair, in words, and the damages that are left."""
 
     done: tuple[str, ...]
     left: Found

@@ -16,24 +16,23 @@ from pathlib import Path
 from typing import Any, Final
 
 from sweep import plugins
-from sweep.driver import launch
-from sweep.driver.launch import Resolved
+from sweep.driver.creation import samples
+from sweep.driver.creation.resolving import Resolved
 from sweep.errors import UsageError
+from sweep.history.curve import is_known
 from sweep.history.results import flatten, number
 from sweep.spec.stopping import COUNTERS
 from trainables.core import rng
-from trainables.core.processes.ending import (
-    die_with_parent,
-    ignore_terminal_signals,
-    kill_family,
-    leave,
-)
-from trainables.core.processes.starting import child_context
+from trainables.core.processes.ending import kill_family, leave
+from trainables.core.processes.program import become_program
+from trainables.core.processes.supervised import supervised_context
 from trainables.core.processes.worker import VARIABLES
 from trainables.core.results import VOLATILE_KEYS
 from trainables.errors import shorten
 from trainables.trainable import Trainable, TrialContext
 
+#: Result that says how long episodes are, mean steps.
+EPISODE_LEN = "episode_len_mean"
 #: Iterations that a trainable has to come to a checkpoint.
 MOST_ITERATIONS = 20
 #: Seconds after which no further iteration is begun only to see whether a result comes later.
@@ -59,24 +58,38 @@ _CANNOT_SAVE = "it has no save_checkpoint(): its trials run in one piece and can
 
 @dataclass(frozen=True)
 class CutShort:
-    """Where it was when its time was up."""
+    """The state of a tryout when its time was up."""
 
     after_s: float
     doing: str
-    """What it was in the middle of, such as ``iteration 2``."""
+    """The step in which it was, such as ``iteration 2``."""
     doing_s: float
-    """How long it had been at that."""
+    """Seconds since the step began."""
     untried: tuple[str, ...]
     """Those of `STEPS`, or of `WITHOUT_SAVING`, that were not finished."""
 
 
 @dataclass(frozen=True)
+class Lack:
+    """Results before the first one that has the metric; numbers are of ``time_attr``."""
+
+    until: float
+    """That of the last result without it."""
+    came_at: float | None = None
+    """That of the first result with it; None: there was none."""
+    iteration: int | None = None
+    """The iteration of that result."""
+    episode_len: float | None = None
+    """Mean steps of the episodes in that result, where it counts them."""
+
+
+@dataclass(frozen=True)
 class SmokeTest:
-    """What came of it."""
+    """The results of a tryout."""
 
     differences: list[str] | None
-    """How the iteration after a restore differs, or why there is none; empty: it is the same, to
-    the bit; None: it did not come so far."""
+    """Differences of the iteration after a restore, or the reason why there is none; empty if it is
+    the same, to the bit; None if the tryout ended before it."""
     seconds: float | None = None
     """Of one iteration, the slowest that was timed; None: nothing was measured."""
     size: int | None = None
@@ -84,9 +97,11 @@ class SmokeTest:
     advance: Mapping[str, float] | None = None
     """By how much one iteration advances each counter, and ``time_attr``."""
     keys: frozenset[str] = frozenset()
-    """What the results have."""
+    """The names of the results."""
     results: int = 0
-    """How many were looked at: more than two where something that the spec names was missing."""
+    """The number of results examined: more than two where a name of the spec was missing."""
+    lack: Lack | None = None
+    """None: the first result had the metric."""
     cut_short: CutShort | None = None
     """None: it came to its end."""
 
@@ -107,17 +122,18 @@ def smoke_test(
         UsageError: the trainable raised, or its process died.
     """
     spec, saves = resolved.spec, resolved.trainable.can_save()
-    point = launch.draw_samples(spec.space, spec.seed, 1)[0]
+    point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
     with tempfile.TemporaryDirectory(prefix="sweep-validate-", ignore_cleanup_errors=True) as made:
         tryout = _Tryout(
             trainable=spec.trainable,
             paths=resolved.paths,
-            config=launch.completed(resolved.trainable, spec, nested),
+            config=samples.completed(resolved.trainable, spec, nested),
             seed=rng.integer(spec.seed, "validate"),
             folder=Path(made),
             counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
             named=frozenset({spec.metric, *spec.stop}),
+            metric=(spec.metric, resolved.scheduler.time_attr),
             saves=saves,
             seen=SmokeTest(None if saves else [_CANNOT_SAVE]),
         )
@@ -126,16 +142,16 @@ def smoke_test(
 
 @dataclass(frozen=True, kw_only=True)
 class _Word:
-    """What the process says when it begins with something, and at its end."""
+    """A message of the process when it begins a step, and at its end."""
 
     doing: str = ""
     """Empty: it is over."""
     untried: tuple[str, ...] = ()
-    """What was not finished before."""
+    """The steps that were not finished before."""
     seen: SmokeTest = field(default_factory=lambda: SmokeTest(None))
-    """What came of it so far."""
+    """The results so far."""
     error: str = ""
-    """What the trainable raised; empty: nothing."""
+    """The error that the trainable raised; empty if none."""
 
 
 # ---- here: look on, and end it -----------------------------------------------------------------
@@ -151,14 +167,14 @@ class _Watch:
         self.began = self.since = clock()
         self.word = tryout.word("starting its process")
         self.pipe, theirs = connection.Pipe(duplex=False)
-        self.process = child_context().Process(
-            target=_serve, args=(theirs, tryout, os.getpid()), name="validate", env=VARIABLES
+        self.process = supervised_context().Process(
+            target=_serve, args=(theirs, tryout), name="validate", env=VARIABLES
         )
         self.process.start()
         theirs.close()
 
     def follow(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
-        """What came of it, at its end or when its time is up."""
+        """Return the results, at the end or when the time is up."""
         said_at = self.began
         try:
             while self.word.doing:
@@ -203,14 +219,13 @@ class _Watch:
 # ---- in the process ----------------------------------------------------------------------------
 
 
-def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout", parent: int) -> None:
-    ignore_terminal_signals()
-    die_with_parent(parent)
+def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout") -> None:
+    become_program()
     os.dup2(2, 1)  # standard output is for the answer
     try:
         tryout.run(pipe.send)
         last = _Word(seen=tryout.seen)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 whatever it is, a person must hear of it
+    except BaseException as error:  # noqa: BLE001 whatever it is, a person must hear of it
         last = _Word(error=_in_short(error))
     pipe.send(last)
     leave()
@@ -218,7 +233,7 @@ def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout", parent: i
 
 @dataclass(kw_only=True)
 class _Tryout:
-    """What the process tries, and what came of it so far."""
+    """The steps that the process tries, and the results so far."""
 
     trainable: str
     paths: tuple[str, ...]
@@ -228,8 +243,10 @@ class _Tryout:
     counters: tuple[str, ...]
     named: frozenset[str]
     """Results that the spec names."""
+    metric: tuple[str, str]
+    """The one that is optimised, and ``time_attr``."""
     saves: bool
-    """Whether it can save."""
+    """True if the trainable can save."""
     seen: SmokeTest
     step: int = _TO_A_CHECKPOINT
     last: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
@@ -240,7 +257,8 @@ class _Tryout:
         self.say = say
         self._begin("importing it")
         cls = plugins.find_trainable(self.trainable, self.paths)
-        context = TrialContext(self.seed, "validate", "validate", self.folder)
+        name, metric = "validate", self.metric[0]
+        context = TrialContext(self.seed, name, name, self.folder, metric=metric)
         self._begin("setting it up")
         straight = cls(self.config, context)
         try:
@@ -271,13 +289,13 @@ class _Tryout:
             if differences and restored.exactness.startswith("D"):
                 differences = [f"a trial is {restored.exactness}", *differences]
             self.seen, self.step = replace(self.seen, differences=differences), _LATER
-            self._look_later(restored, self.named - {*first, *found}, found)
+            self._look_later(restored, self._missing(first, found), found)
         finally:
             self._begin("ending it")
             restored.stop()
 
     def word(self, doing: str) -> _Word:
-        """What to say when it begins with `doing`."""
+        """Return the message for the beginning of step `doing`."""
         alone = WITHOUT_SAVING[1:] if self.step == _LATER else WITHOUT_SAVING
         return _Word(
             doing=doing, untried=STEPS[self.step :] if self.saves else alone, seen=self.seen
@@ -293,7 +311,7 @@ class _Tryout:
         if result.get("done") is not True:
             result = self._train(trainable)
         self.step = _LATER
-        self._look_later(trainable, self.named - self.seen.keys, result)
+        self._look_later(trainable, self._missing(result), result)
 
     def _train_to_checkpoint(self, trainable: Trainable) -> dict[str, Any]:
         """The result at its first checkpoint, or the last one if it came to none."""
@@ -311,7 +329,8 @@ class _Tryout:
         self._measure(result, time.perf_counter() - began)
         reached = max(self.seen.results, trainable.iteration)
         keys = self.seen.keys | result.keys()
-        self.seen = replace(self.seen, keys=keys, results=reached)
+        lack = _lack(self.seen.lack, result, *self.metric)
+        self.seen = replace(self.seen, keys=keys, results=reached, lack=lack)
         return result
 
     def _measure(self, result: dict[str, Any], seconds: float) -> None:
@@ -332,7 +351,31 @@ class _Tryout:
             if time.monotonic() >= end_at:
                 return
             result = self._train(trainable)
-            lacking, done = lacking - result.keys(), result.get("done") is True
+            lacking, done = lacking - self._found(result), result.get("done") is True
+
+    def _missing(self, *results: Mapping[str, Any]) -> set[str]:
+        """Return the names of results that the spec uses and none of `results` has."""
+        return set(self.named).difference(*map(self._found, results))
+
+    def _found(self, result: Mapping[str, Any]) -> set[str]:
+        """The names that a result has; the metric only if it is a number."""
+        metric, _ = self.metric
+        return {name for name in result if name != metric or is_known(number(result[name]))}
+
+
+def _lack(
+    before: Lack | None, result: Mapping[str, Any], metric: str, time_attr: str
+) -> Lack | None:
+    """Return what is known of the results without the metric, after one more."""
+    at = number(result.get(time_attr))
+    if at is None or (before and before.came_at is not None):
+        return before
+    if not is_known(number(result.get(metric))):
+        return Lack(at if before is None else max(at, before.until))
+    if before is None:
+        return None
+    iteration, length = result.get("training_iteration"), number(result.get(EPISODE_LEN))
+    return replace(before, came_at=at, iteration=iteration, episode_len=length)
 
 
 def _nothing_to_compare(trainable: Trainable) -> str:

@@ -20,6 +20,7 @@ from sweep.ledger.ledger import Ledger
 from sweep.slices import store
 from sweep.spec import SweepSpec
 from sweep.views import formatting, lookup, overview, reading
+from trainables.checkpoint.file import Loaded
 from trainables.errors import MissingCheckpoint
 from trainables.trainable import Trainable, TrialContext
 
@@ -44,6 +45,7 @@ class Restored:
     trainable: Trainable
     spec: SweepSpec
     trial: Trial
+    replica: Replica
     saved: Saved
     header: Mapping[str, Any]
     """Of the checkpoint's file."""
@@ -69,24 +71,41 @@ def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
             found.trainable.stop()
 
 
+@dataclass(frozen=True)
+class Looked:
+    """A trial as its sweep has it now."""
+
+    spec: SweepSpec
+    trial: Trial
+    versions: Mapping[str, Any]
+    """Of the libraries with which the sweep was made."""
+
+
+def look(folder: Folder, wanted: str) -> Looked:
+    """Return the trial that is wanted, see `Choice`; UsageError: there is none such."""
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        history = reading.history(ledger)
+        spec = reading.spec_of(ledger)
+        versions = ledger.provenance["versions"]
+    return Looked(spec, _find_trial(history, folder, wanted), versions)
+
+
 def _newest(folder: Folder, choice: Choice, cls: type[Trainable], logdir: Path) -> Restored:
-    """What is wanted, chosen again where a driver deleted it between the look and the reading."""
+    """Return the wanted trial, chosen again if its checkpoint was deleted before the reading."""
     for left in reversed(range(CHOICES)):
-        with contextlib.closing(Ledger(folder.ledger)) as ledger:
-            history = reading.history(ledger)
-            spec = reading.spec_of(ledger)
-            versions = ledger.provenance["versions"]
-        trial = _find_trial(history, folder, choice.trial)
-        saved = find_checkpoint(trial.leader, choice.checkpoint)
+        looked = look(folder, choice.trial)
+        spec, trial, replica = looked.spec, looked.trial, looked.trial.leader
+        saved = find_checkpoint(replica, choice.checkpoint)
         try:
-            trainable, header = _restore(cls, folder, spec, trial, saved, logdir)
+            loaded = load(folder, replica, saved)
+            trainable = made(cls, spec, trial, replica, loaded, logdir)
         except MissingCheckpoint:
             if not left:
                 raise
         else:
             break
-    seed = seed_of(spec.seed, trial.number, trial.leader.index)
-    return Restored(trainable, spec, trial, saved, header, seed, versions)
+    seed = seed_of(spec.seed, trial.number, replica.index)
+    return Restored(trainable, spec, trial, replica, saved, loaded.header, seed, looked.versions)
 
 
 def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> Trainable:
@@ -100,9 +119,10 @@ def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> T
     """
     cls = launch.trainable_of(folder)
     for left in reversed(range(CHOICES)):
-        saved = find_checkpoint(trial.leader, checkpoint)
+        replica = trial.leader
         try:
-            trainable, _ = _restore(cls, folder, spec, trial, saved, None)
+            loaded = load(folder, replica, find_checkpoint(replica, checkpoint))
+            trainable = made(cls, spec, trial, replica, loaded, None)
         except MissingCheckpoint:
             if not left:
                 raise
@@ -112,16 +132,24 @@ def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> T
     return trainable
 
 
-def _restore(
+def load(folder: Folder, replica: Replica, saved: Saved) -> Loaded:
+    """Read a checkpoint.
+
+    Raises:
+        TrainableError: it cannot be used.
+    """
+    return store.of(folder).replica(replica.trial, replica.index).read(saved)
+
+
+def made(
     cls: type[Trainable],
-    folder: Folder,
     spec: SweepSpec,
     trial: Trial,
-    saved: Saved,
+    replica: Replica,
+    loaded: Loaded,
     logdir: Path | None,
-) -> tuple[Trainable, Mapping[str, Any]]:
-    replica = trial.leader
-    loaded = store.of(folder).replica(trial.number, replica.index).read(saved)
+) -> Trainable:
+    """Make the trainable of a checkpoint, as it stood there."""
     seed = seed_of(spec.seed, trial.number, replica.index)
     remembered = loaded.state.get("remembered", {})
     context = TrialContext(seed, replica.name, replica.name, logdir, remembered=remembered)
@@ -131,7 +159,7 @@ def _restore(
     except BaseException:
         trainable.stop()
         raise
-    return trainable, loaded.header
+    return trainable
 
 
 def _find_trial(history: History, folder: Folder, wanted: str) -> Trial:
@@ -143,8 +171,12 @@ def _find_trial(history: History, folder: Folder, wanted: str) -> Trial:
     return trial
 
 
-def find_checkpoint(replica: Replica, wanted: str) -> Saved:
-    """The checkpoint that ``--checkpoint`` asks for; see `Choice`."""
+def find_checkpoint(replica: Replica, wanted: str, asked_by: str = "--checkpoint") -> Saved:
+    """Return the checkpoint that is ``best``, ``last`` or of an iteration; see `Choice`.
+
+    Raises:
+        UsageError: the replica has none such; names what `asked_by` may be.
+    """
     kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
     newest, best = replica.newest, replica.best_checkpoint
     if newest is None or best is None:
@@ -157,9 +189,7 @@ def find_checkpoint(replica: Replica, wanted: str) -> Saved:
     if wanted.isdecimal() and int(wanted) in kept:
         return kept[int(wanted)]
     iterations = ", ".join(str(iteration) for iteration in sorted(kept))
-    raise BadConfig(
-        "--checkpoint", wanted, f"best, last, or an iteration that is kept: {iterations}"
-    )
+    raise BadConfig(asked_by, wanted, f"best, last, or an iteration that is kept: {iterations}")
 
 
 @dataclass(frozen=True)
@@ -167,13 +197,13 @@ class Playing:
     """Which episodes are played, and how they are shown."""
 
     episodes: int
-    """How many, at least 1."""
+    """The number of episodes, at least 1."""
     seed: int
     """Same seed, same episodes."""
     video: Path | None
     """A folder for an MP4 file of each episode."""
     window: bool
-    """Whether they are shown on the screen."""
+    """True if they are shown on the screen."""
 
     def summary(self, played: Sequence[Mapping[str, float]]) -> dict[str, Any]:
         """The episodes with their mean return and its interval."""

@@ -1,4 +1,4 @@
-"""What a sweep would do, before anything is written: `sweep validate`, `sweep run --dry-run`."""
+"""Forecast of a sweep before anything is written: `sweep validate`, `sweep run --dry-run`."""
 
 import contextlib
 import dataclasses
@@ -8,25 +8,23 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from sweep.driver import launch, prepare
-from sweep.driver.launch import Resolved
+from sweep.driver import prepare
+from sweep.driver.creation import samples
+from sweep.driver.creation.resolving import Resolved
 from sweep.errors import BadSpace
 from sweep.operations.smoke_test import SmokeTest, smoke_test
 from sweep.space import Settings, Space
 from sweep.space.domains import choice_key
 from sweep.space.enumeration import Points
-from sweep.views import formatting, overview
+from sweep.views import first_result, formatting, overview
 from trainables.core import rng
 from trainables.core.results import VOLATILE_KEYS
-from trainables.errors import nearest, printable, shorten
+from trainables.errors import printable, shorten
 
 # -------------------------------------------------------------------------------------------------
 # Warnings that follow from a smoke test: names that no result had, rungs that are one.
 #
 # Nothing of this is sure: an evaluation may bring a metric later than the smoke test shows.
-
-#: Names of results that a line lists.
-_SHOWN = 12
 
 
 def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
@@ -39,19 +37,14 @@ def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
     if spec.stop.plateau is not None and spec.stop.plateau.metric != spec.metric:
         keys["stop.plateau.metric"] = spec.stop.plateau.metric
     found = [_missing(key, name, smoke) for key, name in keys.items() if name not in smoke.keys]
-    return found + _rungs(resolved, smoke)
+    return found + _rungs(resolved, smoke) + _before_metric(resolved, smoke)
 
 
 def _missing(key: str, name: str, smoke: SmokeTest) -> str:
-    known = sorted(key for key in smoke.keys if key.split("/")[0] not in VOLATILE_KEYS)
-    shown = ", ".join(known[:_SHOWN]) + (", …" if len(known) > _SHOWN else "")
-    later = (
-        "; right if it comes later, as an evaluation does" if key != "scheduler.time_attr" else ""
-    )
-    return (
-        f"{key}: the first {smoke.results} results have no {printable(name)}; "
-        f"they have {shown}{nearest(name, known)}{later}"
-    )
+    known = [key for key in smoke.keys if key.split("/")[0] not in VOLATILE_KEYS]
+    later = "" if key == "scheduler.time_attr" else first_result.LATER
+    seen = f"the first {smoke.results} results have"
+    return first_result.missing(key, name, known, seen, "they have") + later
 
 
 def _rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
@@ -69,6 +62,30 @@ def _rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
     ]
 
 
+def _before_metric(resolved: Resolved, smoke: SmokeTest) -> list[str]:
+    """In which iteration the metric came first, and which rungs lie before it."""
+    scheduler, metric, lack = resolved.scheduler, resolved.spec.metric, smoke.lack
+    if lack is None or not (early := [at for at in scheduler.levels if at <= lack.until]):
+        return []
+    if lack.came_at is None and metric not in smoke.keys and not metric.startswith("episode_"):
+        return []  # that no result has it is said already
+    names = ", ".join(formatting.number(level) for level in early)
+    several = len(early) > 1
+    rungs = f"the rung{'s' * several} {names} of {scheduler.time_attr} lie{'s' * (not several)}"
+    if lack.came_at is None:
+        came = f"the first {smoke.results} results have no number in {printable(metric)}"
+        return [f"metric: {came}; {rungs} there, and trials train on to the first that has one"]
+    when = f"iteration {lack.iteration}"
+    if scheduler.time_attr != "training_iteration":
+        when += f", at {scheduler.time_attr} {formatting.number(lack.came_at)}"
+    if lack.episode_len is not None and metric.startswith("episode_"):
+        when += f", with episodes of {formatting.number(lack.episode_len)} steps"
+    return [
+        f"metric: {printable(metric)} first came in {when}; {rungs} before it and "
+        f"{'are' if several else 'is'} taken there"
+    ]
+
+
 # -------------------------------------------------------------------------------------------------
 # What a person may not have meant: parameters that are never there, points that come twice.
 
@@ -77,7 +94,7 @@ MOST = 2000
 
 
 def count_points(space: Space) -> int | None:
-    """How many points there are; None: infinitely many, or more than can be counted."""
+    """Return the number of points; None: infinitely many, or more than can be counted."""
     try:
         found = Points(space).count
     except BadSpace:
@@ -210,8 +227,11 @@ def preview(resolved: Resolved, jobs: int | None) -> dict[str, Any]:
         "space": spec.space.describe(),
         "points": count_points(spec.space),
         "initial": [dict(given) for given in spec.initial],
-        "samples": [point.settings for point in launch.draw_samples(spec.space, spec.seed)],
-        "warnings": space_warnings(spec.space, spec.trials),
+        "samples": [point.settings for point in samples.draw_samples(spec.space, spec.seed)],
+        "warnings": [
+            *filter(None, [resolved.scheduler.remark]),
+            *space_warnings(spec.space, spec.trials),
+        ],
     }
 
 

@@ -1,4 +1,4 @@
-"""Whether everything that a sweep has is whole: its ledger, its checkpoints, its copies, its files.
+"""Verification of a whole sweep: its ledger, its checkpoints, its copies, its files.
 
 The ledger comes first, since everything else is compared with it: one that is damaged ends the
 look. Beside a driver that writes, copies and files are not compared, as they change meanwhile.
@@ -13,7 +13,7 @@ from pathlib import Path
 from sweep import pickled
 from sweep.driver import sync
 from sweep.errors import StorageError, without_password
-from sweep.history.events import Closed, Measured, Saved
+from sweep.history.events import Closed, Measured, Reported, Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica
 from sweep.history.seeds import replica_name
@@ -35,9 +35,9 @@ class Found:
 
     damages: tuple[Damage, ...]
     notes: tuple[str, ...]
-    """What could not be compared, and why."""
+    """Parts that could not be compared, and the reasons."""
     checkpoints: int
-    """How many were hashed, their segments included."""
+    """The number of checkpoints that were hashed, their segments included."""
 
 
 def verify(folder: Folder) -> Found:
@@ -72,13 +72,13 @@ def _folded(folder: Folder) -> tuple[History, list[Damage]]:
     """The history by all its results, and the slices with other sums than these come to."""
     wrong: list[Damage] = []
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        history = History(reading.objective(ledger))
+        history = History(reading.objective(ledger), shows_unsaved=True)
         for record in itertools.chain.from_iterable(iterate(ledger)):
             history.extend([record])
             event = record.event
             if isinstance(event, Measured):
                 wrong.clear()  # those before it are of another metric, and nobody reads them
-            elif isinstance(event, Closed) and event.sums is not None:
+            elif isinstance(event, Reported | Closed) and event.sums is not None:
                 replica = history.replica(event.trial, event.replica)
                 due = replica.sums_after(replica.iteration, ())
                 if repr(event.sums) != repr(due):  # NaN equals nothing
@@ -93,7 +93,7 @@ def _named(history: History) -> set[tuple[int, int, str]]:
 
 
 def _trainable(folder: Folder) -> Iterator[Damage]:
-    """What is wrong with the trainable of a script, which is hashed and not loaded."""
+    """Yield the damages of the trainable of a script, which is hashed and not loaded."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
         kept = pickled.newest(folder.trainable, ledger.sweep_id)
@@ -156,7 +156,7 @@ def _copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
 
 
 def _differences(tracker: Tracker, had: int, misses: int) -> list[str]:
-    """Where a copy that `had` so many events differs; one that misses some is not looked into."""
+    """Return the differences of a copy that `had` events; one that misses some is refused."""
     if not isinstance(tracker, Comparable):
         raise StorageError("it has no differences()")
     problem = tracker.unreadable() if had else ""

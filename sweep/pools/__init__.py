@@ -13,6 +13,8 @@ A pool on a cluster is named with the cluster's address, as in ``dask@tls://node
 """
 
 import contextlib
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from functools import partial
@@ -27,6 +29,8 @@ from sweep.slices.messages import SliceOutcome, SliceSpec
 from trainables.errors import printable
 
 PACKAGE = __name__
+#: Seconds between two looks whether a worker stands still.
+LOOK_S = 1.0
 #: The pool of a sweep for which no other is named.
 DEFAULT = "loky"
 
@@ -36,9 +40,11 @@ class Pool(Protocol):
 
     slots: int
     blocks: ClassVar[bool]
-    """Whether `submit` returns only when the slice is done."""
+    """True if `submit` returns only when the slice is done."""
     clustered: ClassVar[bool] = False
-    """Whether it is made with the address of a cluster, too; its slots come and go with workers."""
+    """True if it is made with a cluster's address, too; its slots come and go with workers."""
+    lanes: ClassVar[bool] = False
+    """True if trials have to be lanes of one program (`Trainable.as_lane`)."""
     say: Callable[[str], None] = staticmethod(lambda _text: None)
     """Shows a person what happens in it, from any thread; its driver sets this."""
 
@@ -75,8 +81,19 @@ class Pool(Protocol):
         pid = self.pid(running)
         return 0 if pid is None else memory_of(pid)
 
+    def silence(self, running: Future[SliceOutcome]) -> float:
+        """Return for how many seconds the slice's worker has stood still, or answered nothing."""
+        return 0.0
+
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """End the process of a slice and its children; its future fails with `error`."""
+        """End the process of a slice and its children; its future fails with `error`.
+
+        A worker that does not answer is given up: what it does when it goes on, nobody takes.
+        """
+        return
+
+    def forget(self, replica: tuple[str, int, int]) -> None:
+        """End what is kept in memory of a replica that has ended, by sweep, trial and number."""
         return
 
     def failed(self) -> str:
@@ -88,6 +105,31 @@ class Pool(Protocol):
 
 
 KIND: plugins.Kind[Pool] = plugins.Kind("pool", PACKAGE, Pool, "Pool", ("submit", "close"))
+
+
+class Standstill:
+    """For how long something stands still, by looks at it; a pause between two counts as one."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._looked_at = -math.inf
+
+    def look(self, is_still: Callable[[], bool]) -> float:
+        """Look, if the last look was a while ago; returns the seconds."""
+        passed = time.monotonic() - self._looked_at
+        if passed >= LOOK_S:
+            self._looked_at = time.monotonic()
+            self.seconds = self.seconds + min(passed, 2 * LOOK_S) if is_still() else 0.0
+        return self.seconds
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped, as by SIGSTOP; one that a debugger holds is not."""
+    try:
+        about = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:  # it is gone, or the system has no such files
+        return False
+    return about.rpartition(b")")[2].split()[:1] == [b"T"]
 
 
 def memory_of(pid: int) -> int:
@@ -102,7 +144,7 @@ def memory_of(pid: int) -> int:
 
 
 def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
-    """What makes the pool that `again` has chosen, from the number of its slots.
+    """Return the maker of the pool that `chosen` names, which takes the number of its slots.
 
     Raises:
         SweepError: there is no such pool, or it cannot use the address.
@@ -118,8 +160,13 @@ def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
     return kind
 
 
+def has_lanes(chosen: str, paths: Iterable[str] = ()) -> bool:
+    """Return whether the trials of a pool have to be lanes of one program."""
+    return KIND.find(chosen.partition("@")[0], paths).lanes
+
+
 def is_clustered(chosen: str) -> bool:
-    """Whether its slots are the workers of a cluster."""
+    """Return whether the slots of a pool are the workers of a cluster."""
     return "@" in chosen
 
 

@@ -112,8 +112,11 @@ class Pool(cluster.ClusterPool):
         finally:
             future.release()
 
-    def failed(self) -> str:
-        """Whether the cluster's scheduler was lost; what it ran is not known any more."""
+    async def _greet(self) -> None:
+        await self._client.scheduler.identity(n_workers=0)
+
+    def _lost_cluster(self) -> str:
+        """Return the loss of the scheduler in words; its running slices are then unknown."""
         if self._client is None or self._client.scheduler_comm is self._connection:
             return ""
         return self._gone()
@@ -171,7 +174,7 @@ def _checked(address: str) -> tuple[str, Any]:
 
 
 def _is_closed_to_others(address: str) -> bool:
-    """Whether it is spoken to over TLS, or lies on this machine."""
+    """Return whether connections to an address are over TLS or stay on this machine."""
     scheme, _, rest = address.partition("://")
     if scheme == "tls":
         return True
@@ -187,7 +190,7 @@ def _is_closed_to_others(address: str) -> bool:
 
 
 def _about_here(probe: Path, dask_worker: Any) -> dict[str, Any]:
-    """What this worker is, and its name."""
+    """Return this worker's description of itself, with its name."""
     name = str(dask_worker.name)
     return {"name": name.partition("://")[2] or name, **there.about(probe)}
 

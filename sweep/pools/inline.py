@@ -4,6 +4,7 @@ from concurrent.futures import Future
 from typing import ClassVar
 
 from sweep import pools
+from sweep.errors import UsageError
 from sweep.slices import cache
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.slice import run_slice
@@ -18,10 +19,26 @@ class Pool(pools.Pool):
         self.slots = min(slots, 1)
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run the slice and return a future that is done."""
+        """Run the slice and return a future that is done.
+
+        Raises:
+            UsageError: a function of an earlier trial still runs, and there is no other process.
+        """
         future: Future[SliceOutcome] = Future()
-        future.set_result(run_slice(spec))
+        try:
+            future.set_result(run_slice(spec))
+        except cache.StaleProcess:
+            raise UsageError(
+                "pool: the function of an earlier trial did not end when it was asked to in "
+                "report(), and would disturb the next trial in this process, the only one of the "
+                "pool 'inline'; let it end there, or resume the sweep with --pool loky"
+            ) from None
         return future
+
+    def forget(self, replica: tuple[str, int, int]) -> None:
+        """End what is kept here of a replica that has ended."""
+        if cache.replica() == replica:
+            cache.forget()
 
     def close(self) -> None:
         """Let go of the trainable that is kept in memory."""

@@ -9,14 +9,12 @@ not looked at yet, is not driven out by a new one.
 
 import contextlib
 import itertools
-import os
-import sys
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,11 +22,11 @@ from joblib.externals.loky.process_executor import BrokenProcessPool
 
 from sweep import pools
 from sweep.errors import SweepError, WorkerLost
-from sweep.slices import cache
+from sweep.slices import isolated
+from sweep.slices.log import led_into
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.slice import run_slice
-from trainables.checkpoint import disk
-from trainables.core.processes import worker
+from trainables.core.processes import reaper, worker
 from trainables.core.processes.ending import kill_family
 
 #: Seconds that idle workers have to clean up when the pool is closed.
@@ -52,14 +50,16 @@ class _Slot:
     """Of the slice that runs here."""
     error: SweepError | None = None
     """Why its process was ended."""
+    standstill: pools.Standstill = field(default_factory=pools.Standstill)
+    """Of the process while the slice runs."""
     retired: bool = False
-    """Whether the slot is closed once it is idle, because the pool was made smaller."""
+    """True if the slot closes once it is idle, because the pool was made smaller."""
     free_since: float = 0.0
     """When its newest slice ended, by the monotonic clock; 0: it has had none."""
 
     @property
     def alive(self) -> bool:
-        """Whether there is a process that could take a slice now."""
+        """True if there is a process that could take a slice now."""
         return self.executor is not None and worker.is_alive(self.executor)
 
     def look(self) -> Any:
@@ -90,12 +90,15 @@ class Pool(pools.Pool):
         slot.busy = True
         outcome: Future[SliceOutcome] = Future()
         slot.outcome = outcome
+        slot.standstill = pools.Standstill()
         outcome.set_running_or_notify_cancel()
         if not slot.alive:
             _end(slot)  # if its worker died while it was idle, that costs nobody anything
             slot.executor = worker.start(self._variables(slot.number))
         with worker.starting():
-            running: Future[SliceOutcome] = slot.executor.submit(run_slice, spec, _into_log)
+            running: Future[SliceOutcome] = slot.executor.submit(
+                run_slice, spec, _into_log, isolated.elsewhere
+            )
         slot.look()
         running.add_done_callback(lambda done: _finish(slot, done, outcome))
         return outcome
@@ -124,6 +127,20 @@ class Pool(pools.Pool):
         process = slot.look() if slot is not None else None
         return process.pid if process is not None else None
 
+    def silence(self, running: Future[SliceOutcome]) -> float:
+        """Return for how many seconds its worker, or its trial's own process, was seen stopped."""
+        slot = self._of(running)
+        process = slot.look() if slot is not None else None
+        if slot is None or process is None:
+            return 0.0
+        pid = process.pid
+        return slot.standstill.look(lambda: any(map(pools.is_stopped, (pid, *_own(pid)))))
+
+    def memory(self, running: Future[SliceOutcome]) -> int:
+        """Return the bytes of memory of the trial's process, be it its own or the slot's."""
+        pid = self.pid(running)
+        return 0 if pid is None else pools.memory_of(min(_own(pid), default=pid))
+
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
         """Kill the worker of a slice with its children; the slot gets another one."""
         slot = self._of(running)
@@ -132,13 +149,20 @@ class Pool(pools.Pool):
         slot.error = error
         kill_family(slot.process.pid)
 
+    def forget(self, replica: tuple[str, int, int]) -> None:
+        """Have the slot that it ran in last end what is kept there, with all its processes."""
+        for slot in self._slots:
+            if slot.last == replica and not slot.busy and slot.alive:
+                slot.last = None
+                slot.executor.submit(isolated.forget)
+
     def _of(self, running: Future[SliceOutcome]) -> _Slot | None:
         return next((s for s in self._slots if s.busy and s.outcome is running), None)
 
     def close(self) -> None:
         """Let idle workers end what they keep in memory, then kill all; slices there are lost."""
         slots = [slot for slot in self._slots if slot.alive]
-        idle = [slot.executor.submit(cache.forget) for slot in slots if not slot.busy]
+        idle = [slot.executor.submit(isolated.forget) for slot in slots if not slot.busy]
         wait(idle, timeout=FORGET_S)
         for slot in self._slots:
             _end(slot)
@@ -159,14 +183,14 @@ class Pool(pools.Pool):
 def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcome]) -> None:
     """Hand on what came of a slice; an executor that failed is replaced at its next use."""
     error = done.exception()
-    if error is not None:
+    if error is not None and not isinstance(error, WorkerLost):  # of the trial's own process
         _end(slot)
     ended, slot.error = slot.error, None
     with _ENDING:
         slot.free_since, slot.busy = time.monotonic(), False
         if slot.retired:
             _end(slot)
-        if isinstance(error, BrokenProcessPool) and ended is not None:
+        if isinstance(error, BrokenProcessPool | WorkerLost) and ended is not None:
             outcome.set_exception(ended)
         elif isinstance(error, BrokenProcessPool):
             outcome.set_exception(WorkerLost(slot.process.exitcode, slot.process.pid))
@@ -174,6 +198,14 @@ def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcom
             outcome.set_exception(error)
         else:
             outcome.set_result(done.result())
+
+
+def _own(pid: int) -> Iterator[int]:
+    """Processes that a worker has forked for a trial, or that such ones have left there."""
+    for child in reaper.children(pid):
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{child}/comm").read_text().strip() == isolated.NAME:
+                yield child
 
 
 def _end(slot: _Slot) -> None:
@@ -186,19 +218,5 @@ def _end(slot: _Slot) -> None:
 def _into_log(spec: SliceSpec) -> Iterator[None]:
     """Lead this process's output, and that of its children, into the trial's log."""
     worker.measure_memory()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    log = disk.open_file(Path(spec.folder) / "log.txt", appending, mode=0o600)
-    kept = [os.dup(1), os.dup(2)]
-    try:
-        os.dup2(log, 1)
-        os.dup2(log, 2)
+    with led_into(Path(spec.folder), spec.log_bytes):
         yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        for number, descriptor in enumerate(kept, start=1):
-            os.dup2(descriptor, number)
-        for descriptor in (log, *kept):
-            os.close(descriptor)

@@ -31,7 +31,7 @@ import cloudpickle
 from sweep.errors import BadConfig, StorageError, SweepError, UsageError, without_password
 from sweep.pools._shared import cluster
 from sweep.pools._shared import worker as there
-from trainables.core.processes.ending import ignore_terminal_signals
+from trainables.core.processes.program import pass_over_terminal_signals
 from trainables.core.processes.starting import guarded
 
 #: Seconds that the gateway has to start and to join the cluster, and that then actors have to start
@@ -155,8 +155,15 @@ class Pool(cluster.ClusterPool):
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
         return await self._ask(address, there.run, key, slice_spec, _always)
 
-    def failed(self) -> str:
-        """Whether the head or the way to it was lost; what it ran is not known any more."""
+    async def _greet(self) -> None:
+        await self._request("greet")
+
+    async def _dismiss(self, worker: cluster.Worker, key: str) -> None:
+        """Have its actor ended; where there is room for another one, that one comes."""
+        await self._request("drop", worker.address)
+
+    def _lost_cluster(self) -> str:
+        """Return the loss of the head in words; its running slices are then unknown."""
         return self._lost
 
     async def _leave(self) -> None:
@@ -166,7 +173,7 @@ class Pool(cluster.ClusterPool):
 
 
 def _always() -> bool:
-    """Whether somebody waits for a slice: its actor ends with its driver, and it with its actor."""
+    """Return True: a slice ends with its actor, and that with its driver."""
     return True
 
 
@@ -216,7 +223,7 @@ def _host_and_port(address: str) -> tuple[str, int]:
 
 
 async def _answers(address: str, within_s: float) -> bool:
-    """Whether somebody takes connections there."""
+    """Return whether connections to an address are accepted."""
     try:
         opening = asyncio.open_connection(*_host_and_port(address))
         _, writer = await asyncio.wait_for(opening, within_s)
@@ -227,7 +234,7 @@ async def _answers(address: str, within_s: float) -> bool:
 
 
 async def _lets_everybody_in(address: str) -> bool:
-    """Whether a request without a certificate of ours succeeds over TLS."""
+    """Return whether a request without a certificate of ours succeeds over TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -257,7 +264,7 @@ _TURNED_AWAY, _LET_IN = 3, 4
 
 
 async def _wants_token(address: str) -> bool:
-    """Whether it turns away who shows no token; only Ray's own word for that counts.
+    """Return whether clients without a token are refused; only Ray's own word for that counts.
 
     Raises:
         StorageError: nobody answers who speaks as Ray does.
@@ -285,7 +292,7 @@ async def _wants_token(address: str) -> bool:
 
 def gateway() -> None:
     """Join a cluster for the driver that has started this process, and end with it."""
-    ignore_terminal_signals()
+    pass_over_terminal_signals()
     answers = os.dup(1)
     os.dup2(2, 1)  # what Ray prints is no answer
     asyncio.run(_Gateway(answers).serve())
@@ -295,7 +302,7 @@ class _Slot:
     """An actor: calls what it is sent, in a process that is one slot."""
 
     def call(self, sent: bytes) -> bytes:
-        """What a function returns, or its error."""
+        """Return the pickled result of a function, or its error."""
         try:
             function, given = cloudpickle.loads(sent)
             came = (True, function(*given))
@@ -397,6 +404,20 @@ class _Gateway:
 
     async def _use(self, most: int) -> None:
         self._most = most
+
+    async def _greet(self) -> None:
+        """Return when the head has answered; that it takes connections is not enough."""
+        import ray
+
+        await asyncio.to_thread(ray.nodes)
+
+    async def _drop(self, address: str) -> None:
+        """End an actor that answers nothing."""
+        import ray
+
+        actor = self._actors.get(address)
+        if actor is not None and not isinstance(actor, UsageError):
+            await asyncio.to_thread(ray.kill, actor, no_restart=True)
 
     async def _call(self, address: str, sent: bytes) -> bytes:
         import ray
@@ -500,7 +521,7 @@ class _Gateway:
 
 
 def _share(gpus: float, slots: int) -> float:
-    """What one of a node's slots gets of its GPUs: some of them whole, or a part of one."""
+    """Return one slot's share of a node's GPUs: some of them whole, or a part of one."""
     return gpus // slots if gpus >= slots else math.floor(gpus / slots * 1e4) / 1e4
 
 
@@ -521,7 +542,7 @@ def _no_node(address: str, said: str) -> StorageError:
 
 
 async def _has_left(node: str) -> bool:
-    """Whether a node whose worker was lost says within a moment that it was stopped or drained."""
+    """Return whether a node whose worker was lost says soon that it was stopped or drained."""
     import ray
 
     with contextlib.suppress(Exception):  # nor does it say so, where the head is gone

@@ -4,15 +4,15 @@ A picture that would show nothing is None. Numbers have six digits.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sweep.history.events import Closed, Status, TermBegan
+from sweep.history.events import Closed, Reported, Status, TermBegan
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
 from sweep.report import timeline
 from sweep.report.curves import Curve, curves, is_finite
-from sweep.report.importance import Importance, Model
+from sweep.report.importance import Causes, Importance, Model
 from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
 from sweep.views import formatting
 from sweep.views.explanation import schedule
@@ -64,7 +64,7 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     reported = {
         record.event.trial: record.at
         for record in sweep.records
-        if isinstance(record.event, Closed) and record.event.rows
+        if isinstance(record.event, Reported | Closed) and record.event.rows
         if not is_test(record.event.replica)
     }
     rows = [
@@ -127,7 +127,7 @@ def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
 
 
 def _rung(trial: Trial, levels: Sequence[float]) -> int:
-    """How many levels it reached; a completed trial all; without levels 1 if it was completed."""
+    """Return the number of levels that a trial reached; a completed one has reached all, or 1."""
     if not levels or trial.status is Status.COMPLETED:
         return max(1, len(levels)) if trial.status is Status.COMPLETED else 0
     return sum(trial.reached(level) for level in levels)
@@ -177,8 +177,8 @@ def _label(key: str) -> str:
     return text if len(text) <= 24 else f"{text[:23]}…"
 
 
-def importance(found: Importance) -> Data | None:
-    """What decides: settings and pairs, together and by level."""
+def importance(found: Importance, causes: Causes) -> Data | None:
+    """Return the importance of settings and pairs, together and by level, and of what is left."""
     shares = {names: share for names, share in found.shares.items() if share >= 0.005}
     if not shares:
         return None
@@ -187,6 +187,7 @@ def importance(found: Importance) -> Data | None:
         "names": [list(names) for names in top],
         "shares": [short(shares[names]) for names in top],
         "unexplained": short(found.unexplained),
+        "causes": [{"name": name, "share": short(share)} for name, share in _parts(causes)],
         "gained": found.gained,
         "levels": [
             {
@@ -199,8 +200,21 @@ def importance(found: Importance) -> Data | None:
     }
 
 
+def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
+    """Yield the names and shares of what no setting explains."""
+    seeds, evaluations = causes.seeds, causes.evaluations
+    if seeds is not None:
+        yield ("seed" if evaluations is not None else "seed and evaluation"), seeds
+    if evaluations is not None:
+        yield "evaluation", evaluations
+    if seeds is None and evaluations is None:
+        yield "unexplained", causes.rest
+    else:
+        yield ("interaction or too few trials" if seeds is not None else "not known"), causes.rest
+
+
 def contour(model: Model, one: str, other: str) -> Data:
-    """What two settings do together."""
+    """Return the joint effect of two settings."""
     surface = model.surface(one, other)
     axes: list[Data] = []
     for name, values in zip(surface.names, surface.values, strict=True):
@@ -236,7 +250,7 @@ def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
 
 
 def lineage(sweep: Sweep) -> Data | None:
-    """Who was bred from whom: a line for each trial, families side by side."""
+    """Return the families of bred trials: a line for each trial, families side by side."""
     trials = sweep.history.trials
     if all(trial.parent is None for trial in trials):
         return None

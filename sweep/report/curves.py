@@ -34,20 +34,20 @@ class Curve:
     place: int | None = None
     """Among the best, from 0; None: it is none of them."""
     ended_early: bool = False
-    """Whether it was ended, or waits, before its end."""
+    """True if it was ended, or waits, before its end."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What is drawn of a sweep, the best last, and what is left out."""
+    """The curves to draw of a sweep, the best last, and the numbers of those left out."""
 
     drawn: list[Curve]
     trials: int
-    """How many trials have a curve."""
+    """The number of trials that have a curve."""
     points: int
-    """How many points they have in all."""
+    """The number of their points in all."""
     shown: int
-    """How many of them are drawn."""
+    """The number of points that are drawn."""
 
 
 def curves(sweep: Sweep, best: int = BEST) -> Curves:
@@ -99,7 +99,7 @@ def _values(replica: Replica) -> list[Point]:
 
 
 def is_finite(value: float | None) -> bool:
-    """Whether it is a number that can be drawn."""
+    """Return whether a value is a number that can be drawn."""
     return value is not None and math.isfinite(value)
 
 

@@ -1,4 +1,4 @@
-"""How much each setting decides, where trials are compared at the rungs that they have reached.
+"""Importance of each setting, where trials are compared at the rungs that they have reached.
 
 A trial that was stopped early has a poor score because it was trained less, not because its
 settings are poor. So scores are compared level by level, as schedulers compare them:
@@ -10,6 +10,8 @@ settings are poor. So scores are compared level by level, as schedulers compare 
 3. A forest predicts them from the settings, and its variance is divided among settings and pairs
    (`sweep.report.forest`). What it does not predict of unseen trials is `unexplained`.
 4. The shares of all levels are averaged, weighted by the number of trials compared there.
+5. `unexplained` is divided by the variances between seeds and between evaluations, which the sweep
+   shows at all its levels together (`sweep.history.shrinkage`).
 """
 
 import math
@@ -25,7 +27,6 @@ from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.report import forest
 from sweep.report.forest import Array, Forest
-from sweep.searchers._shared.points import quantile
 from sweep.space import Choice, Space, choice_key
 from sweep.views.lookup import Sweep
 from trainables.core import rng
@@ -49,7 +50,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Level:
-    """What decides at one level."""
+    """The importance of settings at one level."""
 
     at: float
     trials: int
@@ -61,14 +62,14 @@ class Level:
 
 @dataclass(frozen=True)
 class Importance:
-    """What decides in the whole sweep."""
+    """The importance of settings in the whole sweep."""
 
     levels: list[Level]
     shares: Mapping[tuple[str, ...], float]
     """Greatest first; with `unexplained` and what more than two do together they add up to 1."""
     unexplained: float
     gained: bool
-    """Whether what was compared is what was gained between two levels."""
+    """True if gains between two levels were compared, not scores."""
 
     @property
     def settings(self) -> list[str]:
@@ -81,8 +82,39 @@ class Importance:
 
 
 @dataclass(frozen=True)
+class Causes:
+    """The parts of what no setting explains; together they are all of it."""
+
+    seeds: float | None
+    """The share of the differences between trials that is the seed; None: not known."""
+    evaluations: float | None
+    """The share of the evaluations, by the few episodes of each; None: not known."""
+    rest: float
+    """Interactions of more than two settings, or too few trials to tell; with what is not known."""
+
+    @classmethod
+    def of(cls, found: Importance, history: History) -> "Causes":
+        """Return the parts, as far as the scores of a sweep tell them apart."""
+        left, spreads = found.unexplained, history.expectations.spreads
+        scored = history.ranked()
+        if spreads is None or found.gained or not scored:
+            return cls(None, None, left)
+        measured = any(one.noise is not None for trial in scored for one in trial.counted)
+        several = any(len(trial.counted) > 1 for trial in scored)
+        # Scores differ by `whole`; the mean of n seeds has an n-th of the variance of one.
+        whole = (spreads.settings**2 + spreads.seeds**2) or 1.0
+        part = math.fsum(1 / len(trial.counted) for trial in scored) / len(scored)
+        noise, luck = spreads.seeds**2 * part, spreads.evaluations**2 * part
+        evaluations = min(left, luck / whole) if measured else None
+        seeds = None
+        if several:
+            seeds = max(0.0, min(left, noise / whole) - (evaluations or 0.0))
+        return cls(seeds, evaluations, max(0.0, left - (seeds or 0.0) - (evaluations or 0.0)))
+
+
+@dataclass(frozen=True)
 class Surface:
-    """What two settings do together on the average over the others, at points of their ranges."""
+    """The joint effect of two settings, averaged over the others, at points of their ranges."""
 
     names: tuple[str, str]
     values: tuple[list[Any], list[Any]]
@@ -148,7 +180,7 @@ class Model:
         return Importance(levels, ordered, 1.0 - explained, self.gained)
 
     def surface(self, one: str, other: str, points: int = 24) -> Surface:
-        """What two settings do together, averaged over the levels."""
+        """Return the joint effect of two settings, averaged over the levels."""
         values = (self._points(one, points), self._points(other, points))
         columns = [self.columns.index(name) for name in (one, other)]
         total = np.zeros([len(values[0]), len(values[1])])
@@ -205,14 +237,14 @@ class _Encoding:
         ]
 
     def place(self, name: str, value: Any) -> float:
-        """Where a value of a setting lies."""
+        """Return the coordinate of a setting's value."""
         domain = self.space.role(name)
         if isinstance(domain, Choice):
             order = self.orders[name]
             inside = (order.get(choice_key(value), 0) + 0.5) / len(order)
         else:
             try:
-                inside = quantile(domain, value)
+                inside = domain.quantile(value)
             except (TypeError, LookupError, ValueError, ArithmeticError):
                 inside = 0.5  # no value of the space as it is now
         return self.absent[name] + (1.0 - self.absent[name]) * inside
@@ -237,7 +269,7 @@ def _is_population(sweep: Sweep) -> bool:
 
 
 def _is_bred(trial: Trial) -> bool:
-    """Whether a scheduler bred it; what a person cloned is no population."""
+    """Return whether a scheduler bred a trial; one that a person cloned is no population."""
     return trial.parent is not None and trial.clone_of is None
 
 
@@ -300,7 +332,7 @@ def standardised(level: float, found: Sequence[tuple[Trial, float]], sign: float
 
 
 def _has(trial: Trial, level: float, gains: bool) -> bool:
-    """Whether the trial has a score at `level`: it was there, or was completed before."""
+    """Return whether the trial has a score at `level`: it was there, or was completed before."""
     if gains:
         return _began(trial) < level and trial.reached(level)
     return trial.status is Status.COMPLETED or math.isinf(level) or trial.reached(level)

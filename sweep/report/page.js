@@ -5,6 +5,8 @@
   const root = document.documentElement;
   const all = location.hash === "#all";
   const phone = () => window.innerWidth < 600;
+  const paper = () => root.classList.contains("paper");
+  const widest = () => (paper() ? 660 : Math.min(1000, window.innerWidth - 60));
   const text = (id) => document.getElementById(id).textContent;
   const safe = (word) => String(word).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
   const last = (path) => safe(path.split("/").pop());
@@ -25,7 +27,7 @@
     zeroline: false, automargin: true, tickangle: 0, tickfont: { size: 11 }, fixedrange: phone(), ...more,
   });
   // Room below the axis for so many names in the legend.
-  const below = (count) => ({ showlegend: true, margin: { l: 8, r: 8, t: 8, b: 50 + 19 * Math.ceil((count * 112) / Math.min(1000, window.innerWidth - 60)) } });
+  const below = (count) => ({ showlegend: true, margin: { l: 8, r: 8, t: 8, b: 50 + 19 * Math.ceil((count * 112) / widest()) } });
   const layout = (more) => ({
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", hovermode: "closest", showlegend: false,
     font: { family: "system-ui, -apple-system, Segoe UI, Roboto, Arial, sans-serif", size: 12, color: color("muted") },
@@ -149,12 +151,12 @@
       const longest = Math.max(...axes.map((one) => last(one.name).length)) * 7, tilted = !down && longest * axes.length > 900;
       const annotations = axes.flatMap((one, index) => [
         {
-          text: `<b>${last(one.name)}</b>`, showarrow: false, font: { size: 12, color: color("ink") },
+          text: `<b>${last(one.name)}</b>`, showarrow: false, font: { size: 12, color: color("ink") }, ...(down ? { bgcolor: color("card"), borderpad: 0, opacity: 0.9 } : {}),
           ...(tilted ? { x: index, y: 1, textangle: -25, xanchor: "left", yanchor: "bottom", yshift: 4, xshift: -6 } : down ? { x: 0, y: index, xanchor: "left", yanchor: "bottom", yshift: 4 } : { x: index, y: 1, yanchor: "bottom", yshift: 8, xanchor: index === 0 ? "left" : index === axes.length - 1 ? "right" : "center", xshift: index === 0 ? -24 : index === axes.length - 1 ? 44 : 0 }),
         },
         ...one.ticks.map(([at, label]) => ({
           text: label, showarrow: false, font: { size: 10.5, color: color("muted") },
-          ...(down ? { x: at, y: index, yanchor: "top", yshift: -3, xanchor: at < 0.08 ? "left" : at > 0.92 ? "right" : "center", xshift: at < 0.08 ? -6 : at > 0.92 ? 6 : 0 } : { x: index, y: at, xanchor: "left", xshift: 4, bgcolor: color("card"), opacity: 0.85 }),
+          ...(down ? { x: at, y: index, yanchor: "top", yshift: -3, bgcolor: color("card"), borderpad: 0, opacity: 0.85, xanchor: at < 0.08 ? "left" : at > 0.92 ? "right" : "center", xshift: at < 0.08 ? -6 : at > 0.92 ? 6 : 0 } : { x: index, y: at, xanchor: "left", xshift: 4, bgcolor: color("card"), opacity: 0.85 }),
         })),
       ]);
       const hidden = { visible: false, fixedrange: true };
@@ -167,13 +169,15 @@
 
     importance(data) {
       const names = data.names.map((pair) => pair.map(safe).join(" × "));
-      const shown = [...names, "unexplained"], shares = [...data.shares, data.unexplained];
-      const colors = [...data.names.map((pair) => (pair.length > 1 ? color("scale-1") : color("accent"))), color("faded")];
+      const shown = [...names, ...data.causes.map((cause) => cause.name)];
+      const shares = [...data.shares, ...data.causes.map((cause) => cause.share)];
+      const colors = [...data.names.map((pair) => (pair.length > 1 ? color("scale-1") : color("accent"))), ...data.causes.map(() => color("faded"))];
       return [[{
         type: "bar", orientation: "h", y: shown, x: shares, marker: { color: colors }, text: shares.map(percent),
         textposition: "outside", cliponaxis: false, hoverinfo: "skip", textfont: { color: color("muted") },
       }], layout({
-        xaxis: axis("", { visible: false, range: [0, Math.max(...shares) * 1.15] }),
+        margin: { l: 8, r: 44, t: 8, b: 8 }, // room for the longest bar's share
+        xaxis: axis("", { visible: false, range: [0, Math.max(...shares) * 1.02] }),
         yaxis: axis("", { autorange: "reversed", tickfont: { size: 12, color: color("ink") }, ticklen: 6, tickcolor: "rgba(0,0,0,0)" }),
         bargap: 0.35,
       })];
@@ -182,13 +186,13 @@
     levels(data) {
       const names = data.names.map((pair) => pair.map(safe).join(" × "));
       const z = names.map((_, row) => data.levels.map((level) => level.shares[row]));
-      const x = data.levels.map((level) => `${safe(level.at)}<br>${level.trials} trials`);
+      const upright = stands(data), x = data.levels.map((level) => `${safe(level.at)}${upright ? ": " : "<br>"}${level.trials} trials`);
       return [[{
         type: "heatmap", x, y: names, z, zmin: 0, zmax: Math.max(0.3, ...z.flat()), showscale: false, xgap: 3, ygap: 3,
         colorscale: [[0, color("page")], [1, color("accent")]], text: z.map((row) => row.map(percent)), texttemplate: "%{text}",
         hoverinfo: "skip",
       }], layout({
-        xaxis: axis("", { type: "category", fixedrange: true, showgrid: false }),
+        xaxis: axis("", { type: "category", fixedrange: true, showgrid: false, tickangle: upright ? -90 : 0 }),
         yaxis: axis("", { autorange: "reversed", fixedrange: true, showgrid: false, tickfont: { size: 12, color: color("ink") } }),
       })];
     },
@@ -368,18 +372,24 @@
     };
   };
 
+  // Whether the names of rungs must stand upright, or they would run into each other; a letter is some 7 pixels wide.
+  const stands = (data) => {
+    const room = widest() - 7 * Math.max(...data.names.map((pair) => pair.join(" × ").length));
+    const longest = Math.max(...data.levels.map((level) => Math.max(`${level.at}`.length, `${level.trials} trials`.length)));
+    return 7 * (longest + 1) * data.levels.length > room;
+  };
   const height = (kind, data) => {
     const small = phone();
     switch (kind) {
-      case "learning": return small ? 380 : 440;
-      case "parallel": return small ? 90 + 74 * (data.axes.length + 1) : 420;
+      case "learning": return small ? 380 : paper() ? 370 : 440;
+      case "parallel": return small ? 90 + 74 * (data.axes.length + 1) : paper() ? 340 : 420;
       case "importance": return 40 + 30 * (data.names.length + 1);
-      case "levels": return 70 + 32 * data.names.length;
+      case "levels": return Math.max(64, 32 * data.names.length) + (stands(data) ? 130 : 66);
       case "slice": return 250;
       case "timeline": return Math.min(900, (data.levels.length ? 140 : 90) + data.lanes * (small ? 14 : data.lanes > 24 ? 8 : data.lanes > 10 ? 13 : 22));
       case "lineage": return Math.min(1200, 80 + 16 * data.rows);
       case "rungs": return 260;
-      default: return small ? 340 : 400;
+      default: return small || paper() ? 340 : 400;
     }
   };
 
@@ -408,7 +418,8 @@
         toImageButtonOptions: { filename: kind, scale: 2 },
       };
       drawn.add(box);
-      return Plotly.react(box, traces, { ...shape, height: height(kind, data) }, config);
+      const width = paper() ? box.clientWidth : undefined; // else Plotly finds it
+      return Plotly.react(box, traces, { ...shape, height: height(kind, data), width }, config);
     };
     for (const button of document.querySelectorAll("button[data-share]")) {
       button.addEventListener("click", () => {
@@ -419,6 +430,14 @@
       });
     }
     const again = () => { for (const box of drawn) draw(box); };
+    // On paper: every picture, as wide as a sheet and by day.
+    const print = (begins) => {
+      root.classList.toggle("paper", begins);
+      for (const box of boxes) draw(box);
+      if (!begins) for (const box of boxes) Plotly.Plots.resize(box);
+    };
+    addEventListener("beforeprint", () => print(true));
+    addEventListener("afterprint", () => print(false));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
     matchMedia("(max-width: 599px)").addEventListener("change", again);
     const watcher = new IntersectionObserver((entries) => {

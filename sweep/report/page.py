@@ -21,7 +21,7 @@ from typing import Any
 from sweep.errors import StorageError
 from sweep.ledger.ledger import Ledger
 from sweep.report import charts, sections, timeline
-from sweep.report.importance import Model
+from sweep.report.importance import Causes, Model
 from sweep.report.markup import Markup, tag
 from sweep.report.sections import Section
 from sweep.version import __version__
@@ -66,7 +66,7 @@ def _provenance(sweep: Sweep) -> Data:
 
 
 def content(sweep: Sweep) -> tuple[Data, list[Section]]:
-    """What the pictures are drawn from, and all sections that have something to show."""
+    """Return the data of the pictures, and all sections that have something to show."""
     clock = timeline.Clock.of(sweep.records)
     model = Model.of(sweep)
     found = model.importance() if model else None
@@ -78,7 +78,7 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
         "learning": charts.learning(sweep),
         "search": charts.search(sweep, clock),
         "points": charts.points(sweep, names),
-        "importance": charts.importance(found) if found else None,
+        "importance": charts.importance(found, Causes.of(found, sweep.history)) if found else None,
         "contour": charts.contour(model, *names[:2]) if model and len(model.columns) > 1 else None,
         "timing": charts.timing(sweep, clock),
         "lineage": charts.lineage(sweep),
@@ -153,12 +153,31 @@ def _importance(data: Data) -> Section | None:
     )
     note = (
         f"Shares of the differences between trials. {how} A pair is what two settings do beyond "
-        "what each does alone; what is unexplained is chance, or needs more trials."
+        f"what each does alone. {_unexplained(its)}"
     )
     body = [_chart("importance")]
     if len(its["levels"]) > 1:
         body += [tag("h3", "At each rung"), _chart("levels")]
     return Section("importance", "What decides", note, body)
+
+
+#: Part of what no setting explains → the words for it.
+_WORDS = {
+    "seed": "the seed, by which trainings of the same settings differ",
+    "seed and evaluation": "the seed and the episodes of an evaluation",
+    "evaluation": "the episodes of an evaluation",
+    "interaction or too few trials": "interaction of more than two settings, or too few trials to "
+    "see more",
+    "not known": "the seed, interaction of more than two settings, or too few trials: how much the "
+    "seed is, is unknown with one seed",
+    "unexplained": "chance, or needs more trials to be seen",
+}
+
+
+def _unexplained(its: Data) -> str:
+    """Return in words what the differences are that no setting explains."""
+    parts = [f"{part['share']:.0%} is {_WORDS[part['name']]}" for part in its["causes"]]
+    return f"No setting explains {its['unexplained']:.0%} of them: {'; '.join(parts)}."
 
 
 def _contour(data: Data) -> Section | None:
@@ -333,5 +352,5 @@ def _umask() -> int:
 
 
 def runs(sweep: Sweep) -> bool:
-    """Whether a driver may still add to the sweep."""
+    """Return whether a driver may still add to the sweep."""
     return sweep.state in DRIVEN

@@ -149,11 +149,13 @@ def _importance(data: Data) -> "Figure | None":
     its = data["importance"]
     if its is None:
         return None
-    names = [_text(" & ".join(names)) for names in its["names"]] + ["unexplained"]
-    shares = [100 * share for share in (*its["shares"], its["unexplained"])]
+    causes = its["causes"]
+    names = [_text(" & ".join(names)) for names in its["names"]]
+    names += [cause["name"] for cause in causes]
+    shares = [100 * share for share in (*its["shares"], *(cause["share"] for cause in causes))]
     figure = _figure(8, 1 + 0.4 * len(names))
     axes = figure.subplots()
-    colours = [_ACCENT] * (len(names) - 1) + [_FADED]
+    colours = [_ACCENT] * (len(names) - len(causes)) + [_FADED] * len(causes)
     bars = axes.barh(names[::-1], shares[::-1], color=colours[::-1], height=0.62)
     axes.bar_label(bars, fmt="%.0f%%", padding=4, color=_MUTED, fontsize=9)
     _plain(axes, f"share of the differences in {data['metric']}, %")
@@ -241,7 +243,7 @@ def _colours(better: Sequence[float | None]) -> list[Any]:
 
 
 def _heights(axis: Data) -> list[float]:
-    """Where each trial's value stands on an axis from 0 to 1; NaN where it is absent."""
+    """Return the height of each trial's value on an axis, from 0 to 1; NaN where it is absent."""
     return [math.nan if value is None else _height(axis, value) for value in axis["values"]]
 
 

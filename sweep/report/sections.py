@@ -1,4 +1,4 @@
-"""What a report says in words and tables: the head, the best trials, failures, decisions."""
+"""Sections of a report in words and tables: the head, the best trials, failures, decisions."""
 
 import time
 from collections import defaultdict
@@ -34,11 +34,11 @@ class Section:
     note: str
     body: Sequence[Markup]
     short: str = ""
-    """What the list of contents calls it; empty: as the title."""
+    """Its entry in the list of contents; empty for the title itself."""
 
 
 def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
-    """What was trained, what came of it, and at what cost."""
+    """Return the head of the report: the trained task, the result and the cost."""
     data = overview.overview(sweep, now)
     spec, counts = sweep.spec, overview.counts(sweep.history)
     seeds = f" under {formatting.plural(spec.replicas, 'seed')} each" if spec.replicas > 1 else ""
@@ -53,7 +53,7 @@ def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
     )
     best, steps = data["best"], overview.steps(sweep.history)
     tiles = [
-        _tile(formatting.number(best["score"]), f"best, trial {best['trial']}") if best else None,
+        _best_tile(best) if best else None,
         _tile(formatting.count(len(sweep.history.trials)), f"trials: {_in_words(counts)}"),
         _tile(formatting.duration(clock.total), "wall time"),
         _tile(_large(steps), "environment steps") if steps else None,
@@ -71,6 +71,14 @@ def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
         tag("p", class_="warning", id="trouble"),
         tag("div", tiles, class_="tiles"),
     )
+
+
+def _best_tile(best: Mapping[str, Any]) -> Markup:
+    score, number = formatting.number(best["score"]), best["trial"]
+    if best["expected_error"] is None:
+        return _tile(score, f"best, trial {number}")
+    expected = formatting.give_or_take(best["expected"], best["expected_error"])
+    return _tile(expected, f"expected on a new seed of trial {number}, score {score}")
 
 
 def _tile(value: str, what: str) -> Markup:
@@ -98,12 +106,12 @@ def best(sweep: Sweep) -> Section | None:
     columns = names if len(names) <= _COLUMNS else []
     several = any(len(trial.counted) > 1 for trial in ranked)
     others = [path for path, _ in sweep.history.objective.objectives]
-    titles = ["trial", "status", "score"]
+    titles = ["trial", "status", "score", "on a new seed"]
     titles += [f"{LEVEL:.0%} interval", "seeds"] if several else []
     titles += [formatting.last_part(path) for path in others]
     titles += [*columns] if columns else ["settings"]
     rows = [_best_row(trial, sweep, several, columns) for trial in ranked]
-    kinds = "nwn" + "wn" * several + "n" * len(others) + ("n" * len(columns) or "t") + "nn"
+    kinds = "nwnn" + "wn" * several + "n" * len(others) + ("n" * len(columns) or "t") + "nn"
     made = table([*titles, "iterations", "steps"], rows, kinds)
     return Section("best", "Best trials", _note_of_best(sweep, several), [made])
 
@@ -121,20 +129,29 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
         )
     elif scored > 1:
         parts.append(
-            "Each is the score of one seed, and the best of many is partly luck: "
-            f"`sweep best {sweep.folder.in_commands} --test-seeds 10` trains it anew."
+            "They stand by what their settings are expected to score on a new seed: the best score "
+            "of many is partly luck. "
+            f"`sweep best {sweep.folder.in_commands} --test-seeds 10` trains it anew under others."
         )
+    if (found := overview.outlook(sweep.history)) is not None:
+        said = formatting.outlook(found, sweep.spec.metric)
+        parts.append(f"{said[0].upper()}{said[1:]}.")
     if sweep.history.objective.objectives:
         parts.append("They stand front by front: none of the first is beaten in every objective.")
+    lost = [str(trial.number) for trial in sweep.history.ranked()[:TOP] if trial.unsaved]
+    if lost:
+        its = f"trial{'s' * (len(lost) > 1)} {', '.join(lost)}"
+        parts.append(f"The last results of {its} are unsaved: no checkpoint was taken after them.")
     return " ".join(parts)
 
 
 def _best_row(
     trial: Trial, sweep: Sweep, several: bool, columns: Sequence[str]
 ) -> list[Markup | str]:
-    data = overview.row(trial)
+    data = overview.row(trial, sweep.history)
     row: list[Markup | str] = [str(trial.number), _status(trial.status)]
     row.append(formatting.number(data["score"]))
+    row.append(formatting.give_or_take(data["expected"], data["expected_error"]))
     if several:
         found = interval(trial, sweep.spec.seed)
         ends = formatting.ABSENT if found is None else f"[{found.low:.4g}, {found.high:.4g}]"
@@ -162,7 +179,7 @@ def _status(status: Status) -> Markup:
 
 
 def interval(trial: Trial, seed: int) -> Interval | None:
-    """Where the score of these settings lies, over seeds; None: it has one seed."""
+    """Return the interval of these settings' score, over seeds; None if it has one seed."""
     found = [score for replica in trial.counted if (score := replica.score_at()) is not None]
     aggregate = trial.objective.aggregate
     if len(found) < 2:
@@ -173,12 +190,12 @@ def interval(trial: Trial, seed: int) -> Interval | None:
 
 
 def _is_of_the_mean(aggregate: Aggregate) -> bool:
-    """Whether the interval of a score is that of the mean, by Student's t."""
+    """Return whether the interval of a score is that of the mean, by Student's t."""
     return aggregate.kind == "mean" or not aggregate.fair
 
 
 def tested(sweep: Sweep) -> Section | None:
-    """What test seeds say of the best trials."""
+    """Return the results of the best trials under test seeds."""
     data = overview.final_evaluation_report(sweep)
     if data is None:
         return None
@@ -242,7 +259,7 @@ _ENDS = {
 
 
 def spent(data: Mapping[str, Any] | None) -> Section | None:
-    """Where the slots' time went, as bars."""
+    """Return the use of the slots' time, as bars."""
     if data is None or not data["parts"]:
         return None
     bars = (("By what was done", data["parts"]), ("Training, by what became of it", data["fates"]))

@@ -15,6 +15,7 @@ from sweep.history.events import (
     FinalEvaluationBegan,
     Opened,
     Recorded,
+    Reported,
     Status,
     TermBegan,
 )
@@ -56,7 +57,7 @@ class Clock:
 
     @property
     def total(self) -> float:
-        """How long drivers ran."""
+        """Seconds that drivers ran."""
         return sum(max(0.0, last - first) for _, first, last in self.spans)
 
     def at(self, date: float) -> float:
@@ -161,7 +162,7 @@ class _Slots:
 
 
 def lanes(found: Iterable[Bar]) -> int:
-    """How many slots were ever used."""
+    """Return the number of slots that were ever used."""
     return 1 + max((bar.lane for bar in found), default=-1)
 
 
@@ -200,7 +201,7 @@ def _belong(last: Bar, bar: Bar, grain: float) -> bool:
 
 
 def rungs(sweep: Sweep) -> list[Data]:
-    """How many trials came to each level that one came to, went on, or wait there."""
+    """Return, for each level reached, how many trials reached it, continued, or wait there."""
     levels, trials = sweep.aim.levels, sweep.history.trials
     rows = []
     for level in levels:
@@ -218,7 +219,7 @@ def _beyond(trial: Trial, level: float) -> bool:
 
 
 def spent(sweep: Sweep, found: Sequence[Bar], clock: Clock) -> Data:
-    """Where the slots' time went: in seconds, by activity and by what became of the trials."""
+    """Return the use of the slots' time: in seconds, by activity and by the end of the trials."""
     busy = sum(bar.end - bar.start for bar in found)
     training = _training(sweep)
     trained = sum(training.values())
@@ -253,8 +254,8 @@ def _training(sweep: Sweep) -> dict[str, float]:
     parts: dict[str, float] = defaultdict(float)
     whole = 0.0
     for record in sweep.records:
-        if isinstance(record.event, Closed):
-            for row in record.event.rows:
+        if isinstance(record.event, Reported | Closed):
+            for row in record.event.new_rows:
                 whole += _amount(row.metrics, "time_this_iter_s")
                 if "timers/sample_time_ms" in row.metrics:
                     for key, name in _TIMERS.items():

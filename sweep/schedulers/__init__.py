@@ -91,7 +91,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do now; at most ``free`` of `resume`, `breed`, `seeds` and `fresh` together."""
+    """Decisions to carry out; at most ``free`` of `resume`, `breed`, `seeds`, `fresh` together."""
 
     stop: tuple[Stop, ...] = ()
     resume: tuple[Resume, ...] = ()
@@ -110,7 +110,7 @@ class SchedulerContext:
     stop: Mapping[str, float] = field(default_factory=dict)
     """Result → value at which a trial ends."""
     trials: int = 1
-    """How many settings shall be searched; a top-up may make them more."""
+    """The number of settings to search; a top-up may make them more."""
     space: Space = field(default_factory=lambda: Space.parse({}))
     seed: int = 0
     """The sweep's; random decisions come from named streams of it."""
@@ -125,11 +125,13 @@ class Scheduler(Protocol):
     time_attr: str = "training_iteration"
     """The result key in which goals are counted."""
     levels: tuple[float, ...] = ()
-    """The rungs, ascending; empty without rungs. Searchers compare trials there."""
+    """The rungs, ascending; empty without rungs that are known. Searchers compare trials there."""
+    remark: str = ""
+    """A line about its rungs that a person should know before anything runs; empty: none."""
     pauses: bool
-    """Whether paused trials wait while others take their slots; trials must be able to save."""
+    """True if paused trials wait while others take their slots; trials must be able to save."""
     spares: int | None = None
-    """How many trials complete before any is ended early, or None if none ever is; for progress."""
+    """The number of trials completed before any is ended early; None if none is; for progress."""
 
     def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         """Keep what decisions need; this default keeps nothing."""
@@ -145,7 +147,7 @@ class Scheduler(Protocol):
         return options
 
     def plan(self, history: History, free: int) -> Plan:
-        """What to do with `free` slots; an empty plan while nothing runs ends the sweep."""
+        """Return decisions for `free` slots; an empty plan while nothing runs ends the sweep."""
         ...
 
     def rest(self, history: History) -> float | None:

@@ -14,7 +14,11 @@ Search, 2020, section 3. A trial that reaches a rung goes on at once if it is am
 ``reduction_factor``; otherwise it ends there. Trials that equal the last one to go on go on too: as
 before the first reward all are equal. Nothing waits, so it serves trainables that cannot save.
 
-A rung's value is the score at the first iteration at or past it; a missing score ranks last.
+Where nothing says where trials end, there is no top rung: rungs follow each other, each
+`reduction_factor` times the one before, as far as trials come.
+
+A trial rests at the first result at or past a rung that has the metric. Its value there lies on the
+line between that result and the one before (`sweep.history.curve`); a missing score ranks last.
 """
 
 import itertools
@@ -28,18 +32,26 @@ from pydantic import BaseModel, Field
 from sweep.errors import BadConfig
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
-from sweep.history.order import Key, at_level, of_status, unfinished
+from sweep.history.order import Entry, Key, at_level, of_status, unfinished
 from sweep.history.trial import Trial
-from sweep.schedulers import NOBODY_WAITS, NewTrial, Plan, Resume, SchedulerContext
+from sweep.schedulers import (
+    NOBODY_WAITS,
+    AddReplica,
+    NewTrial,
+    Plan,
+    Resume,
+    SchedulerContext,
+)
+from sweep.schedulers._shared import seeding
 from sweep.schedulers._shared.rungs import (
     Rung,
-    RungOptions,
     evidence,
     standing,
     to_climb,
     top_rung,
     waits,
 )
+from sweep.schedulers._shared.seeding import Step
 from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
 
 PROMOTION: Literal["promotion"] = "promotion"
@@ -47,8 +59,8 @@ PROMOTION: Literal["promotion"] = "promotion"
 FINISH_BEST = 1
 
 
-class Options(RungOptions):
-    """Where the rungs are, and what happens at them."""
+class Options(seeding.LadderOptions):
+    """Settings of the rungs and of the decisions there."""
 
     type: Literal["promotion", "stopping"] = Field(
         PROMOTION,
@@ -72,12 +84,21 @@ class Scheduler(PerTrialStopping):
             raise TypeError(f"expected {Options}, got {type(options)}")
         self.time_attr = options.time_attr
         self.eta = options.reduction_factor
-        self.levels = _levels(options.grace_period, top_rung(options, context), self.eta)
+        self.top, self.grace = top_rung(options, context), options.grace_period
+        if self.top is None:
+            self.remark = self._told()
+        else:
+            self.levels = _levels(self.grace, self.top, self.eta)
         self.pauses = options.type == PROMOTION
         self.finish_best = options.finish_best
         if self.finish_best and not self.pauses:
             key, allowed = "scheduler.finish_best", "0, or no such key"
             raise BadConfig(key, self.finish_best, allowed, NOBODY_WAITS)
+        if options.seeds != 1 and not self.pauses:
+            key, allowed = "scheduler.seeds", "1 with type: stopping"
+            raise BadConfig(key, options.seeds, allowed, NOBODY_WAITS)
+        seeds = seeding.added(options.seeds, self.levels, self.time_attr)
+        self.steps = tuple(seeding.ladder(seeds, self.levels)) if seeds else ()
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -89,33 +110,45 @@ class Scheduler(PerTrialStopping):
         """Promote, then start fresh trials, then finish; or judge the trials at their rungs."""
         if not self.pauses:
             return super().plan(history, free)
-        resume = tuple(itertools.islice(self._promotions(history), free))
-        fresh = min(free - len(resume), history.to_create)
-        goal = self._goal(0)
-        why = f"no trial could be promoted; to rung {goal.at:g}"
-        plan = Plan(resume=resume, fresh=(NewTrial(goal, why),) * fresh)
-        return plan or Plan(resume=tuple(itertools.islice(self._finishing(history), free)))
+        promoted = list(itertools.islice(self._promotions(history), free))
+        fresh = min(free - len(promoted), history.to_create)
+        goal = self._goal(self.grace)
+        why = f"no trial could be promoted, so a new one trains to rung {goal.at:g}"
+        plan = seeding.plan_of(promoted, (NewTrial(goal, why),) * fresh)
+        return plan or seeding.plan_of(list(itertools.islice(self._finishing(history), free)))
 
     # ---- how much is left -------------------------------------------------------------------
 
-    def rest(self, history: History) -> float:
-        """What is left if as many go on from each rung as so far, or as in a random order."""
-        trials = history.trials
+    def rest(self, history: History) -> float | None:
+        """Return the work left if as many leave each rung as so far, or as in a random order."""
+        if not self.levels:
+            return None
+        trials, steps = history.trials, self.steps or _plain(self.levels)
         to_come = sum(not t.reached(self.levels[0]) and t.status not in FINISHED for t in trials)
         finals = [float(sum(t.reached(self.levels[0]) for t in trials) + to_come)]
         finals[0] += max(0, history.to_create - len(history.waiting))
-        for level, following in itertools.pairwise(self.levels):
-            there = [trial for trial in trials if trial.reached(level)]
-            went_on = sum(_has_left(trial, level) for trial in there)
-            reached = sum(trial.reached(following) for trial in there)
+        for step, following in itertools.pairwise(steps):
+            there = [trial for trial in trials if self._is_there(trial, step)]
+            went_on = sum(self._has_left(trial, step) for trial in there)
+            reached = sum(self._is_there(trial, following) for trial in there)
             final = self._leaving(there, went_on, finals[-1])
             finals.append(min(finals[-1], max(float(reached), final)))
         missing = min(max(0.0, self.finish_best - finals[-1]), finals[0])
         finals = [max(final, finals[-1] + missing) for final in finals]
-        return to_climb(self.levels, trials, finals)
+        at_levels = dict(reversed([*zip((step.level for step in steps), finals, strict=True)]))
+        climbing = to_climb(self.levels, trials, [at_levels[level] for level in self.levels])
+        return climbing + seeding.left_to_seeds(steps, finals, trials)
+
+    def _is_there(self, trial: Trial, step: Step) -> bool:
+        return seeding.is_there(trial, step) if self.steps else trial.reached(step.level)
+
+    def _has_left(self, trial: Trial, step: Step) -> bool:
+        """Return whether the trial was promoted from a step, or is past it."""
+        at, more = trial.goal.at, bool(self.steps) and len(trial.replicas) > step.seeds
+        return more or trial.time > step.level or (at is not None and at > step.level)
 
     def _leaving(self, there: Sequence[Trial], went_on: int, final: float) -> float:
-        """How many leave a rung that `final` reach; of those `there`, `went_on` have left it."""
+        """Return how many of `final` trials leave a rung; of those `there`, `went_on` have."""
         if self.pauses:
             more = self._promoted(final) - self._promoted(len(there))
             return max(went_on + more, final // self.eta)
@@ -125,11 +158,11 @@ class Scheduler(PerTrialStopping):
         return went_on + luck * (self._let_go_on(int(final)) - expected)
 
     def _promoted(self, count: float) -> float:
-        """How many of `count` trials in random order are promoted, about."""
+        """Return about how many of `count` trials in random order are promoted."""
         return max(count // self.eta, count / self.eta + 0.35 * math.sqrt(count) - 0.5, 0.0)
 
     def _let_go_on(self, count: int) -> float:
-        """How many of `count` trials in random order go on at once, on average."""
+        """Return how many of `count` trials in random order continue at once, on average."""
         return math.fsum(
             1.0 if place < self.eta else (place // self.eta) / place
             for place in range(1, count + 1)
@@ -137,33 +170,49 @@ class Scheduler(PerTrialStopping):
 
     # ---- promotion --------------------------------------------------------------------------
 
-    def _promotions(self, history: History) -> Iterator[Resume]:
-        for rung in reversed(range(len(self.levels) - 1)):
-            level = self.levels[rung]
-            ranking = Rung(history, level)
+    @property
+    def _seeds(self) -> int:
+        """The number of seeds of a trial at the top rung."""
+        return self.steps[-1].seeds if self.steps else 1
+
+    def _promotions(self, history: History) -> Iterator[Resume | AddReplica]:
+        steps = self.steps or _plain(self._rungs(history))
+        for step, following in reversed([*itertools.pairwise(steps)]):
+            ranking, waiting = self._step(history, step, following)
             going_on = len(ranking) // self.eta
-            for entry in history.order(_waiting(level, self.levels[rung + 1])):
+            for entry in waiting:
                 trial = history.trials[entry[-1]]
                 place = ranking.place(trial)
                 if place > going_on:
                     break
-                goal = self._goal(rung + 1)
-                yield Resume(
-                    trial.number,
-                    goal,
-                    f"promoted to rung {goal.at:g}: {standing(ranking, place)} at rung {level:g}",
-                    evidence(level, ranking, place, going_on),
-                )
+                where = f"{standing(ranking, place, step.level)} at rung {step.level:g}"
+                where += f" under {step.seeds} seeds" if step.seeds > 1 else ""
+                compared = evidence(step.level, ranking, place, going_on)
+                goal = self._goal(following.level)
+                if following.level == step.level:
+                    why = f"promoted to {following.seeds} seeds: {where}"
+                    yield from seeding.more_seeds(trial, following.seeds, goal, why, compared)
+                else:
+                    why = f"promoted to rung {following.level:g}: {where}"
+                    yield Resume(trial.number, goal, why, compared)
 
-    def _finishing(self, history: History) -> Iterator[Resume]:
+    def _step(self, history: History, step: Step, following: Step) -> tuple[Rung, Sequence[Entry]]:
+        """The members of a step, and those of them that wait to be promoted from it."""
+        if self._seeds == 1:
+            waiting = history.order(_waiting(step.level, following.level))
+            return Rung(history, step.level), waiting
+        return seeding.Members(history, step), history.order(seeding.waiting(step, following))
+
+    def _finishing(self, history: History) -> Iterator[Resume | AddReplica]:
         """The best trials that wait go on to the top rung; those on the way there count.
 
+        There they get all seeds that a trial has at the top: a lucky one makes room for another.
         None while a trial may still begin, or is on the way to a lower rung: promotions may follow.
         """
         if history.to_create:
             return
         under_way = history.ordered(of_status(Status.RUNNING), unfinished)
-        top = self._goal(len(self.levels) - 1)
+        top = Goal() if self.top is None else self._goal(self.top)
         if any(trial.goal != top for trial in under_way):
             return
         rest = [t for t in history.trials if t.status is Status.COMPLETED or waits(t)]
@@ -171,26 +220,52 @@ class Scheduler(PerTrialStopping):
         count = max(0, self.finish_best - len(under_way))
         for place, (trial, _) in enumerate(ranking[:count], start=1):
             if waits(trial):
-                why = f"finished: {standing(ranking, place)} that wait or are done"
-                compared = dict(evidence(trial.time, ranking, place, self.finish_best))
+                stands = standing(ranking, place, math.inf)
+                why = f"trained to the end: {stands} that wait or are done"
+                compared = dict(evidence(math.inf, ranking, place, self.finish_best))
                 del compared["rung"]  # they are compared wherever they are
                 yield Resume(trial.number, top, f"{why}, and nothing else is left to do", compared)
+            elif len(trial.replicas) < self._seeds:
+                stands = standing(ranking, place, math.inf)
+                why = f"under {self._seeds} seeds: {stands} that wait or are done"
+                yield from seeding.more_seeds(trial, self._seeds, top, why, {})
 
-    def _goal(self, rung: int) -> Goal:
-        return Goal(self.levels[rung], top=self.levels[-1])
+    def _goal(self, level: float) -> Goal:
+        return Goal(level, top=self.top)
+
+    def _rungs(self, history: History) -> list[float]:
+        """All rungs; where they grow, those that a trial has reached and the next one."""
+        if self.top is not None:
+            return [*self.levels]
+        rungs = [self.grace]
+        while history.order(at_level(rungs[-1])):
+            rungs.append(rungs[-1] * self.eta)
+        return rungs
+
+    def _told(self) -> str:
+        first = ", ".join(f"{self.grace * self.eta**rung:g}" for rung in range(4))
+        return (
+            f"scheduler: neither max_t nor stop.{self.time_attr} is given, so rungs grow as trials "
+            f"reach them, at {self.time_attr} {first}, …; who is promoted last trains to its end"
+        )
 
     # ---- stopping ---------------------------------------------------------------------------
 
     def next_goal(self, time: float) -> Goal:
         """The lowest rung above `time`."""
-        return self._goal(sum(level <= time for level in self.levels))
+        if self.top is not None:
+            return self._goal(next(level for level in self.levels if level > time))
+        level = self.grace
+        while level <= time:
+            level *= self.eta
+        return self._goal(level)
 
     def judge(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
         """Compare each trial with all that have reached its rung."""
         return [self._verdict(history, trial) for trial in trials]
 
     def _verdict(self, history: History, trial: Trial) -> Verdict:
-        level = max(level for level in self.levels if trial.reached(level))
+        level = max(level for level in self._rungs(history) if trial.reached(level))
         ranking = Rung(history, level)
         place = ranking.place(trial)
         best = len(ranking) if len(ranking) < self.eta else len(ranking) // self.eta
@@ -198,14 +273,13 @@ class Scheduler(PerTrialStopping):
         what = "goes on" if place <= going_on else "stopped"
         few = f", fewer than {self.eta}" if len(ranking) < self.eta else ""
         equal = f", equal to place {best}" if best < place <= going_on else ""
-        why = f"{what}: {standing(ranking, place)}{few}{equal} at rung {level:g}"
+        why = f"{what}: {standing(ranking, place, level)}{few}{equal} at rung {level:g}"
         return Verdict(place <= going_on, why, evidence(level, ranking, place, going_on))
 
 
-def _has_left(trial: Trial, level: float) -> bool:
-    """Whether the trial was promoted from this rung, or is past it."""
-    goal = trial.goal.at
-    return trial.time > level or (goal is not None and goal > level)
+def _plain(levels: Sequence[float]) -> tuple[Step, ...]:
+    """Return the steps of trials that get no further seeds."""
+    return tuple(Step(level, 1) for level in levels)
 
 
 @cache

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Options(PrunerOptions):
-    """How long a trial need not improve, and which pruner must agree."""
+    """Settings of the patience with a trial, and of the pruner that must agree."""
 
     patience: int = Field(3, ge=0, description="Looks at a trial for which it need not improve.")
     min_delta: float = Field(0.0, ge=0, description="Least change of the score that counts.")

@@ -19,7 +19,7 @@ from trainables.core import rng
 
 
 class Options(PopulationOptions):
-    """How children differ from their parents."""
+    """Settings of the differences between children and their parents."""
 
     resample_probability: float = Field(
         0.25, ge=0, le=1, description="How often a setting is drawn anew instead of perturbed."

@@ -40,7 +40,7 @@ class Step(Settings):
 
 
 class Options(TimeOptions):
-    """What is replayed."""
+    """The schedule to replay."""
 
     schedule: str | list[Any] = Field(
         description="A file that export-schedule wrote, or its steps: [{from: 0, settings: {…}}]."
@@ -48,7 +48,7 @@ class Options(TimeOptions):
 
 
 class Steps(Settings):
-    """What is replayed, step by step."""
+    """The steps of a schedule."""
 
     schedule: Annotated[tuple[Step, ...], Field(strict=False)] = Field(description="The steps.")
 

@@ -12,7 +12,7 @@ from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 
 
 class Options(PrunerOptions):
-    """How sure the test must be."""
+    """Settings of the test's certainty."""
 
     p_threshold: float = Field(
         0.1, ge=0, le=1, description="A trial ends if chance explains less than this."

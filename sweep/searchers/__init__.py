@@ -17,6 +17,7 @@ from typing import ClassVar, Protocol
 from pydantic import Field
 
 from sweep import plugins
+from sweep.history.events import EarlierSweep
 from sweep.history.objective import Objective
 from sweep.history.trial import Trial
 from sweep.space import Settings, Space
@@ -52,12 +53,12 @@ class Request:
     """From (sweep seed, number of the new trial, attempt), in [0, 2**63)."""
     sweep_seed: int = 0
     """The sweep's own, which all trials share, in [0, 2**63)."""
-    earlier: Sequence[Trial] = ()
-    """Trials of another sweep to learn from; their numbers are below 0."""
+    learnt: tuple[EarlierSweep, ...] = ()
+    """Settings and their ranks in earlier sweeps."""
     attempt: int = 0
     """Proposals for this trial that were refused: not in the space, or an earlier trial's."""
     searched: int | None = None
-    """How many of the trials were searched, where that is known."""
+    """The number of searched trials, if it is known."""
 
     @property
     def number(self) -> int:
@@ -66,9 +67,9 @@ class Request:
 
     @property
     def index(self) -> int:
-        """How many settings were searched before this one; bred trials do not count.
+        """The number of settings searched before this one; bred trials do not count.
 
-        Where trials take the values of a grid in turn, how many with the values of this one.
+        Where trials take the values of a grid in turn, those with the values of this one count.
         """
         count = self.searched
         if count is None:
@@ -100,20 +101,20 @@ class Searcher(Protocol):
 
 @dataclass(frozen=True)
 class Supports:
-    """What a searcher can work with, in the words of the table in docs/searchers.md."""
+    """The abilities of a searcher, in the words of the table in docs/searchers.md."""
 
     proposes: str
-    """How it proposes, in one clause."""
+    """Its way of proposing, in one clause."""
     conditions: str
-    """How it treats conditional parameters."""
+    """Its treatment of conditional parameters."""
     choices: str
-    """How it treats choices, which have no order."""
+    """Its treatment of choices, which have no order."""
     unfinished: str
-    """How it treats trials that still run."""
+    """Its treatment of trials that still run."""
     objectives: bool = False
-    """Whether it searches for a front of several objectives."""
+    """True if it searches for a front of several objectives."""
     constraints: bool = False
-    """Whether it avoids settings that break a constraint."""
+    """True if it avoids settings that break a constraint."""
 
 
 KIND: plugins.Kind[Searcher] = plugins.Kind(

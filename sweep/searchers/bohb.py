@@ -9,7 +9,7 @@ settings, never from an end of a range only because it is unexplored.
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -18,14 +18,14 @@ from sweep import searchers
 from sweep.history.events import Status
 from sweep.history.trial import Trial, rank_key
 from sweep.searchers import Request, SearcherOptions, Supports
-from sweep.searchers._shared import points
 from sweep.searchers._shared.kernels import Density, Points
+from sweep.searchers._shared.prior import PriorOptions
 from sweep.space import Choice, Domain, Settings, choice_key
 from trainables.core import rng
 
 
-class Options(SearcherOptions):
-    """How the densities are estimated, and what is drawn from them."""
+class Options(PriorOptions):
+    """Settings of the densities and of the draws from them."""
 
     min_points: int | None = Field(
         None,
@@ -84,7 +84,7 @@ class Searcher(searchers.Searcher):
         for level in (math.inf, *reversed(request.levels)):
             known = [
                 (trial, score)
-                for trial in (*request.earlier, *request.trials)
+                for trial in request.trials
                 if (score := _score(trial, level)) is not None
             ]
             if len(known) >= self._few(request) + 2:
@@ -109,10 +109,10 @@ def _points(trials: Sequence[Trial], domains: dict[str, Domain]) -> Points:
     return np.array(rows, dtype=np.float64)
 
 
-def _place(domain: Domain, value: object) -> float:
+def _place(domain: Domain, value: Any) -> float:
     if isinstance(domain, Choice):
         return float(domain.index[choice_key(value)])
-    return points.quantile(domain, value)
+    return domain.quantile(value)
 
 
 def _value(domain: Domain, place: float) -> object:

@@ -14,13 +14,13 @@ from pydantic import Field
 from sweep import searchers
 from sweep.history.trial import Trial
 from sweep.searchers import Request, SearcherOptions, Supports
-from sweep.searchers._shared import evolution, points
-from sweep.space import Choice, Domain, Settings, Space
+from sweep.searchers._shared import evolution
+from sweep.space import Choice, Domain, Ordered, Settings, Space
 from trainables.core import rng
 
 
 class Options(SearcherOptions):
-    """How the distribution evolves."""
+    """Settings of the distribution's evolution."""
 
     population_size: int | None = Field(
         None,
@@ -74,7 +74,7 @@ class Searcher(searchers.Searcher):
 
         return request.space.resolve(propose)
 
-    def _replay(self, request: Request, domains: dict[str, Domain]) -> cmaes.CMA:
+    def _replay(self, request: Request, domains: dict[str, Ordered]) -> cmaes.CMA:
         """The strategy after all generations that were complete when they were needed."""
         strategy = self._begin(len(domains))
         generations: list[int] = []
@@ -103,16 +103,16 @@ class Searcher(searchers.Searcher):
 
 
 def _solution(
-    trial: Trial, k: float, domains: dict[str, Domain]
+    trial: Trial, k: float, domains: dict[str, Ordered]
 ) -> tuple[NDArray[np.float64], float]:
     """A trial's point and its cost at event `k`; one that failed since is the worst of all."""
     rest = evolution.rest_of(trial, k)
     score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
-    values = [points.quantile(d, trial.searched[name]) for name, d in domains.items()]
+    values = [d.quantile(trial.searched[name]) for name, d in domains.items()]
     return np.array(values), -score
 
 
-def modelled(space: Space) -> dict[str, Domain]:
+def modelled(space: Space) -> dict[str, Ordered]:
     """The parameters that have an order and are active in every trial."""
     return {
         name: domain

@@ -19,6 +19,7 @@ from sweep import searchers
 from sweep.errors import BadSpace, SweepError
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study
+from sweep.searchers._shared.prior import PriorOptions
 from sweep.searchers._shared.study import AsComplete
 from sweep.space import Settings
 from trainables.core.processes.child import ChildProcess, Patience
@@ -28,8 +29,8 @@ from trainables.errors import WorkerDied
 _ASKED = 2
 
 
-class Options(SearcherOptions):
-    """How the process is fitted."""
+class Options(PriorOptions):
+    """Settings of the Gaussian process."""
 
     n_startup_trials: int = Field(
         10, ge=1, description="Trials drawn at random before the process is fitted."
@@ -59,8 +60,8 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Settings from a process that is fitted anew, so that it keeps nothing between calls."""
         known = self._cache.bring_up(request, AsComplete())
-        options = self.options.model_dump(exclude={"duplicates"})
-        found = _helper().ask(replace(request, trials=(), earlier=()), options, known)
+        options = self.options.model_dump(exclude={"duplicates", "prior"})
+        found = _helper().ask(replace(request, trials=(), learnt=()), options, known)
         if isinstance(found, str):
             raise BadSpace("space", "the proposal", "a point of the space", problem=found)
         return found
@@ -99,7 +100,7 @@ class _Helper:
         self._child: ChildProcess | None = None
 
     def ask(self, *question: Any) -> Settings | str:
-        """What `_Fitting.suggest` answers; of one that dies another is asked the same.
+        """Return the answer of `_Fitting.suggest`; if its process dies, another one is asked.
 
         Raises:
             SweepError: that one died, too.

@@ -14,7 +14,7 @@ from sweep.searchers._shared.evolution import EvolutionOptions, Evolving, Nsga3,
 
 
 class Options(EvolutionOptions):
-    """How the population evolves."""
+    """Settings of the population's evolution."""
 
     dividing_parameter: int = Field(
         3, ge=1, le=100, description="Parts that each objective is divided into for the directions."

@@ -4,13 +4,14 @@ from typing import ClassVar
 
 from sweep import searchers
 from sweep.searchers import Request, SearcherOptions, Supports
+from sweep.searchers._shared.prior import PriorOptions
 from sweep.space import Settings
 
 
 class Searcher(searchers.Searcher):
     """Draws each trial's settings from its own number."""
 
-    Options: ClassVar[type[SearcherOptions]] = SearcherOptions
+    Options: ClassVar[type[SearcherOptions]] = PriorOptions
     supports: ClassVar[Supports] = Supports(
         proposes="draws at random",
         conditions="drawn where they hold",

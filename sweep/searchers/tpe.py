@@ -13,12 +13,13 @@ from sweep import searchers
 from sweep.errors import BadConfig
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study
+from sweep.searchers._shared.prior import PriorOptions
 from sweep.searchers._shared.study import AsComplete, WithRungs
 from sweep.space import Settings, Space
 
 
-class Options(SearcherOptions):
-    """How the estimator is built."""
+class Options(PriorOptions):
+    """Settings of the estimator."""
 
     n_startup_trials: int = Field(
         10, ge=0, description="Trials drawn at random before the estimator is trusted."
@@ -73,7 +74,7 @@ class Searcher(searchers.Searcher):
         several = len(request.objective.signs) > 1  # then Optuna compares complete trials only
         view = AsComplete() if several else WithRungs(request.levels)
         known = self._cache.bring_up(self._newest(request), view)
-        settings = self.options.model_dump(exclude={"duplicates", "window"})
+        settings = self.options.model_dump(exclude={"duplicates", "prior", "window"})
         with study.quiet():
             sampler = optuna.samplers.TPESampler(seed=request.seed % 2**32, **settings)
         return study.suggest(request, sampler, known)

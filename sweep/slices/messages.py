@@ -1,10 +1,11 @@
-"""What a worker is sent for a slice, and what it answers."""
+"""Messages between driver and worker: the specification of a slice, and its outcome."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from sweep import stats
+from sweep.history.curve import Divergence
 from sweep.history.events import End, Goal, ParentCheckpoint, Row, Saved
 from sweep.pickled import Kept
 from sweep.slices.retention import Retention
@@ -43,36 +44,48 @@ class SliceSpec:
     own_stop_file: str = ""
     """A file that ends this trial's slices alone, also where the trial cannot save."""
     not_finite_ends: bool = False
-    """Whether a metric that is NaN or infinite ends the trial."""
+    """True if a metric that is NaN or infinite ends the trial."""
     trial_s: float | None = None
     """Seconds of training after which the trial ends."""
     spent: tuple[tuple[int, float], ...] = ()
     """Iteration and its seconds, where there is such a limit."""
     watched: tuple[tuple[int, float | None], ...] = ()
     """Iteration and value of what a plateau watches, oldest first."""
+    diverging: tuple[tuple[int, Divergence], ...] = ()
+    """Iteration of what it may continue from, and what the metric's NaN had come to there."""
+    asks_at: float | None = None
+    """The value of ``time_attr`` at which it ends if its trial has never had the metric, so that
+    the driver may see whether it is to come; None: it has had it."""
     birth: ParentCheckpoint | None = None
     """The beginning, if it is a checkpoint of another trial."""
     birth_folder: str = ""
-    """Where that one lies."""
+    """The folder of that checkpoint."""
     iteration: int = 0
     """Iterations that the ledger has; what cannot save goes on if it still stands there."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """What earlier trials have found out, for `TrialContext.remembered`."""
+    """Findings of earlier trials, for `TrialContext.remembered`."""
     shared_folder: str = ""
-    """Where trials that run at once find something out together; empty: nowhere."""
+    """The folder in which concurrent trials share measurements; empty if there is none."""
     trust: Trust | None = None
     """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
     kept: Kept | None = None
-    """Where the trainable of a script lies."""
+    """The file of a script's pickled trainable."""
     worker: str = ""
     """The worker of a cluster that runs it; empty: it runs on the driver's machine."""
     store: str = ""
     """URL of the sweep's storage; empty: its checkpoints lie in the folder alone."""
     other_kernel: bool = False
-    """Whether it goes on where the kernel of its checkpoint is not built."""
+    """True if the slice may continue without the kernel of its checkpoint."""
+    log_bytes: int | None = None
+    """Size at which the trial's log is turned over; None: never."""
+    looked_for: tuple[str, ...] = ()
+    """Names of results that may be misspelt: notes of progress say which of them are not there."""
+
+    isolate: Literal["process", "slot"] | None = None
+    """The process it runs in; None: its own for a function, that of its slot for all else."""
 
     def bounds(self, source: int) -> Bounds:
-        """What ends it by its trial's past, where it goes on from iteration `source`.
+        """Return the bounds of a slice that starts from iteration `source`, by its trial's past.
 
         What came after that is done again, and counts once.
         """
@@ -84,12 +97,23 @@ class SliceSpec:
         left = None
         if self.trial_s is not None:
             left = self.trial_s - stats.total(s for at, s in self.spent if at <= source)
-        return Bounds(self.metric, self.not_finite_ends, left, flatness)
+        seen = dict(self.diverging).get(source, Divergence())
+        return Bounds(
+            self.metric,
+            self.goal,
+            self.time_attr,
+            self.stop,
+            self.not_finite_ends,
+            left,
+            flatness,
+            replace(seen),
+            self.asks_at,
+        )
 
 
 @dataclass(frozen=True)
 class SliceOutcome:
-    """What came of a slice."""
+    """The outcome of a slice."""
 
     trial: int
     replica: int
@@ -101,11 +125,14 @@ class SliceOutcome:
     saved: tuple[Saved, ...] = ()
     error: str = ""
     error_at: int = 0
+    """The iteration that raised, or the one after that whose checkpoint did."""
+    while_saving: bool = False
+    """True if a checkpoint was being made when something was raised."""
     skipped: tuple[str, ...] = ()
     exactness: str = ""
     why: str = ""
-    """What ended the trial, or the slice where something was raised, in words."""
+    """The cause of the trial's end, or of the slice's if something was raised, in words."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """What the trainable has found out, but for what the slice was sent."""
+    """New findings of the trainable, for later trials."""
     instead: str = ""
-    """What stood where the metric is looked for, in words, if that was no number."""
+    """The value found in place of the metric, in words, if that was no number."""

@@ -41,7 +41,7 @@ class Retention:
 
     @classmethod
     def of(cls, policy: "CheckpointPolicy") -> "Retention":
-        """What a spec says, without the spec's own types, which a worker need not import."""
+        """Return a spec's policy without the spec's own types, which a worker need not import."""
         return cls(policy.every, policy.keep_last, policy.keep_best, policy.cache)
 
 
@@ -141,7 +141,7 @@ def remove_temporary_folders(folder: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether we may have made it, as its name says; we make no folders."""
+    """Return whether we may have made a file, judged by its name; we make no folders."""
     name, ours = path.name, (disk.TEMP_PATTERN, segments.PATTERN)
     named = file.parse_name(name) is not None or any(p.fullmatch(name) for p in ours)
     return named and (path.is_symlink() or not path.is_dir())

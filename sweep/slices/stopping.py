@@ -1,10 +1,11 @@
-"""Where a slice ends by what its results say: at a stopping criterion, a limit or its goal."""
+"""Ends of a slice by its results: at a stopping criterion, a limit or its goal."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from sweep.history.curve import Divergence, is_known
 from sweep.history.events import End, Goal, Metrics
 from sweep.history.results import number
 from trainables.errors import TrainableError
@@ -18,7 +19,7 @@ FINAL = frozenset({End.DONE, End.DIVERGED, End.LIMIT})
 
 @dataclass(frozen=True)
 class Plateau:
-    """What ends a trial whose curve has become flat, as the spec's `stop.plateau` says it."""
+    """The criterion that ends a trial whose curve has become flat: the spec's `stop.plateau`."""
 
     metric: str
     mode: str
@@ -39,30 +40,9 @@ class Criteria:
 
     @classmethod
     def of(cls, stop: "Stop") -> "Criteria":
-        """What a spec says, without the spec's own types, which a worker need not import."""
+        """Return a spec's criteria without the spec's own types, which a worker need not import."""
         plateau = None if stop.plateau is None else Plateau(**stop.plateau.model_dump())
         return cls(dict(stop), stop.fallen, plateau)
-
-
-def ending(metrics: Metrics, goal: Goal, time_attr: str, stop: Criteria) -> End | None:
-    """How the slice ends at this result; None: it need not.
-
-    Raises:
-        TrainableError: the result has no ``time_attr``, in which the goal is counted.
-    """
-    if metrics.get("done") is True or met(metrics, stop):
-        return End.DONE
-    if goal.at is None:
-        return None
-    time = number(metrics.get(time_attr))
-    if time is None:
-        raise TrainableError(
-            f"scheduler.time_attr: the results have no '{time_attr}'; "
-            f"they have {', '.join(sorted(metrics))}"
-        )
-    if time < goal.at:
-        return None
-    return End.DONE if goal.top is not None and time >= goal.top else End.GOAL
 
 
 def met(metrics: Metrics, stop: Criteria) -> str:
@@ -80,7 +60,7 @@ def met(metrics: Metrics, stop: Criteria) -> str:
 
 @dataclass
 class Flatness:
-    """Whether a curve has become flat, by one value after the other."""
+    """A test of whether a curve has become flat, given one value after the other."""
 
     plateau: Plateau
     best: float | None = None
@@ -99,26 +79,44 @@ class Flatness:
             self.since += 1
 
     def flat(self, iteration: int) -> bool:
-        """Whether the trial ends at `iteration`."""
+        """Return whether the trial ends at `iteration`."""
         return self.since >= self.plateau.patience and iteration >= self.plateau.grace
 
 
 @dataclass
 class Bounds:
-    """What ends a slice by its trial's whole past: a flat curve, a time limit, a bad number."""
+    """Conditions that end a slice: its goal, a criterion, or its trial's whole past.
+
+    By the past it ends with a flat curve, at a time limit, and by a bad number.
+    """
 
     metric: str
+    goal: Goal
+    time_attr: str
+    stop: Criteria
     not_finite_ends: bool
     seconds_left: float | None
     """Training that the trial has left before its limit."""
     flatness: Flatness | None
+    divergence: Divergence
+    asks_at: float | None
+    """The ``time_attr`` at which it ends to ask for a missing metric; None if nothing is asked."""
     seconds: float = field(default=0.0, init=False)
+    has_metric: bool = field(default=False, init=False)
+    can_rest: bool = field(default=False, init=False)
+    """True from the first result at or past the goal at which the trial can be compared."""
     why: str = field(default="", init=False)
-    """In words, after one of them was passed."""
+    """The condition that was met, in words; empty before."""
 
     def ending(self, metrics: Metrics, iteration: int) -> End | None:
-        """How the slice ends at this result; None: it need not."""
+        """Return the end of the slice at this result; None if it continues.
+
+        Raises:
+            TrainableError: the result has no ``time_attr``, in which the goal is counted.
+        """
         value = number(metrics.get(self.metric))
+        self.divergence.add(value)
+        self.has_metric |= value is not None
         if self.not_finite_ends and value is not None and not math.isfinite(value):
             self.why = f"{self.metric} is {value} at iteration {iteration}"
             return End.DIVERGED
@@ -126,7 +124,28 @@ class Bounds:
         if self.seconds_left is not None and self.seconds >= self.seconds_left:
             self.why = "limits.trial_s: its seconds of training are over"
             return End.LIMIT
-        return self._flat(metrics, iteration)
+        return self._flat(metrics, iteration) or self._at_goal(metrics, is_known(value))
+
+    def _at_goal(self, metrics: Metrics, is_known: bool) -> End | None:
+        """Return the end at a criterion or at the goal, where a trial only pauses to compare."""
+        goal = self.goal
+        if metrics.get("done") is True or met(metrics, self.stop):
+            return End.DONE
+        if goal.at is None:
+            return None
+        time = number(metrics.get(self.time_attr))
+        if time is None:
+            raise TrainableError(
+                f"scheduler.time_attr: the results have no '{self.time_attr}'; "
+                f"they have {', '.join(sorted(metrics))}"
+            )
+        if goal.top is not None and time >= goal.top:
+            return End.DONE
+        self.can_rest |= time >= goal.at and (is_known or self.divergence.is_there)
+        if self.can_rest:
+            return End.GOAL
+        asks = self.asks_at is not None and time >= self.asks_at
+        return End.UNMEASURED if asks and not self.has_metric else None
 
     def _flat(self, metrics: Metrics, iteration: int) -> End | None:
         flatness = self.flatness

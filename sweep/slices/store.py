@@ -1,4 +1,4 @@
-"""Where a sweep's checkpoints lie: in its folder alone, or in object storage behind it.
+"""Storage of a sweep's checkpoints: its folder alone, or object storage behind it.
 
 URL/NAME-ID/sweep.json               whose checkpoints these are
             trials/N/SLICE/ckpt-*    what one slice has written, under the names that it has on disk
@@ -19,12 +19,13 @@ import json
 import os
 import re
 import secrets
+import shutil
 import stat
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from urllib.parse import urlsplit
@@ -90,11 +91,11 @@ class Store:
         return Remote(f"{self.url}/trials/{self.folder.name}")
 
     def path(self, saved: Saved) -> Path:
-        """Where it lies on disk, if it does."""
+        """Return the path of a checkpoint on disk, should it be there."""
         return self.folder / saved.file.rpartition("/")[2]
 
     def where(self, saved: Saved) -> str:
-        """Where it lies: its URL, or its path."""
+        """Return the URL or the path of a checkpoint, for messages."""
         return f"{self.remote.url}/{saved.file}" if self.url else str(self.path(saved))
 
     def read(self, saved: Saved, trust: Trust | None = None) -> Loaded:
@@ -111,6 +112,29 @@ class Store:
             self._fetched(saved, lambda path: file.verify(path, saved.digest))
         else:
             file.verify(self.path(saved), saved.digest)
+
+    def adopt(self, saved: Saved) -> Saved | None:
+        """Take over a checkpoint of a slice that did not return; None: it is lost.
+
+        The slice may live on, cut off, and deletes what it has written on the disk when it has
+        written more; so it is given a second name, of which the slice knows nothing.
+        """
+        if self.url:
+            return saved
+        path = self.path(saved)
+        second = path.with_name(f"ckpt-{saved.iteration:019d}-{saved.digest}.swck")
+        try:
+            with contextlib.suppress(FileExistsError):  # a driver that was killed then gave it
+                _link(path, second)
+            digest, _ = file.identify(second)
+            whole = digest == saved.digest and all(
+                (self.folder / segment).is_file() for segment in file.segments_of(second)
+            )
+            if whole:
+                file.make_durable(second)
+        except (OSError, CheckpointError):
+            whole = False
+        return replace(saved, file=second.name) if whole else None
 
     def send(self, written: file.Saved, number: int, cache: int) -> str:
         """Put what slice `number` has written into the folder where it is to lie.
@@ -150,7 +174,7 @@ class Store:
         return self._there
 
     def _fetched(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
-        """What `use` makes of a copy; where that is damaged, of a second copy."""
+        """Return the result of `use` on a copy; if that is damaged, on a second copy."""
         try:
             try:
                 return self._with_copy(saved, use)
@@ -187,6 +211,16 @@ class Store:
         if (found := sum(sizes.values())) > saved.size:
             reason = f"its files have {found} bytes; the ledger names {saved.size}"
             raise CorruptCheckpoint(self.where(saved), reason)
+
+
+def _link(path: Path, second: Path) -> None:
+    """Give a file a second name, where it is copied if the file system has no such names."""
+    try:
+        os.link(path, second, follow_symlinks=False)
+    except (FileExistsError, FileNotFoundError):
+        raise
+    except OSError:
+        shutil.copyfile(path, second, follow_symlinks=False)
 
 
 @contextlib.contextmanager
@@ -346,7 +380,7 @@ def _names(files: Collection[str]) -> set[str]:
 def _unnamed(
     store: Store, sizes: Mapping[str, int], named: Collection[str], slices: int
 ) -> list[str]:
-    """What the first `slices` slices have left that is neither named nor needed."""
+    """Return the files of the first `slices` slices that are neither named nor needed."""
     ours = {name: match for name in sizes if (match := _OURS.fullmatch(name))}
     over = {name: m["name"] for name, m in ours.items() if int(m["slice"]) < slices}
     large = {name for name, alone in over.items() if segments.PATTERN.fullmatch(alone)}
@@ -451,7 +485,7 @@ def begin(folder: Folder, url: str, name: str, sweep_id: str) -> None:
 
 
 def of(folder: Folder) -> SweepStore:
-    """Where the checkpoints of a sweep lie.
+    """Return the store of a sweep's checkpoints.
 
     Raises:
         UsageError: somebody else has chosen the storage.

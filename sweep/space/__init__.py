@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from sweep.errors import At, BadSpace, Source, SweepError
+from sweep.errors import At, BadSpace, Gathering, Source, SweepError
 from sweep.space import checks, groups, reader
 from sweep.space.checks import Clause, Forbidden, read_clauses
 from sweep.space.domains import (
@@ -36,6 +36,7 @@ from sweep.space.domains import (
     Float,
     Int,
     Normal,
+    Ordered,
     Ordinal,
     canonical,
     choice_key,
@@ -58,6 +59,7 @@ __all__ = [
     "Forbidden",
     "Int",
     "Normal",
+    "Ordered",
     "Ordinal",
     "Parameter",
     "Settings",
@@ -78,9 +80,13 @@ class Settings:
     """One point of a space."""
 
     searched: dict[str, Any]
-    """What was proposed: active parameters only, those with a leading underscore too."""
+    """The proposed values: active parameters only, those with a leading underscore too."""
     settings: dict[str, Any]
-    """What the trainable gets, by dotted name: proposed, fixed and derived, without underscores."""
+    """Settings for the trainable, by dotted name: proposed, fixed and derived, no underscores."""
+    origin: str = ""
+    """The part of the searcher that proposed them, `prior`; empty: its own model."""
+    why: str = ""
+    """Why they were proposed, in words, if there is more to say than the searcher's name."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,12 @@ class Space:
         """
         whole = where or Source()
         below = whole.below("space")
-        entries = groups.entries(raw, reader.WORDS, below)
-        space = cls({entry.name: reader.read(entry, below) for entry in entries}, raw, below)
+        found, parameters = Gathering(), {}
+        for entry in groups.entries(raw, reader.WORDS, below):
+            with found.one():
+                parameters[entry.name] = reader.read(entry, below)
+        found.check()
+        space = cls(parameters, raw, below)
         checks.check(space.parameters, below)
         for corner in (0.0, 1.0):  # no expression may fail at the lowest or the highest values
             space.resolve(partial(_at, corner))
@@ -124,7 +134,7 @@ class Space:
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """What may be proposed for each parameter that is not given, in the order of the file."""
+        """The domains of the parameters that are to be proposed, in the order of the file."""
         return {
             name: self.role(name)
             for name in self.searched
@@ -145,7 +155,7 @@ class Space:
 
     @property
     def cells(self) -> int:
-        """How many combinations of values the trials take in turn."""
+        """The number of combinations of values that the trials take in turn."""
         return math.prod(domain.size() or 1 for domain in self.crossed.values())
 
     def role(self, name: str) -> Domain:
@@ -234,7 +244,7 @@ class Space:
         return checks.in_order(self.parameters)
 
     def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
-        """Whether a parameter is there, when those before it have these values."""
+        """Return whether a parameter is active, given the values of those before it."""
         parameter = self.parameters[name]
         if any(needed not in values for needed in parameter.needs):
             return False

@@ -1,4 +1,4 @@
-"""What other tools call our words, and what to write instead."""
+"""Other tools' names of our keywords, and the spelling to write instead."""
 
 import re
 
@@ -62,7 +62,7 @@ _WRITTEN = {
 
 
 def remedy_for_call(text: str) -> str:
-    """What to write for a text such as ``interval(1e-5, 1e-1)``; empty: it is no such call."""
+    """Return the advice for a text such as ``interval(1e-5, 1e-1)``; empty for other texts."""
     called = _CALL.fullmatch(text)
     if called is None:
         return ""

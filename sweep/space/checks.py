@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from sweep.errors import BadSpace, KeyPath, Source
+from sweep.errors import BadSpace, Gathering, KeyPath, Source
 from sweep.space.domains import choice_key
 from sweep.space.expressions import ExpressionError
 from sweep.space.parameters import (
@@ -32,12 +32,16 @@ _SHOWN = 20
 
 def check(parameters: Mapping[str, Parameter], where: Source) -> None:
     """Raise BadSpace where parameters do not fit together; `where`: that of the key ``space``."""
+    found = Gathering()
     for parameter in parameters.values():
         if isinstance(parameter.role, Derived):
             for name in parameter.role.expression.names:
-                check_name(name, parameters, (*parameter.path, "value"), where)
+                with found.one():
+                    check_name(name, parameters, (*parameter.path, "value"), where)
         for condition in parameter.when:
-            check_known(condition, parameters, (*parameter.path, "when"), where)
+            with found.one():
+                check_known(condition, parameters, (*parameter.path, "when"), where)
+    found.check()
     _check_order(parameters, where)
     _check_names(parameters, where)
 
@@ -99,7 +103,7 @@ def _can_be(parameter: Parameter, value: Any) -> bool:
 
 
 def _can_compare(parameter: Parameter, condition: Compared) -> bool:
-    """Whether some value fulfils the comparison; a range does if one of its ends does."""
+    """Return whether some value fulfils the comparison; a range does if one of its ends does."""
     match parameter.role:
         case Fixed(fixed):
             values: tuple[Any, ...] = (fixed,)
@@ -139,17 +143,20 @@ def check_against(
     parameters: Mapping[str, Parameter], where: Source, config: Mapping[str, Any]
 ) -> None:
     """Raise BadConfig where `config` sets what the space sets too, or bars its way."""
+    found = Gathering()
     for name, parameter in parameters.items():
         clash = None if parameter.hidden else _clash(config, name.split("."))
         if clash is None:
             continue
         path, value = clash
-        raise Source(where.file, where.marks).refuse(
+        refusal = Source(where.file, where.marks).refuse(
             ("config", *path),
             value,
             f"no value, since space sets {name} (at {where.at(parameter.path)})",
             f"remove one of the two; --set space.{name}=VALUE fixes a searched setting",
         )
+        found.add(refusal)
+    found.check()
 
 
 def _clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...], Any] | None:
@@ -183,7 +190,7 @@ class Clause:
         return tuple(name for condition in self.conditions for name in condition.names)
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it occurs in `values`; BadSpace where an expression has no value."""
+        """Return whether the conditions hold for `values`; BadSpace if one has no value."""
         try:
             return hold(self.conditions, values)
         except ExpressionError as error:

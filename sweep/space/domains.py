@@ -33,7 +33,7 @@ def choice_key(value: Any) -> str:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values of plain data are equal; numbers by value: 1, 1.0 and True are."""
+    """Return whether two values of plain data are equal; numbers by value: 1, 1.0 and True are."""
     return equality_key(one) == equality_key(other)
 
 
@@ -89,7 +89,7 @@ class Grid:
         return index if self.last is None else min(max(index, 0), self.last)
 
     def contains(self, value: float) -> bool:
-        """Whether `value` is one of the numbers, but for the rounding of floating point."""
+        """Return whether `value` is one of the numbers, but for the rounding of floating point."""
         if not abs(value) <= sys.float_info.max:
             return False
         steps = (written(value) - self.low) / self.step
@@ -125,7 +125,7 @@ class _Real:
         return Grid(written(anchor or 0.0), written(self.step), None)
 
     def contains(self, value: Any) -> bool:
-        """Whether `value` may be proposed."""
+        """Return whether `value` may be proposed."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         if not abs(value) <= sys.float_info.max or (self.log and value <= 0):
@@ -134,7 +134,7 @@ class _Real:
         return on_grid and self.snap(value) == self._rounded(value)
 
     def size(self) -> int | None:
-        """How many values there are; None: infinitely many."""
+        """Return the number of values; None: infinitely many."""
         if self.grid is None or self.grid.last is None:
             return None
         return self.grid.last + 1
@@ -188,7 +188,7 @@ class Float(_Range):
 
     @property
     def rounded(self) -> bool:
-        """Whether the logarithm is drawn evenly and then rounded to the grid."""
+        """True if the logarithm is drawn evenly and then rounded to the grid."""
         return self.log and self.step is not None
 
     def at(self, quantile: float) -> float:
@@ -196,6 +196,13 @@ class Float(_Range):
         if self.grid is not None and not self.log:
             return self.nth(_index(quantile, self.size() or 1))
         return self.snap(_between(*self.edges, quantile, self.log))
+
+    def quantile(self, value: float) -> float:
+        """Return the middle one of the quantiles, 0 … 1, at which the domain has `value`."""
+        if self.log:
+            return _share(*map(math.log, (*self.edges, value)))
+        half = (self.step or 0.0) / 2
+        return _share(self.low - half, self.high + half, value)
 
 
 @dataclass(frozen=True)
@@ -208,17 +215,17 @@ class Int(_Range):
 
     @property
     def rounded(self) -> bool:
-        """Whether the logarithm is drawn evenly and then rounded to every so many."""
+        """True if the logarithm is drawn evenly and then rounded to multiples of the step."""
         return self.log and self.step > 1
 
     def contains(self, value: Any) -> bool:
-        """Whether `value` may be proposed; 1.0 and True are no whole numbers here."""
+        """Return whether `value` may be proposed; 1.0 and True are no whole numbers here."""
         if isinstance(value, bool) or not isinstance(value, int):
             return False
         return self.low <= value <= self.high and (value - self.low) % self.step == 0
 
     def size(self) -> int:
-        """How many values there are."""
+        """Return the number of values."""
         return (self.high - self.low) // self.step + 1
 
     def nth(self, index: int) -> int:
@@ -230,6 +237,14 @@ class Int(_Range):
         if self.log:
             return self.snap(_between(*self.edges, quantile, log=True))
         return self.nth(_index(quantile, self.size()))
+
+    def quantile(self, value: float) -> float:
+        """Return the middle one of the quantiles, 0 … 1, at which the domain has `value`."""
+        if self.log:
+            return _share(*map(math.log, (*self.edges, value)))
+        # Exact where halves are not: a float has none beyond 2**52.
+        place = (2 * (value - self.low) + self.step) / (2 * self.step * self.size())
+        return min(max(place, 0.0), 1.0)
 
     def snap(self, value: float) -> int:
         """The value of the domain that is nearest to a number."""
@@ -257,14 +272,14 @@ class _Listed:
         return {key: index for index, key in enumerate(self.by_key)}
 
     def contains(self, value: Any) -> bool:
-        """Whether `value` may be proposed; 1, 1.0 and true are three values."""
+        """Return whether `value` may be proposed; 1, 1.0 and true are three values."""
         try:
             return choice_key(value) in self.by_key
         except (TypeError, ValueError):
             return False
 
     def size(self) -> int:
-        """How many values there are."""
+        """Return the number of values."""
         return len(self.values)
 
     def nth(self, index: int) -> Any:
@@ -277,7 +292,7 @@ class Choice(_Listed):
     """One of some values, each plain JSON data, in no order."""
 
     weights: tuple[float, ...] | None = None
-    """How likely each is, up to a factor, where chance decides; None: all alike."""
+    """The probability of each value, up to a factor, where chance decides; None: all alike."""
 
     def at(self, quantile: float) -> Any:
         """The value at `quantile`, 0 … 1; each has a stretch of the length of its weight."""
@@ -307,6 +322,10 @@ class Ordinal(_Listed):
     def at(self, quantile: float) -> Any:
         """The value at `quantile`, 0 … 1."""
         return self.values[_index(quantile, len(self.values))]
+
+    def quantile(self, value: Any) -> float:
+        """Return the middle one of the quantiles, 0 … 1, at which the domain has `value`."""
+        return (self.index[choice_key(value)] + 0.5) / len(self.values)
 
     def describe(self) -> str:
         """The domain in words."""
@@ -374,7 +393,7 @@ class Normal(_Real):
 
     @cached_property
     def _stretch(self) -> tuple[float, float]:
-        """Where quantiles 0 and 1 of the domain lie in the whole distribution."""
+        """The quantiles of the whole distribution at which the domain begins and ends."""
         half = (self.step or 0.0) / 2
         bottom, top = TAIL, 1.0 - TAIL
         if self.low is not None:
@@ -390,7 +409,9 @@ class Normal(_Real):
         return 0.5 * math.erfc(-inner / math.sqrt(2.0))
 
 
-Domain = Float | Int | Choice | Ordinal | Normal
+Ordered = Float | Int | Ordinal | Normal
+"""A domain whose values have an order, so that each has a quantile."""
+Domain = Ordered | Choice
 
 
 def canonical(domain: Domain, value: Any) -> Any:
@@ -405,6 +426,10 @@ def sample(domain: Domain, generator: "np.random.Generator") -> Any:
 
 def _index(quantile: float, count: int) -> int:
     return min(int(quantile * count), count - 1)
+
+
+def _share(low: float, high: float, value: float) -> float:
+    return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.5
 
 
 def _between(low: float, high: float, quantile: float, log: bool) -> float:

@@ -26,7 +26,7 @@ MOST_STATES = 50_000
 
 @dataclass
 class _Node:
-    """What is known when the parameters before a certain one are settled."""
+    """The state after the parameters before a certain one are settled."""
 
     values: dict[str, Any]
     """Of the parameters that a later condition asks for."""
@@ -75,7 +75,7 @@ class Points:
 
     @property
     def count(self) -> int:
-        """How many points there are."""
+        """The number of points."""
         return self._root.count
 
     def nth(self, index: int) -> Settings:
@@ -134,7 +134,7 @@ class Points:
         return edges
 
     def _alternatives(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, int]]:
-        """What `name` may be, and how often: alternatives that nothing asks for count as one."""
+        """Return the values of `name` with counts; values that nothing asks for count as one."""
         if not self._space.is_active(name, values):
             return [(_ABSENT, 1)]
         match self._space.parameters[name].role:

@@ -111,7 +111,7 @@ class Expression:
         return value
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true; ExpressionError where it has no value, or one of another kind."""
+        """Return whether it is true; ExpressionError if it has no value, or another kind."""
         value = self.evaluate(values)
         if isinstance(value, bool):
             return value
@@ -180,7 +180,7 @@ def _not_ours(node: ast.expr) -> ExpressionError:
 
 
 def _compared(node: ast.Compare) -> list[ast.expr]:
-    """What stands right of the signs; of ``in``, the items of its list."""
+    """Return the right sides of the comparisons; of ``in``, the items of its list."""
     found: list[ast.expr] = []
     for op, part in zip(node.ops, node.comparators, strict=True):
         if isinstance(op, ast.Is | ast.IsNot):
@@ -238,7 +238,7 @@ def _compute(node: ast.expr, numbers: list[Any]) -> Any:
 
 
 def _side(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    """What stands right of a comparison's sign: a value, or the values of ``in``."""
+    """Return the value right of a comparison's sign, or the values of ``in``."""
     if isinstance(node, ast.Tuple | ast.List):
         return [_walk(item, values) for item in node.elts]
     return _walk(node, values)

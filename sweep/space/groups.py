@@ -31,7 +31,7 @@ class Entry:
     name: str
     """With dots, those of its groups too."""
     path: KeyPath
-    """Where it stands in the space."""
+    """The place in the space."""
     raw: Any
     conditions: tuple[tuple[KeyPath, Any], ...]
     """Path and data of each ``when`` of its groups, outermost first."""

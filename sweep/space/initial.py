@@ -12,7 +12,7 @@ further point is passed over.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sweep.errors import BadSpace, KeyPath, Source
+from sweep.errors import BadSpace, Gathering, KeyPath, Source
 from sweep.space import Space
 from trainables.errors import nearest, shorten
 
@@ -48,11 +48,14 @@ def _cell(space: Space, index: int) -> dict[str, Any]:
 
 def check(space: Space, initial: Sequence[Any], where: Source) -> None:
     """Raise BadSpace where given settings do not belong to the space; `where`: the spec's."""
+    found = Gathering()
     for index, given in enumerate(initial):
         path = ("initial", index)
-        if not isinstance(given, Mapping):
-            raise where.refuse(path, given, "a mapping such as {lr: 1e-3}")
-        _check_one(space, list(_entries(space, given)), path, where)
+        with found.one():
+            if not isinstance(given, Mapping):
+                raise where.refuse(path, given, "a mapping such as {lr: 1e-3}")
+            _check_one(space, list(_entries(space, given)), path, where)
+    found.check()
     if space.forbidden:
         for index in range(min(space.cells, MOST_CELLS)):
             space.pin(_cell(space, index)).draw(0)
@@ -103,7 +106,7 @@ def _check_value(space: Space, name: str, value: Any, path: KeyPath, where: Sour
 def _check_active(
     space: Space, name: str, given: Mapping[str, Any], path: KeyPath, where: Source
 ) -> None:
-    """Whether a parameter is there must follow from what is given beside it."""
+    """Refuse a given parameter whose presence does not follow from the values given beside it."""
     values: dict[str, Any] = {}
     for known in space.order:
         if space.is_active(known, values) and (known in given or known not in space.searched):

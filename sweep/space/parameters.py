@@ -52,7 +52,7 @@ class OneOf(_OfParent):
     values: tuple[Any, ...]
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true of `values`, which has all of `names`."""
+        """Return whether the condition is true of `values`, which has all of `names`."""
         return any(same(values[self.parent], value) for value in self.values)
 
     def describe(self) -> str:
@@ -68,7 +68,7 @@ class Compared(_OfParent):
     bound: Any
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Whether it is true of `values`, which has all of `names`."""
+        """Return whether the condition is true of `values`, which has all of `names`."""
         value = values[self.parent]
         ordered = self.sign not in ("==", "!=")
         if ordered and not isinstance(value, int | float):
@@ -85,7 +85,7 @@ Condition = OneOf | Compared | Expression
 
 
 def hold(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
-    """Whether all parameters that the conditions speak of are there, and all conditions hold."""
+    """Return whether all parameters of the conditions are active, and all conditions hold."""
     return all(
         all(name in values for name in one.names) and one.holds(values) for one in conditions
     )
@@ -154,13 +154,13 @@ class Parameter:
     when: tuple[Condition, ...] = ()
     """All must hold; else the parameter is inactive: not proposed and not passed on."""
     crossed: bool = False
-    """Whether the trials take its values in turn, and no searcher proposes it."""
+    """True if the trials take its values in turn, and no searcher proposes it."""
     path: KeyPath = ()
-    """Where it stands in the space; a group is a step on the way."""
+    """The place in the space, in which a group is a step."""
 
     @property
     def hidden(self) -> bool:
-        """Whether the parameter serves expressions only and is not a setting of the trainable."""
+        """True if the parameter serves expressions only and is not a setting of the trainable."""
         return any(part.startswith("_") for part in self.name.split("."))
 
     @property
@@ -170,7 +170,7 @@ class Parameter:
         return (*(name for condition in self.when for name in condition.names), *names)
 
     def describe(self) -> str:
-        """What it may be, in words."""
+        """Return the domain or the value in words."""
         match self.role:
             case Fixed(value):
                 text = f"fixed at {value!r}"

@@ -1,4 +1,4 @@
-"""How one parameter of a search space is written.
+"""Syntax of one parameter of a search space.
 
 lr: {loguniform: [1e-5, 1e-2]}              a number between two bounds, both included; also uniform
 clip: {uniform: [0.1, 0.4], step: 0.1}      on a grid; also loguniform
@@ -62,11 +62,11 @@ class Reading:
     where: Source
     """The source, seen from the parameter."""
     paths: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
-    """Where it was written in other words: path in `raw` → path in the file."""
+    """The places in the file of entries in other words: path in `raw` → path in the file."""
 
     @property
     def value(self) -> Any:
-        """What stands beside the kind."""
+        """The value of the keyword that names the kind."""
         return self.raw[self.kind]
 
     def refuse(self, value: object, allowed: str, hint: str = "", *below: str | int) -> Exception:
@@ -369,7 +369,7 @@ WORDS = frozenset({*_READERS, "distribution", "values"})
 
 
 def real(value: Any) -> str:
-    """What `value` should be instead; empty: it is a finite number."""
+    """Return the expectation that `value` breaks; empty if it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "a number"
     if isinstance(value, int):
@@ -378,7 +378,7 @@ def real(value: Any) -> str:
 
 
 def whole(value: Any) -> str:
-    """What `value` should be instead; empty: it is a whole number that samplers can represent."""
+    """Return the expectation that `value` breaks; empty for a whole number within bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST_INT:
         return "a whole number within ±2**53, written without a point"
     return ""

@@ -1,4 +1,4 @@
-"""Whether one space is another one widened: more values, and everything that was is still there.
+"""Comparison of a space with a wider one: more values, and every earlier one is still there.
 
 What old trials were given must stay a value of its parameter, and stand in the same relations.
 So names, kinds, scales, conditions and expressions stay as they are; ranges, choices and the grid
@@ -25,7 +25,7 @@ def check(old: Space, new: Space) -> None:
         _check_parameter(parameter, new.parameters[name], new)
     for name, parameter in new.parameters.items():
         if name not in old.parameters:
-            hint = "old trials have no value of it; start a new sweep with warm_start"
+            hint = "old trials have no value of it; start a new sweep with `searcher.prior`"
             raise new.where.refuse(parameter.path, name, "no new parameter", hint)
 
 

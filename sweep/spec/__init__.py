@@ -12,14 +12,17 @@ overrides    settings of the command line
 sections     small settings that stand under one key each; names of sweeps and results
 objective    the keys that say what trials are compared by
 stopping     the key `stop`
+from_python  arguments of Python as plain data
+foreign      files of other tools, which are no specs
 """
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -30,7 +33,7 @@ from pydantic import (
     PrivateAttr,
 )
 
-from sweep.errors import At, BadConfig, Source, UnknownName, UsageError
+from sweep.errors import At, BadConfig, Gathering, Source, UnknownName, UsageError
 from sweep.space import Space, initial
 from sweep.spec import sections
 from sweep.spec.objective import (
@@ -54,7 +57,6 @@ from sweep.spec.sections import (
     Plugin,
     Resources,
     SpaceField,
-    WarmStart,
     check_budget,
     check_name,
     check_result_path,
@@ -85,6 +87,7 @@ __all__ = [
     "from_json",
     "load",
     "parse",
+    "survey",
     "text_of",
 ]
 
@@ -95,7 +98,9 @@ _TRAINABLE = re.compile(r"[A-Za-z_][\w-]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_
 
 def _check_trainable(name: str) -> str:
     if not _TRAINABLE.fullmatch(name):
-        raise ValueError("a name such as ppo, or package.module:Class")
+        meant = name.replace(".py:", ":").removeprefix("./").replace("/", ".")
+        written = f", such as {meant}" if _TRAINABLE.fullmatch(meant) else ""
+        raise ValueError(f"a name such as ppo, or package.module:Class{written}")
     return name
 
 
@@ -116,11 +121,17 @@ ResultPath = Annotated[str, AfterValidator(check_result_path)]
 PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Plugin.written)]
 
 
+#: Keys that are checked together.
+_OF_REPLICATION = ("replicas", "aggregate", "racing", "objectives", "constraints")
+
+
 class SweepSpec(Settings):
     """One question: which settings of a trainable do best, within this budget."""
 
     name: Annotated[str, AfterValidator(check_name)] = Field(
-        description="Name of the sweep, of its folder and of its MLflow experiment."
+        description="Name of the sweep, of its folder and of its MLflow experiment; two names that "
+        "differ in upper and lower case alone do not stand side by side. Without it the sweep is "
+        "called as its file, with a number where there is one of that name already."
     )
     trials: int = Field(ge=1, le=1_000_000, description="How many searched settings, in all.")
     trainable: Annotated[str, AfterValidator(_check_trainable)] = Field(
@@ -154,14 +165,11 @@ class SweepSpec(Settings):
     initial: InitialField = Field(
         (), description="Settings to try first; the searcher fills in what they leave open."
     )
-    warm_start: WarmStart | None = Field(
-        None, description="Another sweep whose trials the searcher sees too."
-    )
     stop: StopField = Field(
         default_factory=Stop,
         description="Result → value; a trial ends when any one is reached or passed, or fallen to "
-        '({"<=": value}); plateau (patience, min_delta, grace, '
-        "metric, mode): ends one that is flat.",
+        '({"<=": value}), as is meant of the metric itself with mode min; plateau (patience, '
+        "min_delta, grace, metric, mode): ends one that is flat.",
     )
     budget: Budget = Field(Budget(), description="What ends the sweep before all its trials end.")
     searcher: PluginField = Field(Plugin(name="tpe"), description="What proposes settings.")
@@ -181,6 +189,12 @@ class SweepSpec(Settings):
     resources: Resources = Field(Resources(), description="What one trial is given.")
     machine: Machine = Field(Machine(), description="What there is to share out among trials.")
     limits: Limits = Field(Limits(), description="How long a slice is, how often one is retried.")
+    isolate: Literal["process", "slot"] | None = Field(
+        None,
+        description="Whether each trial has a process of its own (process), or all that run in one "
+        "slot share one (slot), which is put back where a trial has changed it. Without it "
+        "functions and commands have their own, and trainers do not, which leave nothing.",
+    )
     deterministic: Deterministic | None = Field(
         None, description="Decide in batches, in trial order, whatever the number of slots."
     )
@@ -200,18 +214,38 @@ class SweepSpec(Settings):
 
     def model_post_init(self, context: Any, /) -> None:
         """Remember the text, and check the parts against each other."""
-        self._source = source_of(context)
-        self.space.check_against(self.config)
+        source = self._source = source_of(context)
+        found = Gathering(source, context["refused"] if context else ())
+        found.run(lambda: self.space.check_against(self.config), "space", "config")
+        found.run(self._check_metric, "metric", "objectives")
+        found.run(lambda: initial.check(self.space, self.initial, source), "initial", "space")
+        found.run(self._check_number, "initial", "trials")
+        found.run(lambda: check_budget(self.budget, self.stop, source), "budget", "stop")
+        found.run(self._check_replication, *_OF_REPLICATION)
+        found.run(self._check_settled, "budget", "objectives", "constraints", "aggregate")
+        found.check()
+
+    def _check_settled(self) -> None:
+        others = {"objectives": self.objectives, "constraints": self.constraints}
+        beside = [key for key, value in others.items() if value]
+        beside += [] if self.aggregate.fair else ["aggregate"]
+        if self.budget.settled is not None and beside:
+            hint = f"with {beside[0]} it is not the expected score alone that decides"
+            raise self._source.refuse(("budget", "settled"), self.budget.settled, "no value", hint)
+
+    def _check_metric(self) -> None:
         if self.metric in self.objectives:
             raise self._source.refuse(
                 ("objectives", self.metric), self.metric, "not the metric again"
             )
-        initial.check(self.space, self.initial, self._source)
+
+    def _check_number(self) -> None:
         if (given := len(self.initial)) > self.trials:
             hint = f"raise trials to {given}, or leave some out"
             allowed = f"at most trials: {self.trials} settings"
             raise self._source.refuse(("initial",), f"a list of {given}", allowed, hint)
-        check_budget(self.budget, self.stop, self._source)
+
+    def _check_replication(self) -> None:
         alone = not (self.objectives or self.constraints)
         sections.check_replication(self.replicas, self.aggregate, self.racing, alone, self._source)
 
@@ -219,6 +253,11 @@ class SweepSpec(Settings):
     def replicas_at_first(self) -> int:
         """Under how many seeds a new trial begins."""
         return 1 if self.racing else self.replicas
+
+    @property
+    def climbs_in_seeds(self) -> bool:
+        """True if the scheduler gives further seeds to trials that reach a higher rung."""
+        return bool(self.scheduler.options.get("seeds", 1) != 1)
 
     @property
     def source(self) -> Source:
@@ -233,14 +272,27 @@ class SweepSpec(Settings):
 _SUFFIXES = (".yaml", ".yml")
 
 
+#: What the names of files end with that are given in place of a spec that names them.
+_PYTHON = (".py", ".ipynb")
+
+
 def find(space: str) -> Path:
     """The file that the command line means: a path, or the bare name of a shipped search space."""
     if _is_file(Path(space)):
+        if (path := Path(space)).suffix in _PYTHON:
+            raise UsageError(
+                f"{shorten(space)}: is no YAML file; `sweep init` writes one, in which trainable: "
+                f"names a function as {path.stem}:NAME; in Python sweep.run(NAME, ...) needs none"
+            )
         return Path(space)
     files = shipped()
     if space in files:
         return files[space]
     path = Path(space)
+    if space and _is_folder(path):
+        beside = sorted(str(other) for other in path.iterdir() if other.suffix in _SUFFIXES)
+        found = f"; in it there is {', '.join(beside[:3])}" if beside else ""
+        raise UsageError(f"{shorten(space)}: is a folder; give a YAML file{found}")
     if len(path.parts) < 2 and path.suffix not in _SUFFIXES:
         raise UnknownName("search space", space, list(files), "a path to a YAML file works too")
     try:
@@ -248,6 +300,13 @@ def find(space: str) -> Path:
     except (OSError, ValueError):  # no such folder, or no name that one could have
         beside = []
     raise UsageError(f"{shorten(space)}: there is no such file{nearest(space, beside)}")
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # no name that a folder could have
+        return False
 
 
 def shipped() -> dict[str, Path]:
@@ -267,10 +326,64 @@ def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
 
 def parse(text: str, file: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
     """The spec in a YAML text; `file` is its name in messages. See `load`."""
-    from sweep.spec import yaml_source  # with its library: a worker reads no YAML
+    spec, found = survey(text, file, overrides)
+    found.check()
+    return spec
 
-    raw, source = apply_overrides(*yaml_source.read(text, file), overrides)
-    return validate(SweepSpec, raw, source)
+
+#: What stands in the place of keys that are needed and wrong, while the others are checked.
+_PLACEHOLDERS: Mapping[str, Any] = {
+    "name": "unnamed",
+    "trials": 1,
+    "trainable": "unnamed",
+    "metric": "metric",
+    "mode": "min",
+    "space": {},
+}
+
+
+def survey(
+    text: str,
+    file: str,
+    overrides: Sequence[str | Override] = (),
+    name: str = "",
+    remark: str = "",
+) -> tuple[SweepSpec, Gathering]:
+    """As `parse`, without the keys that are wrong, and their mistakes.
+
+    Args:
+        text: YAML.
+        file: its name in messages.
+        overrides: settings of the command line over its own.
+        name: of the sweep, where the text gives none.
+        remark: what a person should know of that name.
+
+    Raises:
+        BadConfig: `text` cannot be read, or an override has no place in it.
+    """
+    from sweep.spec import foreign, yaml_source  # with its library: a worker reads no YAML
+
+    foreign.refuse(text, file)
+    written, source, found = yaml_source.survey(text, file)
+    raw, source = apply_overrides(written, source, overrides)
+    if name and "name" not in raw:
+        raw["name"] = name
+        source = replace(source, remarks=(*source.remarks, *filter(None, [remark])))
+    found.source = source
+    known = {key: value for key, value in raw.items() if key in SweepSpec.model_fields}
+    with found.one():
+        spec = validate(SweepSpec, raw, source)
+        if not found.refused:
+            return spec, found
+    while True:
+        refused = found.refused
+        left = {key: value for key, value in known.items() if key not in refused}
+        if "space" in refused:  # which it speaks of
+            left.pop("forbid", None)
+        with found.one():
+            return validate(SweepSpec, {**_PLACEHOLDERS, **left}, source, refused), found
+        if found.refused == refused:  # nothing more can be left out
+            found.check()
 
 
 def canonical_json(spec: SweepSpec) -> str:

@@ -1,4 +1,4 @@
-"""What a spec compares trials by: the score of a curve, seeds together, further objectives."""
+"""Scores by which a spec compares trials: of a curve, of several seeds, further objectives."""
 
 import contextlib
 import math
@@ -16,7 +16,7 @@ Mode = Literal["min", "max"]
 
 
 class _Worded(Settings):
-    """What a spec writes as a word, or as one word with a number: ``last``, ``{mean_last: 10}``."""
+    """A setting written as a word, or as one word with a number: ``last``, ``{mean_last: 10}``."""
 
     allowed: ClassVar[str]
     with_number: ClassVar[tuple[str, str]]
@@ -123,12 +123,12 @@ class Aggregate(_Worded):
         return self.centre(values)
 
     def centre(self, values: Sequence[float]) -> float:
-        """Where the scores lie: what `combine` is without its caution."""
+        """Return the centre of the scores: `combine` without its caution."""
         return _CENTRES.get(self.kind, stats.mean)(sorted(values))
 
     @property
     def fair(self) -> bool:
-        """Whether trials with unequal numbers of seeds may be compared by this aggregate."""
+        """True if trials with unequal numbers of seeds may be compared by this aggregate."""
         return self.kind in _CENTRES
 
 
@@ -183,7 +183,7 @@ class Constraint:
     bound: float
 
     def violation(self, value: float | None) -> float:
-        """How far `value` is past the bound; 0 or less: it holds; infinite: it is not known."""
+        """Return how far `value` is past the bound; at most 0 if it holds, infinite if unknown."""
         if value is None or math.isnan(value):
             return math.inf
         return self.sign * (value - self.bound)

@@ -24,10 +24,10 @@ class Override:
     """One setting from the command line."""
 
     path: str
-    """Where it goes, with dots, for example ``config.lr``."""
+    """The place that it changes, with dots, for example ``config.lr``."""
     value: Any
     said: str
-    """What the user typed, for messages, for example ``--set config.lr=0.1``."""
+    """The text that the user typed, for messages, for example ``--set config.lr=0.1``."""
 
     @classmethod
     def parse(

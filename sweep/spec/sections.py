@@ -1,6 +1,7 @@
 """The sections of a spec: small settings that stand under one key each. Times are seconds."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from pydantic import (
 from sweep.errors import Source
 from sweep.space import Space
 from sweep.spec.objective import Aggregate
-from sweep.spec.validation import validate
+from sweep.spec.validation import refusing, validate
 from trainables.core.settings import Settings
 
 # -------------------------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ class CheckpointPolicy(Settings):
 
 
 class Resources(Settings):
-    """What one trial is given."""
+    """Cores, GPUs and other resources of one trial."""
 
     cpu: int = Field(1, ge=1, le=1024, description="Processor cores of a trial.")
     gpu: Annotated[float, AfterValidator(_check_gpu)] = Field(
@@ -165,7 +166,7 @@ class Resources(Settings):
 
 
 class Machine(Settings):
-    """What there is to share out among trials."""
+    """Cores, GPUs and other resources that trials share."""
 
     cpu: int | None = Field(None, ge=1, description="Processor cores; none: as many as it has.")
     gpu: int | None = Field(None, ge=0, description="GPUs; none: those that CUDA may use.")
@@ -174,8 +175,15 @@ class Machine(Settings):
     )
 
 
+def _read_fail_fast(raw: Any) -> Any:
+    """As Ray Tune has it: true is the first failure, false none."""
+    if isinstance(raw, bool):
+        return 1 if raw else None
+    return raw
+
+
 class Limits(Settings):
-    """How long and how often."""
+    """Limits in seconds and in numbers of failures."""
 
     slice_s: float = Field(
         30.0, gt=0, description="Seconds after which a slice ends at its next checkpoint."
@@ -189,12 +197,21 @@ class Limits(Settings):
     trial_memory: Memory = Field(
         None, description="Memory of a trial's process and its children, such as 4GB; retried."
     )
+    trial_log: Annotated[int | None, BeforeValidator(_read_size)] = Field(
+        20 * 10**6, ge=1000, description="Size at which a trial's log is turned over; none: never."
+    )
     no_progress_s: float | None = Field(
         None, gt=0, description="Seconds without a finished iteration after which one is retried."
+    )
+    no_answer_s: float | None = Field(
+        60.0, gt=0, description="Seconds after which a trial leaves a worker that stands still."
     )
     not_finite: Literal["go_on", "prune", "fail"] = Field(
         "go_on",
         description="What becomes of a trial whose metric is NaN or infinite: go_on, prune, fail.",
+    )
+    fail_fast: Annotated[int | None, BeforeValidator(_read_fail_fast)] = Field(
+        3, ge=1, description="So many first trials that failed with one error end the sweep."
     )
     max_concurrent: int | None = Field(
         None, ge=1, description="Trials at once at most, whatever --jobs says."
@@ -214,7 +231,7 @@ class Deterministic(Settings):
 
 
 class Budget(Settings):
-    """What ends a sweep before all its trials have ended; whichever comes first."""
+    """The means that end a sweep before all its trials have ended, whichever is used up first."""
 
     time_s: float | None = Field(
         None, gt=0, description="Seconds that its drivers have run, restarts included."
@@ -231,14 +248,21 @@ class Budget(Settings):
     patience: int | None = Field(
         None, ge=1, description="Trials that may end in a row without a better score than before."
     )
+    settled: float | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="As much training again is expected to improve the pick by less than this "
+        "share of the range from a poor setting to the pick.",
+    )
     min_delta: float = Field(
         0.0, ge=0, description="With patience: by how much a better score has to be better."
     )
 
     @property
     def is_set(self) -> bool:
-        """Whether anything of it can be used up."""
-        keys = ("time_s", "cpu_hours", "timesteps", "target", "patience")
+        """True if any part of it can be used up."""
+        keys = ("time_s", "cpu_hours", "timesteps", "target", "patience", "settled")
         return any(getattr(self, key) is not None for key in keys)
 
     def changed(self, changes: Mapping[str, Any], source: Source | None = None) -> "Budget":
@@ -260,19 +284,7 @@ def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> N
 
 
 # -------------------------------------------------------------------------------------------------
-# The keys beside `space` that say what is searched: forbid, initial, warm_start.
-
-
-class WarmStart(Settings):
-    """Another sweep whose trials searchers see too."""
-
-    sweep: str = Field(min_length=1, description="Name of the other sweep, or its folder.")
-    best: int | None = Field(
-        None, ge=1, description="How many of its trials are taken, the best ones; none: all."
-    )
-    trials: Literal["completed", "all"] = Field(
-        "completed", description="Whether trials that ended early are taken too (all)."
-    )
+# The keys beside `space` that say what is searched: forbid, initial.
 
 
 def _read_list(of: str, example: str) -> BeforeValidator:
@@ -300,7 +312,7 @@ def source_of(context: Any) -> Source:
 
 SpaceField = Annotated[
     InstanceOf[Space],
-    BeforeValidator(_read_space),
+    BeforeValidator(refusing(_read_space)),
     PlainSerializer(lambda space: dict(space.raw)),
 ]
 ForbidField = Annotated[
@@ -320,14 +332,17 @@ InitialField = Annotated[
 
 LONGEST_NAME = 100
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: Device names of Windows, with any ending: a folder of that name cannot be copied there.
-_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?")
+_RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
-#: What all sweeps of a root share, and what a database has beside its file.
-_OF_THE_ROOT = re.compile(r"mlflow\.db([.-].*)?|mlartifacts")
+#: What all sweeps of a root share, and what a database has beside its file; a disk that ignores
+#: case has them under other spellings too.
+_OF_THE_ROOT = re.compile(r"mlflow\.db([.-].*)?|mlartifacts", re.IGNORECASE)
 
-_ALLOWED = f"1 to {LONGEST_NAME} lowercase letters, digits, . _ -, beginning with letter or digit"
+_ALLOWED = (
+    f"1 to {LONGEST_NAME} letters a-z or A-Z, digits, . _ -, beginning with a letter or digit"
+)
 
 #: A result by its path, with slashes.
 RESULT_PATH = re.compile(r"[^/]+(/[^/]+)*")
@@ -343,12 +358,34 @@ def check_result_path(path: str) -> str:
 
 def check_name(name: str) -> str:
     """`name`, if a sweep may be called so; else ValueError with what is allowed."""
-    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
-        raise ValueError(_ALLOWED)
-    if ".." in name or name.endswith("."):
-        raise ValueError(f"{_ALLOWED}, without '..' and no dot at the end")
-    if _RESERVED.fullmatch(name):
-        raise ValueError(f"{_ALLOWED}, and no device name of Windows such as con or nul")
-    if _OF_THE_ROOT.fullmatch(name):
-        raise ValueError(f"{_ALLOWED}, and no name of what all sweeps of a root share: {name}")
+    if allowed := _other_than(name):
+        raise ValueError(f"{allowed}, such as {name_from(name)}")
     return name
+
+
+def _other_than(name: str) -> str:
+    """Return what a sweep may be called that cannot be called `name`; empty if it can."""
+    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+        return _ALLOWED
+    if ".." in name or name.endswith("."):
+        return f"{_ALLOWED}, without '..' and no dot at the end"
+    if _RESERVED.fullmatch(name):
+        return f"{_ALLOWED}, and no device name of Windows such as con or nul"
+    if _OF_THE_ROOT.fullmatch(name):
+        return f"{_ALLOWED}, and no name of what all sweeps of a root share: {name}"
+    return ""
+
+
+def name_from(text: str, room: int = LONGEST_NAME) -> str:
+    """Return `text` if a sweep may be called so, else the name nearest to it; at most `room` long.
+
+    ``My Exp 2`` becomes ``My-Exp-2``, ``Übung`` becomes ``Ubung``, and a text without letters or
+    digits ``sweep``.
+    """
+    if len(text) <= room and not _other_than(text):
+        return text
+    apart = unicodedata.normalize("NFKD", text)
+    letters = "".join(letter for letter in apart if not unicodedata.combining(letter))
+    words = re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9._-]+", "-", letters))
+    name = words.lstrip("._-")[:room].rstrip("._-") or "sweep"
+    return f"sweep-{name}"[:room] if _other_than(name) else name

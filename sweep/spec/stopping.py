@@ -1,13 +1,14 @@
 """When a trial ends by what its results say: the key ``stop`` of a spec.
 
 stop: {timesteps_total: 100000}                     reached or passed
+stop: {loss: 0.1}                                   fallen so far, if `loss` is what is minimized
 stop: {loss: {"<=": 0.1}}                           fallen so far
 stop: {entropy: {"<=": 0.01, ">=": 5}}              left that range, on either side
 stop: {plateau: {patience: 20, min_delta: 1.0}}     no better for so many results
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any
 
 from pydantic import (
@@ -18,10 +19,10 @@ from pydantic import (
     ValidationInfo,
 )
 
-from sweep.errors import Source
+from sweep.errors import Gathering, Source
 from sweep.spec.objective import Mode
 from sweep.spec.sections import RESULT_PATH, RESULT_PATH_ALLOWED, source_of
-from sweep.spec.validation import validate
+from sweep.spec.validation import refusing, validate
 from trainables.core.settings import Settings
 
 PLATEAU = "plateau"
@@ -50,11 +51,14 @@ class Stop(dict[str, int | float]):
         reached: Mapping[str, int | float] | None = None,
         fallen: Mapping[str, int | float] | None = None,
         plateau: Plateau | None = None,
+        minimized: Collection[str] = (),
     ) -> None:
         super().__init__(reached or {})
         self.fallen = dict(fallen or {})
         """Result → value at which a trial ends when it falls so far."""
         self.plateau = plateau
+        self._minimized = frozenset(minimized)
+        """Results of which a number alone means fallen so far."""
 
     def __eq__(self, other: object) -> bool:
         own = (self.fallen, self.plateau)
@@ -65,19 +69,21 @@ class Stop(dict[str, int | float]):
 
     @property
     def ends_nothing(self) -> bool:
-        """Whether no trial ends by it."""
+        """True if no trial ends by it."""
         return not self and not self.fallen and self.plateau is None
 
     @property
     def ends_every_trial(self) -> bool:
-        """Whether some criterion ends every trial, however good its results are."""
+        """True if some criterion ends every trial, however good its results are."""
         return self.plateau is not None or any(key in COUNTERS for key in self)
 
     def written(self) -> dict[str, Any]:
         """It as it stands in a spec."""
-        raw: dict[str, Any] = dict(self)
+        raw: dict[str, Any] = {
+            key: {">=": value} if key in self._minimized else value for key, value in self.items()
+        }
         for key, value in self.fallen.items():
-            raw[key] = {"<=": value, **({">=": raw[key]} if key in raw else {})}
+            raw[key] = {"<=": value, **({">=": self[key]} if key in self else {})}
         if self.plateau is not None:
             raw[PLATEAU] = self.plateau.model_dump()
         return raw
@@ -88,22 +94,32 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
         return raw
     if not isinstance(raw, Mapping):
         raise ValueError("a mapping, key: value")  # noqa: TRY004 pydantic reads it
-    source = source_of(info.context)
+    source, found, minimized = source_of(info.context), Gathering(), _minimized(info.data)
     reached: dict[str, int | float] = {}
     fallen: dict[str, int | float] = {}
     plateau = None
     for key, value in raw.items():
-        if key == PLATEAU and not _is_number(value):
-            plateau = _plateau(value, info.data, source)
-            continue
-        _check_key(key, source)
-        bounds = value if isinstance(value, Mapping) else {">=": value}
-        _check_bounds(key, value, bounds, source)
-        if ">=" in bounds:
-            reached[key] = bounds[">="]
-        if "<=" in bounds:
-            fallen[key] = bounds["<="]
-    return Stop(reached, fallen, plateau)
+        with found.one():
+            if key == PLATEAU and not _is_number(value):
+                plateau = _plateau(value, info.data, source)
+                continue
+            _check_key(key, source)
+            bounds = (
+                value if isinstance(value, Mapping) else {"<=" if key in minimized else ">=": value}
+            )
+            _check_bounds(key, value, bounds, source)
+            if ">=" in bounds:
+                reached[key] = bounds[">="]
+            if "<=" in bounds:
+                fallen[key] = bounds["<="]
+    found.check()
+    return Stop(reached, fallen, plateau, minimized)
+
+
+def _minimized(known: Mapping[str, Any]) -> set[str]:
+    """Return the results that are compared and better the less they are."""
+    modes = {**known.get("objectives", {}), known.get("metric"): known.get("mode")}
+    return {name for name, mode in modes.items() if mode == "min"}
 
 
 def _plateau(raw: Any, known: Mapping[str, Any], source: Source) -> Plateau:
@@ -135,5 +151,5 @@ def _is_number(value: Any) -> bool:
 
 
 StopField = Annotated[
-    InstanceOf[Stop], BeforeValidator(_read), PlainSerializer(lambda stop: stop.written())
+    InstanceOf[Stop], BeforeValidator(refusing(_read)), PlainSerializer(lambda stop: stop.written())
 ]

@@ -1,14 +1,17 @@
-"""Plain data checked by pydantic models, each mistake answered as one `BadConfig`.
+"""Plain data checked by pydantic models, each mistake answered as a `BadConfig`, all at once.
 
-A validator of ours raises ``ValueError`` with the text of what is allowed.
+A validator of ours raises ``ValueError`` with the text of what is allowed, or, if it is `refusing`,
+a `BadConfig` that says where in its value the mistake stands.
 """
 
-from collections.abc import Sequence
+import difflib
+import functools
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from sweep.errors import BadConfig, KeyPath, Source
+from sweep.errors import BadConfig, Gathering, KeyPath, Source
 from trainables.core.settings import Mistake
 from trainables.errors import nearest, shorten
 
@@ -43,24 +46,70 @@ _ELSEWHERE = {
 }
 
 
-def validate(model: type[M], raw: Any, source: Source) -> M:
+class _Refused(ValueError):
+    """A refusal by one field, which pydantic gathers with those by others."""
+
+    def __init__(self, error: BadConfig) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a validator raise BadConfig, after which the other fields are read all the same."""
+
+    @functools.wraps(read)
+    def reading(*given: Any) -> Any:
+        try:
+            return read(*given)
+        except BadConfig as error:
+            raise _Refused(error) from error
+
+    return reading
+
+
+def validate(model: type[M], raw: Any, source: Source, refused: Collection[str] = ()) -> M:
     """The model of `raw`; BadConfig if that is something else.
 
     `source` is seen from where `raw` stands, and is the context of the model's validators, too.
+    So is `refused`, the keys whose values were wrong and left out of `raw`.
     """
     try:
-        return model.model_validate(raw, context={"source": source})
+        return model.model_validate(raw, context={"source": source, "refused": refused})
     except ValidationError as error:
-        raise _refusal(Mistake.of(error, model, raw), source) from None
+        found = Gathering()
+        _gather(Mistake.all_of(error, model, raw), source, found)
+        found.check()
+        raise
+
+
+def _gather(mistakes: Sequence[Mistake], source: Source, found: Gathering) -> None:
+    meant = {meant for mistake in mistakes if (meant := _meant(mistake)) is not None}
+    for mistake in mistakes:
+        if mistake.kind == "missing key" and mistake.path in meant:
+            continue  # it stands there under another name
+        key = str((*source.above, *mistake.path, "")[0])
+        found.add(_refusal(mistake, source), key)
 
 
 def _refusal(mistake: Mistake, source: Source) -> BadConfig:
     path = mistake.path
+    if isinstance(mistake.cause, _Refused):
+        return mistake.cause.error
     if mistake.kind == "unknown key":
         return _unknown_key(path, mistake.known, source)
     if mistake.kind == "missing key":
         return source.refuse(path, None, _meaning(mistake.around, path), problem="is missing")
     return source.refuse(path, mistake.value, mistake.allowed, mistake.hint)
+
+
+def _meant(mistake: Mistake) -> KeyPath | None:
+    """Return the path that was meant by an unknown key, if it is like one that is known."""
+    if mistake.kind != "unknown key":
+        return None
+    key, known = str(mistake.path[-1]), mistake.known
+    ours = _ELSEWHERE.get(key, "")
+    close = [ours] if ours in known else difflib.get_close_matches(key, known, n=1)
+    return (*mistake.path[:-1], *close) if close else None
 
 
 def _unknown_key(path: KeyPath, known: Sequence[str], source: Source) -> BadConfig:

@@ -3,6 +3,7 @@
 YAML 1.2 (section 10.3.2, the core schema): ``1e-5`` is a number, ``on`` is text, ``010`` is 10.
 What could surprise is refused: duplicate keys, anchors and aliases, tags, merge keys, several
 documents, dates without quotes, NaN and infinity, control characters, numbers of more than 64 bits.
+Mistakes in values are gathered, so that what stands around them is checked too.
 """
 
 import math
@@ -24,7 +25,7 @@ from ruamel.yaml.events import (
     StreamEndEvent,
 )
 
-from sweep.errors import At, BadConfig, KeyPath, Source
+from sweep.errors import At, BadConfig, Gathering, KeyPath, Source
 from trainables.errors import shorten
 
 LARGEST_FILE = 500_000
@@ -33,6 +34,8 @@ DEEPEST = 32
 """Mappings and lists inside each other."""
 MOST_NODES = 10_000
 """Keys and values of a file."""
+NUMBERED: frozenset[KeyPath] = frozenset({("scheduler", "seeds")})
+"""Mappings whose keys are numbers; elsewhere a number as a key is a mistake."""
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -57,16 +60,35 @@ def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
     Raises:
         BadConfig: `text` is not one mapping of plain data; `file` is its name in the message.
     """
+    value, source, found = survey(text, file)
+    found.check()
+    return value, source
+
+
+def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
+    """As `read`, with the mistakes in values, in whose place None stands.
+
+    Raises:
+        BadConfig: the rest of `text` cannot be read.
+    """
     builder = _Builder(text, At(file, 1))
-    value = builder.document()
-    if not isinstance(value, dict):
-        raise builder.refuse((), value, "a mapping, key: value, one per line")
-    return value, Source(file, builder.marks)
+    try:
+        value = builder.document()
+        if not isinstance(value, dict):
+            raise builder.refuse((), value, "a mapping, key: value, one per line")
+    except BadConfig as error:
+        builder.found.add(error)
+        builder.found.check()
+        raise
+    return value, Source(file, builder.marks), builder.found
 
 
 def read_value(text: str, said: str, above: KeyPath) -> Any:
     """The value of an option such as ``--set lr=0.1``, which is `said`, for the key `above`."""
-    return _Builder(text, At(said), above).document()
+    builder = _Builder(text, At(said), above)
+    value = builder.document()
+    builder.found.check()
+    return value
 
 
 class _Builder:
@@ -78,6 +100,7 @@ class _Builder:
         self._above = above
         self._nodes = 0
         self.marks: dict[KeyPath, At] = {(): start}
+        self.found = Gathering()
 
     def refuse(
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
@@ -118,20 +141,30 @@ class _Builder:
         return value
 
     def _node(self, event: Any, path: KeyPath) -> Any:
-        self._check_node(event, path)
+        self._check_size(path)
+        with self.found.one():
+            self._check_node(event, path)
         match event:
             case SequenceStartEvent():
                 return self._sequence(path)
             case MappingStartEvent():
                 return self._mapping(path)
+            case ScalarEvent():
+                with self.found.one():
+                    return self._scalar(event, path)
+        return None
+
+    def _scalar(self, event: Any, path: KeyPath) -> Any:
         return (self._plain if event.implicit[0] else self._printable)(event.value, path)
 
-    def _check_node(self, event: Any, path: KeyPath) -> None:
+    def _check_size(self, path: KeyPath) -> None:
         self._nodes += 1
         if len(path) > DEEPEST:
             raise self.refuse(path[:4], "…", f"at most {DEEPEST} lists and mappings in each other")
         if self._nodes > MOST_NODES:
             raise self.refuse(path, "…", f"at most {MOST_NODES} keys and values")
+
+    def _check_node(self, event: Any, path: KeyPath) -> None:
         if isinstance(event, AliasEvent):
             raise self.refuse(path, f"*{event.anchor}", "no aliases", "write the value out")
         if event.anchor:
@@ -153,10 +186,11 @@ class _Builder:
             key = self._key(event, path)
             below, earlier = (*path, key), self.marks.get((*path, key))
             self.marks[below] = self._at(event)
+            value = self._node(next(self._events), below)
             if key in mapping:
                 hint = f"it stands at {earlier} too; remove one of the two"
-                raise self.refuse(below, key, "each key once", hint)
-            mapping[key] = self._node(next(self._events), below)
+                self.found.add(self.refuse(below, key, "each key once", hint))
+            mapping.setdefault(key, value)
         return mapping
 
     def _key(self, event: Any, path: KeyPath) -> str:
@@ -167,7 +201,11 @@ class _Builder:
             raise self.refuse(path, "a list or mapping", "text as a key")
         if event.value == "<<" and event.implicit[0]:
             raise self.refuse(path, "<<", "no merge keys", "write the keys out")
-        key = self._node(event, path)
+        self._check_size(path)
+        self._check_node(event, path)
+        key = self._scalar(event, path)
+        if path in NUMBERED and type(key) in (int, float):
+            return str(event.value)
         if not isinstance(key, str):
             raise self.refuse(path, key, "text as a key", f"quote it: '{event.value}'")
         self.marks[path] = around
@@ -205,7 +243,7 @@ class _Builder:
         return self._at_line(event.start_mark.line)
 
     def _at_line(self, line: int) -> At:
-        """Where line `line`, from 0, stands; an option of the command line has no lines."""
+        """Return the place of line `line`, from 0; an option of the command line has no lines."""
         return self._start if self._start.line is None else At(self._start.file, line + 1)
 
     def _unreadable(self, error: MarkedYAMLError) -> BadConfig:

@@ -1,4 +1,4 @@
-"""What simulated trials report: a table, or a function of the trial and of its newest result."""
+"""Results of simulated trials: from a table, or a function of the trial and its newest result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -21,7 +21,6 @@ from sweep.history.results import flatten, instead_of_number, number
 from sweep.slices import retention
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.slice import Stretch
-from sweep.slices.stopping import ending
 from sweep.testing.curves import SECONDS, Curve, CurvePoint
 from trainables.core.results import Counters
 
@@ -171,7 +170,6 @@ class _Play(Stretch):
         self.instead = instead_of_number(self.result, spec.metric)
         self.rows.append(Row(iteration, metrics))
         end = self.bounds.ending(metrics, iteration)
-        end = end or ending(metrics, spec.goal, spec.time_attr, spec.stop)
         if end is None and self.clock.saves and self.seconds >= spec.slice_s:
             end = End.TIME
         due = end is not None or iteration % (spec.policy.every or 1) == 0

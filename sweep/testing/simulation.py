@@ -15,6 +15,7 @@ from typing import Any
 from sweep import spec as specs
 from sweep.driver import launch
 from sweep.driver.context import DriverContext
+from sweep.driver.creation import creating, resolving
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
 from sweep.errors import SweepError
@@ -49,13 +50,13 @@ class SimulationResult:
     records: tuple[Recorded, ...]
     """All its events."""
     seconds: float
-    """How long it took, simulated seconds."""
+    """Simulated seconds from the sweep's start to its end."""
     kills: int
-    """How often its driver was killed."""
+    """The number of kills of its driver."""
 
     @property
     def decisions(self) -> list[Decision]:
-        """What was decided, in order; going on after an interruption is no decision."""
+        """The decisions in their order; restarts after an interruption are none."""
         return decisions(self.records)
 
 
@@ -77,7 +78,7 @@ def decisions(records: Sequence[Recorded]) -> list[Decision]:
     return found
 
 
-#: Keys of a spec that are not given; the trainable is always simulated.
+#: Keys of a spec that are not given. A trainable that is given only says what its settings mean.
 DEFAULTS: Mapping[str, Any] = {
     "name": "simulated",
     "trials": 1,
@@ -149,12 +150,12 @@ class Simulation:
         self.clock = SimulatedClock(as_curve(curves), saves)
         self.killed = 0
         trainable = "Played" if saves else "PlayedWithoutSaving"
-        raw = {**DEFAULTS, **spec, "trainable": f"sweep.testing.curves:{trainable}"}
+        raw = {**DEFAULTS, "trainable": f"sweep.testing.curves:{trainable}", **spec}
         source = json.dumps({key: value for key, value in raw.items() if value is not None})
-        resolved = launch.resolve(specs.parse(source, "simulated"), (), new=True)
+        resolved = resolving.resolve(specs.parse(source, "simulated"), (), new=True)
         self._root = _root()
         self.folder = Folder(Path(self._root.name), resolved.spec.name)
-        launch.create(self.folder, resolved, source)
+        creating.create(self.folder, resolved, source)
 
     def __enter__(self) -> "Simulation":
         return self

@@ -44,7 +44,7 @@ class TrackerContext:
     tracking_uri: str | None = None
     """An MLflow server or database, or None for the file of the sweep's root."""
     uri_is_own: bool = True
-    """Whether this user has set the URI, see `sweep.driver.sync`."""
+    """True if this user has set the URI, see `sweep.driver.sync`."""
     storage: str = ""
     """URL of the storage of its checkpoints, if they are not in its folder alone."""
     paths: tuple[str, ...] = ()
@@ -60,9 +60,9 @@ class TrackerContext:
                 if records[-1].k >= k:
                     return
 
-    def history(self, k: float) -> History:
+    def history(self, k: float, shows_unsaved: bool = False) -> History:
         """The history up to event `k`, see `earlier`."""
-        past = History(self.objective)
+        past = History(self.objective, shows_unsaved=shows_unsaved)
         for records in self.earlier(k):
             past.extend(records)
         return past
@@ -93,7 +93,7 @@ class Comparable(Protocol):
         ...
 
     def differences(self) -> list[str]:
-        """Where the copy differs from the whole ledger, in words; raises if it is out of reach."""
+        """Return the differences of the copy from the ledger, in words; raises if unreachable."""
         ...
 
     def set_aside(self) -> None:

@@ -21,7 +21,7 @@ class Tracker(FileTracker):
     file = "progress.csv"
 
     def read(self, content: bytes) -> Standing:
-        """What stands in a file, up to the first line that is no row."""
+        """Return the rows of a file, up to the first line that is none."""
         header, *lines = content.split(b"\n")[:-1] or [b""]
         columns = _cells(header)
         if columns[:1] != [IDENTITY]:
@@ -53,7 +53,7 @@ class Tracker(FileTracker):
         return b"".join([_line(columns), *(row + empty for row in rows)])
 
     def same(self, due: bytes, seen: bytes) -> bool:
-        """Whether the cells are the same, but for empty ones at the end."""
+        """Return whether the cells are the same, but for empty ones at the end."""
         return due.rstrip(b",\n") == seen.rstrip(b",\n")
 
 

@@ -18,7 +18,7 @@ class Tracker(FileTracker):
     file = "result.json"
 
     def read(self, content: bytes) -> Standing:
-        """What stands in a file, up to the first line that is no result."""
+        """Return the results in a file, up to the first line that is none."""
         standing = Standing()
         for line in content.splitlines(keepends=True):
             try:

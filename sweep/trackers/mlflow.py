@@ -9,9 +9,11 @@ the store (`sweep.trackers._shared.mlflow_store`). A run is identified by its ta
 again. A run that a person has deleted is left alone. Who ran it, from which commit, is what holds
 when a run is made.
 
-Rows in MLflow cannot be changed. If iterations are run again after a crash, the first rows stay; an
-exact trainable gives the same ones. When a trial goes on after it had ended (a top-up, a retry),
-its run is RUNNING again, and its old end time stays until the next one. Rows that an earlier
+If iterations are run again after a crash, their rows in a file get the new values; on a server,
+where rows cannot be changed, the first ones stay: an exact trainable gives the same ones. When a
+trial goes on after it had ended (a top-up, a retry), its run is RUNNING again, without an end time
+where the store is a file. When a driver ends, paused trials are SCHEDULED, until they go on. Rows
+that an earlier
 release dated differently stay, until `sweep verify --repair` replaces their run. A copy with the
 layout of an earlier release gets what it lacks with the next events; so does a store that has no
 run of the sweep, since its file was removed, its experiment renamed or its folder moved to another
@@ -28,7 +30,7 @@ from dataclasses import dataclass
 
 from sweep import trackers
 from sweep.errors import StorageError
-from sweep.history.events import Closed, Measured, Recorded
+from sweep.history.events import Closed, Measured, Recorded, Reported, Status, TermEnded
 from sweep.history.replica import Replica
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
@@ -39,15 +41,14 @@ from sweep.trackers._shared.mlflow_check import Check
 from sweep.trackers._shared.mlflow_content import (
     LAYOUT,
     MEDIA,
-    STATUS,
     SWEEP_STATUS,
     WHOLE,
     Content,
     Value,
+    keys_of_events,
     milliseconds,
     parameters,
     run_name,
-    score_key,
     title,
 )
 from sweep.trackers._shared.mlflow_store import PARENT, StoredRun, connect
@@ -107,7 +108,7 @@ class Tracker(trackers.Tracker):
         return tables.unreadable(self._where.folder.mlflow)
 
     def differences(self) -> list[str]:
-        """Where the copy differs from the whole ledger.
+        """Return the differences of the copy from the whole ledger.
 
         A server that somebody else has named would get this user's credentials: StorageError.
         """
@@ -140,7 +141,7 @@ class _Run:
     stored: StoredRun
     iteration: float = 0
     scored: bool = False
-    """Whether its scores were looked up, so that those of later events are new."""
+    """True if its scores were looked up, so that those of later events are new."""
 
 
 class _Copy:
@@ -148,16 +149,16 @@ class _Copy:
 
     def __init__(self, where: TrackerContext, k: int) -> None:
         self._where = where
-        self._created_ms = milliseconds(where.created_at)
-        """An earlier release dated rows by their numbers, in milliseconds from here on."""
         self._content = Content(where)
         for records in where.earlier(k):
             self._content.extend(records)
         self.is_whole = True
-        """Whether nothing of an earlier layout is left after the next events."""
+        """True if the next events leave nothing of an earlier layout."""
         self._store = connect(where)
         self._origin: dict[str, str] = {}
         self._is_shown = False
+        self._pick: int | None = None
+        """The number of the trial that is shown first."""
         self._runs: dict[str, _Run] = {}
         """Name (`run_name`; empty for the sweep's own) → run."""
         for run in sorted(self._store.runs(), key=lambda run: -len(run.metrics)):
@@ -177,7 +178,7 @@ class _Copy:
 
     @property
     def lacks_earlier_events(self) -> bool:
-        """Whether the store has no run of the sweep, or runs that lack what this release sends."""
+        """True if the store has no run of the sweep, or runs that lack rows of this release."""
         parent = self._runs.get("")
         return parent is None or parent.stored.tags.get("sweep.layout") != LAYOUT
 
@@ -192,9 +193,12 @@ class _Copy:
                 run = self._write_trial(parent, trial, rows if replica == WHOLE else ())
                 if replica != WHOLE:
                     self._write_replica(run, self._content.history.replica(number, replica), rows)
+            self._write_picks(parent)
             for record in records:
-                if isinstance(record.event, Closed):
+                if isinstance(record.event, Reported | Closed):
                     self._attach_media(record.event)
+            if any(isinstance(record.event, TermEnded) for record in records):
+                self._rest()
             self._write(parent, changes.sweep, tags, {})
             parent.iteration = self.k
             ended = self._content.history.ended
@@ -207,7 +211,29 @@ class _Copy:
                     self._store.attach(parent.stored, self._where.folder.spec)
                 self._is_shown = True
 
-    def _attach_media(self, event: Closed) -> None:
+    def _write_picks(self, parent: _Run) -> None:
+        """Have the page show the pick first, and the one before it where it stands now."""
+        history = self._content.history
+        pick = None if history.best is None else history.best.number
+        for number in {self._pick, pick} - {None} if pick != self._pick else ():
+            self._write_trial(parent, history.trials[number or 0], ())
+        self._pick = pick
+
+    def _rest(self) -> None:
+        """Let the runs of trials that are paused wait, as no driver runs."""
+        history = self._content.history
+        for replica in (*history.replicas(Status.PAUSED), *history.tests(Status.PAUSED)):
+            trial = history.trials[replica.trial]
+            for its, name in (
+                (trial, run_name(trial.number, WHOLE)),
+                (replica, run_name(trial.number, replica.index)),
+            ):
+                run = self._runs.get(name)
+                if run is not None and its.status is Status.PAUSED:
+                    status = self._content.status_of(its.status)
+                    self._set_status(run, status, None, run.stored.title)
+
+    def _attach_media(self, event: Reported | Closed) -> None:
         """Add the files that results name: what callbacks show of episodes.
 
         One that is added again takes the place of itself.
@@ -222,7 +248,7 @@ class _Copy:
         name = title(trial.status, f"trial {trial.number}")
         run = self._run(run_name(trial.number, WHOLE), name, tags, created)
         self._write(run, rows, tags, parameters(trial))
-        self._set_status(run, STATUS[trial.status], trial.ended_at, name)
+        self._set_status(run, self._content.status_of(trial.status), trial.ended_at, name)
         if rows and self._content.grouped:  # its rows come once; earlier ones have been looked up
             run.iteration = 0
         return run
@@ -235,7 +261,7 @@ class _Copy:
         name = title(replica.status, which)
         run = self._run(run_name(replica.trial, replica.index), name, tags, started)
         self._write(run, rows, tags, {})
-        self._set_status(run, STATUS[replica.status], replica.ended_at, name)
+        self._set_status(run, self._content.status_of(replica.status), replica.ended_at, name)
 
     def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
         if name not in self._runs:
@@ -258,41 +284,42 @@ class _Copy:
             return
         changed = {name: text for name, text in tags.items() if stored.tags.get(name) != text}
         missing = {n: text for n, text in parameters.items() if n not in stored.parameters}
-        new = self._new(run, rows)
+        new, other = self._new(run, rows)
         if new or changed or missing:
             self._store.log(stored, new, changed, missing)
+        if other:
+            self._store.replace(stored, other)
         if rows:
-            score = score_key(self._where.spec.metric)
-            counted = [row.number for row in rows if row.key != score]
+            others = keys_of_events(self._where.spec.metric)
+            counted = [row.number for row in rows if row.key not in others]
             run.iteration, run.scored = max([run.iteration, *counted]), True
 
-    def _new(self, run: _Run, rows: Sequence[Value]) -> list[Value]:
-        """Those of `rows` that are not in the store, each once."""
-        score = score_key(self._where.spec.metric)
+    def _new(self, run: _Run, rows: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+        """Those of `rows` that are not in the store, each once, and that have another value there.
+
+        The latter are of iterations that were trained again.
+        """
+        others = keys_of_events(self._where.spec.metric)
         again = {
             row.key
             for row in rows
-            if (not run.scored if row.key == score else row.number <= run.iteration)
+            if (not run.scored if row.key in others else row.number <= run.iteration)
         }
-        new: dict[tuple[str, int], Value] = {}
+        newest = {(row.key, row.number): row for row in rows}.values()
         if not again:
-            for value in rows:
-                new.setdefault((value.key, value.number), value)
-            return list(new.values())
-        known = {(row.key, row.time): row for row in self._store.rows(run.stored, again)}
-        outdated = {(r.key, r.time - self._created_ms, r.step) for r in known.values()}
-        for value in rows:
-            number = (value.key, value.number)
-            is_outdated = (*number, value.step) in outdated or (*number, value.number) in outdated
-            if (value.key, value.time) not in known and not is_outdated:
-                new.setdefault(number, value)
-        return list(new.values())
+            return list(newest), []
+        known = {(row.key, row.time): row.value for row in self._store.rows(run.stored, again)}
+        new = [row for row in newest if (row.key, row.time) not in known]
+        there = (row for row in newest if (row.key, row.time) in known)
+        # NaN equals nothing, and is written alike
+        return new, [row for row in there if repr(known[row.key, row.time]) != repr(row.value)]
 
     def _set_status(self, run: _Run, status: str, ended: float | None, title: str) -> None:
         stored = run.stored
-        if stored.deleted or (stored.status, stored.title) == (status, title):
-            return
         at = None if ended is None else milliseconds(ended)
+        is_so = (stored.status, stored.title) == (status, title)
+        if stored.deleted or (is_so and at in (None, stored.ended)):
+            return
         self._store.set_status(stored, status, at, title)
 
 

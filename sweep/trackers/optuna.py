@@ -58,7 +58,7 @@ class Tracker(trackers.Tracker):
         return unreadable(place(self._where.folder))
 
     def differences(self) -> list[str]:
-        """Where the copy differs from the whole ledger."""
+        """Return the differences of the copy from the whole ledger."""
         from sweep.trackers._shared.optuna_copy import differences
 
         return list(differences(self._where))

@@ -33,7 +33,7 @@ class Tracker(FileTracker):
     file = "events.out.tfevents.sweep"
 
     def read(self, content: bytes) -> Standing:
-        """What stands in a file, up to the first record that is none."""
+        """Return the records in a file, up to the first that is not one."""
         standing, heads = Standing(), 0
         for size, data in _records(content):
             place = data.find(_FIRST)

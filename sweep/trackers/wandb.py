@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from sweep.history.events import Closed, Created, Row, Status
+from sweep.history.events import Closed, Created, Reported, Row, Status
 from sweep.history.seeds import replica_name
 from sweep.trackers._shared.protobuf import message, read_varint, tag, text, varint
 from sweep.trackers._shared.trial_files import FileTracker, Standing, curves, made_at
@@ -40,7 +40,7 @@ class Tracker(FileTracker):
     file = "run-sweep.wandb"
 
     def read(self, content: bytes) -> Standing:
-        """What stands in a file, up to the first record that is none of a row."""
+        """Return the rows in a file, up to the first record that belongs to none."""
         standing = Standing()
         for data, end in _records(content):
             if data.startswith(tag(RUN)) and not standing.start:
@@ -79,8 +79,10 @@ class Tracker(FileTracker):
         summary = _record(message(SUMMARY, items), place)
         return summary + _record(message(HISTORY, step + items), place + len(summary))
 
-    def tail(self, event: Closed, place: int) -> bytes:
-        """The end of the run, as far as it has come."""
+    def tail(self, event: Reported | Closed, place: int) -> bytes:
+        """The end of the run, as far as it has come; none while it goes on."""
+        if isinstance(event, Reported):
+            return b""
         code = int(event.status is Status.FAILED)
         return _record(message(EXIT, varint(1, code)), place)
 
@@ -120,7 +122,7 @@ def _record(data: bytes, place: int) -> bytes:
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, int]]:
-    """What each record holds, and the byte after it, up to the first that is not whole."""
+    """Yield the contents of each record, and the byte after it, up to the first broken one."""
     if not content.startswith(_HEAD):
         return
     place, parts = len(_HEAD), list[bytes]()

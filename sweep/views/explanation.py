@@ -12,7 +12,7 @@ from sweep.history.events import Closed, Created, End, Event, Goal, Moved, Opene
 from sweep.history.seeds import is_test
 from sweep.history.trial import Trial
 from sweep.schedulers._shared.population import born_at
-from sweep.schedulers._shared.rungs import evidence, ranked_at
+from sweep.schedulers._shared.rungs import evidence, is_interpolated, ranked_at
 from sweep.views import formatting, overview
 from sweep.views.formatting import finite
 from sweep.views.lookup import Sweep
@@ -22,12 +22,12 @@ Data = dict[str, Any]
 _WORDS = {
     Status.PAUSED: "paused",
     Status.COMPLETED: "completed",
-    Status.PRUNED: "stopped",
+    Status.PRUNED: "pruned",
     Status.STOPPED: "stopped by hand",
     Status.FAILED: "failed",
 }
 #: Ends of slices that decide nothing: the trial goes on.
-_PASSING = frozenset({End.TIME, End.INTERRUPTED, End.LOST, End.ASKED})
+_PASSING = frozenset({End.UNMEASURED, End.TIME, End.INTERRUPTED, End.LOST, End.ASKED})
 
 
 def explain(sweep: Sweep, number: int) -> Data:
@@ -50,7 +50,7 @@ def explain(sweep: Sweep, number: int) -> Data:
 
 
 def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
-    """What happened to a trial; a decision about several seeds is one step."""
+    """Yield the decisions about a trial; one about several seeds is one step."""
     goals: dict[int, Goal] = {}
     before: tuple[str, str] | None = None
     for record in sweep.records:
@@ -73,7 +73,7 @@ def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
 
 
 def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
-    """What an event did with its trial, and why; None if it only went on."""
+    """Return the word for an event's effect on its trial, and the reason; None without one."""
     match event:
         case Created():
             return overview.origin(event, sweep)
@@ -83,7 +83,7 @@ def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
             return f"got seed {event.replica}", event.why
         case Opened():
             goal = "the end" if event.goal.at is None else formatting.number(event.goal.at)
-            return f"{'started' if event.slice == 0 else 'went on'} to {goal}", event.why
+            return f"{'started' if event.slice == 0 else 'continued'}, up to {goal}", event.why
         case Closed() if event.end not in _PASSING or event.status is Status.FAILED:
             return _WORDS[event.status], event.reason
         case Moved():
@@ -113,7 +113,7 @@ def _numbers(evidence: Mapping[str, Any]) -> tuple[Data, list[Data]]:
 def _stands(sweep: Sweep, trial: Trial) -> Data | None:
     """Its place now, among all trials at the highest rung that it reached; None without rungs."""
     reached = [level for level in sweep.aim.levels if trial.reached(level)]
-    if not reached:
+    if not reached or not trial.is_known:
         return None
     level = max(reached)
     ranking = ranked_at([other for other in sweep.history.trials if other.reached(level)], level)
@@ -121,7 +121,9 @@ def _stands(sweep: Sweep, trial: Trial) -> Data | None:
     compared = dict(evidence(level, ranking, place, place))
     del compared["going_on"]
     facts, tables = _numbers(compared)
-    return {"facts": facts, "tables": tables}
+    shown = (sweep.history.trials[number] for number in compared["trials"])
+    interpolated = any(is_interpolated(one, level) for one in shown)
+    return {"facts": facts, "tables": tables, "interpolated": interpolated}
 
 
 def schedule(sweep: Sweep, asked: str) -> Data:

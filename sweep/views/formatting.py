@@ -5,7 +5,7 @@ Everything that users or files named goes through `printable`, so that it cannot
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -39,6 +39,16 @@ def scores(values: Sequence[float | None]) -> str:
     return f"{len(values)}: {min(found):.3g} … {max(found):.3g}"
 
 
+def give_or_take(value: float | None, error: float | None) -> str:
+    """An estimate with its standard error: ``455 ± 21``."""
+    if value is None or error is None or not math.isfinite(error):
+        return number(value)
+    places = 1 - math.floor(math.log10(error)) if error > 0 else 13
+    if places > 12 or abs(value) >= 1e15:  # too fine, or too large, to be written out
+        return f"{number(value)} ± {error:.2g}"
+    return f"{value:.{max(0, places)}f} ± {error:.{max(0, places)}f}"
+
+
 def count(value: float | None) -> str:
     """A count of steps, with thousands apart."""
     return ABSENT if value is None else f"{value:,.0f}"
@@ -70,7 +80,7 @@ def plural(amount: int, noun: str) -> str:
 
 
 def started(trials: int, bred: int, wanted: int) -> str:
-    """How many trials there are, of how many, and how many more were bred."""
+    """Return words for the number of trials, of how many, and how many more were bred."""
     more = f" and {bred} bred" if bred else ""
     return f"{trials} of {plural(wanted, 'trial')}{more}"
 
@@ -92,14 +102,17 @@ def last_part(path: str) -> str:
     return printable(path.rsplit("/", 1)[-1])
 
 
-def sparkline(values: list[float], width: int = 60) -> str:
-    """A curve as at most `width` bars, each the mean of some neighbouring values."""
+def sparkline(values: list[float], width: int = 60, ends: tuple[float, float] | None = None) -> str:
+    """A curve as at most `width` bars, each the mean of some neighbouring values.
+
+    The lowest bar is the first of `ends`, the highest the second; by default those of the curve.
+    """
     if not values:
         return ""
     bars = min(width, len(values))
     edges = [index * len(values) // bars for index in range(bars + 1)]
     halves = [stats.mean(values[a:b]) / 2 for a, b in pairwise(edges)]
-    low, high = min(halves), max(halves)
+    low, high = (min(halves), max(halves)) if ends is None else (ends[0] / 2, ends[1] / 2)
     span = high - low or 1.0  # of whole values it may be too large a number
     return "".join(_BARS[round((half - low) / span * (len(_BARS) - 1))] for half in halves)
 
@@ -124,3 +137,38 @@ def _flow(value: Any) -> str:
 def _key(name: str) -> str:
     plain = name.replace("_", "").replace(".", "").isalnum() and not name[0].isdigit()
     return name if plain and name.isascii() else _flow(name)
+
+
+def unsaved(count: int) -> str:
+    """Say that the last results of a trial were lost with their slice; empty: none were."""
+    if not count:
+        return ""
+    if count == 1:
+        return "the last result is unsaved: no checkpoint was taken after it"
+    return f"the last {count} results are unsaved: no checkpoint was taken after them"
+
+
+def played(card: Mapping[str, Any]) -> Iterator[str]:
+    """Yield in words how an exported network did in its fresh episodes, line by line."""
+    found = card["fresh"]
+    if found is not None:
+        error = "" if found["error"] is None else f" ± {found['error']:.3g}"
+        spread = "" if found["deviation"] is None else f", spread {found['deviation']:.3g}"
+        episodes = f"{found['episodes']} fresh episode{'s' * (found['episodes'] != 1)}"
+        fewer = "" if found["episodes"] == card["asked"] else f" of {card['asked']} asked for"
+        yield f"on {episodes}{fewer}: mean {card['by']} {found['mean']:.6g}{error}{spread}"
+    rows = [row for row in card["compared"] if "mean" in row]
+    if rows:
+        most = max(row["episodes"] for row in rows)
+        yield f"the best of {len(rows)} networks on {most} other episodes, the same for all"
+    if card["remark"]:
+        yield card["remark"]
+
+
+def outlook(found: Mapping[str, Any], metric: str) -> str:
+    """Say what more training is expected to bring, in a sentence."""
+    again = f"as much training again by {found['again']:.3g} ({found['share']:.1%} of its range)"
+    if found["hour"] is None:
+        return f"expected to improve the pick's {printable(metric)}: {again}"
+    hour = f"the next hour by {found['hour']:.3g} ({found['hour_share']:.1%} of its range)"
+    return f"expected to improve the pick's {printable(metric)}: {hour}, {again}"

@@ -16,6 +16,7 @@ from sweep.history.events import (
     Measured,
     Opened,
     Recorded,
+    Reported,
     Row,
     TermBegan,
 )
@@ -37,7 +38,7 @@ LOG_BYTES, LOG_LINES = 2**20, 2000
 
 
 class State(StrEnum):
-    """What a sweep does now."""
+    """The present state of a sweep."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -73,18 +74,19 @@ class Sweep:
         """That the newest driver began."""
         return next((r for r in reversed(self.records) if isinstance(r.event, _BEGINNINGS)), None)
 
-    def opened_at(self, replica: Replica) -> float | None:
-        """When the replica's newest slice was opened, seconds since 1970."""
+    def trained_to(self, replica: Replica) -> float | None:
+        """When the replica's newest slice was opened or reported last, seconds since 1970."""
         its = (replica.trial, replica.index)
         for record in reversed(self.records):
             event = record.event
-            if isinstance(event, Opened) and (event.trial, event.replica) == its:
+            if isinstance(event, Opened | Reported) and (event.trial, event.replica) == its:
                 return record.at
         return None
 
     def fraction_at_term(self) -> float:
-        """How far the sweep, or its final evaluation, was when its newest driver began."""
-        past, began = History(self.history.objective, self.history.summed), self.term_began
+        """Return the progress of the sweep, or its final evaluation, as its newest driver began."""
+        history, began = self.history, self.term_began
+        past = History(history.objective, history.summed, history.shows_unsaved)
         past.extend([record for record in self.records if began and record.k <= began.k])
         return newest_fraction(past, self.aim)
 
@@ -101,9 +103,11 @@ def read(folder: Folder, curves: bool = True) -> Sweep:
         scheduler = reading.outline(ledger)
         summed = not curves and ledger.newest(Measured.kind) is None
         records = _records(ledger, results=not summed)
-        if summed and not all(r.event.sums for r in records if isinstance(r.event, Closed)):
+        told = (record.event for record in records)
+        if summed and not all(e.sums for e in told if isinstance(e, Reported | Closed)):
             summed, records = False, _records(ledger)
-        history = History(reading.objective_of(spec, scheduler.time_attr), summed)
+        objective = reading.objective_of(spec, scheduler.time_attr)
+        history = History(objective, summed, shows_unsaved=True)
         history.extend(records)
         created_at = ledger.created_at
     aim = Aim.of(scheduler, spec)
@@ -153,7 +157,7 @@ def read_log(folder: Folder, trial: Trial) -> str:
     """The end of what a trial printed, seed by seed; UsageError: a log is no regular file."""
     logs = {
         replica_name(replica.trial, replica.index): _log_of(
-            folder.trial(replica.trial, replica.index) / "log.txt"
+            folder.trial(replica.trial, replica.index)
         )
         for replica in [*trial.replicas, *trial.tests]
     }
@@ -162,13 +166,14 @@ def read_log(folder: Folder, trial: Trial) -> str:
     return "\n".join(f"==> {name} <==\n{text}" for name, text in logs.items())
 
 
-def _log_of(path: Path) -> str:
+def _log_of(trial: Path) -> str:
     """The last lines of a log, headed by how much was left out; empty if there is no log."""
-    try:
-        with folders.reading(path) as (file, size):
-            read = os.pread(file, LOG_BYTES, max(0, size - LOG_BYTES))
-    except FileNotFoundError:
-        return ""
+    path, size, read = trial / folders.LOG, 0, b""
+    for part in (path, trial / folders.OLDER_LOG):
+        with contextlib.suppress(FileNotFoundError), folders.reading(part) as (file, its):
+            room = LOG_BYTES - len(read)
+            read = os.pread(file, room, max(0, its - room)) + read if room else read
+            size += its
     lines = io.BytesIO(read).readlines()
     if len(read) < size and len(lines) > 1:
         del lines[0]  # it is not whole
@@ -185,7 +190,7 @@ def read_results(folder: Folder, replica: Replica) -> list[Row]:
 
 
 def state(folder: Folder, history: History) -> State:
-    """What the sweep of this history does now."""
+    """Return the present state of the sweep of this history."""
     if history.final_evaluation and is_driven(folder):
         return State.PAUSED if history.suspended else State.TESTING
     if history.ended:
@@ -196,7 +201,7 @@ def state(folder: Folder, history: History) -> State:
 
 
 def is_driven(folder: Folder) -> bool:
-    """Whether a driver holds the sweep, here or, as far as is known, on another machine."""
+    """Return whether a driver holds the sweep, here or, as far as is known, on another machine."""
     try:
         return folder.is_locked() or lease.look(folder.ledger).elsewhere
     except PermissionError:  # the lock is somebody else's: what the ledger says is all there is

@@ -1,4 +1,4 @@
-"""What the commands show, as plain data: pure functions from a sweep to what ``--json`` prints.
+"""Data that the commands show: pure functions from a sweep to the output of ``--json``.
 
 `sweep.cli.tables` makes tables of the same data. A value that is missing or not finite is null.
 Times are seconds; moments are seconds since 1970.
@@ -8,6 +8,7 @@ import math
 import operator
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import takewhile
 from typing import Any
 
 from sweep import stats
@@ -25,6 +26,7 @@ from sweep.history.events import (
     Status,
 )
 from sweep.history.history import History
+from sweep.history.ranking import is_by_expectation
 from sweep.history.replica import Replica
 from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
@@ -54,13 +56,17 @@ def replica_row(replica: Replica, sweep_seed: int) -> Data:
 
 
 def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
-    """How a trial came to be, and by whom."""
+    """Return the origin of a trial, and its author."""
     begins = f", iteration {event.births[0].saved.iteration}" if event.births else ""
     if event.clone_of is not None:
         return "cloned", f"from trial {event.clone_of}{begins}, by a person"
     if event.births:
         return "bred", f"from trial {event.births[0].trial}{begins}"
     spec, searcher = sweep.spec, f"by the searcher {sweep.spec.searcher.name}"
+    if event.origin:
+        searcher += f" from its {event.origin}"
+    if event.why:
+        searcher += f": {event.why}"
     index = sum(trial.counts for trial in sweep.history.trials[: event.trial])
     first = index < len(spec.initial)
     if not (first or spec.space.crossed):
@@ -71,7 +77,7 @@ def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
 
 
 def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
-    """What an event decided about trial `number`, and why; None if nothing."""
+    """Return the decision of an event about trial `number`, and the reason, or None."""
     event = record.event
     if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
         return None
@@ -136,13 +142,13 @@ def scores(trial: Trial) -> list[float]:
 
 
 def final_evaluation_done(history: History, final_evaluation: FinalEvaluationBegan) -> int:
-    """How many of the tests that a final evaluation asked for have ended."""
+    """Return how many of the tests that a final evaluation asked for have ended."""
     tests = progress.asked_tests(history, final_evaluation)
     return sum(test.status in FINISHED for test in tests)
 
 
 def standing(history: History, final_evaluation: FinalEvaluationBegan) -> str:
-    """How far a final evaluation is, in words."""
+    """Return the progress of a final evaluation, in words."""
     trials = ", ".join(str(number) for number in final_evaluation.trials)
     wanted = final_evaluation.seeds * len(final_evaluation.trials)
     done = final_evaluation_done(history, final_evaluation)
@@ -183,11 +189,12 @@ def _compared(first: Trial, second: Trial) -> Data:
 #: Columns of `overview` as a table; those of the best trial's settings come after them.
 OVERVIEW = (
     *("name", "state", "trials", "bred", "done", "wanted", "why", "metric", "mode"),
-    *("best/trial", "best/score", "created_at", "age_s"),
+    *("best/trial", "best/score", "best/expected", "best/expected_error", "created_at", "age_s"),
 )
 #: Columns of the trials of `results` as a table; those of settings and objectives come after them.
 RESULTS = (
-    *("trial", "parent", "status", "score", "scores", "iterations", "steps", "reason"),
+    *("trial", "parent", "status", "score", "expected", "expected_error", "scores", "iterations"),
+    *("unsaved", "steps", "reason"),
     *("started_at", "ended_at", "seconds", "checkpoint/replica", "checkpoint/iteration"),
     *("checkpoint/value", "checkpoint/file", "checkpoint/digest", "checkpoint/size"),
 )
@@ -242,8 +249,9 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
         "elapsed_s": elapsed,
         "left_s": left,
         "steps": steps(sweep.history),
+        "outlook": outlook(sweep.history),
         "running": [
-            running_replica(sweep.history, replica, notes, sweep.opened_at(replica), now)
+            running_replica(sweep.history, replica, notes, sweep.trained_to(replica), now)
             for replica in progress.running(sweep.history)
             if running
         ],
@@ -251,9 +259,9 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
 
 
 def running_replica(
-    history: History, replica: Replica, notes: Notes, opened_at: float | None, now: float
+    history: History, replica: Replica, notes: Notes, trained_to: float | None, now: float
 ) -> Data:
-    """Where a running replica is, by the ledger and its newer note, if it has one."""
+    """Return the progress of a running replica, by the ledger and its newer note, if it has one."""
     note = notes.get((replica.trial, replica.index))
     value = replica.value
     before = number(replica.last.get("time_total_s")) or 0.0
@@ -267,7 +275,7 @@ def running_replica(
         "time": replica.time if note is None or note.time is None else note.time,
         "goal": replica.goal.at,
         "value": finite(value),
-        "seconds": before + (max(0.0, now - opened_at) if opened_at is not None else 0.0),
+        "seconds": before + (max(0.0, now - trained_to) if trained_to is not None else 0.0),
         "settings": dict(history.trials[replica.trial].searched),
         "worker": (note and note.worker) or None,
     }
@@ -283,7 +291,7 @@ def results(sweep: Sweep) -> Data:
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
         "front": front(history),
-        "trials": [{**row(trial), **kept(trial)} for trial in [*ranked, *others]],
+        "trials": [{**row(trial, history), **kept(trial)} for trial in [*ranked, *others]],
     }
 
 
@@ -299,8 +307,9 @@ def kept(trial: Trial) -> Data:
     }
 
 
-def row(trial: Trial) -> Data:
+def row(trial: Trial, history: History) -> Data:
     """One trial in a table of results."""
+    expected = history.expected(trial)
     compared = {} if trial.objective.is_simple else beside(trial)
     return {
         **compared,
@@ -308,8 +317,11 @@ def row(trial: Trial) -> Data:
         "parent": trial.parent,
         "status": trial.status.value,
         "score": finite(trial.score),
+        "expected": None if expected is None else finite(expected.value),
+        "expected_error": None if expected is None else finite(expected.error),
         "scores": [finite(replica.score_at()) for replica in trial.counted],
         "iterations": trial.iteration,
+        "unsaved": trial.unsaved,
         "steps": finite(trial.total(STEPS)),
         "settings": dict(trial.searched),
         "config": trial.config,
@@ -336,7 +348,7 @@ def front(history: History) -> list[int] | None:
 
 
 def best(sweep: Sweep) -> Data:
-    """`sweep best`: the trial with the best score, and where its best checkpoint lies.
+    """`sweep best`: the pick, how sure it is, and where its best checkpoint lies.
 
     With several objectives it is the best of the front in the metric.
     """
@@ -346,7 +358,8 @@ def best(sweep: Sweep) -> Data:
         "root": str(sweep.folder.root),
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
-        **row(trial),
+        **row(trial, sweep.history),
+        "pick": pick(sweep.history, trial),
         "front": front(sweep.history),
         "aggregate": sweep.spec.aggregate.written(),
         "trials": len(sweep.history.trials),
@@ -356,8 +369,67 @@ def best(sweep: Sweep) -> Data:
     }
 
 
+def pick(history: History, trial: Trial) -> Data | None:
+    """Return how surely a trial is the best of all; None if there are too few trials to say.
+
+    `luck` is by how much its score is better than what its settings are expected to score, `equals`
+    how many other trials are expected to score exactly as much, as at a ceiling.
+    """
+    expected, spreads = history.expected(trial), history.expectations.spreads
+    if expected is None or expected.error is None or spreads is None:
+        return None
+    chances, sign = history.expectations.chances(), history.objective.sign
+    others = [other for other in history.ranked() if other is not trial]
+    second = next(iter(others), None)
+    runner_up, found = None, None if second is None else history.expected(second)
+
+    def as_much(other: Trial) -> bool:
+        its = history.expected(other)
+        return its is not None and its.value == expected.value
+
+    if second is not None and found is not None:
+        runner_up = {
+            "trial": second.number,
+            "expected": finite(found.value),
+            "expected_error": finite(found.error),
+            "chance": chances.get(second.number, 0.0),
+            "more_seeds": expected.seeds_to_tell_from(found),
+            "equals": sum(1 for _ in takewhile(as_much, others)),
+        }
+    return {
+        "luck": finite(sign * ((trial.score or 0.0) - expected.value)),
+        "chance": chances.get(trial.number, 0.0),
+        "runner_up": runner_up,
+        "spreads": {key: finite(value) for key, value in asdict(spreads).items()},
+    }
+
+
+#: Seconds of the outlook, and how many times as much training as there has been it may look ahead.
+HOUR_S, FURTHEST = 3600.0, 8.0
+
+
+def outlook(history: History) -> Data | None:
+    """Return what more training is expected to bring; None: it cannot be said yet.
+
+    `again` is by how much the pick improves with as much training again, `hour` in the next hour,
+    if that brings as many steps as those so far did; None: the sweep is too young to say.
+    """
+    found = history.expectations.outlook() if is_by_expectation(history.objective) else None
+    if found is None:
+        return None
+    spent, soon = history.driven_s, HOUR_S / FURTHEST
+    hour = history.expectations.outlook(HOUR_S / spent) if spent >= soon else None
+    return {
+        "again": finite(found.gain),
+        "share": found.share,
+        "range": finite(found.range),
+        "hour": None if hour is None else finite(hour.gain),
+        "hour_share": None if hour is None else hour.share,
+    }
+
+
 def best_trial(history: History, folder: Folder) -> Trial:
-    """The trial with the best score; UsageError if no trial has one."""
+    """The pick: the first in rank; UsageError if no trial has a score."""
     ranked = history.ranked()
     if not ranked:
         metric = history.objective.metric
@@ -381,12 +453,12 @@ def find_trial(history: History, name: str, number: int) -> Trial:
     return history.trials[number]
 
 
-def asked_trial(history: History, folder: Folder, asked: str) -> Trial:
-    """The trial that ``--trial`` asks for: ``best``, or a number; UsageError if there is none."""
+def asked_trial(history: History, folder: Folder, asked: str, place: str = "--trial") -> Trial:
+    """The trial that `place` asks for: ``best``, or a number; UsageError if there is none."""
     if asked == "best":
         return best_trial(history, folder)
     if not asked.isdecimal():
-        raise BadConfig("--trial", asked, "best, or the number of a trial")
+        raise BadConfig(place, asked, "best, or the number of a trial")
     return find_trial(history, folder.name, int(asked))
 
 
@@ -397,7 +469,7 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         "name": sweep.folder.name,
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
-        **row(trial),
+        **row(trial, sweep.history),
         "goal": {"at": trial.goal.at, "top": trial.goal.top},
         "time_attr": trial.objective.time_attr,
         "exactness": trial.leader.exactness,
@@ -407,9 +479,15 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         ],
         **kept(trial),
         "curve": [
-            {"iteration": p.iteration, "time": p.time, "value": finite(p.value)}
+            {
+                "iteration": p.iteration,
+                "time": p.time,
+                "value": finite(p.value),
+                **({"unsaved": True} if trial.leader.has_lost(p.iteration) else {}),
+            }
             for p in trial.leader.curve
         ],
+        "band": _band(trial),
         "last": {key: finite(value) for key, value in (rows[-1].metrics if rows else {}).items()},
         "leader": trial.leader.index,
         "decisions": [d for record in sweep.records if (d := decision(record, sweep, number))],
@@ -420,6 +498,25 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         ],
         "error": trial.deciding.error,
     }
+
+
+def _band(trial: Trial) -> list[Data]:
+    """The mean, least and greatest value of a trial's seeds, at iterations that all have come to.
+
+    Seeds that are catching up with the others are left out; empty where there is one seed.
+    """
+    found = [
+        {p.iteration: p.value for p in replica.curve if finite(p.value) is not None}
+        for replica in trial.counted
+    ]
+    if len(found) < 2:
+        return []
+    rows = []
+    for iteration in sorted(set.intersection(*(set(its) for its in found))):
+        values = [value for its in found if (value := its[iteration]) is not None]
+        ends = {"least": min(values), "greatest": max(values)}
+        rows.append({"iteration": iteration, "mean": stats.mean(values), **ends})
+    return rows
 
 
 def checkpoint(replica: Replica, saved: Saved) -> Data:
@@ -435,7 +532,7 @@ def checkpoint(replica: Replica, saved: Saved) -> Data:
 
 
 def summary(history: History, name: str) -> Data:
-    """What is shown when a driver has ended: the best trials, counts and steps."""
+    """Return the summary of a driver's end: the best trials, counts and steps."""
     return {
         "name": name,
         "metric": history.objective.metric,
@@ -448,8 +545,18 @@ def summary(history: History, name: str) -> Data:
         "why": history.why,
         "steps": steps(history),
         "front": front(history),
-        "top": [row(trial) for trial in history.ranked()[:TOP]],
+        "reported": history.reported,
+        "top": [row(trial, history) for trial in history.ranked()[:TOP]],
+        "first_error": _first_error(history),
     }
+
+
+def _first_error(history: History) -> Data | None:
+    """The first trial that failed, and why, where all have failed; else None."""
+    if not history.trials or history.count(Status.FAILED) < len(history.trials):
+        return None
+    first = min(history.everyone, key=lambda replica: (replica.trial, replica.index))
+    return {"trial": first.trial, "reason": first.reason}
 
 
 def counts(history: History) -> dict[str, int]:
@@ -458,18 +565,19 @@ def counts(history: History) -> dict[str, int]:
 
 
 def done(history: History) -> int:
-    """How many trials have ended, without clones and those that a child replaced."""
+    """Return how many trials have ended, without clones and those that a child replaced."""
     wanted = [trial for trial in history.trials if trial.clone_of is None]
     ended = sum(trial.status in FINISHED for trial in wanted)
     return ended - sum(trial.parent is not None for trial in wanted)
 
 
 def best_so_far(history: History) -> Data | None:
-    """Number, score and settings of the best trial, or None if no trial has a score."""
+    """Number, scores and settings of the best trial, or None if no trial has a score."""
     best = history.best
     if best is None:
         return None
-    return {"trial": best.number, "score": finite(best.score), "settings": dict(best.searched)}
+    found = row(best, history)
+    return {key: found[key] for key in ("trial", "score", "expected", "expected_error", "settings")}
 
 
 def steps(history: History) -> float | None:

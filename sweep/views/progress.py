@@ -1,4 +1,4 @@
-"""How far a sweep is, from its history and from the notes that running slices leave.
+"""Progress of a sweep, from its history and from the notes that running slices leave.
 
 Progress is the share of the expected work that is done. The rest is estimated by the scheduler if
 it can, otherwise from how long the ended trials lasted. Notes are lossy and nothing is decided by
@@ -12,7 +12,7 @@ import os
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sweep.errors import UsageError
@@ -42,7 +42,7 @@ _LONGEST_NOTE = 2**16
 
 @dataclass(frozen=True)
 class Aim:
-    """What a sweep's progress is measured against."""
+    """The measure of a sweep's progress: its rungs, criteria and seeds."""
 
     levels: tuple[float, ...]
     """The scheduler's rungs, in units of ``time_attr``; empty without rungs."""
@@ -52,18 +52,18 @@ class Aim:
     spares: int | None = None
     """`Scheduler.spares`."""
     seeds: int = 0
-    """How many seeds a racing trial has at most; 0 without a race."""
+    """The most seeds of a racing trial; 0 without a race."""
 
     @classmethod
     def of(cls, scheduler: Scheduler | Foreign, spec: SweepSpec) -> "Aim":
-        """What a sweep of `spec` is measured against."""
+        """Return the measure for a sweep of `spec`."""
         seeds = spec.replicas if spec.racing else 0
         return cls(scheduler.levels, spec.stop, scheduler.rest, scheduler.spares, seeds)
 
 
 @dataclass(frozen=True)
 class Note:
-    """Where a running trial is."""
+    """The progress of a running trial."""
 
     iteration: int
     time: float | None
@@ -86,8 +86,34 @@ def read_notes(folder: Folder, history: History) -> Notes:
     return notes
 
 
+class NewestNotes:
+    """The notes of what runs, read again and again: a torn one does not hide the one before it.
+
+    A note without a value, as between two evaluations, has that of the one before it.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[int, int, int], Note] = {}
+        """(trial, replica, number of slices) → its newest note."""
+
+    def read(self, folder: Folder, history: History) -> Notes:
+        """Return the newest notes; in place of a torn one, the one that was read before."""
+        found, kept = read_notes(folder, history), self._kept
+        self._kept = {}
+        for replica in running(history):
+            key = (replica.trial, replica.index, replica.slices)
+            note, before = found.get(key[:2]), kept.get(key)
+            if note is None:
+                note = before
+            elif note.value is None and before is not None:
+                note = replace(note, value=before.value)
+            if note is not None and note.iteration > replica.iteration:
+                self._kept[key] = note
+        return {(trial, replica): note for (trial, replica, _), note in self._kept.items()}
+
+
 def running(history: History) -> list[Replica]:
-    """What trains now: replicas, and tests."""
+    """Return the replicas and tests that are running."""
     return [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
 
 
@@ -105,8 +131,22 @@ def _read_note(folder: Folder, replica: Replica) -> Note | None:
         return None
 
 
+def read_lack(folder: Folder, replica: Replica) -> tuple[set[str], set[str]] | None:
+    """The names that a running trial's results lack of those looked for, and those they have.
+
+    Returns None if its note does not say.
+    """
+    try:
+        raw = raw_note(folder, replica.trial, replica.index)
+        lacks, has = raw["lacks"], raw["has"]
+    except (OSError, UsageError, ValueError, KeyError, TypeError):
+        return None
+    found = [{name for name in names if isinstance(name, str)} for names in (lacks, has)]
+    return found[0], found[1]
+
+
 def raw_note(folder: Folder, trial: int, replica: int) -> Any:
-    """What the slice of a trial has written down last; OSError, UsageError or ValueError if torn.
+    """Return the last note of a trial's slice; OSError, UsageError or ValueError if torn.
 
     It is nothing that a driver has checked.
     """
@@ -127,7 +167,7 @@ def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
 
 
 class _Work:
-    """What was trained, and what still will be: units of ``time_attr``, or shares of a trial.
+    """The work done and the work left: units of ``time_attr``, or shares of a trial.
 
     The history is as schedulers see it: a held trial has ended, a clone that waits is to come.
     """
@@ -142,23 +182,28 @@ class _Work:
 
     @property
     def open(self) -> bool:
-        """Whether a trial is to come or on its way."""
+        """True if a trial is to be created or has not reached its goal."""
         live = any(trial.status not in FINISHED and _climbs(trial) for trial in self._trials)
         return live or self._history.to_create > 0 or bool(self._history.waiting)
 
     @property
     def done(self) -> float:
-        """What was trained, with the seeds that joined their trials later."""
+        """The work done, with the seeds that joined their trials later."""
         return math.fsum(self._at.values()) + self._joined
 
     @property
     def rest(self) -> float:
-        """What is left: of the first seeds, and about as much more for later ones as so far."""
+        """The work left: of the first seeds, and about as much more for later ones as so far."""
         expected = self._aim.rest(self._history)
         if expected is None:
             rest = max(0.0, self._by_lengths())
         else:
-            noted = (self._at[t.number] - self._position(t, {}) for t in self._trials)
+            noted = [self._at[t.number] - self._position(t, {}) for t in self._trials]
+            if not self._aim.seeds:  # the scheduler knows of those that join on its rungs
+                later = (
+                    (self._measured(r, self._notes), self._measured(r, {})) for r in self._later
+                )
+                noted += [now - before for now, before in later]
             rest = max(0.0, expected - math.fsum(noted))
         return rest + self._catching_up + self._seeds_to_come(rest) if self._aim.seeds else rest
 
@@ -185,14 +230,14 @@ class _Work:
         return left
 
     def _seeds_to_come(self, rest: float) -> float:
-        """What future seeds will take: as much as so far, and at least all seeds of one trial."""
+        """Return the work of future seeds: as much as so far, at least all seeds of one trial."""
         joined = self._joined + self._catching_up
         first = math.fsum(self._at.values())
         as_before = rest * joined / (first + self._full)
         return max(as_before, (self._aim.seeds - 1) * self._full - joined, 0.0)
 
     def _by_lengths(self) -> float:
-        """What is left, estimated from how long the ended trials lasted.
+        """Return the work left, estimated from the lengths of ended trials.
 
         Trials that began before `spares` were completed do not count: none could be ended early.
         """
@@ -221,7 +266,7 @@ class _Work:
 
 
 class _Lengths:
-    """How long trials last, as a share of a whole trial.
+    """Lengths of trials, as shares of a whole trial.
 
     Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958, with a `prior`:
     the expected share of what is left of a trial, and how many trials that counts as.
@@ -247,7 +292,7 @@ class _Lengths:
         """From each step to the end."""
 
     def beyond(self, at: float) -> float:
-        """How much further a trial of length `at` is expected to go."""
+        """Return by how much a trial of length `at` is expected to grow."""
         if at >= 1.0:
             return 0.0
         known = len(self._ended) - bisect_left(self._ended, at)
@@ -261,7 +306,7 @@ class _Lengths:
 
 
 def _climbs(trial: Trial) -> bool:
-    """Whether the trial has not begun, or is on the way to a goal."""
+    """Return whether the trial has not begun, or has not reached its goal."""
     return trial.status is Status.WAITING or climbs(trial)
 
 
@@ -311,7 +356,7 @@ def _time(replica: Replica, notes: Notes) -> float:
 
 
 def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
-    """How far a replica is, or was when it ended, on its way to the nearest stop."""
+    """Return the share of a replica's way to the nearest stop, now or when it ended."""
     begun = {replica.objective.time_attr: replica.time, "training_iteration": replica.iteration}
     reached = {**begun, **replica.last}
     note = notes.get((replica.trial, replica.index))

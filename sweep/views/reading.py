@@ -50,7 +50,7 @@ def spec_of(ledger: Ledger) -> SweepSpec:
 
 
 def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
-    """What the trials of `spec` are compared by."""
+    """Return the objective of `spec`, by which its trials are compared."""
     return Objective(
         spec.metric,
         spec.mode,
@@ -63,7 +63,7 @@ def objective_of(spec: SweepSpec, time_attr: str) -> Objective:
 
 
 def objective(ledger: Ledger) -> Objective:
-    """What the trials of a sweep are compared by."""
+    """Return the objective of a sweep, by which its trials are compared."""
     return objective_of(spec_of(ledger), outline(ledger).time_attr)
 
 

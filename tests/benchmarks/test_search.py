@@ -1,82 +1,419 @@
-"""The comparison of searches: every game can be played, and the page says what was played."""
+"""The comparison of searches: tables are played as they say, and the page says what was played."""
 
+import itertools
+import json
 import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from benchmarks.search import games, report
-from benchmarks.search.__main__ import Match, play, read
-from benchmarks.search.trace import Report, Trace
+from benchmarks.search import __main__ as command
+from benchmarks.search import figures, game, log, ours, peers, plays, prior, report, trained
+from benchmarks.search.__main__ import main
+from benchmarks.search.game import ABSENT, Game, Parameter, Play
+from benchmarks.search.peers import Best, Told, Trial
+from sweep.searchers._shared.prior import games
+
+SPACE: Mapping[str, list[Any]] = {
+    "lr": ["log", 1e-4, 1e-1],
+    "model.width": ["choice", [16, 32]],
+    "act": ["choice", ["tanh", [1, 2]]],
+    "n": ["logint", 1, 8],
+}
+SETTINGS, SEEDS, POINTS = 6, 4, 8
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("game", games.NAMES)
-def test_a_scheduler_plays_every_game_with_the_settings_that_all_are_given(game: str) -> None:
-    figures = play(Match("schedulers", "sweep", "asha", game, 0), "")
-    assert figures["budget"] / 2 < figures["spent"] <= figures["budget"]
-    assert all(math.isfinite(regret) and regret >= 0 for regret in figures["regret"].values())
+def write_table(path: Path, **changes: Any) -> Path:
+    """Write a table of which row r is worth r, and every seed a little more or less."""
+    rows = np.arange(SETTINGS, dtype=np.float32)[:, None]
+    final = rows + np.linspace(-0.3, 0.3, SEEDS, dtype=np.float32)
+    evals = final[:, :, None] * np.linspace(0.1, 1.0, POINTS, dtype=np.float32)
+    arrays: dict[str, Any] = {
+        "space": json.dumps(SPACE),
+        "hp/lr": np.geomspace(1e-4, 1e-1, SETTINGS).astype(np.float32),
+        "hp/model.width": np.array([16, 32] * 3, np.float32),
+        "hp/act": np.array([json.dumps(word) for word in ["tanh", [1, 2]] * 3]),
+        "hp/n": np.array([1, 2, np.nan, 4, 5, 8], np.float32),
+        "evals": evals,
+        "final": final,
+        "steps": np.array(800),
+        **changes,
+    }
+    with path.open("wb") as file:
+        np.savez(file, **{f"toy/{key}": array for key, array in arrays.items()})
+    return path
 
 
-@pytest.mark.slow
-def test_a_match_repeats_itself() -> None:
-    match = Match("searchers", "sweep", "tpe, asha", "hartmann", 3)
-    assert play(match, "") == play(match, "")
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    return write_table(tmp_path / "small.npz")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("game", games.BRED)
-def test_a_population_is_bred_on_every_game_for_it(game: str) -> None:
-    figures = play(Match("populations", "sweep", "pbt", game, 1), "")
-    assert figures["spent"] == figures["budget"]
+@pytest.fixture
+def toy(table: Path) -> Game:
+    (found,) = game.load(table)
+    return found
 
 
-@pytest.mark.slow
+# ---- tables -------------------------------------------------------------------------------------
+
+
+def test_a_table_is_read_as_it_was_written(toy: Game) -> None:
+    assert (toy.name, toy.points, toy.seeds, toy.steps) == ("toy", POINTS, SEEDS, 800)
+    assert toy.rows[1] == {
+        "lr": pytest.approx(4e-4, rel=0.01),
+        "model.width": 32,
+        "act": [1, 2],
+        "n": 2,
+    }
+    assert "n" not in toy.rows[2], "a condition leaves it out"
+    assert toy.rows[0]["lr"] == 1e-4, "rounding to 32 bits leaves no range"
+    assert list(toy.worth) == pytest.approx(range(SETTINGS))
+
+
+def test_what_lies_between_rows_is_answered_by_the_nearest(toy: Game) -> None:
+    assert [toy.nearest(row) for row in toy.rows] == list(range(SETTINGS))
+    near = {**toy.rows[3], "lr": toy.rows[3]["lr"] * 1.2}
+    assert toy.nearest(near) == 3
+    assert 0 < ABSENT < 1
+
+
+def test_what_diverged_counts_as_the_least_value_of_the_table(tmp_path: Path) -> None:
+    final = np.array([[1.0, np.nan], [2.0, np.inf], [3.0, 3.0], [4, 4], [5, 5], [6, 6]])
+    (found,) = game.load(write_table(tmp_path / "t.npz", final=final, evals=np.ones((6, 2, 3))))
+    assert found.final.tolist() == [[1, 1], [2, 1], [3, 3], [4, 4], [5, 5], [6, 6]]
+
+
 @pytest.mark.parametrize(
-    ("kind", "method"),
-    [("schedulers", "SuccessiveHalvingPruner"), ("searchers", "TPE, SuccessiveHalvingPruner")],
+    ("changes", "words"),
+    [
+        (
+            {"final": np.ones((2, SEEDS))},
+            r"toy: ValueError: 6 settings, evals .* and final \(2, 4\)",
+        ),
+        ({"space": json.dumps({"gone": ["uniform", 0, 1]})}, "toy: KeyError: 'toy/hp/gone'"),
+        ({"final": np.ones((SETTINGS, SEEDS))}, "settings are all worth the same"),
+        ({"evals": np.ones((6, 1, 2)), "final": np.ones((6, 1))}, "one seed; expected two or more"),
+    ],
 )
-def test_optuna_plays_a_game_whose_settings_are_nested_and_listed(kind: str, method: str) -> None:
-    figures = play(Match(kind, "Optuna", method, "CartPole-v1", 0), "")
-    assert figures["budget"] / 2 < figures["spent"] <= figures["budget"]
+def test_a_file_that_is_no_table_says_why(changes: Any, words: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=words):
+        list(game.load(write_table(tmp_path / "t.npz", **changes)))
+    (tmp_path / "text.npz").write_text("no table")
+    with pytest.raises(ValueError, match="not a table of learning curves"):
+        list(game.load(tmp_path / "text.npz"))
 
 
-def test_the_recommended_trial_is_the_best_of_those_that_came_furthest() -> None:
-    game = games.load("branin", 0)
-    near, far = {"x0": math.pi, "x1": 2.275}, {"x0": -5.0, "x1": 0.0}
-    trace = Trace()
-    for trial, iteration, value, settings in [
-        (0, 1, 9.0, near),
-        (1, 1, 1.0, far),
-        (1, 2, 2.0, far),
-    ]:
-        trace.add(Report(trial, iteration, value, settings))
-    assert trace.regret(game, 1) == pytest.approx(0.0, abs=1e-3)
-    assert trace.regret(game, 3) > 100
+def test_places_and_values_of_a_parameter_are_inverse() -> None:
+    for raw in (*trained.PPO.values(), *trained.DQN.values(), *trained.SAC.values()):
+        parameter = Parameter.parse(list(raw))
+        for place in (0.0, 0.3, 0.999):
+            value = parameter.at(place)
+            if parameter.kind == "choice":
+                assert value in parameter.words
+            else:
+                assert parameter.words[0] <= value <= parameter.words[1]
+            if parameter.kind in ("log", "uniform"):
+                assert parameter.place(value) == pytest.approx(place, abs=1e-9)
 
 
-def played(who: str, targets: list[float | None]) -> list[dict[str, Any]]:
+def test_seeds_that_judge_are_never_seen(toy: Game) -> None:
+    for number in range(5):
+        play = Play(toy, number)
+        for row in range(SETTINGS):
+            seen = {
+                play.value(row, trial, seed, POINTS) for trial in range(20) for seed in range(3)
+            }
+            judging = [value for value in toy.final[row] if value not in seen]
+            assert len(seen) == SEEDS // 2
+            assert play.truth(row) == pytest.approx(np.mean(judging))
+    splits = {Play(toy, number).truth(0) for number in range(20)}
+    assert len(splits) > 2, "each play splits anew"
+
+
+def test_further_seeds_of_a_trial_are_others(toy: Game) -> None:
+    play = Play(toy, 0)
+    for trial in range(10):
+        assert play.value(3, trial, 0, 1) != play.value(3, trial, 1, 1)
+        assert play.value(3, trial, 0, 1) == play.value(3, trial, 0, 1)
+
+
+# ---- searches -----------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ours.METHODS)
+def test_our_searches_are_whole_sweeps_that_end_with_their_budget(method: str, toy: Game) -> None:
+    for workers in (1, 3):
+        picks = list(ours.search(ours.METHODS[method], Play(toy, 1), workers, 4))
+        assert 4 * POINTS <= picks[-1].points < (4 + 3 * workers) * POINTS
+        assert all(one.points <= other.points for one, other in itertools.pairwise(picks))
+        assert picks[-1].row >= 3, "the better half of the rows"
+        assert picks == list(ours.search(ours.METHODS[method], Play(toy, 1), workers, 4))
+
+
+@pytest.mark.slow
+def test_the_name_of_the_game_is_filled_in_and_keys_that_are_refused_are_a_word(toy: Game) -> None:
+    keys = {"searcher": {"name": "tpe", "prior": "without-{game}.npz"}}
+    assert ours.spec(keys, toy, 0, 2)["searcher"]["prior"] == "without-toy.npz"
+    said: list[str] = []
+    methods = {"wrong": {"schedular": "asha"}, "right": {"searcher": "random"}}
+    asked = plays.Asked((), methods, list(peers.kinds()), 1, [1])
+    left = plays.available(asked, [(Path("t"), toy)], said.append)
+    assert list(left.methods) == ["right"]
+    assert said[0].startswith("wrong is skipped: ")
+    assert "schedular" in said[0]
+    assert {"Optuna TPE, Hyperband", "Ray Tune ASHA"} <= set(left.peers)
+    assert all(" is skipped: " in line for line in said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", peers.kinds())
+def test_a_peer_is_asked_and_told_until_its_budget_is_used_up(method: str, toy: Game) -> None:
+    kind = peers.kinds()[method]
+    if why := peers.absent(kind, toy):
+        pytest.skip(why)
+    for workers in (1, 3):
+        picks = list(peers.search(kind.make(toy, 1), Play(toy, 1), workers, 6))
+        assert 6 * POINTS <= picks[-1].points < 6 * POINTS + 3
+        assert picks[-1].row >= 2
+
+
+class OneByOne:
+    """A search that trains the rows of a table one after the other, for two points each."""
+
+    def __init__(self, toy: Game, seeds: int) -> None:
+        self.rows = list(toy.rows)
+        self.seeds = seeds
+        self.told: list[tuple[int, int]] = []
+
+    def ask(self) -> Trial | None:
+        if not self.rows:
+            return None
+        return Trial(SETTINGS - len(self.rows), self.rows.pop(0), seeds=self.seeds)
+
+    def tell(self, trial: Trial, point: int, value: float) -> bool:
+        self.told.append((trial.number, point))
+        return point < 2
+
+    def best(self, told: Mapping[int, Told]) -> Best | None:
+        return peers.furthest(told)
+
+
+def test_workers_train_at_once_and_each_seed_is_paid_for(toy: Game) -> None:
+    made = OneByOne(toy, 1)
+    assert [pick.points for pick in peers.search(made, Play(toy, 0), 1, 10)] == list(range(1, 13))
+    assert made.told == [(n, point) for n in range(6) for point in (1, 2)]
+    made = OneByOne(toy, 3)
+    picks = list(peers.search(made, Play(toy, 0), 2, 10))
+    assert [pick.points for pick in picks] == list(range(3, 39, 3))
+    assert made.told[:4] == [(0, 1), (1, 1), (0, 2), (1, 2)]
+    assert picks[-1].row == 5
+    assert len(list(peers.search(OneByOne(toy, 1), Play(toy, 0), 1, 1))) == POINTS
+
+
+# ---- figures ------------------------------------------------------------------------------------
+
+
+def rows(method: str, regrets: list[list[float | None]]) -> list[dict[str, Any]]:
+    """Searches as they stand in the file of plays."""
     return [
-        {"who": who, "method": who, "seed": seed, "target": target, "budget": 100}
-        for seed, target in enumerate(targets)
+        {
+            "table": "t",
+            "game": "toy",
+            "method": method,
+            "workers": 1,
+            "play": play,
+            "steps": 800,
+            "by": "optuna 5.0" if method.startswith("Optuna") else "",
+            "regret": regret,
+            "excess": regret,
+            "seconds": 1.0,
+        }
+        for play, regret in enumerate(regrets)
     ]
 
 
-@pytest.mark.parametrize(
-    ("ours", "verdict"),
-    [
-        ([10.0] * 10, "-10 (-10 to -10), **better**"),
-        ([10.0, 30.0] * 5, "+0 (-10 to +10)"),
-        ([None] * 10, "+80 (+80 to +80), **worse**"),
-    ],
-)
-def test_a_verdict_is_given_where_the_interval_of_the_differences_leaves_zero_out(
-    ours: list[float | None], verdict: str
+def falling(first: float, each: float) -> list[float | None]:
+    """Return a regret that falls at every look, and stays at 0."""
+    return [max(0.0, first - each * look) for look in range(len(plays.LOOKS))]
+
+
+def test_methods_are_compared_on_the_plays_that_all_have_played() -> None:
+    slow, quick = [falling(48.0, 2.0)] * 5, [falling(48.0, 4.0)] * 3
+    never: list[list[float | None]] = [[None, *[50.0] * 24]] * 4
+    played = [*rows("asha, tpe", slow), *rows("Optuna X", quick), *rows("own", never)]
+    found = figures.sum_up(played)
+    (its,) = found["games"]
+    assert its["plays"] == 3
+    assert its["methods"]["asha, tpe"]["reached"] == [16.0, 16.0, 16.0]
+    assert its["methods"]["Optuna X"]["reached"] == [4.0, 4.0, 4.0]
+    assert its["methods"]["own"]["reached"] == [None, None, None]
+    assert its["methods"]["own"]["regret"][0][:2] == [100.0, 50.0]
+    assert its["methods"]["own"]["excess"][0] is None
+    assert its["beside"]["asha, tpe"] == ["Optuna X", 0.0, 0.0, 0.0]
+    assert its["beside"]["own"] == ["Optuna X", 50.0, 50.0, 50.0]
+    page = report.text(found)
+    assert "Peers here: optuna 5.0. Made by" in page
+    assert "| toy | 1 | **own** | Optuna X | +50.0 (+50.0 to +50.0) | too few plays |" in page
+    assert "**toy** (t), 800 steps a training, 3 plays:" in page
+    many = [*rows("asha, tpe", [falling(48.0, 2.0)] * 10), *rows("Optuna X", [dips()] * 10)]
+    assert "| -40.0 (-40.0 to -40.0) | **won** |" in report.text(figures.sum_up(many))
+
+
+def dips() -> list[float | None]:
+    """Return a regret that is 0 at once, then 40 for long."""
+    return [0.0, *[40.0] * 19, *[0.0] * 4, 40.0]
+
+
+def test_what_is_reached_must_also_be_kept() -> None:
+    kept = [*dips()[:-1], 0.0]
+    played = [*rows("asha, tpe", [falling(48.0, 2.0)]), *rows("own", [kept])]
+    found = figures.sum_up(played)
+    assert found["games"][0]["methods"]["own"]["reached"][0] == plays.LOOKS[20]
+
+
+def test_the_newest_pick_that_was_paid_for_is_looked_at() -> None:
+    picks = [peers.Pick(points, points, 0.0) for points in (2, 3, 5, 9, 50)]
+    seen, points = plays._looked(picks, [1, 2, 4, 5, 8, 16])
+    assert [pick and pick.points for pick in seen] == [None, 2, 3, 5, 5, 9]
+    assert points == 16
+    assert plays._looked(picks[:2], [1, 2, 4, 5, 8, 16])[1] == 3
+
+
+def test_a_search_that_ends_itself_is_shown_beside_the_one_that_goes_on() -> None:
+    whole = [{**row, "spent": 64.0} for row in rows("asha, tpe", [falling(48.0, 2.0)] * 2)]
+    ended = [{**row, "spent": 16.0} for row in rows("asha, tpe, settled", [falling(48.0, 3.0)] * 2)]
+    found = figures.sum_up([*whole, *ended])
+    saved, more = found["games"][0]["settled"]["asha, tpe, settled"]
+    assert saved == 0.75
+    assert more == ended[0]["regret"][-1] - whole[0]["regret"][-1]
+    assert "| mean | | | 75% |" in report.text(found)
+
+
+# ---- the command --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_it_plays_goes_on_and_writes_figures_page_and_picture(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = [*played("slow", [50.0] * 10), *played("quick", [20.0] * 10)]
-    assert report._beside(played("sweep", ours), others, report._time) == f"{verdict} | quick quick"
+    monkeypatch.setattr(command, "OWN_TABLES", tmp_path / "none")
+    own, out = tmp_path / "mine.yaml", tmp_path / "out"
+    own.write_text("searcher: random\nscheduler: {name: asha, grace_period: 2}\n")
+    names = [
+        "asha, tpe",
+        "mine",
+        "Optuna TPE, successive halving",
+        "SMAC3 multi-fidelity",
+    ]
+    words = ["--table", str(table), "--table", "gone.npz", "--spec", str(own), "--jobs", "1"]
+    words += ["--trainings", "2", "--out", str(out), "--methods", *names]
+    main([*words, "--plays", "1", "--play-only"])
+    path = out / "plays.jsonl"
+    first = path.read_text()
+    assert not (out / "search.md").exists()
+    path.write_text(first + '{"torn')
+    main([*words, "--plays", "2"])
+    assert path.read_text().startswith(first), "what was played is not played again"
+    keys = [tuple(row[k] for k in ("method", "workers", "play")) for row in log.read(path)]
+    assert len(keys) == len(set(keys)) == 3 * 2 * 2
+    found = report.read(out / "results.json")
+    assert {(one["game"], one["workers"], one["plays"]) for one in found["games"]} == {
+        *{("toy", 1, 2), ("toy", 8, 2)}
+    }
+    page = (out / "search.md").read_text()
+    assert page == report.text(found)
+    assert "| **mine** |" in page
+    assert (out / "search.svg").read_text().count("<svg") == 1
+
+
+def test_a_method_that_is_not_there_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--methods", "ahsa"])
+    assert "no method is called 'ahsa'; there are: asha, tpe;" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_table_of_our_own_trainers_is_trained_and_can_be_played(tmp_path: Path) -> None:
+    words = ["ppo-cartpole", "--settings", "2", "--seeds", "2", "--points", "2", "--episodes", "1"]
+    words += ["--steps", "1024", "--jobs", "1", "--out", str(tmp_path)]
+    trained.main(words)
+    path = tmp_path / "ppo-cartpole.jsonl"
+    before = path.read_text()
+    trained.main(words)
+    assert path.read_text() == before, "what was trained is not trained again"
+    assert all(math.isfinite(value) for row in log.read(path) for value in row["evals"])
+    with np.load(tmp_path / "ppo-cartpole.npz") as file:
+        assert int(file["ppo-cartpole/steps"]) == 1024
+        assert file["ppo-cartpole/evals"].shape == (2, 2, 2)
 
 
 @pytest.mark.slow
 def test_the_page_says_what_was_played() -> None:
-    assert report.PAGE.read_text(encoding="utf-8") == report.page(read())
+    assert report.PAGE.read_text(encoding="utf-8") == report.text(report.read())
+
+
+def test_a_table_of_more_settings_has_those_of_a_smaller_one() -> None:
+    task = trained.TASKS["dqn-cartpole"]
+    few, many = (trained.settings(task, trained.Size(settings=n)) for n in (30, 100))
+    assert (len(few), len(many)) == (30, 100)
+    assert many[:30] == few
+    assert len({one["lr"] for one in many}) == 100
+
+
+def test_a_training_of_another_length_is_another_training() -> None:
+    of_sizes = (
+        set(trained.runs("dqn-cartpole", trained.Size(2, 1, points, steps, episodes)))
+        for points, steps, episodes in [(3, 90, 1), (2, 90, 1), (3, 60, 1), (3, 90, 2)]
+    )
+    assert len(set().union(*of_sizes)) == 8
+
+
+def test_the_prior_reads_tables_with_our_names_and_with_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = np.arange(SETTINGS, dtype=np.float32)[:, None]
+    final = np.concatenate([rows, rows], axis=1)
+    own: dict[str, list[Any]] = {"tau": ["log", 1e-3, 1e-1], "model.hidden": ["choice", [[16]]]}
+    arrays: dict[str, Any] = {
+        "own/space": json.dumps(own),
+        "own/algorithm": "dqn",
+        "own/env": "CartPole-v1",
+        "own/hp/tau": np.geomspace(1e-3, 1e-1, SETTINGS),
+        "own/hp/model.hidden": np.array(["[16]", "[128]"] * 3),
+        "own/final": final,
+        "other/space": json.dumps({"one_minus_gamma": ["log", 1e-3, 1e-1], "epochs": [1, 16]}),
+        "other/algorithm": "ppo",
+        "other/hp/one_minus_gamma": np.geomspace(1e-3, 1e-1, SETTINGS),
+        "other/hp/epochs": np.array([1, 2, 4, 8, 16, 16]),
+        "other/final": -final,
+    }
+    np.savez(tmp_path / "tables.npz", **arrays)
+    out = tmp_path / "out.npz"
+    monkeypatch.setattr("sys.argv", ["prior", str(tmp_path / "tables.npz"), "--out", str(out)])
+    prior.main()
+    with np.load(out) as made:
+        dqn = {c.key: made["dqn/CartPole-v1/points"][:, n] for n, c in columns("dqn")}
+        ppo = {c.key: made["ppo/other/points"][:, n] for n, c in columns("ppo")}
+        assert list(dqn["model.hidden"]) == [0, 1] * 3
+        assert np.all(np.diff(dqn["tau"]) > 0)
+        assert np.isnan(dqn["lr"]).all()
+        assert ppo["gamma"] == pytest.approx(np.linspace(0, 1, SETTINGS), abs=1e-3)
+        assert ppo["num_sgd_iter"] == pytest.approx([0, 0.25, 0.5, 0.75, 1, 1])
+        assert np.all(np.diff(made["dqn/CartPole-v1/places"]) > 0)
+        assert np.all(np.diff(made["ppo/other/places"]) < 0)
+
+
+def columns(trainable: str) -> list[tuple[int, Any]]:
+    return list(enumerate(games.COLUMNS[trainable]))
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "cc_cartpole_ppo", "ppo-cartpole"])
+def test_no_prior_of_a_game_has_seen_it_under_any_name(name: str) -> None:
+    others = prior.other_games(name, "ppo")
+    assert "ppo/CartPole-v1" not in others
+    assert len(others) == 5

@@ -21,7 +21,7 @@ from trainables.trainable import TrialContext
 GIVEN = (
     *("1" * 400, "1e999", "9" * 30, "[" * 3000, "{a: " * 3000, "a=!!python/object/apply:x [y]"),
     *("a=&b [*b]", "lr=1", "=", "a..b=1", "name=../x", "trackers=[../x]", "trainable=no.such:x"),
-    *("scheduler=os:x", "warm_start={sweep: ../../etc}", "config=" + "x" * 100_000),
+    *("scheduler=os:x", "searcher={name: tpe, prior: [../../etc]}", "config=" + "x" * 100_000),
 )
 
 
@@ -48,11 +48,15 @@ def test_the_list_of_attacks_and_what_chance_makes_of_specs_and_ledgers_is_answe
         ({"s": 1.5}, "took 1.5 s"),
         ({"why": "\x1b[2J"}, "says"),
         ({"why": "x" * 5000}, "says"),
+        ({"why": "x.yaml:1: wrong\nx.yaml:2: \x1b[2J"}, "says"),
+        ({"why": "x.yaml:1: wrong\nand more"}, "not a mistake a line"),
+        ({"why": "x.yaml:1: wrong\n" * 500}, "says 501 lines"),
     ],
 )
 def test_what_is_answered_badly_is_noticed(change: dict[str, object], problem: str) -> None:
     good = {"what": "refused", "s": 0.1, "why": "", "did": []}
     strangers.judge("x", good)
+    strangers.judge("x", {**good, "why": "x.yaml:1: wrong\nx.yaml:2: wrong too"})
     with pytest.raises(Failed, match=problem):
         strangers.judge("x", {**good, **change})
 

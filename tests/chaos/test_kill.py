@@ -75,6 +75,7 @@ class Runner:
     """The command line, as a person would use it."""
 
     def __init__(self, root: Path) -> None:
+        root.mkdir(exist_ok=True)
         self.root = root
         self.folder = Folder(root / "sweeps", "demo")
 
@@ -118,7 +119,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
     yield Runner(tmp_path)
-    assert not processes_of(tmp_path)
+    wait_until(lambda: not processes_of(tmp_path), seconds=10)  # the reaper ends after its driver
 
 
 def processes_of(root: Path) -> list[psutil.Process]:
@@ -262,6 +263,27 @@ def test_trials_of_several_seeds_and_their_exam_are_killed_and_resumed_to_the_bi
     assert runner.evaluate_finally() == 0
     assert seed_by_seed(runner.folder) == seed_by_seed(raced)
     assert_left_clean(runner.folder)
+
+
+#: The same with seeds that join their trials on the rungs.
+CLIMBING = SEEDS.replace("replicas: 3\nracing: true\n", "").replace(
+    "reduction_factor: 2", "reduction_factor: 2, seeds: {2: 2, 4: 3}"
+)
+
+
+@pytest.mark.slow
+def test_seeds_that_join_on_the_rungs_are_killed_and_resumed_to_the_bit(tmp_path: Path) -> None:
+    straight = Runner(tmp_path / "straight")
+    assert straight.run(CLIMBING) == 0
+    whole = seed_by_seed(straight.folder)
+    assert {index for _, index, *_ in whole} == {0, 1, 2}
+    for number, place in enumerate(["decided:4:self", "checkpoint whole:10:parent"]):
+        killed = Runner(tmp_path / str(number))
+        assert killed.run(CLIMBING, place) == -signal.SIGKILL
+        wait_until(lambda root=killed.root: not processes_of(root), seconds=10)  # type: ignore[misc]
+        assert killed.resume() == 0
+        assert seed_by_seed(killed.folder) == whole
+        assert_left_clean(killed.folder)
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sweep import plugins, searchers
@@ -176,7 +176,7 @@ def test_every_kind_of_parameter_is_searched(name: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5)
 @given(st.lists(st.integers(0, 5), min_size=20, max_size=20), st.integers(0, 2**62))
 def test_a_kept_searcher_and_a_new_one_propose_the_same(story: list[int], seed: int) -> None:
     """Also for histories that jump back and forth: a cache is dropped at any doubt."""

@@ -43,9 +43,10 @@ CREATE TABLE lease (
 	pid INTEGER NOT NULL, 
 	since FLOAT NOT NULL, 
 	renewed INTEGER NOT NULL, 
+	drove_at FLOAT NOT NULL, 
 	PRIMARY KEY (epoch)
 );
-INSERT INTO "lease" VALUES(3,'a-host','a-kernel',1,1700000000.0,0);
+INSERT INTO "lease" VALUES(3,'a-host','a-kernel',1,1700000000.0,0,1700000028.0);
 CREATE TABLE published (
 	tracker VARCHAR NOT NULL, 
 	k INTEGER NOT NULL, 
@@ -118,7 +119,7 @@ CREATE TABLE sweep (
 	created_at FLOAT NOT NULL, 
 	PRIMARY KEY (id)
 );
-INSERT INTO "sweep" VALUES('00000000000000000000000000000000','golden','{"name":"golden","trials":5,"trainable":"tests.support.quadratic:Quadratic","metric":"info/score","mode":"max","score":"best","also":{},"constraints":{},"config":{},"forbid":[],"space":{"lr":{"loguniform":[1e-05,0.1]},"layers":{"randint":[1,4]},"net":{"choice":[[64,64],[128,128],null,true]}},"initial":[],"warm_start":null,"stop":{"training_iteration":9},"budget":{"time_s":null,"cpu_hours":null,"timesteps":null,"target":null,"patience":null,"min_delta":0.0},"searcher":{"name":"random"},"scheduler":{"name":"asha","time_attr":"timesteps_total","grace_period":100,"max_t":900},"replicas":1,"aggregate":"mean","racing":false,"checkpoint":{"every":1,"keep_last":2,"keep_best":1,"max_disk":null},"resources":{"cpu":1,"gpu":0.0,"custom":{}},"machine":{"cpu":null,"gpu":null,"custom":{}},"limits":{"slice_s":30.0,"max_failures":3,"trial_s":null,"trial_memory":null,"no_progress_s":null,"not_finite":"go_on","max_concurrent":null},"deterministic":null,"trackers":["mlflow","optuna"],"seed":7}','{"versions":{"python":"3.11.7"},"paths":[],"source":"0000"}',1700000000.0);
+INSERT INTO "sweep" VALUES('00000000000000000000000000000000','golden','{"name":"golden","trials":5,"trainable":"tests.support.quadratic:Quadratic","metric":"info/score","mode":"max","score":"best","also":{},"constraints":{},"config":{},"forbid":[],"space":{"lr":{"loguniform":[1e-05,0.1]},"layers":{"randint":[1,4]},"net":{"choice":[[64,64],[128,128],null,true]}},"initial":[],"stop":{"training_iteration":9},"budget":{"time_s":null,"cpu_hours":null,"timesteps":null,"target":null,"patience":null,"min_delta":0.0},"searcher":{"name":"random"},"scheduler":{"name":"asha","time_attr":"timesteps_total","grace_period":100,"max_t":900},"replicas":1,"aggregate":"mean","racing":false,"checkpoint":{"every":1,"keep_last":2,"keep_best":1,"max_disk":null},"resources":{"cpu":1,"gpu":0.0,"custom":{}},"machine":{"cpu":null,"gpu":null,"custom":{}},"limits":{"slice_s":30.0,"max_failures":3,"trial_s":null,"trial_memory":null,"no_progress_s":null,"not_finite":"go_on","max_concurrent":null},"deterministic":null,"trackers":["mlflow","optuna"],"seed":7}','{"versions":{"python":"3.11.7"},"paths":[],"source":"0000"}',1700000000.0);
 CREATE TABLE sweep_schema (
 	version_num VARCHAR(32) NOT NULL, 
 	PRIMARY KEY (version_num)

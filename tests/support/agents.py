@@ -238,3 +238,37 @@ class Comings:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class Turns:
+    """As RLlib's MultiAgentEnv: two players in turn, of whom only the one whose turn it is may act.
+
+    Each sees the number of the turn, five times; it is rewarded with 1 for its own turn, and with
+    10 for each turn of the other one after that.
+    """
+
+    def __init__(self, length: int = 100) -> None:
+        self.possible_agents = ["a", "b"]
+        box = spaces.Box(0.0, 1e6, (5,), np.float32)
+        self.observation_spaces = dict.fromkeys(self.possible_agents, box)
+        self.action_spaces = dict.fromkeys(self.possible_agents, spaces.Discrete(2))
+        self._turn, self._length = 0, length
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        self._turn = 0
+        return self._shown(), {}
+
+    def step(self, actions: Mapping[str, Any]) -> Five:
+        player, other = self._players()
+        if [*actions] != [player]:
+            raise ValueError(f"it is the turn of {player}, not of {[*actions]}")
+        rewards = {player: 1.0, other: 10.0 if self._turn else 0.0}
+        self._turn += 1
+        ends = {"__all__": self._turn == self._length}
+        return self._shown(), rewards, ends, {"__all__": False}, {}
+
+    def _players(self) -> list[str]:
+        return self.possible_agents[:: -1 if self._turn % 2 else 1]
+
+    def _shown(self) -> dict[str, Any]:
+        return {self._players()[0]: np.full(5, self._turn, np.float32)}

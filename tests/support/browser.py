@@ -60,15 +60,21 @@ class Browser:
         """Open an address."""
         self._call("Page.navigate", url=url)
 
-    def open_drawn(self, page: Path, width: int = 1280, dark: bool = False) -> None:
-        """Open a report with all its pictures, and wait until they are drawn."""
+    def printed(self) -> bytes:
+        """The page as PDF, as a person prints it who has changed nothing."""
+        return base64.b64decode(self._call("Page.printToPDF")["data"])
+
+    def open_drawn(
+        self, page: Path, width: int = 1280, dark: bool = False, every: bool = True
+    ) -> None:
+        """Open a report with `every` picture, or those in sight; wait until they are drawn."""
         phone = width < 600
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": phone}
         self._call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._call("Emulation.setEmulatedMedia", features=[scheme])
         self.go("about:blank")
-        self.go(f"{page.resolve().as_uri()}#all")
+        self.go(f"{page.resolve().as_uri()}{'#all' if every else ''}")
         trouble = "document.querySelector('#trouble')?.textContent"
         self.until(f"document.documentElement?.dataset.drawn || {trouble} || 0")
 

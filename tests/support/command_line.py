@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,9 +49,14 @@ class Here:
         return json.loads(out)
 
 
-def start(*arguments: object, cwd: Path, **options: Any) -> "subprocess.Popen[str]":
+def start(
+    *arguments: object,
+    cwd: Path,
+    program: Sequence[str] = ("-m", "sweep.cli.main"),
+    **options: Any,
+) -> "subprocess.Popen[str]":
     """A process of its own, with its output in pipes."""
-    command = [sys.executable, "-m", "sweep.cli.main", *(str(argument) for argument in arguments)]
+    command = [sys.executable, *program, *(str(argument) for argument in arguments)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     return subprocess.Popen(command, cwd=cwd, env=environment(), text=True, **pipes)
 

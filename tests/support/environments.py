@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from tests.support import elsewhere
 from tests.support.waiting import wait_until
-from trainables.core.processes.starting import child_context
 
 Observation = NDArray[np.float32]
 Outcome = tuple[Observation, float, bool, bool, dict[str, Any]]
@@ -251,6 +250,8 @@ class StartsAProcess(Counting):
     """Each step waits for a process of multiprocessing's, which a daemon may not start."""
 
     def step(self, action: Any) -> Outcome:
+        from trainables.core.processes.starting import child_context
+
         process = child_context().Process(target=os.getpid)
         process.start()
         process.join()
@@ -502,3 +503,47 @@ class HangsWhenMade(Counting):
     def __init__(self) -> None:
         super().__init__()
         threading.Event().wait()
+
+
+class Unclosable(Counting):
+    """Raises when it is closed: always, or only after a reset."""
+
+    def __init__(self, after: bool = False, render_mode: str | None = None, **more: Any) -> None:
+        super().__init__(**more)
+        self.metadata = {"render_modes": ["rgb_array"]}
+        self.after = after
+        self.is_used = False
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        self.is_used, self.sent = True, []
+        return super().reset(seed=seed)
+
+    def render(self) -> NDArray[np.uint8]:
+        return np.zeros((16, 16, 3), dtype=np.uint8)
+
+    def close(self) -> None:
+        if self.is_used or not self.after:
+            raise ConnectionError("the simulator\nhas gone")
+
+
+class Wide(gymnasium.Env[Observation, Any]):
+    """Takes a number from 50 to 150; its share of that interval, from 0 to 1, is the reward."""
+
+    def __init__(self) -> None:
+        self.observation_space = spaces.Box(-1.0, 1.0, (1,), np.float32)
+        self.action_space = spaces.Box(50.0, 150.0, (1,), np.float32)
+        self.steps = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Outcome:
+        self.steps += 1
+        share = (float(action[0]) - 50.0) / 100.0
+        return np.zeros(1, np.float32), share, self.steps == 8, False, {}

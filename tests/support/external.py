@@ -63,6 +63,16 @@ class CartPole(ExternalEnv):
             self.end_episode(episode, observation, truncated=cut)
 
 
+class Dialled(ExternalEnv):
+    """Takes numbers from 50 to 150, and plays nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(spaces.Box(50.0, 150.0, (1,), np.float32), BOX)
+
+    def run(self) -> None:
+        pass
+
+
 class Counting(ExternalEnv):
     """Several threads that play episodes of known observations, and record all of it."""
 

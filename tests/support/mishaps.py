@@ -1,5 +1,6 @@
 """Trainables to which the things happen that happen to people's trainables."""
 
+import asyncio
 import errno
 import os
 import signal
@@ -12,6 +13,7 @@ from typing import Any
 
 from tests.support.quadratic import Quadratic
 from trainables import Trainable, get_checkpoint, report
+from trainables.core import failpoints
 from trainables.errors import WorkerDied
 
 
@@ -36,10 +38,10 @@ class Counter(Trainable):
 
 
 class Diverges(Counter):
-    """Good once, not a number ever after."""
+    """Good twice, not a number ever after."""
 
     def at(self, iteration: int) -> float:
-        return 10.0 if iteration == 1 else float("nan")
+        return 10.0 if iteration <= 2 else float("nan")
 
 
 class RisesToZero(Counter):
@@ -88,7 +90,7 @@ class Interrupts(Quadratic):
         marker = Path(self.config["marker"])
         if self.iteration == 3 and not marker.exists():
             marker.touch()
-            driver = os.getppid() if self.config["child"] else os.getpid()
+            driver = failpoints.driver() if self.config["child"] else os.getpid()
             for _ in range(self.config["times"]):
                 os.kill(driver, signal.SIGINT)
                 time.sleep(0.3)  # two signals at once are one to the system
@@ -130,6 +132,27 @@ class Hangs(Counter):
         return float(iteration)
 
 
+class Talks(Counter):
+    """Prints a megabyte in each iteration."""
+
+    def at(self, iteration: int) -> float:
+        sys.stdout.write(f"{'x' * 100}\n" * 10_000)
+        sys.stdout.write(f"iteration {iteration} ends\n")
+        return float(iteration)
+
+
+class StandsStill(Counter):
+    """Stops its process at iteration 3 of trial 0, once, as a file with its pid remembers."""
+
+    def at(self, iteration: int) -> float:
+        marker = Path(self.logdir) / "stopped"
+        first = self.context.trial_id.startswith("00000")
+        if iteration == 3 and first and not marker.exists():
+            marker.write_text(str(os.getpid()))
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return float(iteration)
+
+
 class Grows(Counter):
     """A child of it has 600 MB from iteration 3 of trial 0 on."""
 
@@ -157,10 +180,33 @@ class Sees(Counter):
 
 
 class KillsItsWorker(Counter):
-    """Trial 0 kills the process that has started its own, whenever it comes to iteration 3."""
+    """Trial 0 kills the process that its own works for, whenever it comes to iteration 3."""
 
     def at(self, iteration: int) -> float:
         if iteration == 3 and self.context.trial_id.startswith("00000"):
-            os.kill(os.getppid(), signal.SIGKILL)
+            os.kill(failpoints.driver(), signal.SIGKILL)
             time.sleep(600)
         return float(iteration)
+
+
+class Own(BaseException):
+    """An exception of a program's own that is no Exception."""
+
+
+RAISED: dict[str, type[BaseException]] = {
+    "cancelled": asyncio.CancelledError,
+    "interrupt": KeyboardInterrupt,
+    "generator": GeneratorExit,
+    "own": Own,
+}
+
+
+def raises_no_exception(config: dict[str, Any]) -> None:
+    """Report once, then raise one of `RAISED`, as a library may."""
+    report({"value": 1.0})
+    raise RAISED[config["kind"]]("gone")
+
+
+def evaluates(config: dict[str, Any]) -> None:
+    """Report two results whose paths end alike."""
+    report({"value": 0.0, "evaluation": {"value": config["x"]}})

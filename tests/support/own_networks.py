@@ -170,3 +170,14 @@ class Values(nn.Module):
 
     def forward(self, observations: Tensor) -> Any:
         return self.net(observations)
+
+
+class Lone(nn.Module):
+    """What every choice is worth, without buffers."""
+
+    def __init__(self, shape: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        self.net = nn.Linear(shape[0], outputs)
+
+    def forward(self, observations: Tensor) -> Any:
+        return self.net(observations)

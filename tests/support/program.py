@@ -42,6 +42,7 @@ def main() -> None:
         if how == "files":
             assert sys.stdin.readline() == "\n"
     if how == "fails":
+        print("line 1\n\nline 2 of \x1b[31mred\n\nOh no: line 3", file=sys.stderr)
         sys.exit(3)
 
 

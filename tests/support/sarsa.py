@@ -36,6 +36,7 @@ class ExpectedSarsa(Trainer):
     """Expected SARSA."""
 
     config_class: ClassVar[type[TrainerConfig]] = Config
+    keeps_rows: ClassVar[bool] = True
     settings: Config
     policy: QPolicy
 

@@ -14,6 +14,7 @@ import torch
 from sweep import schedulers, trackers
 from sweep import spec as specs
 from sweep.driver import launch
+from sweep.driver.creation import creating, resolving
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
 from sweep.driver.outbox import Outbox
@@ -56,8 +57,8 @@ def make(root: Path, **changes: Any) -> Folder:
     source = "\n".join(f"{key}: {_flow(value)}" for key, value in raw.items() if value is not None)
     spec = specs.parse(source, "test.yaml")
     folder = Folder(root, spec.name)
-    resolved = launch.resolve(spec, (), new=True)
-    launch.create(folder, resolved, source, storage=storage, checkpoints=checkpoints)
+    resolved = resolving.resolve(spec, (), new=True)
+    creating.create(folder, resolved, source, storage=storage, checkpoints=checkpoints)
     return folder
 
 
@@ -183,6 +184,6 @@ def _flow(value: Any) -> str:
         return "{" + ", ".join(f'"{key}": {_flow(item)}' for key, item in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(_flow(item) for item in value) + "]"
-    if isinstance(value, bool):
-        return str(value).lower()
+    if isinstance(value, bool | None):
+        return "null" if value is None else str(value).lower()
     return f'"{value}"' if isinstance(value, str) else repr(value)

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from sweep.history.curve import Point
 from sweep.history.events import Status
 from sweep.history.history import History
 from sweep.history.objective import Objective
-from sweep.history.replica import Point
 from sweep.history.trial import Trial
 from sweep.spec.objective import Mode, Score
 

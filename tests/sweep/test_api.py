@@ -8,11 +8,16 @@ import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from pydantic import BaseModel
 
 import sweep
 from sweep.api import SpecKeys
@@ -28,7 +33,6 @@ from tests.support.command_line import Here, environment, write_spec
 from tests.support.quadratic import Quadratic
 from tests.support.waiting import wait_until
 from trainables import Trainable, get_checkpoint, report
-from trainables.errors import StateError
 
 #: A sweep that takes no time: one rung, no trackers, in this process.
 QUICK: dict[str, Any] = {
@@ -77,6 +81,35 @@ def test_a_function_that_nobody_can_import_is_swept(root: Path) -> None:
     assert found.spec.trainable == "__main__:train"
     expected = [(5.0 - 3.0) ** 2 * (1 - t.settings["lr"]) ** 6 for t in found.trials]
     assert [trial.score for trial in found.trials] == pytest.approx(expected)
+
+
+def test_what_a_function_returns_in_its_place_is_refused_with_how_it_is_given(root: Path) -> None:
+    with pytest.raises(BadConfig, match="give the function itself"):
+        sweep.run(None, root=root, **HERE, **QUICK)
+
+
+def test_a_cell_that_is_run_again_after_a_mistake_says_how_failed_trials_are_tried_again(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def mistaken(config: dict[str, Any]) -> None:
+        raise RuntimeError(config)
+
+    mistaken.__name__ = mistaken.__qualname__ = "train"
+    keys: dict[str, Any] = {**QUICK, "trials": 2, "pool": "inline", "root": root}
+    sweep.run(mistaken, **keys)
+    again = f"sweep.resume('demo', root='{root}', retry_failed=True)"
+    assert f"try again   {again}" in capsys.readouterr().out
+    sweep.run(local(), **keys)
+    said = capsys.readouterr().out
+    assert f"nothing was trained, as all trials had ended before: `{again}` tries" in said
+    assert f"to begin anew, `sweep rm demo --root {root}` or give another name" in said
+    mended = sweep.run(local(), **keys, retry_failed=True)
+    assert [trial.status for trial in mended.trials] == ["COMPLETED"] * 2
+    assert "nothing was trained" not in capsys.readouterr().out
+    sweep.run(local(), **keys)
+    assert "as all trials had ended before: a larger trials= adds some" in capsys.readouterr().out
+    with pytest.raises(NameTaken, match="another name, delete it with `sweep rm demo --root"):
+        sweep.run(local(), **{**keys, "mode": "max"})
 
 
 GIVEN = [
@@ -136,10 +169,10 @@ def test_without_a_name_it_is_the_functions_and_the_time(root: Path) -> None:
 @pytest.mark.parametrize(
     ("called", "begins"),
     [
-        ("Train_Model", "train_model-20"),
+        ("Train_Model", "Train_Model-20"),
         ("_train", "train-20"),
         ("__", "sweep-20"),
-        ("größe", "gr-e-20"),
+        ("größe", "gro-e-20"),
         ("x" * 200, "xxx"),
     ],
 )
@@ -160,6 +193,66 @@ def test_numbers_of_numpy_and_paths_are_plain_data(root: Path) -> None:
     found = sweep.run(local(), root=root, **HERE, **keys)
     assert found.trial(0).config["k"] == 3
     assert found.trial(0).config["place"] == str(root)
+
+
+@dataclass
+class Layer:
+    units: int
+    scale: Any
+
+
+class Window(BaseModel):
+    begin: date
+    end: datetime
+
+
+def test_arrays_dates_and_dataclasses_are_what_yaml_can_hold(root: Path) -> None:
+    config = {
+        "hiddens": np.array([[64, 32]]),
+        "weights": torch.tensor([0.5, 0.25]),
+        "layer": Layer(3, np.float32(0.5)),
+        "window": Window(begin=date(2026, 1, 2), end=datetime(2026, 1, 2, 3, tzinfo=UTC)),
+        "since": np.array(["2026-01-02"], dtype="datetime64[ns]"),
+    }
+    space = {"lr": {"choice": np.array([0.1, 0.5])}}
+    keys = {**QUICK, "space": space, "trials": 1, "config": config}
+    found = sweep.run(local(), root=root, **HERE, **keys)
+    given = {key: value for key, value in found.trial(0).config.items() if key != "lr"}
+    assert given == {
+        "hiddens": [[64, 32]],
+        "weights": [0.5, 0.25],
+        "layer": {"units": 3, "scale": 0.5},
+        "window": {"begin": "2026-01-02", "end": "2026-01-02T03:00:00+00:00"},
+        "since": ["2026-01-02T00:00:00"],
+    }
+    assert sweep.run(local(), root=root, **HERE, **keys).status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("value", "remedy"),
+    [
+        (timedelta(hours=1), "write its seconds: x.total_seconds()"),
+        (np.timedelta64(5, "ns"), "write its seconds: x.total_seconds()"),
+        (Decimal("0.1"), "write float(x), or str(x) for text"),
+        (1j, "write its real and its imaginary part, as a list of two numbers"),
+        (b"a", "write text: x.decode()"),
+        ({1, 2}, "write sorted(x), a list"),
+        ({1: 2}, "write its keys as text: {str(key): value for key, value in x.items()}"),
+        ((n for n in range(3)), "write list(x)"),
+        (Layer, "write its path as text: 'tests.sweep.test_api:Layer'"),
+        (object(), "write the numbers and texts that it is made of, as a mapping"),
+    ],
+)
+def test_what_yaml_cannot_hold_is_refused_with_how_to_write_it(
+    value: Any, remedy: str, root: Path
+) -> None:
+    with pytest.raises(BadConfig) as caught:
+        sweep.run(local(), root=root, **HERE, **QUICK, config={"x": value})
+    said = str(caught.value)
+    assert said.startswith("config.x: ")
+    assert said.endswith(f"mappings with text as keys; {remedy}")
+    assert "\n" not in said
+    assert not root.exists() or not list(root.iterdir())
 
 
 class Kind(str, enum.Enum):  # noqa: UP042 whose str() is not its value
@@ -215,6 +308,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"config": {"env": object}}, "config.env: "),
     ({"config": {"x": float("nan")}}, "config.x: nan is not allowed; expected finite numbers"),
     ({"config": {3: "x"}}, "config: {3: 'x'} is not allowed"),
+    ({"config": {"x": [np.array([1.0, np.inf])]}}, "config.x[0][1]: inf is not allowed"),
     ({"scheduler": "ashaa"}, "scheduler: unknown scheduler 'ashaa'"),
     ({"stop": {"training_iteration": "x"}}, "stop.training_iteration: 'x' is not allowed"),
     ({"jobs": 0}, "jobs: 0 is not allowed; expected a whole number from 1 on"),
@@ -251,7 +345,7 @@ def test_a_mistake_about_a_sweep_that_is_there_names_the_argument(asha: "sweep.S
 def test_a_missing_argument_is_said_with_its_meaning(root: Path) -> None:
     with pytest.raises(BadConfig, match=r"^metric: is missing; expected the result that is comp"):
         sweep.run(local(), root=root, space={"lr": 0.1}, mode="min", trials=2)
-    with pytest.raises(BadConfig, match=r"^trainable: is missing; expected what is trained"):
+    with pytest.raises(BadConfig, match=r"^trainable: None is not allowed; expected a function"):
         sweep.run(root=root, **QUICK)
 
 
@@ -550,7 +644,8 @@ def asha(tmp_path_factory: pytest.TempPathFactory) -> "sweep.Sweep":
 
 def test_results_are_a_table_best_first(asha: "sweep.Sweep") -> None:
     table = asha.results()
-    columns = ["trial", "status", "score", "iterations", "steps", "config.lr", "parent", "reason"]
+    columns = ["trial", "status", "score", "expected", "expected_error", "iterations", "steps"]
+    columns += ["config.lr", "parent", "reason"]
     assert list(table.columns) == columns
     assert len(table) == 9
     assert list(table["score"]) == sorted(trial.score or 0.0 for trial in asha.trials)
@@ -647,7 +742,7 @@ def test_a_checkpoint_gives_back_what_was_saved(root: Path) -> None:
     assert data["i"] == 3
     assert (data["x"] - 3.0) ** 2 == best.score
     assert best.checkpoint(2).load()["i"] == 2
-    with pytest.raises(UsageError, match="an iteration that is kept: 2, 3"):
+    with pytest.raises(UsageError, match=r"^checkpoint: .*an iteration that is kept: 2, 3"):
         best.checkpoint(1)
 
 
@@ -660,7 +755,7 @@ def test_a_checkpoint_of_files_is_put_into_a_folder(root: Path, tmp_path: Path) 
 
     found = sweep.run(train, root=root, **HERE, **{**QUICK, "stop": {"training_iteration": 1}})
     best = found.best()
-    with pytest.raises(StateError, match="give the folder"):
+    with pytest.raises(UsageError, match=r"^folder: this checkpoint holds files; expected a "):
         best.checkpoint().load()
     folder = best.checkpoint().load(tmp_path / "out")
     assert (folder / "weights.txt").read_text() == str(best.settings["lr"])

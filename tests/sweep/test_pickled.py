@@ -248,7 +248,7 @@ NAMES = [
     (quadratic.Quadratic, "tests.support.quadratic:Quadratic"),
     (make(), "__main__:train"),
     (lambda config: None, "__main__:lambda"),
-    (functools.partial(make(), {}), "__main__:partial"),
+    (functools.partial(make(), {}), "__main__:train"),
 ]
 
 

@@ -1,15 +1,21 @@
 """A function as a Trainable: it takes turns with its caller and continues from what it reported."""
 
 import contextlib
+import functools
 import json
+import multiprocessing
 import random
 import threading
 import traceback
+from concurrent.futures import ProcessPoolExecutor
+from fractions import Fraction
 from pathlib import Path
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import trainables
 from tests.support.quadratic import expected_loss, quadratic_function
@@ -48,11 +54,37 @@ def test_one_report_is_one_iteration_and_the_return_ends_the_trial() -> None:
     assert [result["done"] for result in results] == [False] * 4 + [True]
 
 
-def test_after_a_return_without_result_the_last_one_is_given_again_and_nothing_counted() -> None:
-    last, final = run(wrap(quadratic_function)({**CONFIG, "iterations": 4}, CONTEXT))[-2:]
+def test_the_end_of_a_function_is_no_iteration_and_repeats_its_last_result() -> None:
+    results = run(wrap(quadratic_function)({**CONFIG, "iterations": 12}, CONTEXT))
+    last, final = results[-2:]
+    assert [result["training_iteration"] for result in results] == [*range(1, 13), 12]
+    assert (last["done"], final["done"]) == (False, True)
     assert final["loss"] == last["loss"]
-    assert final["timesteps_total"] == last["timesteps_total"] == 40
+    assert final["timesteps_total"] == last["timesteps_total"] == 120
     assert final["timesteps_this_iter"] == 0
+
+
+def test_a_logger_is_given_each_report_once() -> None:
+    logged: list[dict[str, Any]] = []
+    logger = SimpleNamespace(on_result=logged.append)
+    run(wrap(quadratic_function)({**CONFIG, "iterations": 3}, CONTEXT, lambda config: logger))
+    assert [result["training_iteration"] for result in logged] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_function_that_has_ended_stands_where_its_last_report_left_it(
+    saves: bool, tmp_path: Path
+) -> None:
+    config = {**CONFIG, "iterations": 4, "save_every": 1 if saves else 3}
+    trainable = wrap(quadratic_function)(config, CONTEXT)
+    for _ in range(4):
+        trainable.train()
+    before = trainable.save(tmp_path / "before").read_bytes()
+    assert not trainable.has_ended
+    trainable.train()
+    assert (trainable.has_ended, trainable.at_checkpoint) == (True, saves)
+    assert trainable.save(tmp_path / "after").read_bytes() == before
+    trainable.stop()
 
 
 def test_a_returned_dict_is_the_last_report() -> None:
@@ -63,9 +95,55 @@ def test_a_returned_dict_is_the_last_report() -> None:
     assert values(train) == [1, 2]
 
 
-def test_a_function_that_reports_nothing_is_done_at_once() -> None:
-    assert values(lambda config: None) == [None]
+def test_a_function_that_only_returns_a_dict_is_done_at_once() -> None:
     assert values(lambda config: {"x": config["y"]}, {"y": 3}) == [3]
+
+
+@pytest.mark.parametrize(
+    "returned", [2, 2.0, np.float32(2), np.array(2), torch.tensor(2.0), Fraction(2)]
+)
+def test_a_returned_number_is_the_metric_of_the_sweep(returned: Any) -> None:
+    def train(config: dict[str, Any]) -> Any:
+        for value in config["before"]:
+            report({"x": value})
+        return returned
+
+    context = TrialContext(metric="x")
+    for before in ([], [0, 1]):
+        results = run(wrap(train)({"before": before}, context))
+        assert [result["x"] for result in results] == [*before, 2]
+        assert [result["training_iteration"] for result in results] == [*range(1, len(before) + 2)]
+
+
+class Adds:
+    """An object that can be called."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, config: dict[str, Any]) -> dict[str, Any]:
+        return {"x": config["y"] + self.number}
+
+    def method(self, config: dict[str, Any]) -> dict[str, Any]:
+        return self(config)
+
+
+def adds(config: dict[str, Any], number: int) -> dict[str, Any]:
+    """Add two numbers."""
+    return {"x": config["y"] + number}
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (functools.partial(functools.partial(adds), number=2), "adds"),
+        *((Adds(2), "Adds"), (Adds(2).method, "method")),
+    ],
+)
+def test_whatever_can_be_called_is_a_function(given: Any, name: str) -> None:
+    assert values(given, {"y": 3}) == [5]
+    kind = wrap(given)
+    assert (kind.__name__, kind.__module__, kind.can_save()) == (name, __name__, True)
 
 
 def test_nothing_runs_between_two_steps() -> None:
@@ -136,10 +214,36 @@ def test_a_function_that_exits_is_an_error_of_its_trial() -> None:
         wrap(train)().train()
 
 
-@pytest.mark.parametrize("call", [lambda: report({}), get_checkpoint, get_context])
-def test_outside_a_function_the_calls_say_what_to_do(call: Any) -> None:
-    with pytest.raises(TrainableError, match="wrap"):
-        call()
+def test_a_function_that_is_called_by_hand_prints_what_it_reports(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def train(config: dict[str, Any]) -> int:
+        start = get_checkpoint() or {"i": 0}
+        assert get_context().trial_id == "default"
+        for i in range(start["i"] + 1, 3):
+            metrics = {"loss": torch.tensor(config["k"] / i), "eval": {"n": i, "of": "all"}}
+            report(metrics, checkpoint={"i": i})
+        return int(start["i"])
+
+    run(wrap(train)({"k": 1.0}, TrialContext(metric="loss")))
+    assert capsys.readouterr().out == ""
+    assert [train({"k": 1}), train({"k": 1})] == [0, 0], "nothing is left of the first call"
+    lines = ["report: loss 1, eval/n 1, eval/of 'all'", "report: loss 0.5, eval/n 2, eval/of 'all'"]
+    assert capsys.readouterr().out.splitlines() == 2 * lines
+
+
+def test_by_hand_mistakes_are_those_of_a_sweep() -> None:
+    with pytest.raises(TrainableError, match=r"report\(\) was given 3; expected a dict"):
+        report(3)  # type: ignore[arg-type]
+    with pytest.raises(StateError, match=r"^checkpoint\.a: "):
+        report({}, checkpoint={"a": object()})
+
+
+def test_a_process_of_the_function_cannot_report() -> None:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        for call in (get_checkpoint, get_context):
+            with pytest.raises(TrainableError, match="not in threads or processes that it starts"):
+                pool.submit(call).result()
 
 
 def test_a_thread_of_the_function_cannot_report() -> None:
@@ -155,9 +259,42 @@ def test_a_thread_of_the_function_cannot_report() -> None:
         thread = threading.Thread(target=helper)
         thread.start()
         thread.join()
+        report({})
 
     run(wrap(train)())
     assert "thread" in errors[0]
+
+
+def reports_nothing(config: dict[str, Any]) -> None:
+    pass
+
+
+def reports_to_others(config: dict[str, Any]) -> None:
+    if config:
+        import wandb  # type: ignore[import-not-found]  # to be named is enough
+
+        wandb.log({"x": 1})
+
+
+#: Its global name `report` is something else, as another library's import leaves it.
+calls_another_report = FunctionType(
+    reports_nothing.__code__.replace(co_names=("report",)), {"report": contextlib.suppress}
+)
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (reports_nothing, r"^reports_nothing\(\) ended without a result; call report\({'x': "),
+        (functools.partial(reports_nothing), r"^reports_nothing\(\) ended without a result; "),
+        (lambda config: None, r"^<lambda>\(\) ended without a result; .* trainables .* return x$"),
+        (reports_to_others, "; what it tells wandb is not seen here$"),
+        (calls_another_report, "; the report that it calls is that of contextlib$"),
+    ],
+)
+def test_a_function_without_a_result_is_told_how_to_report(function: Any, words: str) -> None:
+    with pytest.raises(TrainableError, match=words):
+        wrap(function)({}, TrialContext(metric="x")).train()
 
 
 @pytest.mark.parametrize("wrong", [3, None, [("x", 1)]])
@@ -166,12 +303,15 @@ def test_metrics_must_be_a_dict(wrong: Any) -> None:
         wrap(lambda config: report(wrong))().train()
 
 
-def test_a_function_must_return_a_dict_or_nothing() -> None:
-    def train(config: dict[str, Any]) -> Any:
-        return 3
+@pytest.mark.parametrize("wrong", [True, np.True_, "x", [1.0], np.zeros(1)])
+def test_a_function_must_return_a_dict_a_number_or_nothing(wrong: Any) -> None:
+    with pytest.raises(TrainableError, match=r"the training function returned .*; expected a dict"):
+        wrap(lambda config: wrong)({}, TrialContext(metric="x")).train()
 
-    with pytest.raises(TrainableError, match="the training function returned 3"):
-        wrap(train)().train()
+
+def test_outside_a_sweep_a_returned_number_has_no_name() -> None:
+    with pytest.raises(TrainableError, match="the training function returned 3; expected a dict"):
+        wrap(lambda config: 3)().train()
 
 
 @pytest.mark.parametrize(
@@ -191,6 +331,22 @@ def test_a_checkpoint_that_cannot_be_kept_is_refused_where_it_is_reported(
     assert not trainable.at_checkpoint
     names = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
     assert "train" in names
+
+
+def test_of_a_file_the_folder_is_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "model.pt"
+    file.write_text("weights")
+    with pytest.raises(StateError, match=r"model.pt', a file, .*; give the folder that it lies in"):
+        report({}, checkpoint=file)
+
+
+@pytest.mark.parametrize(
+    "held", [torch.nn.Linear(1, 1), torch.optim.SGD(torch.nn.Linear(1, 1).parameters())]
+)
+def test_what_has_a_state_dict_is_saved_by_it(held: Any) -> None:
+    with pytest.raises(StateError, match=r"^checkpoint.held: .*; pass its state_dict\(\), "):
+        report({}, checkpoint={"held": held})
+    report({}, checkpoint={"held": held.state_dict()})
 
 
 def test_a_folder_without_files_is_no_checkpoint_of_a_function(tmp_path: Path) -> None:
@@ -408,13 +564,13 @@ def test_an_interrupted_wait_can_be_taken_up_again(monkeypatch: pytest.MonkeyPat
     trainable = wrap(quadratic_function)(CONFIG, CONTEXT)
     trainable.train()
     thread = trainable._thread  # type: ignore[attr-defined]  # the wait has no other door
-    wait = thread._paused.acquire
+    paused = thread._paused
 
     def interrupted() -> None:
-        monkeypatch.setattr(thread._paused, "acquire", wait)
+        monkeypatch.setattr(thread, "_paused", paused)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(thread._paused, "acquire", interrupted)
+    monkeypatch.setattr(thread, "_paused", SimpleNamespace(get=interrupted, put=paused.put))
     with pytest.raises(KeyboardInterrupt):
         trainable.train()
     assert trainable.train()["loss"] == expected_loss(CONFIG, 2, 7)

@@ -52,6 +52,7 @@ class BC(Trainer):
 
     config_class: ClassVar[type[TrainerConfig]] = Config
     learns_from_others: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
     settings: Config
     policy: "ActorCriticPolicy"
 
@@ -81,7 +82,8 @@ class BC(Trainer):
         """Gradient steps on all rows; returns the means of the loss's parts."""
         import torch
 
-        observations = np.concatenate([rows(one.observations) for one in fragments])
+        unfiltered = np.concatenate([rows(one.observations) for one in fragments])
+        observations = self.seen({"observations": unfiltered})["observations"]
         actions = np.concatenate([rows(one.actions) for one in fragments])
         parts = -(-len(actions) // self.settings.sgd_minibatch_size)
         found: list[dict[str, float]] = []

@@ -36,7 +36,7 @@ from trainables.policies.q.actor import QArchitecture
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.steps import off_policy_step
+from trainables.trainer.steps import learn_on_rows, off_policy_step
 from trainables.trainer.trainer import Stateful, Trainer
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Config(TrainerConfig):
 
 
 class Differences(NamedTuple):
-    """What an update learns from."""
+    """Losses and errors from which an update learns."""
 
     losses: "Tensor"
     """(B,) Huber's loss of each difference; of distributions their cross-entropy."""
@@ -165,6 +165,7 @@ class DQN(Trainer):
     }
     model_keys: ClassVar[frozenset[str]] = frozenset({"custom_model"})
     learns_from_others: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
     masks_actions: ClassVar[bool] = True
     settings: Config
@@ -219,10 +220,12 @@ class DQN(Trainer):
             raise TypeError(f"{type(settings).__name__} is no {Config.__qualname__} of DQN")
         if settings.model.custom_model is not None:
             # Loaded for such a module only: to choose needs no torch.
-            from trainables.policies.own.module import check
+            from trainables.policies.own.module import check, check_learning_rows
 
             tried = cls.networks(settings, seen.spaces)
-            check(tried, seen.spaces.layout.logits)
+            module = check(tried, seen.spaces.layout.logits)
+            most = settings.replay.replay_batch_size
+            check_learning_rows(tried, module, "replay_batch_size", most)
         why = cls._not_fused(settings, seen.spaces)
         if why and settings.learner == "fused":
             raise ConfigError("learner", "fused", "auto or torch here", why)
@@ -290,6 +293,33 @@ class DQN(Trainer):
         learning = fused.learning if (fused := self._fused) else nullcontext
         return off_policy_step(self, self.replay, *parts, self.n_step, learning)
 
+    def columns_learnt(self, batch: Any) -> Rows:
+        """Return rows (B, …), given as the replay holds them, as the networks see them."""
+        return self.seen(batch, self.n_step.weight if self.n_step else 1.0)
+
+    def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
+        """Make one update from rows, as `Trainer.learn_on_batch`.
+
+        Args:
+            batch: column → (B, …), as ``replay.sample(B)`` gives them: unfiltered ``observations``,
+                ``actions``, ``rewards``, ``new_obs`` and ``terminated``; with `n_step` also
+                ``discounts``. Rows without ``indices`` are none of the replay, whose priorities
+                then stay.
+        """
+        learning = fused.learning if (fused := self._fused) else nullcontext
+        with learning():
+            return learn_on_rows(self, self.columns_learnt(batch), self.update)
+
+    def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
+        """Return the loss () of rows (B, …) as the networks see them, and the mean value."""
+        td = self.differences(batch)
+        losses = td.losses * batch["weights"] if "weights" in batch else td.losses
+        return losses.mean(), {"mean_q": td.values.mean().item()}
+
+    def gradient_step(self) -> tuple[float, float | None]:
+        """Return the learning rate now and the bound on the gradient's norm."""
+        return self.learning_rate, self.settings.grad_clip
+
     def update_target(self) -> None:
         """The target network becomes what is learnt, unless it follows after every update."""
         if self.settings.tau is None:
@@ -299,7 +329,7 @@ class DQN(Trainer):
         """One gradient step on rows (B, …) of the replay; their errors become their priorities."""
         fused = self._fused
         learnt = fused.update(rows, self.learning_rate) if fused else self._learn(rows)
-        if isinstance(self.replay, PrioritizedReplay):
+        if isinstance(self.replay, PrioritizedReplay) and "indices" in rows:
             self.replay.prioritize(rows["indices"], learnt.errors)
         if self.settings.tau is not None:
             self.target.follow(self.settings.tau)
@@ -337,13 +367,16 @@ class DQN(Trainer):
         """Between the values of the choices taken and what followed."""
         import torch
 
+        from trainables.policies.own.module import in_acting_mode
+
         model, target = self.policy.model, self.target.network
         rows = torch.arange(len(batch["actions"]), device=self.policy.device)
         with torch.no_grad():
             following = target.outputs(batch["new_obs"], self.noise())
             judged = following
-            if self.settings.double_q:
-                judged = model.outputs(batch["new_obs"], self.noise())
+            if self.settings.double_q:  # this pass names a choice, and learns nothing
+                with in_acting_mode(model):
+                    judged = model.outputs(batch["new_obs"], self.noise())
             ahead = following[rows, model.best(judged, batch["new_obs"])]
             discounts = batch.get("discounts", self.settings.gamma) * ~batch["terminated"]
         outputs = model.outputs(batch["observations"], self.noise())

@@ -61,7 +61,7 @@ class Config(PolicyGradientConfig):
 
     @property
     def samples_on(self) -> bool:
-        """Whether there are children that do so; those of several policies wait for all of them."""
+        """True if children sample on; those of several policies wait for all of them."""
         return self.workers.num_workers > 0 and not has_policies(self.agents.multiagent)
 
     @property

@@ -7,13 +7,14 @@ minibatches over the clipped objective. B rows, D features, A action dimensions.
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
+from trainables.core.importing import import_object
 from trainables.envs.make import for_children
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, NotImportable
 from trainables.learners.fused import ppo as fused
 from trainables.learners.schedules import Schedule
 from trainables.policies.architecture import Architecture
@@ -65,6 +66,13 @@ class Config(ActorCriticConfig):
         description="No further epoch once the mean KL of one exceeds it; null: none.",
     )
 
+    lanes: int | None = Field(
+        default=None,
+        gt=0,
+        description="Train as one of so many lanes of a compiled program (docs/stack.md), set by "
+        "the pool stack; null: alone.",
+    )
+
     @property
     def minibatch_size(self) -> int:
         """Rows of a minibatch, at most."""
@@ -79,6 +87,23 @@ class PPO(ActorCriticTrainer):
     stats: ClassVar[tuple[str, ...]] = STATS
     settings: Config
 
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> type[Self]:
+        """As of every trainer; with ``lanes`` the form of it that is a lane."""
+        if isinstance(config, Mapping) and config.get("lanes") is not None:
+            try:  # by its name, since that module imports this one
+                made: type[Self] = import_object("trainables.stacks.ppo:LanePPO")  # type: ignore[assignment]
+            except NotImportable as error:
+                hint = f"pip install 'sweep-rl[jax]' brings it ({error})"
+                raise ConfigError("lanes", config["lanes"], "null without JAX", hint) from error
+            return made
+        return super().of(config)
+
+    @classmethod
+    def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
+        """Return the settings with ``lanes``."""
+        return {**config, "lanes": lanes}
+
     def training_step(self) -> dict[str, float]:
         """Sample fixed-length fragments and learn from them; in ranks each from its own."""
         if isinstance(self.workers, RankGroup):
@@ -87,17 +112,10 @@ class PPO(ActorCriticTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also where minibatches do not fit the batch or the ranks."""
+        """Raise ConfigError also where minibatches do not fit the ranks."""
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
-        if settings.minibatch_size > settings.batch_size:
-            raise ConfigError(
-                "sgd_minibatch_size",
-                settings.sgd_minibatch_size,
-                f"at most the {settings.batch_size} rows of a batch",
-                "lower it or raise train_batch_size",
-            )
         if not settings.workers.data_parallel:
             return
         if settings.minibatch_size < settings.workers.num_workers:
@@ -110,6 +128,25 @@ class PPO(ActorCriticTrainer):
         for key, schedule in settings.scheduled.items():
             allowed = "constant with data_parallel, where the loss of all ranks stays as it began"
             raise ConfigError(f"{key}_schedule", schedule, allowed)
+
+    @classmethod
+    def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
+        """As of every actor-critic method: those of a minibatch."""
+        most = settings.minibatch_size if isinstance(settings, Config) else settings.batch_size
+        return "sgd_minibatch_size", most
+
+    @classmethod
+    def check_rows(cls, settings: TrainerConfig, per_step: int) -> None:
+        """Raise ConfigError also for minibatches that are larger than any batch."""
+        super().check_rows(settings, per_step)
+        most = settings.batch_size * per_step
+        if isinstance(settings, Config) and settings.minibatch_size > most:
+            raise ConfigError(
+                "sgd_minibatch_size",
+                settings.sgd_minibatch_size,
+                f"at most the {most} rows of a batch",
+                "lower it or raise train_batch_size",
+            )
 
     def torch_loss(self) -> "Loss":
         """The clipped objective with the value loss and the entropy bonus."""
@@ -132,15 +169,16 @@ class PPO(ActorCriticTrainer):
             minibatch_size=settings.minibatch_size,
             rate=self.learning_rate,
             target_kl=settings.target_kl,
+            normalize_advantages=settings.normalize_advantages,
         )
 
     def worker_spec(self) -> WorkerSpec:
-        """What workers are made from; of ranks also what they learn with."""
+        """Return the specification of workers; of ranks, with that of their learner."""
         learner = self.learner_spec() if self.settings.workers.data_parallel else None
         return replace(super().worker_spec(), learner=learner)
 
     def learner_spec(self) -> LearnerSpec:
-        """What ranks learn with: this loss, with advantages normalised over the rows of all."""
+        """Return the ranks' learner: this loss, advantages normalised over the rows of all."""
         from trainables.learners.sgd import learn
 
         settings = self.settings

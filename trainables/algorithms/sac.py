@@ -127,7 +127,7 @@ class SAC(OffPolicyTrainer):
 
     @property
     def losses(self) -> "Losses":
-        """What computes gradients."""
+        """The losses, which compute gradients."""
         return self._fused_losses if self.is_fused else self._torch_losses
 
     @cached_property

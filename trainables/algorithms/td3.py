@@ -93,7 +93,7 @@ class TD3(OffPolicyTrainer):
 
     @property
     def losses(self) -> "Losses":
-        """What computes gradients."""
+        """The losses, which compute gradients."""
         return self._fused_losses if self.is_fused else self._torch_losses
 
     @cached_property
@@ -120,7 +120,7 @@ class TD3(OffPolicyTrainer):
 
 
 class Updates:
-    """How many updates there were, which says whose turn it is."""
+    """The number of updates, which decides whether the actor's turn has come."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -39,10 +39,18 @@ class NotRegular(Exception):
 # ---- writing ----------------------------------------------------------------------------------
 
 
-def publish(parent: int, name: str, size: int, pieces: Iterable[Piece], epoch: int) -> None:
+def publish(
+    parent: int,
+    name: str,
+    size: int,
+    pieces: Iterable[Piece],
+    epoch: int,
+    durable: bool = True,
+) -> None:
     """Write `pieces`, of `size` bytes in all, as the file `name` in the folder `parent`.
 
-    A file of that name is replaced. The name is durable only after `sync`.
+    A file of that name is replaced. The name is durable only after `sync`; unless the bytes are to
+    be `durable`, they outlive the process and may be lost in a power cut.
 
     Raises:
         OSError: the disk refused; no file of ours is left, and what was there before still is.
@@ -50,7 +58,7 @@ def publish(parent: int, name: str, size: int, pieces: Iterable[Piece], epoch: i
     _check_room(parent, size)
     temporary = f".tmp-{epoch}-{os.getpid()}-{secrets.token_hex(8)}"
     try:
-        _write_file(parent, temporary, pieces)
+        _write_file(parent, temporary, pieces, durable)
         os.replace(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -104,12 +112,13 @@ def _check_room(parent: int, size: int) -> None:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free} bytes for {size}")
 
 
-def _write_file(parent: int, name: str, pieces: Iterable[Piece]) -> None:
+def _write_file(parent: int, name: str, pieces: Iterable[Piece], durable: bool) -> None:
     file = os.open(name, _CREATE, 0o600, dir_fd=parent)
     try:
         for piece in pieces:
             write_all(file, piece)
-        os.fsync(file)
+        if durable:
+            os.fsync(file)
     except BaseException:
         with contextlib.suppress(OSError):
             os.close(file)

@@ -2,7 +2,7 @@
 
 `write` puts it on the disk as ``ckpt-<step>-<sha256>.swck`` (`trainables.checkpoint.disk` says
 how), its large arrays first, as segments beside it (`trainables.checkpoint.segments`). When it
-returns, both survive a power cut.
+returns, both survive a power cut, unless that is left to `make_durable`.
 
 `read` opens the file once, reads it into memory, and hashes and parses those bytes. Its
 errors say what may be done: a checkpoint that is missing or corrupt is lost, and an older one is
@@ -11,6 +11,7 @@ used; one that is of another format, unreadable now or not trusted may be good.
 
 import contextlib
 import errno
+import os
 import platform
 import re
 import sys
@@ -75,6 +76,7 @@ def write(
     state: Mapping[str, Any] | Packed,
     epoch: int = 0,
     trust: Trust | None = None,
+    durable: bool = True,
 ) -> Saved:
     """Write one checkpoint; when this returns it survives a power cut.
 
@@ -86,6 +88,8 @@ def write(
         state: what `trainables.checkpoint.state` allows, or what it has packed.
         epoch: the driver's term, for the temporary file's name.
         trust: what signs it, if it holds opaque bytes; None: the key of the person who runs this.
+        durable: False: it survives the end of this process, and a power cut only after
+            `make_durable`.
 
     Raises:
         StateError: something that cannot stand in a checkpoint.
@@ -103,12 +107,25 @@ def write(
         size = sum(len(piece) for piece in pieces)
         digest = bytes(pieces[-1]).hex()
         name = f"ckpt-{step:010d}-{digest}.swck"
-        disk.publish(parent, name, size, _joined(pieces, size), epoch)
-        disk.sync(parent)
+        disk.publish(parent, name, size, _joined(pieces, size), epoch, durable)
+        if durable:
+            disk.sync(parent)
     failpoints.reach("checkpoint whole")
     beside = segments.named({"sections": outside.values()})
     total = size + sum(part["len"] for part in outside.values())
     return Saved(folder / name, digest, total, frozenset(beside))
+
+
+def make_durable(path: Path) -> None:
+    """Have a checkpoint that was written survive a power cut.
+
+    Raises:
+        OSError: the disk has lost some of it, or it is not there.
+    """
+    with disk.opened(path.parent) as parent:
+        with disk.reading(path.name, parent) as (file, _size):
+            os.fsync(file)
+        disk.sync(parent)
 
 
 def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> Loaded:
@@ -184,7 +201,7 @@ def _joined(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
 
 
 def _environment() -> dict[str, Any]:
-    """What else decides the bits: libraries, CPU capability and threads. Imports nothing."""
+    """Return what else decides the bits: libraries, CPU capability, threads. Imports nothing."""
     libraries = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
     versions = {name: str(module.__version__) for name, module in libraries.items()}
     torch: Any = libraries.get("torch")

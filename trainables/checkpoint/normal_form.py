@@ -141,7 +141,7 @@ class Normaliser:
 
 
 def parts_of(normal: Any, path: Path) -> list[tuple[Any, Path]]:
-    """What a container in normal form holds, and where; what is no container holds nothing."""
+    """Return the items of a container in normal form with their paths; all else has none."""
     if isinstance(normal, dict):
         if TAG in normal:  # its fields are no places of the state
             return [(field, path) for field in normal.values()]
@@ -158,7 +158,7 @@ def _is_key(key: object) -> bool:
 
 
 def _is_hashed_alike(item: object) -> bool:
-    """Whether a set may hold `item`: a constant whose hashes cannot be made to collide."""
+    """Return whether a set may hold `item`: a constant whose hashes cannot be made to collide."""
     if type(item) is bytes:
         return len(item) <= INLINE_BYTES
     if type(item) is int:

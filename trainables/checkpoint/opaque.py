@@ -21,7 +21,7 @@ from trainables.errors import StateError, TrainableError, printable, shorten
 
 
 def pack(data: object, name: str, allowed: bool) -> Any:
-    """What stands in the state for what `save_checkpoint` of the class `name` returned.
+    """Return the entry of the state for the return value of `save_checkpoint` of the class `name`.
 
     That is plain data; anything, as a pickle, if the class has opted in (`allowed`).
 
@@ -40,7 +40,7 @@ def pack(data: object, name: str, allowed: bool) -> Any:
 
 
 def unpack(kept: Any, name: str, allowed: bool) -> Any:
-    """What `pack` was given; raises StateError for a pickle unless the class has opted in."""
+    """Return the value given to `pack`; StateError for a pickle unless the class has opted in."""
     if not isinstance(kept, Opaque):
         return kept
     if not allowed:

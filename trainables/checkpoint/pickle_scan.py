@@ -61,7 +61,7 @@ class TooMuch(Refused):
 
 
 def scan(pickled: bytes, arrays: int, most: int = MAX_MEMORY) -> int:
-    """What loading takes, in bytes, at most, without the arrays, of which there must be so many.
+    """Return the bytes that loading takes at most, without the arrays, whose number is `arrays`.
 
     Raises:
         TooMuch: it would take more than `most`.
@@ -224,12 +224,12 @@ class _Machine:
 
 
 class Opcode(NamedTuple):
-    """What an opcode does."""
+    """The effect of an opcode on the stack and the memory."""
 
     width: int
     """Bytes of the argument."""
     counted: bool
-    """Whether the argument is the length of bytes that follow."""
+    """True if the argument is the length of bytes that follow."""
     memory: int
     """Bytes that loading takes for it, without what depends on the argument."""
     effect: int | Callable[[_Machine], bool | None]

@@ -160,7 +160,7 @@ class Remote:
             disk.sync(parent)
 
     def _again(self, attempt: Callable[[], _T]) -> _T:
-        """What `attempt` returns, after as many attempts as it takes."""
+        """Return the result of `attempt`, after as many attempts as it takes."""
         patience_s = PATIENCE_S if self.patience_s is None else self.patience_s
         until, wait = time.monotonic() + patience_s, FIRST_WAIT_S
         while True:

@@ -87,7 +87,7 @@ def _chunk_of(length: int) -> int:
 
 
 def _is_there(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
-    """Whether the segment is whole; one that was damaged is written again, which heals it."""
+    """Return whether the segment is whole; a damaged one is written again, which heals it."""
     try:
         with disk.reading(name, parent) as (file, size):
             if size != piece.nbytes:

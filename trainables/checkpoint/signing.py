@@ -1,4 +1,4 @@
-"""Who wrote a checkpoint: bytes that may run code stand only in checkpoints signed by a key.
+"""Signatures of checkpoints: bytes that may run code stand only in those signed by a known key.
 
 Most checkpoints hold plain data, which runs no code; they need no signature. But files that a
 trainable writes itself, and pickles that it opts in to, are `Opaque`: they may do anything when

@@ -1,4 +1,4 @@
-"""What may stand in a checkpoint: data only, normalised, packed, scanned and read.
+"""Contents of a checkpoint: data only, normalised, packed, scanned and read.
 
 Allowed are dict (keys: str, or int of up to 64 bits), list, tuple, set, frozenset, str, bytes,
 int, float, bool, None, numpy arrays and scalars (bool, integer, float, complex), torch tensors of
@@ -54,7 +54,7 @@ class Packed:
     pickled: bytes
     arrays: list[NDArray[Any]]
     opaque: bool = False
-    """Whether it holds bytes that may run code when they are used."""
+    """True if it holds bytes that may run code when they are used."""
 
     @property
     def size(self) -> int:
@@ -90,7 +90,7 @@ def _pickled(normal: Any) -> tuple[bytes, list[NDArray[Any]]]:
 
 
 def _heaviest(value: Any, path: Path) -> Path:
-    """Where most lies in a normal form: as deep down as one part weighs more than all others."""
+    """Return the path of the heaviest part: as deep down as one part outweighs all others."""
     parts = parts_of(value, path)
     if not 0 < len(parts) <= _MOST_WEIGHED:
         return path

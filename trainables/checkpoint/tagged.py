@@ -45,6 +45,7 @@ _REMEDY = (
     "return plain data (dict, list, tuple, set, str, bytes, numbers, numpy arrays) in its place, "
     "or register the class with @state_type of trainables.checkpoint.state"
 )
+_STATE_DICT = "pass its state_dict(), and give that back to load_state_dict()"
 
 
 class NotData(ValueError):
@@ -200,11 +201,12 @@ def encode(value: Any) -> dict[str, Any]:
         return {TAG: OPAQUE, "data": np.frombuffer(value.data, dtype=np.uint8)}
     if _is_tensor(value):
         return _encode_tensor(value)
-    raise NotData(f"a value of type {_full_name(kind)}", _REMEDY)
+    has_state = callable(getattr(value, "state_dict", None))  # a module, an optimizer, a schedule
+    raise NotData(f"a value of type {_full_name(kind)}", _STATE_DICT if has_state else _REMEDY)
 
 
 def decode(tagged: dict[str, Any]) -> Any:
-    """What `encode` was given; raises `UnknownType`, or whatever damaged fields lead to."""
+    """Return the value given to `encode`; raises `UnknownType`, or any error of damaged fields."""
     fields = dict(tagged)
     return _DECODERS[fields.pop(TAG)](**fields)
 

@@ -1,4 +1,4 @@
-"""What everything else rests on.
+"""Foundations of all other rooms.
 
 settings       a flat dict becomes frozen, typed sections
 legacy_names   keys of other trainers, and today's

@@ -2,15 +2,20 @@
 
 ``SWEEP_FAILPOINT=name:count:victim`` kills with SIGKILL the `count`-th time that any process
 started with this environment reaches the place called `name`. The victim is the process itself
-(``self``), its ``parent``, or one ``worker`` among its children. The count stands in the file that
-``SWEEP_FAILPOINT_FILE`` names, so it spans processes and fires once. Without the variable a place
-costs one dictionary look-up.
+(``self``), the driver above it (``parent``), or one ``worker`` below it. The count stands in the
+file that ``SWEEP_FAILPOINT_FILE`` names, so it spans processes and fires once. Without the variable
+a place costs one dictionary look-up.
 """
 
 import fcntl
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 #: Every place, in the order in which one slice passes them.
 PLACES = (
@@ -51,14 +56,36 @@ def reach(place: str) -> None:
         os.kill(_VICTIMS[victim](), signal.SIGKILL)
 
 
+def driver() -> int:
+    """Return the process that a worker, or a trial's process below one, works for.
+
+    Between them stand a reaper's two processes, and a worker where a trial has its own process.
+    """
+    import psutil
+
+    reapers = [process for process in psutil.Process().parents() if _reaps(process)]
+    return int(reapers[-1].ppid()) if reapers else os.getppid()
+
+
 def _worker() -> int:
     import psutil
 
-    children = psutil.Process().children()
-    return next(c.pid for c in children if "resource_tracker" not in " ".join(c.cmdline()))
+    return next(process.pid for process in _workers(psutil.Process()))
 
 
-_VICTIMS = {"self": os.getpid, "parent": os.getppid, "worker": _worker}
+def _workers(process: "psutil.Process") -> "Iterator[psutil.Process]":
+    for child in process.children():
+        if _reaps(child):
+            yield from _workers(child)
+        elif "resource_tracker" not in " ".join(child.cmdline()):
+            yield child
+
+
+def _reaps(process: "psutil.Process") -> bool:
+    return any(word.endswith("processes/reaper.py") for word in process.cmdline())
+
+
+_VICTIMS = {"self": os.getpid, "parent": driver, "worker": _worker}
 
 
 def _times(counter: Path) -> int:

@@ -1,4 +1,4 @@
-"""What a dotted path ``package.module:Name`` stands for, and which paths installed packages name.
+"""Dotted paths ``package.module:Name``: their objects, and the names that packages give to them.
 
 A package gives a path a name with an entry point: in its ``pyproject.toml``, under
 ``[project.entry-points."GROUP"]``, ``name = "package.module:Name"``.
@@ -33,26 +33,62 @@ def large_import() -> Iterator[None]:
             gc.enable()
 
 
+#: Package of another tool → what does its work here.
+_INSTEAD = {
+    "ray": "; what it reports with tune.report is reported with `from trainables import report`",
+    "wandb": "; results are reported with `from trainables import report`",
+}
+
+
 def import_module(path: str) -> ModuleType:
     """The module of ``package.module:Name``; NotImportable if it cannot be imported."""
     name = path.partition(":")[0]
     shown = printable(name)
     try:
-        with large_import():
+        with large_import(), _own_arguments(name):
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
             raise NotImportable(f"no module '{shown}'", absent=True) from error
         needs = f"the module '{printable(str(error.name))}', which is not installed"
+        needs += _INSTEAD.get(str(error.name).partition(".")[0], "")
         raise NotImportable(f"'{shown}' imports {needs}") from error
+    except SystemExit as error:
+        raise NotImportable(
+            f"'{shown}' ended the program while it was imported{_place_of(error, name)}: it reads "
+            f"its arguments, or runs, as soon as it is imported; put that below "
+            f"`if __name__ == '__main__':`"
+        ) from error
     except Exception as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         raised = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
         raise NotImportable(f"importing '{shown}' raised {raised}") from error
 
 
+@contextlib.contextmanager
+def _own_arguments(name: str) -> Iterator[None]:
+    """Entered while `name` is imported: it sees no arguments, as those of our command are not its.
+
+    So what a program reads at its import has its defaults, and errors name that program.
+    """
+    before = sys.argv
+    sys.argv = [f"{name.rpartition('.')[2]}.py"]
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def _place_of(error: BaseException, name: str) -> str:
+    """Return the place in the module `name` where an error was raised, in brackets, or nothing."""
+    own = f"{name.replace('.', '/')}.py"
+    frames = traceback.extract_tb(error.__traceback__)
+    found = [one for one in frames if one.filename.endswith(own)]
+    return f" ({found[-1].filename}:{found[-1].lineno})" if found else ""
+
+
 def import_object(path: str) -> object:
-    """What ``package.module:Name`` stands for; NotImportable if there is no such thing."""
+    """Return the object of ``package.module:Name``; NotImportable if there is none."""
     module = import_module(path)
     name = path.partition(":")[2]
     if not hasattr(module, name):

@@ -1,4 +1,4 @@
-"""What is done to torch once somebody imports it: it takes seconds, and not everybody needs it."""
+"""Changes to torch that wait for its import: it takes seconds, and not every process needs it."""
 
 import importlib.abc
 import importlib.machinery

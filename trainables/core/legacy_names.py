@@ -4,7 +4,8 @@ One table per origin, read by the message for an unknown key: the old names are 
 other code knows them. An entry is either a `Renamed` key, which exists, or a sentence.
 """
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from trainables.errors import nearest
@@ -17,7 +18,7 @@ class Renamed:
     today: str
     """The key, dotted where it nests."""
     note: str = ""
-    """What differs beside the name; empty: nothing."""
+    """The difference beside the name; empty if there is none."""
 
     def __str__(self) -> str:
         text = f"its name is {self.today}"
@@ -82,6 +83,18 @@ RLLIB: Mapping[str, Entry] = {
     "use_critic": "the critic is part of the algorithm; remove the key",
 }
 
+#: Words of all its algorithms.
+EXPLORING: Mapping[str, Entry] = {
+    "use_sde": Renamed("exploration_config", "type: StateDependentNoise in it"),
+    "sde_sample_freq": Renamed("exploration_config", "sample_freq in it"),
+    "log_std_init": Renamed("exploration_config", "log_std_init in it"),
+    "normalize": Renamed("observation_filter", "MeanStdFilter; normalize_rewards for rewards"),
+    "use_rms_prop": Renamed("optimizer", "name: rmsprop in it"),
+    "rms_prop_eps": Renamed("optimizer", "eps in it"),
+    "env_wrapper": Renamed("env", "package.module:function that makes it wrapped"),
+    "frame_stack": Renamed("model.framestack"),
+}
+
 STABLE_BASELINES: Mapping[str, Entry] = {
     "n_steps": Renamed("rollout_fragment_length"),
     "batch_size": Renamed("sgd_minibatch_size", "rows of a minibatch"),
@@ -94,6 +107,7 @@ STABLE_BASELINES: Mapping[str, Entry] = {
     "learning_rate": Renamed("lr"),
     "max_grad_norm": Renamed("grad_clip"),
     "n_envs": Renamed("num_envs_per_worker"),
+    **EXPLORING,
     "normalize_advantage": Renamed("normalize_advantages"),
     "policy_kwargs": Renamed("model", "hidden and activation in it"),
     "net_arch": Renamed("model.hidden"),
@@ -115,6 +129,36 @@ STABLE_BASELINES: Mapping[str, Entry] = {
     "device": Renamed("num_gpus", "0: the CPU, 1: a GPU"),
     "policy": Renamed("model", "the policy follows from the environment's spaces"),
     "verbose": "results are returned by train() and shown by sweep run; remove the key",
+}
+
+#: Words of its DQN, SAC and TD3, which mean other keys than with its PPO and A2C.
+OFF_POLICY: Mapping[str, Entry] = {
+    "batch_size": Renamed("replay_batch_size", "transitions that one update learns from"),
+    "gradient_steps": Renamed("updates_per_step"),
+    "train_freq": Renamed("rollout_fragment_length", "steps between two rounds of updates"),
+    "target_update_interval": Renamed(
+        "target_network_update_freq", "environment steps; with tau: null they are copied"
+    ),
+    "ent_coef": Renamed(
+        "initial_alpha", "the temperature at first; learn_alpha: false keeps it, as a number does"
+    ),
+    "action_noise": Renamed(
+        "exploration_config", "type: GaussianNoise or OrnsteinUhlenbeckNoise, and stddev, in it"
+    ),
+    "noise_type": Renamed(
+        "exploration_config", "type: GaussianNoise or OrnsteinUhlenbeckNoise in it"
+    ),
+    "noise_std": Renamed("exploration_config", "stddev in it"),
+    "exploration_fraction": Renamed(
+        "exploration_config", "epsilon_timesteps in it, in environment steps"
+    ),
+    "exploration_initial_eps": Renamed("exploration_config", "initial_epsilon in it"),
+    "exploration_final_eps": Renamed("exploration_config", "final_epsilon in it"),
+    "target_policy_noise": Renamed("target_noise"),
+    "n_steps": Renamed("n_step"),
+    "replay_buffer_class": Renamed("prioritized_replay", "true or false"),
+    "replay_buffer_kwargs": Renamed("prioritized_replay", "and its neighbours, one key each"),
+    "optimize_memory_usage": "what is stored once is kept once; remove the key",
 }
 
 CLEANRL: Mapping[str, Entry] = {
@@ -143,12 +187,56 @@ NESTED: Mapping[str, Entry] = {
     "optimizer.epsilon": Renamed("optimizer.eps"),
     "optimizer.adam_epsilon": Renamed("optimizer.eps"),
     "optimizer.lr": Renamed("lr", "it is no part of optimizer, since schedules change it"),
-    "optimizer.type": "Adam is the only optimiser; remove the key",
+    "optimizer.type": Renamed("optimizer.name"),
     "multiagent.policy_graphs": "its name is multiagent.policies",
 }
 
-TABLE: Mapping[str, Entry] = {**CLEANRL, **STABLE_BASELINES, **RLLIB, **OLDER, **NESTED}
-"""All of them; where two origins share a name, the later one in this line wins."""
+#: All of them; of two that know a name, the first counts whose key today the trainer has.
+TABLES = (NESTED, OLDER, RLLIB, OFF_POLICY, STABLE_BASELINES, CLEANRL)
+
+
+RESULTS: Mapping[str, str] = {
+    **dict.fromkeys(
+        (
+            *("episode_return_mean", "env_runners/episode_return_mean", "episode_return"),
+            *("env_runners/episode_reward_mean", "rollout/ep_rew_mean", "ep_rew_mean"),
+            *("charts/episodic_return", "episodic_return", "mean_reward", "reward", "return"),
+            *("episode_reward", "reward_mean", "score"),
+        ),
+        "episode_reward_mean",
+    ),
+    **dict.fromkeys(
+        ("eval/mean_reward", "eval/mean_ep_reward", "evaluation/env_runners/episode_return_mean"),
+        "evaluation/episode_reward_mean",
+    ),
+    **dict.fromkeys(
+        ("rollout/ep_len_mean", "ep_len_mean", "charts/episodic_length", "episode_len"),
+        "episode_len_mean",
+    ),
+    **dict.fromkeys(
+        (
+            *("timesteps", "total_timesteps", "time/total_timesteps", "n_timesteps", "steps"),
+            *("num_env_steps_sampled_lifetime", "num_env_steps_sampled", "global_step"),
+            *("timestep_total", "env_steps"),
+        ),
+        "timesteps_total",
+    ),
+    **dict.fromkeys(
+        ("training_iterations", "iterations", "iteration", "time/iterations", "epoch", "epochs"),
+        "training_iteration",
+    ),
+    **dict.fromkeys(("episodes", "num_episodes_lifetime"), "episodes_total"),
+    **dict.fromkeys(("time", "time_s", "time_elapsed", "time/time_elapsed"), "time_total_s"),
+}
+"""Results that other trainers call otherwise, and what they are called here."""
+
+
+def nearest_results(name: str, known: Collection[str], most: int = 3) -> list[str]:
+    """The names of results that are most like `name`, the likeliest first."""
+    same = [RESULTS[name]] if RESULTS.get(name) in known else []
+    close = difflib.get_close_matches(name, sorted(known), n=most, cutoff=0.6)
+    last = [one for one in sorted(known) if one.rpartition("/")[2] == name.rpartition("/")[2]]
+    return list(dict.fromkeys([*same, *last, *close]))[:most]
 
 
 VALUES: Mapping[tuple[str, str], str] = {
@@ -158,13 +246,23 @@ VALUES: Mapping[tuple[str, str], str] = {
 
 
 def value_answer(place: str, value: object) -> str:
-    """What to write instead of a value that is refused; empty if that is not known."""
+    """Return the advice for a value that is refused; empty if none is known."""
     return VALUES.get((place, value), "") if isinstance(value, str) else ""
 
 
+def entry(place: str, known: Collection[str]) -> Entry | None:
+    """Return the entry of the dotted key `place` beside `known` keys; None if there is none."""
+    found = (table[place] for table in TABLES if place in table)
+    return next((one for one in found if isinstance(one, str) or _fits(one, place, known)), None)
+
+
+def _fits(entry: Renamed, place: str, known: Collection[str]) -> bool:
+    return "." in place or entry.today.partition(".")[0] in known
+
+
 def answer(place: str, known: list[str]) -> str:
-    """What to write for the unknown key `place` (dotted), given the known ones there, or empty."""
-    if place in TABLE:
-        return str(TABLE[place])
+    """Return the advice for the unknown key `place` (dotted) among `known` ones, or nothing."""
+    if found := entry(place, known):
+        return str(found)
     near = nearest(place.rpartition(".")[2], known).removeprefix("; ")
     return near or ("it knows " + ", ".join(known) if known else "")

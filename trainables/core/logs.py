@@ -1,10 +1,11 @@
-"""What a trainer logs of the data that flow through it: each subject once, as a summary.
+"""Log of the data that flow through a trainer: each subject once, as a summary.
 
 Shapes, bounds and means say whether a pipeline is right; they are logged at INFO when the data are
 first seen, and at DEBUG again from time to time. Only one process of a trainer does so.
 """
 
 import contextlib
+import importlib.util
 import logging
 import sys
 import time
@@ -14,7 +15,6 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
-import psutil
 from pydantic import Field
 
 from trainables.core.settings import Section
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class LogConfig(Section):
-    """What is logged while training."""
+    """Settings of the log while training."""
 
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field(
         default="INFO",
@@ -57,7 +57,7 @@ def at_level(config: LogConfig) -> Iterator[None]:
 
 
 def is_shown() -> bool:
-    """Whether the application has set up where the package's records go."""
+    """Return whether the application has set up a handler of the package's records."""
     return logging.getLogger(PACKAGE).hasHandlers()
 
 
@@ -109,6 +109,8 @@ def summary(value: Any) -> str:
         return "{" + ", ".join(f"{key}: {summary(one)}" for key, one in value.items()) + "}"
     if isinstance(value, str | int | float | bool | None):
         return repr(value)
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        return ", ".join(value)
     try:
         array: Any = np.asarray(value)
         shape = f"{array.dtype} {array.shape}"
@@ -123,11 +125,19 @@ def system_usage(config: LogConfig) -> dict[str, Any]:
     """``perf``: the machine's use of its CPUs and of its memory, percent, of the latest second."""
     if not config.log_sys_usage:
         return {}
-    return {"perf": dict(_usage(int(time.monotonic())))}
+    used = _usage(int(time.monotonic()))
+    return {"perf": dict(used)} if used else {}
 
 
 @lru_cache(maxsize=1)
 def _usage(_second: int) -> dict[str, float]:
-    """Read once a second: reading it takes as long as a short iteration's checkpoint."""
+    """Read once a second: reading it takes as long as a short iteration's checkpoint.
+
+    Empty where psutil, which can be left out on a machine that only tests a GPU, is not installed.
+    """
+    if importlib.util.find_spec("psutil") is None:
+        return {}
+    import psutil
+
     cpu, ram = psutil.cpu_percent(interval=None), psutil.virtual_memory().percent
     return {"cpu_util_percent": cpu, "ram_util_percent": ram}

@@ -1,4 +1,4 @@
-"""What one trial occupies, and the limits and variables that its processes are given.
+"""Resources of one trial, and the limits and variables of its processes.
 
 Memory is in bytes. A child's quota is a limit of its data segment, so that the allocation which
 would exceed it fails, in that child alone; nothing is polled. The trainer's own process may hold
@@ -9,7 +9,7 @@ import functools
 import os
 import resource
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -81,7 +81,7 @@ class ThreadCounts(Settings):
     @model_validator(mode="before")
     @classmethod
     def _without_defaults(cls, given: Any) -> Any:
-        """What only TensorFlow reads is left out where it has its classic default."""
+        """Leave out keys that only TensorFlow reads, where they have their classic defaults."""
         if not isinstance(given, Mapping):
             return given
         return {
@@ -99,7 +99,7 @@ class ThreadCounts(Settings):
 
 
 class ResourcesConfig(Section):
-    """What one trial occupies."""
+    """Resources of one trial."""
 
     num_cpus_for_driver: int = Field(
         default=1, ge=1, description="CPUs of the trainer's own process."
@@ -167,7 +167,7 @@ class ResourcesConfig(Section):
         return {name: str(value) for name, value in self.extra_python_environs.items()}
 
     def request(self, children: int) -> dict[str, float]:
-        """What the trainer asks of a pool: its own share, and as ``extra_*`` its children's."""
+        """Return the request to a pool: the trainer's share, and as ``extra_*`` its children's."""
         asked = {
             "cpu": self.num_cpus_for_driver,
             "gpu": self.num_gpus,
@@ -180,16 +180,24 @@ class ResourcesConfig(Section):
 
 
 def blas_threads(count: int) -> AbstractContextManager[object]:
-    """While it is entered, numpy's products of matrices take at most so many threads."""
-    limited: AbstractContextManager[object] = _blas().limit(limits=count)
+    """While it is entered, numpy's products of matrices take at most so many threads.
+
+    On a machine without threadpoolctl, which only tests a GPU, they take as many as they like.
+    """
+    blas = _blas()
+    limited: AbstractContextManager[object] = (
+        nullcontext() if blas is None else blas.limit(limits=count)
+    )
     return limited
 
 
 @functools.cache
-def _blas() -> "ThreadpoolController":
+def _blas() -> "ThreadpoolController | None":
     """The library of numpy's products, which is looked for once: it is loaded with numpy."""
-    from threadpoolctl import ThreadpoolController
-
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ImportError:
+        return None
     return ThreadpoolController().select(user_api="blas")
 
 

@@ -13,7 +13,7 @@ import functools
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -27,6 +27,31 @@ _OF_EVERY_RESULT = (
 )
 #: First parts of the result keys that differ between two equal runs: times, dates, pids, hosts.
 VOLATILE_KEYS = TRAINERS_OWN.union(_OF_EVERY_RESULT)
+#: Entries that say whose result it is, and when it came; trials are not compared by them.
+WHOSE = frozenset(
+    {
+        *("date", "timestamp", "hostname", "node_ip", "pid"),
+        *("trial_id", "experiment_tag", "config", "done"),
+    }
+)
+#: What every result has: whose it is, when it came and what is counted.
+OF_EVERY_RESULT = frozenset(
+    {
+        *(
+            "training_iteration",
+            "timesteps_total",
+            "timesteps_this_iter",
+            "episodes_total",
+            "episodes_this_iter",
+        ),
+        *(*_OF_EVERY_RESULT, *WHOSE),
+    }
+)
+
+
+def has_name(names: Collection[str], name: str) -> bool:
+    """Return true if `name` is among `names`, of which one that ends with ``/`` is all below it."""
+    return name in names or any(one.endswith("/") and name.startswith(one) for one in names)
 
 
 _hostname = functools.cache(socket.gethostname)
@@ -55,14 +80,19 @@ class Counters:
         return int(self._totals["training_iteration"])
 
     def complete(
-        self, result: Mapping[str, Any], elapsed: float, who: Mapping[str, Any]
+        self,
+        result: Mapping[str, Any],
+        elapsed: float,
+        who: Mapping[str, Any],
+        is_new: bool = True,
     ) -> dict[str, Any]:
         """Count one more iteration, of `elapsed` seconds; its result with all usual keys.
 
-        Keys that `step` returned go before; `who` holds the keys that name the trial.
+        Keys that `step` returned go before; `who` holds the keys that name the trial. Without
+        `is_new` the result repeats that of the last iteration, and only the seconds are counted.
         """
         given, totals = dict(result), self._totals
-        totals["training_iteration"] += 1
+        totals["training_iteration"] += int(is_new)
         totals["time_total_s"] += elapsed
         for kind in ("timesteps", "episodes"):
             total, this_iter = f"{kind}_total", f"{kind}_this_iter"

@@ -86,7 +86,7 @@ def seed_global(seed: int, *path: Name) -> None:
 
 
 def capture_global() -> dict[str, Any]:
-    """Where the three global streams stand: entries ``python``, ``numpy`` and ``torch``."""
+    """Return the states of the global streams: entries ``python``, ``numpy`` and ``torch``."""
     import numpy as np
 
     version, internal, gauss = random.getstate()
@@ -121,7 +121,7 @@ def kept_global() -> Iterator[None]:
 
 
 def equal_global(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Whether two captures say that nothing was drawn between them."""
+    """Return whether two captures are equal, so that nothing was drawn between them."""
     return _equal(before, after)
 
 

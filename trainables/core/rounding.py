@@ -1,4 +1,4 @@
-"""How this process rounds: a digest of small sums; where it differs, training gives other bits.
+"""Rounding of this process: a digest of small sums; where it differs, training gives other bits.
 
 OpenBLAS, MKL, torch and numpy choose routines by the processor, by their versions, and by variables
 of the environment, so a processor's name tells too little. A few products and functions, such as
@@ -28,7 +28,7 @@ def fingerprint(in_torch: bool) -> str:
 
 
 def alike(one: str, other: str) -> bool:
-    """Whether two digests agree in all that both of them are made from."""
+    """Return whether two digests agree in all that both of them are made from."""
     return one.startswith(other) or other.startswith(one)
 
 

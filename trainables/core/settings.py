@@ -1,4 +1,4 @@
-"""How a flat dict of settings becomes a frozen, typed model, and every mistake a ConfigError.
+"""Settings: a flat dict becomes a frozen, typed model, and every mistake a ConfigError.
 
 Each part of a trainer declares a `Section` beside the code that reads it. People write one flat
 dict with the classic names (``lr``, ``num_workers``); `parse` finds the section of each key. Only
@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from trainables.core import legacy_names
-from trainables.errors import ConfigError, nearest
+from trainables.errors import ConfigError, ConfigErrors, nearest
 
 
 class Settings(BaseModel):
@@ -40,10 +40,11 @@ KeyPath = tuple[str | int, ...]
 
 
 def parse(model: type[C], flat: Mapping[str, Any]) -> C:
-    """`flat` as an instance of `model`, each key in its section; ConfigError for a mistake."""
+    """`flat` as an instance of `model`, each key in its section; ConfigError for mistakes."""
     sections = _sections(model)
     owners = {key: name for name, section in sections.items() for key in section.model_fields}
     grouped: dict[str, Any] = {name: _preset(model, name) for name in sections}
+    wrong: list[ConfigError] = []
     for key, given in flat.items():
         value = _plain(given)
         section = owners.get(key)
@@ -53,11 +54,14 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
             grouped[key] = value
         else:
             hint = legacy_names.answer(str(key), known_keys(model))
-            raise ConfigError(str(key), value, "a key that this trainer knows", hint)
+            wrong.append(ConfigError(str(key), value, "a key that this trainer knows", hint))
     try:
-        return model.model_validate(grouped)
+        made = model.model_validate(grouped)
     except ValidationError as error:
-        raise _refusal(Mistake.of(error, model, grouped), model) from None
+        wrong += [_refusal(found, model) for found in Mistake.all_of(error, model, grouped)]
+    if wrong:
+        raise wrong[0] if len(wrong) == 1 else ConfigErrors(wrong)
+    return made
 
 
 def flatten(settings: Settings) -> dict[str, Any]:
@@ -171,8 +175,7 @@ def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
     try:
         return parse(type(settings), {**flatten(settings), **changes})
     except ConfigError as error:
-        where = f"{place}.{error.place}"
-        raise ConfigError(where, error.value, error.allowed, error.hint) from None
+        raise error.below(place) from None
 
 
 def known_keys(model: type[Settings]) -> list[str]:
@@ -199,7 +202,7 @@ def _sections(model: type[Settings]) -> dict[str, type[Section]]:
 
 
 def _preset(model: type[Settings], section: str) -> dict[str, Any]:
-    """What `model` presets in a section, where it differs from the section's own defaults."""
+    """Return the presets of `model` in a section that differ from the section's own defaults."""
     preset = model.model_fields[section].default
     if not isinstance(preset, Section):
         return {}
@@ -237,31 +240,46 @@ def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """The first mistake that a model finds in plain data; an unknown key goes before others."""
+    """A mistake that a model finds in plain data."""
 
     path: KeyPath
-    """Where it stands in the data, without the names of a union's branches."""
+    """The place in the data, without the names of a union's branches."""
     value: object
     kind: Literal["unknown key", "missing key", "value"]
     allowed: str = ""
-    """What would be accepted instead of the value."""
+    """The values that would be accepted instead."""
     hint: str = ""
     around: type[BaseModel] | None = None
     """The model in which the key stands, if it is known."""
+    cause: BaseException | None = None
+    """The exception of the validator of the value, if that was one of ours."""
 
     @classmethod
-    def of(cls, error: ValidationError, model: type[BaseModel], raw: object) -> "Mistake":
-        """The mistake that `error` reports; `raw` is what `model` was to be made from."""
+    def all_of(cls, error: ValidationError, model: type[BaseModel], raw: object) -> "list[Mistake]":
+        """The mistakes that `error` reports, one for each place; an unknown key goes before others.
+
+        `raw` is what `model` was to be made from.
+        """
         found = error.errors(include_url=False)
-        first = next((one for one in found if one["type"] == "extra_forbidden"), found[0])
-        path = _path(first, raw)
+        found.sort(key=lambda one: one["type"] != "extra_forbidden")
+        by_path: dict[KeyPath, list[ErrorDetails]] = {}
+        for one in found:
+            by_path.setdefault(_path(one, raw), []).append(one)
+        return [cls._at(path, details, model) for path, details in by_path.items()]
+
+    @classmethod
+    def _at(cls, path: KeyPath, details: list[ErrorDetails], model: type[BaseModel]) -> "Mistake":
+        first = details[0]
         about = {"path": path, "value": first["input"], "around": _model_at(model, path[:-1])}
         if first["type"] == "extra_forbidden":
             return cls(kind="unknown key", **about)
         if first["type"] == "missing":
             return cls(kind="missing key", **about)
-        texts = dict.fromkeys(_allowed(one) for one in found if _path(one, raw) == path)
-        return cls(kind="value", allowed=" or ".join(texts), hint=_hint(first), **about)
+        texts = dict.fromkeys(map(_allowed, details))
+        cause = first.get("ctx", {}).get("error")
+        return cls(
+            kind="value", allowed=" or ".join(texts), hint=_hint(first), cause=cause, **about
+        )
 
     @property
     def known(self) -> list[str]:

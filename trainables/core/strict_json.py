@@ -13,7 +13,7 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def parse(text: bytes) -> Any:
-    """What `text` says; raises ValueError or RecursionError."""
+    """Return the value of `text`; raises ValueError or RecursionError."""
     value = json.loads(
         text.decode("utf-8"),
         object_pairs_hook=_without_duplicates,

@@ -7,6 +7,7 @@ together   a person's own environments that are stepped together
 agents     environments of several agents, as one
 external   environments that call the trainer
 contract   what reset and step may return
+faults     faults in words; closing an environment
 spaces     observations and actions as flat rows
 vector     many environments stepped side by side
 state      the state of an environment, captured and put back

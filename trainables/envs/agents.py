@@ -35,7 +35,7 @@ def seen(
     terminated: Iterable[str] = (),
     truncated: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """What one step gave: ``observations`` and ``rewards`` by agent, and the agents that ended."""
+    """Return one step: ``observations`` and ``rewards`` by agent, and the agents that ended."""
     return {
         "observations": dict(observations),
         "rewards": dict(rewards),
@@ -61,7 +61,7 @@ class AgentsSpace(spaces.Space[Any]):
         return [space.seed(int(one)) for space, one in zip(self.of.values(), given, strict=True)]
 
     def contains(self, x: Any) -> bool:
-        """Whether each agent of `x` is known, and has something of its space."""
+        """Return whether each agent of `x` is known, and has a value in its space."""
         return isinstance(x, Mapping) and all(
             agent in self.of and self.of[agent].contains(one) for agent, one in x.items()
         )
@@ -82,7 +82,7 @@ class AgentsConnector(EnvConnector):
     def __init__(self, own_spaces: OwnSpaces, of: Mapping[str, EnvConnector]) -> None:
         self.own_spaces, self.of = own_spaces, of
         self.observes = self.acts = True
-        self.depth = 0
+        self.depth, self.note = 0, ""
         self.observation_space = AgentsSpace({a: one.observation_space for a, one in of.items()})
         self.action_space = AgentsSpace({a: one.action_space for a, one in of.items()})
 
@@ -96,7 +96,7 @@ class AgentsConnector(EnvConnector):
         return total
 
     def observe(self, observation: Seen) -> Seen:
-        """What was `seen`, each agent's observation as an array of its own.
+        """Return the step `seen` with each agent's observation as an array of its own.
 
         Environments may write into what they gave, and what was seen last is kept beyond that.
         """
@@ -114,7 +114,7 @@ class AgentsConnector(EnvConnector):
 
 
 class _Stepped(NamedTuple):
-    """What one step of the environment itself gave, and whether its episode is over."""
+    """The results of one step of the environment itself, and whether its episode is over."""
 
     observations: ByAgent
     rewards: ByAgent
@@ -154,7 +154,8 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         self.action_space = AgentsSpace(action_spaces)
         self._observe = observe or _as_they_are
         self._masked = _masking(masks or {})
-        self._living: list[str] = []
+        self._asked: list[str] = []
+        """Agents that act in the next step: those shown an observation last that have not ended."""
 
     @property
     def unwrapped(self) -> Any:
@@ -178,17 +179,17 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         observations = self._observed(given[0], "reset")
         active = self._active()
         shown = {a: one for a, one in observations.items() if active is None or a == active}
-        self._living = list(observations)
+        self._asked = list(shown)
         return seen(self._masked(shown, ()), {}), {}
 
     def step(self, action: ByAgent) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
-        """One step, in which the agents act that had an observation.
+        """One step, in which the agents act that were shown an observation last.
 
         Returns:
             What was `seen`, the sum of all rewards, whether and how the episode is over, and
             ``agents``, the infos by agent, and ``common``, that of all, where there are any.
         """
-        taken = {a: one for a, one in action.items() if a in self._living}
+        taken = {a: one for a, one in action.items() if a in self._asked}
         stepped = self._read(self.env, self.env.step(taken))
         observations = self._observed(stepped.observations, "step")
         rewards = {a: _real(a, one) for a, one in stepped.rewards.items()}
@@ -202,7 +203,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
             for a, one in observations.items()
             if active is None or a == active or a in ended or stepped.over
         }
-        self._living = [a for a in dict.fromkeys([*self._living, *observations]) if a not in ended]
+        self._asked = [a for a in shown if a not in ended]
         cut = bool(stepped.truncated.get(ALL, not terminated))
         dead = [*shown] if stepped.over and not cut else terminated
         infos = {a: dict(one) for a, one in stepped.infos.items() if one}
@@ -216,7 +217,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         )
 
     def render(self) -> Any:
-        """What the environment draws."""
+        """Return a picture of the environment."""
         return self.env.render()
 
     def close(self) -> None:
@@ -369,7 +370,7 @@ def _converted(env: Any, place: str) -> Any:
 
 
 def _by_agent(env: Any, kind: str) -> Spaces | None:
-    """What RLlib's environments say of their agents' spaces; None: nothing."""
+    """Return the spaces by agent of an environment in RLlib's form; None if it declares none."""
     if not (hasattr(env, "possible_agents") or hasattr(env, "get_agent_ids")):
         return None
     found = getattr(env, f"{kind}s", None) or getattr(env, kind, None)

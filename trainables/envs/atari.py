@@ -39,7 +39,7 @@ def register(env_id: str) -> None:
 
 
 def is_atari(env_id: str) -> bool:
-    """Whether a gymnasium id names an Atari game; a dotted path never does."""
+    """Return whether a gymnasium id names an Atari game; a dotted path never does."""
     spec = gymnasium.registry.get(env_id)
     entry = "" if spec is None else str(spec.entry_point)
     return env_id.startswith(PREFIX) or entry.startswith("ale_py.env")

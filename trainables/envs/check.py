@@ -1,29 +1,34 @@
-"""What an environment is, what it costs and what a checkpoint would hold of it: measured.
+"""Report on an environment: its spaces, its speed, and the exactness of its checkpoints.
 
 A door for the command line. Numbers of speed are this machine's, of this moment; nothing else
 depends on them.
 """
 
+import contextlib
 import math
 import re
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Dict
 from gymnasium.utils.env_checker import check_env
+from numpy.typing import NDArray
 
 from trainables.checkpoint.state import pack
 from trainables.core import rng
 from trainables.core.settings import parse
 from trainables.envs.agents import AgentsEnv
 from trainables.envs.exactness.levels import EXACT, LEVELS, Measured
-from trainables.envs.exactness.measuring import Inquiry, resolve
+from trainables.envs.exactness.measuring import Inquiry, Look, resolve
+from trainables.envs.exactness.random_actions import for_one_of
 from trainables.envs.exactness.watching import Hangs, beat, watched
-from trainables.envs.make import Env, EnvironmentConfig, make_raw_env
+from trainables.envs.faults import closing, logging_once
+from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
+from trainables.envs.spaces.masks import MASK
 from trainables.envs.vector.base import VectorEnv
 from trainables.envs.vector.factory import make_vector_env
 from trainables.errors import ConfigError
@@ -46,8 +51,10 @@ GUESS = "probably"
 _COLOUR = re.compile(r"\x1b\[\d+m")
 
 Report = dict[str, Any]
+Array = NDArray[Any]
 
 
+@logging_once()
 def check(
     env: str,
     env_config: Mapping[str, Any] | None = None,
@@ -69,16 +76,20 @@ def check(
     config = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {}), **limit})
     with rng.kept_global():
         rng.seed_global(0, "check")
-        with closing(Inquiry(config, anew=True)) as inquiry:
+        with contextlib.closing(Inquiry(config, anew=True)) as inquiry:
             unsupported = _unsupported(inquiry)
-            measured = None if unsupported else inquiry.measured()
+            masked = config if unsupported else _with_masks(config, inquiry.look())
+            measured = None if unsupported or masked is not config else inquiry.measured()
+        if masked is not config:
+            with contextlib.closing(Inquiry(masked, anew=True)) as inquiry:
+                measured = inquiry.measured()
         with watched(config):
             described = {**_describe(config), "unsupported": unsupported, **_level(measured)}
         costs: Report = dict.fromkeys(COSTS)
         if not unsupported:
             try:
                 with watched(config):
-                    costs |= _costs(config, steps)
+                    costs |= _costs(masked, steps)
             except Exception as error:  # noqa: BLE001 whatever it raises is a finding
                 described["breaches"].append(f"{type(error).__name__}: {error}")
         return {**described, **costs}
@@ -108,8 +119,24 @@ def _unsupported(inquiry: Inquiry) -> str:
     return ""
 
 
+def _with_masks(config: EnvironmentConfig, seen: Look) -> EnvironmentConfig:
+    """Return settings that read the action masks in observations, where all agents have one.
+
+    An environment may refuse the choices that they forbid, which nobody would train on.
+    """
+    every = [one.raw for one in seen.agents.values()] or [seen.spaces.raw]
+    if not all(isinstance(one, Dict) and MASK in one.spaces for one in every):
+        return config
+    masked = config.model_copy(update={"action_mask": "observation"})
+    try:
+        with closing(make_env(masked)):
+            return masked
+    except ConfigError:  # what is called so is no mask of its actions
+        return config
+
+
 def _breaches(made: Env) -> list[str]:
-    """Where the environment breaks gymnasium's rules, as gymnasium's own checker sees it.
+    """Return the breaches of gymnasium's rules, as gymnasium's own checker sees them.
 
     They are rules for one agent; those for several are checked in each step.
     """
@@ -128,7 +155,7 @@ def _breaches(made: Env) -> list[str]:
 
 
 def _level(measured: Measured | None) -> Report:
-    """How exactly it comes back; None: nobody can train on it, so nothing was measured."""
+    """Return the exactness; None: training there is impossible, so nothing was measured."""
     if measured is None:
         return {"level": None, "exactness": None, "reasons": [], "left_out": []}
     return {**measured.as_data(), "exactness": LEVELS[measured.level]}
@@ -147,10 +174,9 @@ def _costs(config: EnvironmentConfig, steps: int) -> Report:
 
 
 def _speed(envs: VectorEnv, ticks: int) -> float:
-    envs.reset(list(range(envs.sub_env_count)))
-    envs.action_space.seed(0)
-    drawn = [[envs.action_space.sample() for _ in range(envs.count)] for _ in range(ticks)]
-    actions = [np.asarray(row) for row in drawn]
+    seeds = list(range(envs.sub_env_count))
+    actions = _drawn(envs, seeds, ticks)
+    envs.reset(seeds)
     done, seconds = 0, 0.0
     while done < ticks and seconds < LONGEST_S:
         began = _own_time()
@@ -160,6 +186,20 @@ def _speed(envs: VectorEnv, ticks: int) -> float:
             done += 1
         seconds += max(_own_time() - began, SHORTEST_S)
     return done * envs.count / seconds
+
+
+def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
+    """Return the actions of so many steps, which are made to know the valid ones, if masks say."""
+    drawing = [for_one_of(envs, i) for i in range(envs.count)]
+    if not drawing[0].are_masked:
+        drawn = [[one.draw(None) for one in drawing] for _ in range(ticks)]
+        return [np.asarray(row) for row in drawn]
+    actions, current = [], envs.reset(seeds)
+    for _ in range(ticks):
+        beat()
+        actions.append(np.asarray([one.draw(current[i]) for i, one in enumerate(drawing)]))
+        current = envs.step(actions[-1]).observations
+    return actions
 
 
 def _saving(envs: VectorEnv) -> Report:
@@ -174,7 +214,7 @@ def _saving(envs: VectorEnv) -> Report:
 
 
 def _seconds(act: Callable[[], object]) -> float:
-    """How long it takes, without the time in which other programs had the core."""
+    """Return the seconds of a call, without the time in which other programs had the core."""
     began = _own_time()
     act()
     return max(_own_time() - began, SHORTEST_S)

@@ -1,4 +1,4 @@
-"""What an environment may return from reset and step; the first breach is an error with all of it.
+"""Contract of reset and step; the first breach is an error that shows all that was returned.
 
 O is the shape of one observation. Whether numbers are finite is checked by the sampler, for all
 environments at once.
@@ -19,7 +19,7 @@ Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class EnvContractError(Exception):
-    """What was returned and what had to be; an EnvError then names the environment, too."""
+    """A breach: the value returned and the one expected; an EnvError then names the environment."""
 
 
 class EnvChecker:
@@ -41,7 +41,7 @@ class EnvChecker:
         self._dtype = space.dtype
 
     def step(self, given: Any) -> Outcome:
-        """What `step` returned, its numbers as python's own, its observation as observed."""
+        """Return the results of `step`: numbers as python's own, the observation as observed."""
         try:
             observation, reward, terminated, truncated, info = given
         except (TypeError, ValueError):
@@ -82,7 +82,7 @@ class EnvChecker:
         return observation if self._observe is None else self._observe(observation)
 
     def fits(self, observation: Any) -> bool:
-        """Whether it is an array just as the space promises."""
+        """Return whether an observation is an array just as the space promises."""
         return (
             observation.__class__ is np.ndarray
             and observation.shape == self._shape
@@ -110,7 +110,7 @@ class EnvChecker:
 
 
 def is_plain(space: spaces.Space[Any]) -> bool:
-    """Whether observations of `space` are arrays of numbers of one shape."""
+    """Return whether observations of `space` are arrays of numbers of one shape."""
     return space.shape is not None and space.dtype is not None and space.dtype.kind in "biuf"
 
 

@@ -1,4 +1,4 @@
-"""How the environment that the settings name is made, and which spaces a policy can live in.
+"""Making of the environment that the settings name, and the spaces in which policies can act.
 
 ``env`` is a gymnasium id (``CartPole-v1``) or a dotted path ``package.module:Name`` to an
 environment class or a callable that returns an environment, or ``package.module:Id`` for an id that
@@ -24,6 +24,7 @@ from trainables.core.settings import LONGEST_WAIT_S, Section
 from trainables.envs import agents, atari, registry, together
 from trainables.envs.atari import is_atari
 from trainables.envs.external.calling import Called, calls_us
+from trainables.envs.faults import close
 from trainables.envs.pool import ENVPOOL, Pool
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.actions import ActionLayout, layout_of, quicken
@@ -37,8 +38,9 @@ from trainables.envs.spaces.connectors import (
     make_own,
     row_shape,
 )
+from trainables.envs.spaces.images import NOTHING_ASKED, Asked, Layout, divisor, row_dtype
 from trainables.envs.spaces.masks import ActionMask, MaskedObservation, Source
-from trainables.envs.spaces.observations import NoPreprocessor, is_image
+from trainables.envs.spaces.observations import NoPreprocessor
 from trainables.envs.state import mujoco
 from trainables.errors import ConfigError, nearest
 
@@ -74,7 +76,7 @@ SAME_NATIVELY: Mapping[tuple[Any, Any], frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Sight:
-    """What of an environment a policy is shown; it stands in the settings' key ``model``."""
+    """The part of an environment that a policy is shown; set by the key ``model``."""
 
     side: int = atari.SIZE
     """Of Atari's frames, in pixels."""
@@ -83,7 +85,11 @@ class Sight:
     preprocessor: str | None = None
     """Path of what a person's own observations are made by."""
     previous: tuple[bool, bool] = (False, False)
-    """Whether it also sees its last action, and the last reward."""
+    """True for each of the last action and the last reward that the policy also sees."""
+    layout: Layout | None = None
+    """Layout of an image, or ``flat`` for no image; None if its space decides."""
+    convolved: bool | None = None
+    """True if the settings name convolutions, False if they name none; None if they are silent."""
 
 
 class EnvironmentConfig(Section):
@@ -165,7 +171,7 @@ class EnvironmentConfig(Section):
 
     @property
     def sight(self) -> Sight:
-        """What a policy is shown of it."""
+        """The part of the environment that a policy is shown."""
         return self._sight
 
     def shown(self, sight: Sight) -> Self:
@@ -176,46 +182,45 @@ class EnvironmentConfig(Section):
 
     @property
     def is_native(self) -> bool:
-        """Whether all environments of a worker are one object; ``auto`` is not until decided."""
+        """True if all environments of a worker are one object; ``auto`` is not until decided."""
         return self.native_vector_env is True
 
 
 @dataclass(frozen=True)
 class EnvSpaces:
-    """What the policy needs to know of an environment."""
+    """The spaces of an environment, as a policy needs them."""
 
     observation: spaces.Box
     """Of the preprocessor's output: the policy's observation space."""
     action: spaces.Space[Any]
-    """What the environment itself takes."""
+    """The action space of the environment itself."""
     raw: spaces.Space[Any]
-    """What the environment itself gives."""
+    """The observation space of the environment itself."""
     own: str | None = None
     """Path of a person's own preprocessor."""
     connectors: tuple[Named, ...] = ()
     """Of one's own, as the settings name them."""
     previous: tuple[bool, bool] = (False, False)
-    """Whether a policy also sees its last action, and the last reward."""
+    """True for each of the last action and the last reward that the policy also sees."""
+    asked: Asked = NOTHING_ASKED
+    """The settings that say how images are read."""
+    note: str = ""
+    """One line where what is read as a vector may have been meant as an image."""
 
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Of an observation as it is preprocessed: (D,), or (H, W, C) for an image."""
         return row_shape(self.observation)
 
-    @property
-    def row_dtype(self) -> np.dtype[Any]:
-        """float32; uint8 for an image."""
-        return _dtype(self.observation)
-
     @cached_property
     def filtered(self) -> spaces.Box:
-        """What the filter is given."""
+        """The space of the filter's input."""
         before, _ = self.make_steps()
         return before[-1].observation_space if before else self.observation
 
     @cached_property
     def seen(self) -> spaces.Box:
-        """What the networks see."""
+        """The space of the networks' input."""
         _, behind = self.make_steps()
         return behind[-1].observation_space if behind else self.filtered
 
@@ -226,8 +231,13 @@ class EnvSpaces:
 
     @property
     def observation_dtype(self) -> np.dtype[Any]:
-        """Likewise: float32; uint8 for an image."""
-        return _dtype(self.seen)
+        """Likewise, without a filter: float32; uint8 for an image of bytes."""
+        return row_dtype(self.seen)
+
+    @property
+    def divisor(self) -> float:
+        """The number that brings pixels, as the networks see them, to 0 to 1; 1 of vectors."""
+        return divisor(self.seen)
 
     def make_steps(self) -> tuple[list[Connector], list[Connector]]:
         """New connectors: of one's own, before the filter; the last action and reward, after it."""
@@ -240,14 +250,24 @@ class EnvSpaces:
         return before, behind
 
     def connected(
-        self, name: str, observation_filter: Filtering, clip: bool, normalize: bool
+        self,
+        name: str,
+        observation_filter: Filtering,
+        clip: bool,
+        normalize: bool,
+        *,
+        exact: bool = False,
     ) -> Connectors:
-        """All that stands between it and a policy; errors call where observations come from so."""
-        return Connectors(self, name, observation_filter, clip, normalize)
+        """All that stands between it and a policy; the arguments are those of `Connectors`."""
+        return Connectors(self, name, observation_filter, clip, normalize, exact)
+
+    def described(self) -> dict[str, str]:
+        """Return what the environment gives and takes, in words."""
+        return {"observation": str(self.raw), "action": str(self.action)}
 
     def at_env(self) -> EnvConnector:
         """The list's first step and its last, made anew."""
-        return EnvConnector(self.raw, self.action, self.own)
+        return EnvConnector(self.raw, self.action, self.own, self.asked)
 
     @cached_property
     def layout(self) -> ActionLayout:
@@ -256,12 +276,8 @@ class EnvSpaces:
 
     @property
     def masks(self) -> int:
-        """How many numbers at a row's end say which choices are valid (`spaces.masks`)."""
+        """The count of numbers at a row's end that say which choices are valid (`spaces.masks`)."""
         return self.raw.choices if isinstance(self.raw, MaskedObservation) else 0
-
-
-def _dtype(box: spaces.Box) -> np.dtype[Any]:
-    return np.dtype(np.uint8 if is_image(box) else np.float32)
 
 
 def make_env(
@@ -287,7 +303,7 @@ def make_env(
 def connect(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> EnvConnector:
-    """What stands at an environment with these spaces of its own, of the list (`connectors`).
+    """Return the connector of an environment with these spaces of its own (`connectors`).
 
     Raises:
         ConfigError: no policy can live in them.
@@ -297,7 +313,14 @@ def connect(
         return agents.AgentsConnector((observation, action), each)
     if config.preprocessor_pref is None and config.sight.preprocessor is None:
         NoPreprocessor(observation)  # refuses what is no Box
-    return EnvConnector(observation, action, config.sight.preprocessor)
+    return EnvConnector(observation, action, config.sight.preprocessor, _asked(config))
+
+
+def _asked(config: EnvironmentConfig) -> Asked:
+    """Return how images are read; of Atari's wrappers it is known where their channels are."""
+    sight = config.sight
+    is_wrapped = deepmind(config) and config.env_engine != ENVPOOL
+    return Asked(sight.layout or ("channels_last" if is_wrapped else None), sight.convolved)
 
 
 def make_raw_env(
@@ -318,7 +341,7 @@ def make_raw_env(
     _require_steppable(config, env)
     for name in ("observation_space", "action_space"):
         if not isinstance(getattr(env, name, None), spaces.Space):
-            env.close()
+            close(env, config.env)
             hint = f"its {name} is missing or no gymnasium.spaces.Space"
             raise ConfigError("env", config.env, "an environment that says its spaces", hint)
     made: Env = env
@@ -365,7 +388,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
 
 
 def only_together(config: EnvironmentConfig) -> bool:
-    """Whether these settings name a class of environments that can only be stepped together."""
+    """Return whether these settings name a class of environments that only step together."""
     found = registry.find(config.env)
     if found is None and ":" in config.env and config.env not in gymnasium.registry:
         load_module("env", config.env)
@@ -375,7 +398,7 @@ def only_together(config: EnvironmentConfig) -> bool:
 
 
 def natively_same(config: EnvironmentConfig) -> bool:
-    """Whether these settings name an environment whose vector form does the same, to the state."""
+    """Return whether the vector form of the named environment does the same, to the state."""
     spec = gymnasium.registry.get(config.env)
     if spec is None or registry.find(config.env) is not None or spec.additional_wrappers:
         return False
@@ -416,13 +439,16 @@ def checked_spaces(
     """The spaces of what `make_env` made, if a policy can live in them; ConfigError otherwise."""
     if isinstance(observation, agents.AgentsSpace):
         raise needs_policies(config, list(observation.of))
+    connector = connect(config, observation, action)
     found = EnvSpaces(
-        cast("spaces.Box", connect(config, observation, action).observation_space),
+        cast("spaces.Box", connector.observation_space),
         action,
         observation,
         config.sight.preprocessor,
         config.connectors,
         config.sight.previous,
+        _asked(config),
+        connector.note,
     )
     if not all(found.row_shape):
         hint = (
@@ -471,7 +497,7 @@ def agents_spaces(
 
 
 def _from_package(env: str) -> str:
-    """What to write for an id that another package registers; empty for an unknown one."""
+    """Return the spelling of an id that another package registers; empty for an unknown one."""
     module = next((module for start, module in PACKAGES.items() if env.startswith(start)), "")
     if not module:
         return ""
@@ -482,7 +508,7 @@ def _from_package(env: str) -> str:
 
 
 def deepmind(config: EnvironmentConfig) -> bool:
-    """Whether the environment is an Atari game in DeepMind's wrappers."""
+    """Return whether the environment is an Atari game in DeepMind's wrappers."""
     wanted = config.preprocessor_pref == "deepmind" and config.sight.preprocessor is None
     return wanted and is_atari(config.env)
 

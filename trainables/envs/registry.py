@@ -75,7 +75,7 @@ def register_env(name: str, creator: Creator) -> None:
 
 
 def find(name: str) -> Creator | None:
-    """What was registered under `name`."""
+    """Return the creator registered under `name`, or None."""
     return _creators.get(name)
 
 
@@ -132,7 +132,7 @@ def portable(name: str) -> str:
 
 
 def call(creator: Creator, context: EnvContext, **more: Any) -> Any:
-    """What `creator` makes, given the context or its settings as keyword arguments."""
+    """Return the environment of `creator`, given the context or keyword arguments of it."""
     takes = _takes_context(creator, more)
     name = takes.name if takes else ""
     if takes is None or name in context:

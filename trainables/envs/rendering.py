@@ -14,7 +14,7 @@ from trainables.errors import ConfigError
 
 MODE = "rgb_array"
 FPS = 30.0
-"""Where an environment does not say its own."""
+"""The frame rate of an environment that declares none."""
 RETURNS = (
     "a picture, an array of uint8 of shape (height, width, 3), or True, False or None from an "
     "environment that draws into a window of its own"
@@ -27,7 +27,7 @@ def rendered(config: EnvironmentConfig) -> EnvironmentConfig:
 
 
 def draw(env: Any) -> Any:
-    """What ``render()`` returns; the global streams are left as they were."""
+    """Return the picture of ``render()``; the global streams are left as they were."""
     with rng.kept_global():
         return env.render()
 
@@ -45,6 +45,6 @@ def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
 
 
 def frames_per_second(env: Any) -> float:
-    """How fast its pictures are meant to be shown."""
+    """Return the frame rate of an environment's pictures."""
     fps = env.metadata.get("render_fps")
     return float(fps) if isinstance(fps, int | float) and fps > 0 else FPS

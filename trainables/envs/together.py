@@ -24,12 +24,12 @@ PARTS = ("observations", "rewards", "terminateds", "truncateds", "infos")
 
 
 def has_form(made: Any) -> bool:
-    """Whether it is an object, or a class of them, in RLlib's form."""
+    """Return whether an object, or a class, is in RLlib's form."""
     return all(callable(getattr(made, name, None)) for name in METHODS)
 
 
 def is_vector_class(creator: Any) -> bool:
-    """Whether it is a class whose objects step several environments together."""
+    """Return whether it is a class whose objects step several environments together."""
     return isinstance(creator, type) and (issubclass(creator, VectorEnv) or has_form(creator))
 
 
@@ -110,7 +110,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return concatenate(space, self._latest, empty)
 
     def _rows(self, method: str, name: str, rows: Any) -> Any:
-        """What has a row for each environment, of a shape that its space promises."""
+        """Return rows, checked: one for each environment, of the shape that its space promises."""
         if not hasattr(rows, "__len__") or len(rows) != self.num_envs:
             raise EnvError(f"{method}(): {name} {shorten(rows)}; expected {self.num_envs} of them")
         for i, row in enumerate(rows) if name == "observations" else ():
@@ -129,7 +129,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
 
 
 def _has_parts(space: spaces.Space[Any], row: Any) -> bool:
-    """Whether an observation has all parts of a Dict or Tuple, in their shapes."""
+    """Return whether an observation has all parts of a Dict or Tuple, in their shapes."""
     try:
         found = [np.shape(one) for one in leaf_values(space, row)]
     except (IndexError, KeyError, TypeError, ValueError):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.policies.inference import InferencePolicy
+from trainables.policies.inference import InferencePolicy, Note
 
 Array = NDArray[Any]
 #: (agent, a stream for this binding) → its policy.
@@ -39,7 +39,7 @@ class AgentsPlayer(InferencePolicy):
     def begin(self, seed: int) -> Array:
         """(1,) with which an episode begins: a dict; its agents' policies are drawn from `seed`."""
         memory = np.empty(1, dtype=object)
-        memory[0] = {"policies": {}, "memory": {}, "rewards": {}, "seed": seed}
+        memory[0] = {"policies": {}, "memory": {}, "rewards": {}, "seed": seed, "asked": {}}
         return memory
 
     def act_each(
@@ -47,19 +47,20 @@ class AgentsPlayer(InferencePolicy):
         observations: Array,
         memory: Array,
         streams: Sequence[np.random.Generator | None],
+        note: Note | None = None,
     ) -> tuple[Array, Array]:
         """For each episode the actions of its agents, a dict, and the next memory."""
         asked: dict[str, list[tuple[int, str]]] = {pid: [] for pid in self.players}
         for i, seen in enumerate(observations):
-            known: dict[str, Any] = memory[i, 0]
             ended = {*seen["terminated"], *seen["truncated"]}
             for agent in (one for one in seen["observations"] if one not in ended):
-                asked[self._policy(agent, known)].append((i, agent))
+                asked[self._policy(agent, memory[i])].append((i, agent))
         actions = np.empty(len(observations), dtype=object)
         actions[:] = [{} for _ in observations]
         for pid, who in asked.items():
             if who:
-                self._act(self.players[pid], who, (observations, memory, streams), actions)
+                given = observations, memory, streams
+                self._act(self.players[pid], who, given, actions, note)
         return actions, memory
 
     def _act(
@@ -68,39 +69,65 @@ class AgentsPlayer(InferencePolicy):
         who: Sequence[tuple[int, str]],
         given: tuple[Array, Array, Sequence[np.random.Generator | None]],
         actions: Array,
+        note: Note | None,
     ) -> None:
         """One batched decision of a policy, for agents of all episodes."""
         observations, memory, streams = given
         rows = np.stack([observations[i]["observations"][agent] for i, agent in who])
         begun = player.initial_memory()
         before = np.stack([memory[i, 0]["memory"].get(agent, begun) for i, agent in who])
-        chosen, after = player.act_each(rows, before, [streams[i] for i, _ in who])
+
+        def note_each(row: int, _: str, *decision: Any) -> None:
+            assert note is not None  # noqa: S101 else it is not given
+            note(*who[row], *decision)
+
+        own = [streams[i] for i, _ in who]
+        chosen, after = player.act_each(rows, before, own, note_each if note else None)
         for (i, agent), action, one in zip(who, chosen, after, strict=True):
             actions[i][agent] = action
             memory[i, 0]["memory"][agent] = one
 
-    def _policy(self, agent: str, known: dict[str, Any]) -> str:
-        """The policy of an agent, for the episode."""
+    def policy_for(self, agent: str, memory: Array) -> str:
+        """Return the policy of an agent in an episode with this memory, be it there yet or not."""
+        asked = memory[0]["asked"]
+        if agent not in asked:
+            stream = rng.generator(memory[0]["seed"], "mapping", agent)
+            asked[agent] = self.mapping(agent, stream)
+        pid: str = asked[agent]
+        return pid
+
+    def _policy(self, agent: str, memory: Array) -> str:
+        """The policy of an agent that appears, for the episode."""
+        known = memory[0]
         if agent not in known["policies"]:
-            stream = rng.generator(known["seed"], "mapping", agent)
-            known["policies"][agent] = self.mapping(agent, stream)
-            known["rewards"].setdefault(agent, 0.0)
+            known["policies"][agent] = self.policy_for(agent, memory)
+            known["rewards"][agent] = 0.0
         pid: str = known["policies"][agent]
         return pid
 
-    def rewarded(self, observation: Any, memory: Array, reward: float) -> None:
-        """Take note of what agents were rewarded with in a step that led to this observation."""
+    def rewarded(
+        self, observation: Any, memory: Array, reward: float, is_over: bool = False
+    ) -> None:
+        """Take note of what agents were rewarded with in a step that led to this observation.
+
+        As in sampling, one that appears with its reward has its policy, unless it, or the episode,
+        ends in this step.
+        """
         known = memory[0]
-        totals = known["rewards"]
+        ended = {*observation["terminated"], *observation["truncated"]}
         for agent, one in observation["rewards"].items():
-            totals[agent] = totals.get(agent, 0.0) + one
+            if agent not in known["policies"]:
+                if is_over or agent in ended:
+                    continue
+                self._policy(agent, memory)
+            known["rewards"][agent] += one
             if agent in known["memory"]:
                 player = self.players[known["policies"][agent]]
                 player.rewarded(None, known["memory"][agent], one)
-        for agent in [*observation["terminated"], *observation["truncated"]]:
-            memory[0]["memory"].pop(agent, None)
+        for agent in ended:
+            known["memory"].pop(agent, None)
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
         """Agent → its policy and the sum of its rewards."""
         policies = memory[0]["policies"]
-        return {a: [policies[a], sum_] for a, sum_ in memory[0]["rewards"].items() if a in policies}
+        return {a: [policies[a], sum_] for a, sum_ in memory[0]["rewards"].items()}

@@ -153,7 +153,7 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
 
 
 def evaluation_envs(envs: VectorConfig) -> VectorConfig:
-    """How an evaluation steps its environments: with the values of `ALWAYS`."""
+    """Return the environment settings of an evaluation: with the values of `ALWAYS`."""
     always = {key: value for key, (value, _) in ALWAYS.items() if key in VectorConfig.model_fields}
     return envs.model_copy(update=always)
 
@@ -215,15 +215,15 @@ def _under_place() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        place = f"{PLACE}.{error.place}"
-        raise ConfigError(place, error.value, error.allowed, error.hint) from error
+        raise error.below(PLACE) from error
 
 
 def _essentials(spaces: EnvSpaces) -> tuple[Any, ...]:
-    return spaces.observation.shape, spaces.observation_dtype, spaces.action
+    seen = spaces.observation_shape, spaces.observation_dtype, spaces.divisor
+    return spaces.observation.shape, *seen, spaces.action
 
 
 def is_due(config: EvaluationConfig, iteration: int) -> bool:
-    """Whether this iteration (1 is the first) ends with an evaluation."""
+    """Return whether this iteration (1 is the first) ends with an evaluation."""
     interval = config.evaluation_interval
     return interval is not None and iteration % interval == 0

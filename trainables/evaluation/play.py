@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
+from trainables.envs.faults import close, described, logging_once
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.observations import require_finite
@@ -29,23 +30,25 @@ from trainables.envs.vector.restarts import (
     MAX_FAILURES_IN_A_ROW,
     SETTING,
     AnySlot,
-    close,
-    described,
     require_restartable,
 )
 from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import CallbackError, EnvError
+from trainables.evaluation.agents import AgentsPlayer
 from trainables.policies.inference import InferencePolicy
+from trainables.rollout.agent_records import Cast, Outputs
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.episode import Episode, EpisodeWatch, EvaluationWorker, OneEnv
 from trainables.rollout.metrics import RolloutMetrics, with_written
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
+Array = NDArray[Any]
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the episodes of an evaluation are played; it travels to children."""
+    """The episodes of an evaluation and their environments, as they travel to children."""
 
     environment: EnvironmentConfig
     explore: bool
@@ -54,17 +57,17 @@ class Plan:
     envs: VectorConfig
     """Horizon, restarts, and whether environments have processes of their own."""
     clip_actions: bool
-    """Whether what is sent is clipped to the action space's bounds."""
+    """True if actions are clipped to the action space's bounds before they are sent."""
     calls: Calls | None = None
     """A person's callbacks, of which each episode is given its own."""
     calls_state: Any = None
     """In which those begin."""
     global_vars: Mapping[str, Any] = field(default_factory=dict)
-    """What callbacks may read of the trainer's progress."""
+    """Counters of the trainer's progress that callbacks may read."""
     is_recorded: bool = False
-    """Whether an episode is played once more, for its video."""
+    """True if an episode is played once more, for its video."""
     renews: bool = True
-    """Whether each episode has an environment made anew; False: its whole state is known."""
+    """True if each episode has an environment made anew; False if its whole state is known."""
 
 
 class Played(NamedTuple):
@@ -72,7 +75,7 @@ class Played(NamedTuple):
 
     metrics: RolloutMetrics
     faults: int = 0
-    """How often its environment failed before."""
+    """The number of earlier failures of its environment."""
 
 
 #: Called at each observation with the environment and the steps so far; 0 steps also where the
@@ -80,6 +83,7 @@ class Played(NamedTuple):
 Look: TypeAlias = Callable[[AnySlot, int], object]
 
 
+@logging_once()
 def play(
     inference: InferencePolicy,
     plan: Plan,
@@ -200,8 +204,8 @@ class _Running:
         require_finite(np.array([reward]), f"{self._name}, row", "reward")
         self.reward += float(reward)
         self.length += 1
-        self._player.rewarded(self.observation, self.memory, float(reward))
         over = bool(terminated or truncated) or self.length == self._plan.envs.horizon
+        self._player.rewarded(self.observation, self.memory, float(reward), over)
         if self._watch:
             self._watch.step(self.observation, float(reward), info)
             if over:
@@ -254,8 +258,20 @@ class _Running:
         worker = EvaluationWorker(envs, plan.is_recorded, self._player.actor, plan.global_vars)
         restart = f"-{self.faults}" if self.faults else ""
         calls = plan.calls.another(plan.calls_state)
-        episode = Episode(f"evaluation-{self.index}{restart}", 0, 0)
+        episode = Episode(f"evaluation-{self.index}{restart}", 0, 0, cast=self._cast())
         return EpisodeWatch(calls, lambda: worker, episode)
+
+    def _cast(self) -> Cast:
+        """Return who plays the episode."""
+        player, memory = self._player, self.memory
+        if isinstance(player, AgentsPlayer):
+            return Cast(player.players, lambda agent: player.policy_for(agent, memory))
+        return Cast({DEFAULT_POLICY_ID: player}, lambda _: DEFAULT_POLICY_ID)
+
+    @property
+    def watched(self) -> Episode | None:
+        """The episode as callbacks see it; None without them."""
+        return self._watch.episode if self._watch else None
 
     def _judged(self, method: str, error: Exception) -> Exception:
         """The error, counted and logged; EnvError if the episode may not go on."""
@@ -285,7 +301,14 @@ def _act(inference: InferencePolicy, running: Sequence[_Running]) -> None:
     observations = np.stack([np.asarray(one.observation) for one in running])
     memory = np.stack([one.memory for one in running])
     streams = [one.stream for one in running]
-    actions, memory = inference.act_each(observations, memory, streams)
+    watched = [one.watched for one in running]
+
+    def note(i: int, agent: str, action: Array, after: Array, outputs: Outputs) -> None:
+        if (episode := watched[i]) is not None:
+            episode.note_decision(agent, action, after, outputs)
+
+    looked_at = note if any(one is not None for one in watched) else None
+    actions, memory = inference.act_each(observations, memory, streams, looked_at)
     for i, (one, action) in enumerate(zip(running, actions, strict=True)):
         one.memory = memory[i]
         one.slot.send_step(action)

@@ -23,7 +23,7 @@ Kind = tuple[np.dtype[Any], tuple[int, ...]]
 
 
 class ReplayConfig(Section):
-    """How an off-policy algorithm learns from what it has seen."""
+    """Settings by which an off-policy algorithm learns from its replay."""
 
     buffer_size: int = Field(default=50_000, gt=0, description="Transitions that are kept.")
     learning_starts: int = Field(
@@ -47,7 +47,7 @@ class ReplayConfig(Section):
 
 
 class PrioritizedReplayConfig(Section):
-    """How a prioritised replay draws (Schaul et al. 2016)."""
+    """Settings by which a prioritised replay draws (Schaul et al. 2016)."""
 
     prioritized_replay: bool = Field(
         default=False,
@@ -336,6 +336,11 @@ class NStep:
         self._steps, self._gamma = steps, gamma
         self._held: dict[int, dict[str, Array]] = {}
         """Of each worker the latest rows (at most steps - 1, N), some of them not given yet."""
+
+    @property
+    def weight(self) -> float:
+        """Sum of the factors of all rewards that a transition adds up at most."""
+        return float(sum(self._gamma**ahead for ahead in range(self._steps)))
 
     def __call__(self, source: int, columns: Rows) -> dict[str, Array]:
         """The transitions (R, …) that are whole now.

@@ -19,7 +19,7 @@ SHAPES = "'constant' or 'linear', or points [[environment steps, value], …] of
 
 
 def _is_size(value: object) -> bool:
-    """Whether it is a finite number of at least 0."""
+    """Return whether a value is a finite number of at least 0."""
     return type(value) in (int, float) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 
@@ -42,7 +42,7 @@ Schedule: TypeAlias = Annotated[Literal["constant", "linear"] | Points, BeforeVa
 
 
 class ScheduleConfig(Section):
-    """How the learning rate changes."""
+    """Settings of the learning rate and its schedule."""
 
     lr: float = Field(default=2.5e-4, gt=0, description="Learning rate of the first update.")
     lr_schedule: Schedule = Field(

@@ -71,7 +71,7 @@ def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> Sequenc
 
 
 class Judged(NamedTuple):
-    """What the networks are asked about a fragment anew: its valid rows, and what followed them."""
+    """Rows of a fragment for the current networks: the valid ones and their successors."""
 
     batch: TrainBatch
     """B rows in sequences, each with a row more: the observation after its last step."""

@@ -8,20 +8,18 @@ minibatch, S statistics.
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.learners.standardizing import Moments, Reduce, means, moments
 from trainables.policies.policy import Policy
 from trainables.rollout.batch import TrainBatch
 
-if TYPE_CHECKING:
-    from trainables.learners.torch_learner import Reduce
-
 
 class Learner(Protocol):
-    """What takes the gradient steps."""
+    """A learner that takes gradient steps."""
 
     stats: tuple[str, ...]
     """Names of the statistics; one of them is ``kl``."""
@@ -37,6 +35,12 @@ class Learner(Protocol):
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Any]:
         """The minibatches of one epoch, as `step` takes them; see `torch_learner.shuffled`."""
+
+    def standardize_few(self, minibatches: list[Any], by: Moments) -> None:
+        """Standardise, in place, the advantages of minibatches with fewer than `LEAST_ROWS` rows.
+
+        The loss, which standardises those of larger ones, leaves them as they are.
+        """
 
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
         """(B,) log-probabilities of a batch's actions and values of its observations, now."""
@@ -64,6 +68,7 @@ def learn(
     minibatch_size: int,
     rate: float,
     target_kl: float | None = None,
+    normalize_advantages: bool = False,
     batch_size: int | None = None,
     standardize: Sequence[str] = (),
 ) -> dict[str, float]:
@@ -77,24 +82,32 @@ def learn(
         minibatch_size: rows of a minibatch, at most.
         rate: the learning rate of every step.
         target_kl: no further epoch once the mean KL of one exceeds it; None: none.
+        normalize_advantages: the loss standardises the advantages of every minibatch that has
+            `LEAST_ROWS` rows; of smaller ones it is done here, by the whole batch.
         batch_size: rows by which the minibatches are counted, learnt from or not: all ranks take
             the same number of steps; None: those of the batch.
-        standardize: columns that get mean 0 and deviation 1 in each minibatch of all ranks.
+        standardize: columns that get mean 0 and deviation 1 in each minibatch of all ranks, by the
+            whole batch where that has few rows; the loss then does nothing of the kind.
     """
     reduce = learner.policy.reduce
     stats: list[NDArray[Any]] = []
     norms: list[float] = []
     alone = batch_size is None and not standardize
+    named = ("advantages",) if normalize_advantages else tuple(standardize)
+    of_batch = {name: moments(getattr(batch, name), reduce) for name in named}
     with learner.learning():
         for _ in range(epochs):
             minibatches = learner.minibatches(
                 batch, minibatch_size, stream, batch_size or len(batch)
             )
             shares = [1.0] * len(minibatches)
+            if normalize_advantages:
+                learner.standardize_few(minibatches, of_batch["advantages"])
             if not alone:
                 from trainables.learners.torch_learner import union
 
-                shares = union(minibatches, standardize, reduce)
+                by = {name: of_batch[name] for name in standardize}
+                shares = union(minibatches, by, reduce)
             # A minibatch without a row on any rank is one for all of them: none takes a step.
             pairs = [(m, share) for m, share in zip(minibatches, shares, strict=True) if share >= 0]
             if not pairs:
@@ -108,30 +121,19 @@ def learn(
             norms += [norm for _, norm in steps]
             if target_kl and np.mean([one[learner.stats.index("kl")] for one in found]) > target_kl:
                 break
-    means = np.mean(stats, axis=0).tolist()
+    averages = np.mean(stats, axis=0).tolist()
     return {
-        **dict(zip(learner.stats, means, strict=True)),
+        **dict(zip(learner.stats, averages, strict=True)),
         **explained_variance(batch, reduce),
         "lr": rate,
         "grad_norm": float(np.mean(norms)),
     }
 
 
-def explained_variance(batch: TrainBatch, reduce: "Reduce | None") -> dict[str, float]:
+def explained_variance(batch: TrainBatch, reduce: Reduce | None) -> dict[str, float]:
     """Share of the returns' variance that the old values explain; absent if there is none."""
     returns = batch.returns.astype(np.float64)
     columns = np.stack([returns, returns - batch.values])
-    deviations = columns - _means(columns, reduce)[:, None]
-    variance, unexplained = _means(np.square(deviations), reduce).tolist()
+    deviations = columns - means(columns, reduce)[0][:, None]
+    variance, unexplained = means(np.square(deviations), reduce)[0].tolist()
     return {"explained_variance": 1.0 - unexplained / variance} if variance else {}
-
-
-def _means(columns: NDArray[np.float64], reduce: "Reduce | None") -> NDArray[np.float64]:
-    """(C,) of columns (C, R), over the rows of all ranks."""
-    sums, count = columns.sum(axis=1), np.array([float(columns.shape[1])])
-    if reduce is not None:
-        import torch
-
-        reduce([torch.from_numpy(sums), torch.from_numpy(count)])  # in place
-    means: NDArray[np.float64] = sums / count
-    return means

@@ -4,7 +4,7 @@ B rows of a minibatch, S statistics.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
@@ -14,17 +14,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from trainables.learners.sequences import SequenceBatch
+from trainables.learners.standardizing import LEAST_ROWS, SMALL, Moments, Reduce
 from trainables.policies.networks import replay_of
+from trainables.policies.own.module import in_acting_mode
 from trainables.policies.torch_policy import ActorCriticPolicy
 from trainables.rollout.batch import TrainBatch
 
 Minibatch: TypeAlias = dict[str, Tensor]
-#: Replaces tensors by their sums over all ranks.
-Reduce: TypeAlias = Callable[[Sequence[Tensor]], None]
 Loss: TypeAlias = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
 """Networks and the columns of a minibatch → the loss, and (S,) statistics."""
-#: Below it a deviation counts as none; it is added to the divisor.
-SMALL = 1e-8
 
 
 class TorchLearner:
@@ -48,15 +46,20 @@ class TorchLearner:
         """Columns on the policy's device."""
         return shuffled(batch, size, stream, self.policy.device, count)
 
+    def standardize_few(self, minibatches: list[Minibatch], by: Moments) -> None:
+        """Standardise what the loss leaves as it is; see `Learner`."""
+        for one in minibatches:
+            if len(one["advantages"]) < LEAST_ROWS:
+                one["advantages"] = by.standardized(one["advantages"])
+
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
         """Log-probabilities and values; see `Learner`."""
         on = self.policy.device
         columns = {name: torch.from_numpy(one).to(on) for name, one in batch.columns().items()}
-        model: Any = self.policy.model.eval()  # as it acts: what is judged moves no statistics
-        with torch.no_grad():
+        model: Any = self.policy.model
+        with torch.no_grad(), in_acting_mode(model):
             observed = columns["observations"], columns["actions"]
             found = model.evaluate(*observed, replay_of(columns))
-        model.train()
         return found.logp.cpu().numpy(), found.values.cpu().numpy()
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
@@ -99,28 +102,32 @@ def shuffled(
 
 
 def normalized(advantages: Tensor) -> Tensor:
-    """(B,) with mean 0 and deviation 1."""
+    """Return advantages (B,) with mean 0 and deviation 1; fewer than `LEAST_ROWS` as they are."""
+    if len(advantages) < LEAST_ROWS:
+        return advantages
     return (advantages - advantages.mean()) / (advantages.std(correction=0) + SMALL)
 
 
 def union(
-    minibatches: list[Minibatch], fields: Sequence[str], reduce: Reduce | None
+    minibatches: list[Minibatch], of_batch: Mapping[str, Moments], reduce: Reduce | None
 ) -> list[float]:
-    """Standardise in place over all ranks' rows; returns this rank's share of each union.
+    """Standardise columns in place over all ranks' rows; returns this rank's share of each union.
 
-    A share of -1 says that the union has no row at all.
+    A union of fewer than `LEAST_ROWS` rows is standardised by the moments of the whole batch, which
+    `of_batch` has for each column. A share of -1 says that the union has no row at all.
     """
     own = torch.tensor([float(len(m["actions"])) for m in minibatches], dtype=torch.float64)
-    sums = torch.stack([_sums(m[name]) for name in fields for m in minibatches] or [own[:0]])
+    sums = torch.stack([_sums(m[name]) for name in of_batch for m in minibatches] or [own[:0]])
     counts = own.clone()
     if reduce is not None:
         reduce([counts, sums])
-    grouped = sums.reshape(len(fields), len(minibatches), 2)
-    for i, name in enumerate(fields):
+    grouped = sums.reshape(len(of_batch), len(minibatches), 2)
+    for i, (name, whole) in enumerate(of_batch.items()):
         for k, minibatch in enumerate(minibatches):
             mean, square = (grouped[i, k] / counts[k].clamp(min=1.0)).tolist()
-            deviation = math.sqrt(max(0.0, square - mean * mean))
-            minibatch[name] = (minibatch[name] - mean) / (deviation + SMALL)
+            its = Moments(mean, math.sqrt(max(0.0, square - mean * mean)))
+            by = its if counts[k] >= LEAST_ROWS else whole
+            minibatch[name] = by.standardized(minibatch[name])
     pairs = zip(own.tolist(), counts.tolist(), strict=True)
     return [mine / all_ if all_ else -1.0 for mine, all_ in pairs]
 

@@ -9,12 +9,14 @@ The names are those of RLlib's SampleBatch: ``obs``, ``new_obs``, ``actions``, `
 steps, N environments, R rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.envs.spaces.actions import Spread
+from trainables.rollout.agents.worker import MultiAgentBatch
 from trainables.rollout.batch import Fragment
 
 Array = NDArray[Any]
@@ -74,6 +76,41 @@ def batch_of_lanes(fragments: Sequence[Fragment]) -> Columns:
         for one in fragments
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def as_sent(fragment: Fragment, spread: Spread | None) -> Fragment:
+    """Return a fragment whose actions are the environment's numbers; nothing is clipped.
+
+    Their log-probabilities are densities of these numbers, then. `spread` is that of the policy,
+    `ActionAdapter.spread`; None: its numbers are the environment's.
+    """
+    if spread is None:
+        return fragment
+    half, middle = spread
+    columns = {**fragment.arrays, "actions": fragment.actions * half + middle}
+    if "logp" in columns:
+        columns["logp"] = columns["logp"] - np.log(half).sum(dtype=np.float32)
+    if "prev_actions" in columns:
+        before = columns["prev_actions"] * half + middle
+        before[fragment.t == 0] = 0  # there is none
+        columns["prev_actions"] = before
+    return Fragment.of(columns)
+
+
+def batch_of_agents(
+    sample: MultiAgentBatch, spread_of: Callable[[str], Spread | None] = lambda _: None
+) -> Batch | None:
+    """Return what the agents of one worker did, by policy; None where it has no valid row.
+
+    `spread_of` gives policy → how its numbers are spread before they are sent, see `as_sent`.
+    """
+    by_policy = {
+        pid: batch_of_lanes([as_sent(fragment, spread_of(pid)) for fragment in one.fragments])
+        for pid, one in sample.policy_batches.items()
+        if one.fragments
+    }
+    found = {pid: columns for pid, columns in by_policy.items() if len(columns["obs"])}
+    return {"count": sample.env_steps, "policy_batches": found} if found else None
 
 
 def _valid_rows(fragment: Fragment, columns: Mapping[str, Array]) -> Columns:

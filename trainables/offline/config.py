@@ -1,15 +1,18 @@
-"""What of a trainer's experience is written and read, and which settings that fits."""
+"""Reading and writing of a trainer's experience, and the settings that fit these."""
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, Field
 
-from trainables.core.importing import load
+from trainables.core.importing import load, path_to
 from trainables.core.settings import Section
 from trainables.errors import ConfigError
+
+if TYPE_CHECKING:
+    from trainables.offline.reader import InputReader
 
 #: Where experience comes from that is not read.
 SAMPLER = "sampler"
@@ -19,12 +22,34 @@ LOGDIR = "logdir"
 FILES = "files"
 #: By how much probabilities may miss 1.
 SMALL = 1e-6
+#: How the names of data sets begin.
+MINARI = "minari:"
 #: Estimators, by the names that `input_evaluation` has for them.
 ESTIMATORS = ("is", "wis", "simulation", "pdis", "dr")
 #: Those that are asked for by default.
 ESTIMATED = ["is", "wis"]
 PATH_OF_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 T = TypeVar("T")
+#: Makes a reader or writer of one's own, given an `IOContext`.
+Maker: TypeAlias = Callable[..., Any]
+
+
+def name_of(source: str | Maker) -> str:
+    """Return how a source is called in checkpoints: a class or function by where it is defined."""
+    if isinstance(source, str):
+        return source
+    named = source if hasattr(source, "__qualname__") else type(source)
+    return f"{named.__module__}:{named.__qualname__}"
+
+
+def is_own(source: str) -> bool:
+    """Return whether a source or output is the path of a class or function."""
+    return bool(PATH_OF_CLASS.fullmatch(source)) and not source.startswith(MINARI)
+
+
+def _with_path(given: Any) -> Any:
+    """Return ``package.module:Name`` of a class or function that can be imported; others as is."""
+    return (path_to(given) or given) if callable(given) else given
 
 
 def _estimators(names: Any) -> Any:
@@ -41,8 +66,11 @@ def _sources(given: Any) -> Any:
             raise ValueError("a probability above 0 for each source")
         if abs(sum(shares) - 1.0) > SMALL:
             raise ValueError(f"probabilities that add up to 1; these are {sum(shares):g} in all")
-        return {str(source): float(share) for source, share in given.items()}
-    return given
+        named = {_with_path(source): float(share) for source, share in given.items()}
+        if any(callable(source) for source in named):
+            raise ValueError("sources by name: a class or function at the top of a module")
+        return {str(source): share for source, share in named.items()}
+    return _with_path(given)
 
 
 class OfflineConfig(Section):
@@ -51,14 +79,19 @@ class OfflineConfig(Section):
     input: Annotated[
         Annotated[str, Field(min_length=1)]
         | Annotated[list[str], Field(min_length=1)]
-        | dict[str, float],
+        | dict[str, float]
+        | Maker,
         BeforeValidator(_sources),
     ] = Field(
         default=SAMPLER,
         description="Where experience comes from: sampler, which is the environment; files of JSON "
         "or Parquet: a folder, a glob, or a list of them; minari:NAME or the folder of a data set; "
-        "package.module:Name, a trainables.offline.reader.InputReader; or {source: probability} of "
-        "several.",
+        "package.module:Name, a trainables.offline.reader.InputReader or a function that gives "
+        "one, from python also the class or function itself; or {source: probability} of several.",
+    )
+    input_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Arguments for a reader of one's own, as `input_config` of its context.",
     )
     input_evaluation: Annotated[list[str], BeforeValidator(_estimators)] = Field(
         default_factory=lambda: list(ESTIMATED),
@@ -79,10 +112,15 @@ class OfflineConfig(Section):
         ge=0,
         description="Batches of a window from which the next one is drawn; 0: they come in order.",
     )
-    output: str | None = Field(
+    output: Annotated[str | Maker | None, BeforeValidator(_with_path)] = Field(
         default=None,
         description="Where sampled experience is written: null: nowhere; logdir: into the trial's "
-        "folder; a folder; or package.module:Name, a trainables.offline.writer.OutputWriter.",
+        "folder; a folder; or package.module:Name, a trainables.offline.writer.OutputWriter or a "
+        "function that gives one, from python also the class or function itself.",
+    )
+    output_config: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Arguments for a writer of one's own, as `output_config` of its context.",
     )
     output_compress_columns: list[str] = Field(
         default_factory=list,
@@ -97,68 +135,191 @@ class OfflineConfig(Section):
         """Source → probability; a list of files is one source, named ``files``."""
         if isinstance(self.input, dict):
             return self.input
-        return {self.input if isinstance(self.input, str) else FILES: 1.0}
+        return {FILES if isinstance(self.input, list) else name_of(self.input): 1.0}
+
+    @property
+    def has_own_reader(self) -> bool:
+        """Return whether a user-defined reader is among the sources."""
+        return callable(self.input) or any(map(is_own, self.sources))
+
+    @property
+    def has_own_writer(self) -> bool:
+        """Return whether a user-defined writer receives the samples."""
+        return callable(self.output) or is_own(self.output or "")
 
     @property
     def reads(self) -> bool:
-        """Whether anything is read."""
+        """True if anything is read."""
         return self.sources.keys() != {SAMPLER}
 
     @property
     def only_reads(self) -> bool:
-        """Whether no environment is stepped for training."""
+        """True if no environment is stepped for training."""
         return SAMPLER not in self.sources
+
+
+def _nothing() -> None:
+    """Return None."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class IOContext:
-    """What a reader or writer of one's own is made with."""
+    """The argument of a user-defined reader or writer, with the names of RLlib's `IOContext`."""
 
-    config: OfflineConfig
-    log_dir: Callable[[], str]
-    """The trial's folder."""
+    config: Mapping[str, Any]
+    """All settings of the trainer, with their defaults, by key or attribute."""
+    offline: OfflineConfig
+    """Those of what is read and written."""
+    folder: Callable[[], str]
+    """Gives the trial's folder, which is made then."""
     seed: int
     """Of the trial's streams."""
     worker_index: int = 0
     """Always the trainer's own process."""
+    find_worker: Callable[[], Any] = _nothing
+    """Gives `worker`."""
+    find_sampler: Callable[[], "InputReader | None"] = _nothing
+    """Gives `default_sampler_input`."""
+
+    @property
+    def log_dir(self) -> str:
+        """The trial's folder."""
+        return self.folder()
+
+    @property
+    def input_config(self) -> Mapping[str, Any]:
+        """The setting ``input_config``: arguments of the reader."""
+        return self.offline.input_config
+
+    @property
+    def output_config(self) -> Mapping[str, Any]:
+        """The setting ``output_config``: arguments of the writer."""
+        return self.offline.output_config
+
+    @property
+    def worker(self) -> Any:
+        """The `RolloutWorker` that samples in the trainer's own process now; None without one."""
+        return self.find_worker()
+
+    def default_sampler_input(self) -> "InputReader | None":
+        """Return what reads from the environment, sampled by the policy as it is at that time.
+
+        A reader of one's own that asks for it, while it is made, may mix what it gives with other
+        experience. Returns None if ``sampler`` is a source of its own in `input`, and to a writer.
+        """
+        return self.find_sampler()
 
 
-def make_own(key: str, path: str, kind: type[T], context: IOContext) -> T:
-    """What ``package.module:Name`` makes with the context; ConfigError if it is no such thing."""
-    made: object = load(key, path, kind.__name__)(context)
+def make_own(key: str, source: str | Maker, kind: type[T], context: IOContext) -> T:
+    """Return what a class, a function or ``package.module:Name`` makes with the context.
+
+    Raises:
+        ConfigError: it makes no such thing.
+    """
+    maker = load(key, source, kind.__name__) if isinstance(source, str) else source
+    made: object = maker(context)
     if not isinstance(made, kind):
         allowed = f"a class derived from {kind.__module__}.{kind.__name__}"
-        raise ConfigError(key, path, allowed, f"it made a {type(made).__name__}")
+        raise ConfigError(key, source, allowed, f"it made a {type(made).__name__}")
     return made
 
 
-def check_offline(config: OfflineConfig, flat: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings with which experience cannot be written or read."""
+def _side(config: OfflineConfig) -> str:
+    """Return how errors call what a setting does not go with."""
+    return "output" if config.output else "this input"
+
+
+def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows: bool) -> None:
+    """Refuse filters whose statistics no reader of files would know.
+
+    Args:
+        config: what is written and read.
+        flat: all settings by key.
+        keeps_rows: the algorithm has unfiltered rows, as `Trainer.keeps_rows` says.
+
+    Raises:
+        ConfigError: names the filter.
+    """
+    only: dict[str, tuple[Any, str]] = {}
+    if config.output and not keeps_rows:
+        why = "what is written is what was learnt from, and no reader knows the statistics of then"
+        only = {"observation_filter": ("NoFilter", why), "normalize_rewards": (False, why)}
+    elif config.reads:
+        why = "it follows the returns of whole episodes, which files need not hold in order"
+        only = {"normalize_rewards": (False, why)}
+    for key, (allowed, hint) in only.items():
+        if flat[key] != allowed:
+            raise ConfigError(key, flat[key], f"{allowed} with {_side(config)}", hint)
+
+
+#: Setting that is refused beside files, where it is not what it usually is → why.
+OF_WHAT_IS_READ: Mapping[str, str] = {
+    "horizon": "episodes in files end where they do; evaluation_config.horizon ends those played",
+    "soft_horizon": "episodes in files end where they do",
+}
+#: Likewise beside files alone.
+NOTHING_IS_SAMPLED = "nothing is sampled"
+OF_WHAT_IS_SAMPLED: Mapping[str, str] = {
+    "num_workers": NOTHING_IS_SAMPLED,
+    "render_env": NOTHING_IS_SAMPLED,
+    "monitor": "nothing is sampled, of whose episodes there would be a record",
+    "explore": "nothing is sampled; evaluation_config.explore is of evaluations",
+    "batch_mode": "what is read comes in the batches of the files",
+    "metrics_smoothing_episodes": "nothing is sampled; an evaluation has means of its own",
+    "sampler_perf_stats_ema_coef": "nothing is sampled, of which times would be taken",
+    "remote_env_batch_wait_ms": "nothing is sampled, and evaluations wait for every environment",
+}
+
+
+def _check_arguments(config: OfflineConfig) -> None:
+    """Raise ConfigError for arguments of a reader or writer of one's own that there is not."""
+    given = {
+        "input": (config.input_config, config.has_own_reader),
+        "output": (config.output_config, config.has_own_writer),
+    }
+    for key, (arguments, is_read) in given.items():
+        if arguments and not is_read:
+            allowed = f"{{}} without a class or function as {key}, which alone reads it"
+            raise ConfigError(f"{key}_config", arguments, allowed)
+
+
+def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
+    """Refuse settings with which experience cannot be written or read, and those of no effect.
+
+    Args:
+        config: what is written and read.
+        flat: all settings by key.
+        usual: the defaults of the algorithm, likewise.
+
+    Raises:
+        ConfigError: names the setting.
+    """
     if config.output == "":
         allowed = "null, logdir, a folder or package.module:Name"
         raise ConfigError("output", config.output, allowed)
     if config.output and config.only_reads:
         hint = "nothing is sampled that could be written"
         raise ConfigError("output", config.output, "null with this input", hint)
+    _check_arguments(config)
     why = "what stands in files is what a learner sees"
     only: dict[str, tuple[Any, str]] = {
-        "observation_filter": ("NoFilter", f"{why}, and knows no statistics of a filter"),
-        "normalize_rewards": (False, f"{why}, and knows no statistics of rewards"),
         "connectors": ((), f"{why}, and what connectors carry is not in them"),
         "model.lstm_use_prev_action": (False, f"{why}, and no previous actions stand in it"),
         "model.lstm_use_prev_reward": (False, f"{why}, and no previous rewards stand in it"),
-        "normalize_actions": (False, f"{why}, and actions in files are the environment's"),
         "action_mask": (None, f"{why}, and files hold no masks"),
         "data_parallel": (False, "files are read and written by the trainer's own process"),
         "fake_sampler": (False, "one batch would be given for ever"),
     }
     if config.reads:
         only["sample_async"] = (False, "files are read in turn with sampling")
+        only |= {key: (usual[key], why) for key, why in OF_WHAT_IS_READ.items()}
     if config.only_reads:
-        only["num_workers"] = (0, "nothing is sampled")
-        only["render_env"] = (False, "nothing is sampled")
-    word = "output" if config.output else "this input"
+        only |= {key: (usual[key], why) for key, why in OF_WHAT_IS_SAMPLED.items()}
+        if flat["record_env"] in (True, "rollout"):
+            only["record_env"] = ("evaluation", NOTHING_IS_SAMPLED)
+    word = _side(config)
     flat = {**flat, **{f"model.{key}": value for key, value in flat["model"]}}
     for key, (allowed, hint) in only.items() if config.output or config.reads else ():
         if flat[key] != allowed:
-            raise ConfigError(key, flat[key], f"{allowed} with {word}", hint)
+            written = "null" if allowed is None else allowed
+            raise ConfigError(key, flat[key], f"{written} with {word}", hint)

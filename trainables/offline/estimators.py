@@ -1,4 +1,4 @@
-"""What a policy would return, estimated from episodes of another one: off-policy evaluation.
+"""Off-policy evaluation: the return of a policy, estimated from episodes of another one.
 
 ``is``    importance sampling: the mean of each return times its whole episode's ratio
 ``wis``   weighted: the same by the mean of the ratios; biased, of far less variance
@@ -26,7 +26,8 @@ from trainables.core import rng
 from trainables.envs.make import EnvSpaces
 from trainables.offline.batches import Array, Batch, Columns
 from trainables.offline.config import SAMPLER, IOContext
-from trainables.offline.reader import InputReader, Rows, RowsByPolicy, each_once, pieces
+from trainables.offline.following import REMEDY, leads_to, pieces
+from trainables.offline.reader import InputReader, Rows, RowsByPolicy, each_once
 from trainables.offline.sources import make_reader
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ LogLikelihoods = Callable[[Array, Array], Array]
 #: Resamples of a bootstrap.
 RESAMPLES = 1000
 LEVEL = 0.95
-#: The highest logarithm of a ratio: a float64 ends a little above.
+#: The highest logarithm of a product of ratios: a float64 ends a little above.
 HIGHEST = 600.0
 #: Batches that are looked through for episodes, where no file says that it ends.
 MOST_BATCHES = 10_000
@@ -96,7 +97,7 @@ def terms(
     gamma: float,
     valued: tuple[Reals, Reals] | None = None,
 ) -> Terms:
-    """What the estimate of this name is made of.
+    """Return the terms of the estimate of this name.
 
     Args:
         name: ``is``, ``wis``, ``pdis`` or ``dr``.
@@ -108,17 +109,18 @@ def terms(
     episodes, steps = rewards.shape
     discounts = gamma ** np.arange(steps)
     ones = np.ones(episodes)
+    so_far = np.exp(np.minimum(log_ratios.cumsum(axis=1), HIGHEST))
     if name == "pdis":
-        so_far = np.exp(np.minimum(log_ratios.cumsum(axis=1), HIGHEST))
         return Terms((so_far * discounts * rewards).sum(axis=1), ones)
     if name == "dr":
         if valued is None:
             raise ValueError("dr needs fitted values")
         taken, of_state = valued
-        ratios, ahead = np.exp(np.minimum(log_ratios, HIGHEST)), np.zeros(episodes)
-        for t in reversed(range(steps)):
-            ahead = of_state[:, t] + ratios[:, t] * (rewards[:, t] + gamma * ahead - taken[:, t])
-        return Terms(ahead, ones)
+        # The recursion of the paper multiplied out: products of ratios, which stand here by
+        # themselves, are bounded; each ratio alone may be small.
+        before = np.concatenate([ones[:, None], so_far[:, :-1]], axis=1)
+        by_step = before * of_state + so_far * (rewards - taken)
+        return Terms((discounts * by_step).sum(axis=1), ones)
     of_episode = log_ratios.sum(axis=1)
     returns = (discounts * rewards).sum(axis=1)
     if name == "wis":
@@ -126,6 +128,20 @@ def terms(
         weights = np.exp(of_episode - (highest if np.isfinite(highest) else 0.0))
         return Terms(weights * returns, weights)
     return Terms(np.exp(np.minimum(of_episode, HIGHEST)) * returns, ones)
+
+
+def bounded(name: str, log_ratios: Reals) -> int:
+    """Return of how many episodes `terms` of this name bounds a ratio by ``exp(HIGHEST)``.
+
+    Args:
+        name: ``is``, ``wis``, ``pdis`` or ``dr``.
+        log_ratios: (E, T) of each action.
+    """
+    if name == "wis":  # by the highest of all
+        return 0
+    products = log_ratios.cumsum(axis=1)
+    highest = products[:, -1] if name == "is" else products.max(axis=1)
+    return int((highest > HIGHEST).sum())
 
 
 def estimate(
@@ -193,28 +209,58 @@ def read_episodes(reader: InputReader, most: int, policy: str | None = None) -> 
     None if there are none, or no probabilities of their actions.
     """
     found: list[Columns] = []
-    open_: dict[tuple[int, int], list[Columns]] = {}
+    joining = _Joining()
     read = islice(each_once(reader), MOST_BATCHES)
     for batch in read if policy is None else _of_policy(read, policy):
         if "action_logp" not in batch or "terminateds" not in batch or "rewards" not in batch:
             logger.warning("input_evaluation: action_logp, terminateds or rewards are not there")
             return None
-        for piece in pieces(batch):
-            first = int(piece["t"][0])
-            whose = int(piece["eps_id"][0]), int(piece.get("agent_index", [0])[0])
-            before = open_.pop(whose, [])
-            if first != sum(len(one["t"]) for one in before):
-                before = []
-            if first and not before:
-                continue
-            whole = [*before, piece]
-            if piece["terminateds"][-1] or piece["truncateds"][-1]:
-                found.append({n: np.concatenate([p[n] for p in whole]) for n in piece})
-            else:
-                open_[whose] = whole
+        if "new_obs" not in batch:
+            logger.warning("input_evaluation: there is no column new_obs; %s", REMEDY)
+            return None
+        found += joining.add(batch)
         if len(found) >= most:
             break
     return _side_by_side(found[:most])
+
+
+class _Joining:
+    """Puts together whole episodes, each from its first step to its end.
+
+    A piece goes on with one of an earlier line where ``eps_id``, ``agent_index``, ``t`` and what is
+    seen agree. Without ``t`` an episode begins after one that ended in the same line, with an
+    ``eps_id`` that is new, and without ``eps_id`` where a line does.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, int], list[Columns]] = {}
+        self._known: set[tuple[int, int]] = set()
+
+    def add(self, batch: Columns) -> list[Columns]:
+        """The episodes that are whole with the rows of this batch."""
+        found: list[Columns] = []
+        ended = True
+        for piece in pieces(batch):
+            before: list[Columns] = []
+            whose = None
+            if "eps_id" in piece:
+                whose = int(piece["eps_id"][0]), int(piece.get("agent_index", [0])[0])
+                before = self._open.pop(whose, [])
+                ended = whose not in self._known
+                self._known.add(whose)
+            begins = piece["t"][0] == 0 if "t" in piece else ended
+            ended = bool(piece["terminateds"][-1] or piece["truncateds"][-1])
+            if before and leads_to(before[-1], piece):
+                whole = [*before, piece]
+            elif begins:
+                whole = [piece]
+            else:
+                continue
+            if ended:
+                found.append({n: np.concatenate([p[n] for p in whole]) for n in piece})
+            elif whose is not None:
+                self._open[whose] = whole
+        return found
 
 
 def _of_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
@@ -230,7 +276,7 @@ def _side_by_side(found: list[Columns]) -> Episodes | None:
             "its last row counts if the file has new_obs"
         )
         return None
-    lengths = np.array([len(one["t"]) for one in found])
+    lengths = np.array([len(one["obs"]) for one in found])
     valid = np.arange(lengths.max()) < lengths[:, None]
     joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
     rewards, logp = np.zeros(valid.shape), np.zeros(valid.shape)
@@ -269,15 +315,16 @@ class Estimates:
         self._rows, self._spaces = rows, spaces
         self._gamma = gamma
         self._policy = policy
-        self._names = [name for name in context.config.input_evaluation if name != "simulation"]
+        self._names = [name for name in context.offline.input_evaluation if name != "simulation"]
+        self._warned: set[str] = set()
 
     @cached_property
     def episodes(self) -> Episodes | None:
         """From which is estimated, read when they are first needed; None: there are none."""
-        config = self._context.config
+        config = self._context.offline
         source = next(one for one in config.sources if one != SAMPLER)
         in_order = config.model_copy(update={"shuffle_buffer_size": 0})
-        reader = make_reader(source, self._rows, replace(self._context, config=in_order))
+        reader = make_reader(source, self._rows, replace(self._context, offline=in_order))
         return read_episodes(reader, config.input_evaluation_num_episodes, self._policy)
 
     def of(self, policy: LogLikelihoods, iteration: int) -> dict[str, Any]:
@@ -290,13 +337,26 @@ class Estimates:
         for name in self._names:
             given = self._terms(name, policy, self.episodes)
             found = estimate(given, stream) if given else None
-            if found is not None:
+            if found is not None and not np.isfinite(found).all():
+                self._warn(f"{name} is left out: it is {found.value:g}, which is no estimate")
+            elif found is not None:
                 result |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
         return result
+
+    def _warn(self, said: str) -> None:
+        """Log a warning, of each estimate once."""
+        if (name := said.partition(" ")[0]) not in self._warned:
+            self._warned.add(name)
+            logger.warning("input_evaluation: %s", said)
 
     def _terms(self, name: str, policy: LogLikelihoods, of: Episodes) -> Terms | None:
         own = np.asarray(policy(of.observations, of.actions), dtype=np.float64)
         log_ratios = of.placed(own - of.logp[of.valid])
+        if (count := bounded(name, log_ratios)) > 0:
+            self._warn(
+                f"{name} counts the ratios of {count} of {len(of)} episodes as e^{HIGHEST:g}, as "
+                "they are higher: the policy is too far from the one that played them; look at wis"
+            )
         if name != "dr":
             return terms(name, of.rewards, log_ratios, self._gamma)
         layout = self._spaces.layout

@@ -20,13 +20,14 @@ from gymnasium import spaces as gym_spaces
 from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import Array, Columns
+from trainables.offline.config import MINARI
+from trainables.offline.following import REMEDY, leads_to, pieces
 from trainables.offline.reader import FilesReader, NotABatch, Rows
 from trainables.offline.tables import first_line, require
 
 if TYPE_CHECKING:
     from minari.dataset.minari_storage import MinariStorage
 
-MINARI = "minari:"
 METADATA = "metadata.json"
 #: Bytes of a description, at most.
 MOST_METADATA = 64 * 2**20
@@ -58,7 +59,7 @@ def find_set(place: str, given: str) -> Path | None:
 
 
 def folder_of(place: str, given: str) -> Path:
-    """Where the set of ``minari:NAME`` stands; ConfigError for what is no name."""
+    """Return the folder of the set ``minari:NAME``; ConfigError if that is no name."""
     name = given.removeprefix(MINARI)
     if not NAME.fullmatch(name):
         raise ConfigError(place, given, "minari: and a name as D4RL/pen/human-v2")
@@ -122,10 +123,15 @@ class MinariReader(FilesReader):
     def _observations(self, given: Any, count: int) -> Array:
         """(count, …) as the policy sees them."""
         spaces = self._rows.spaces
-        alike = (spaces.observation_shape, spaces.raw.shape) if spaces.own is None else ()
+        at_env = spaces.at_env()
+        alike: set[Any] = set()
+        if spaces.own is None:
+            alike = {spaces.observation_shape, spaces.raw.shape}
+        if at_env.observes:
+            alike -= {spaces.raw.shape}
         if isinstance(given, np.ndarray) and given.ndim > 1 and given.shape[1:] in alike:
             return given
-        return spaces.at_env().observe_all(_at(given, i) for i in range(count))
+        return at_env.observe_all(_at(given, i) for i in range(count))
 
     def _opened(self, path: Path) -> "tuple[MinariStorage, int]":
         if self._open is None or self._open[0] != path:
@@ -142,7 +148,7 @@ class MinariReader(FilesReader):
 
 
 def described(path: Path) -> dict[str, Any]:
-    """What a set says of itself; StoredDataError where it is none that can be read as data."""
+    """Return the metadata of a set; StoredDataError if it cannot be read as data."""
     file = path / METADATA
     try:
         if file.stat().st_size > MOST_METADATA:
@@ -235,7 +241,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
         storage.update_metadata({"dataset_id": name, "minari_version": __version__})
         for run in runs(folder, batches):
             rows = len(run["rewards"])
-            states = np.concatenate([run["obs"], run["new_obs"][-1:]])
+            states = _as_given(spaces, np.concatenate([run["obs"], run["new_obs"][-1:]]))
             ends = np.arange(rows) == rows - 1
             episode = EpisodeBuffer(
                 observations=states.reshape(rows + 1, *seen.shape).astype(seen.dtype),
@@ -265,19 +271,25 @@ def _observed(spaces: EnvSpaces) -> gym_spaces.Box:
     return gym_spaces.Box(own.low, own.high, own.shape, own.dtype)
 
 
+def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
+    """Return images as the environment lays them out; other rows as they are."""
+    at_env = spaces.at_env()
+    if not isinstance(spaces.raw, gym_spaces.Box) or spaces.own is not None or not at_env.observes:
+        return rows
+    return np.stack([at_env.invert(row) for row in rows])
+
+
 def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """All rows, each once, as stretches in which each row leads to the next one."""
     waiting: dict[int, list[Columns]] = {}
     for batch in batches:
         if "goes_on" not in batch or "rewards" not in batch:
             raise StoredDataError(path, "no columns terminateds and rewards, which episodes have")
-        inner = tuple(range(1, batch["obs"].ndim))
-        same = (batch["new_obs"][:-1] == batch["obs"][1:]).all(axis=inner)
-        edges = np.flatnonzero(~batch["goes_on"][:-1] | ~same) + 1
-        for begin, end in zip([0, *edges], [*edges, len(batch["t"])], strict=True):
-            piece = {name: column[begin:end] for name, column in batch.items()}
+        if "new_obs" not in batch:
+            raise StoredDataError(path, "no column new_obs, of which episodes are made", REMEDY)
+        for piece in pieces(batch):
             before = waiting.pop(int(piece["eps_id"][0]), [])
-            if before and not _leads_to(before[-1], piece):
+            if before and not leads_to(before[-1], piece):
                 yield _joined(before)
                 before = []
             before.append(piece)
@@ -287,12 +299,6 @@ def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
                 waiting[int(piece["eps_id"][0])] = before
     for rest in waiting.values():
         yield _joined(rest)
-
-
-def _leads_to(one: Columns, other: Columns) -> bool:
-    return bool(one["t"][-1] + 1 == other["t"][0]) and np.array_equal(
-        one["new_obs"][-1], other["obs"][0]
-    )
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:

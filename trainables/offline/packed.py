@@ -13,7 +13,6 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-import lz4.frame
 import numpy as np
 from numpy.typing import NDArray
 
@@ -45,7 +44,7 @@ _VALUES = {
 
 
 class NotAnArray(ValueError):
-    """What is packed is no plain array; says what it holds instead."""
+    """Packed bytes that are no plain array; the message says what they hold instead."""
 
 
 class _Name(str):
@@ -87,6 +86,8 @@ class _Array:
 
 def pack(column: NDArray[Any]) -> str:
     """The array as RLlib's reader takes it."""
+    import lz4.frame
+
     return base64.b64encode(lz4.frame.compress(column.dumps())).decode("ascii")
 
 
@@ -96,6 +97,8 @@ def unpack(text: str) -> NDArray[Any]:
     Raises:
         NotAnArray: it holds anything else, or too much.
     """
+    import lz4.frame
+
     try:
         packed = base64.b64decode(text, validate=True)
         opened = lz4.frame.LZ4FrameDecompressor()
@@ -121,7 +124,7 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self, pickled: bytes) -> NDArray[Any]:
-        """What the bytes stand for."""
+        """Return the array that the bytes stand for."""
         for count, (opcode, given, _) in enumerate(pickletools.genops(pickled)):
             if count > MAX_OPCODES:
                 raise NotAnArray(f"a pickle of more than {MAX_OPCODES} opcodes")

@@ -14,11 +14,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from gymnasium.spaces import Box
 
 from trainables.core import rng
 from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.observations import is_wide
 from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import NAMES, Array, Batch, Columns
+from trainables.offline.following import add_following
 from trainables.offline.packed import NotAnArray, unpack
 
 logger = logging.getLogger(__name__)
@@ -30,7 +33,7 @@ PARQUET = ".parquet"
 ENDINGS = (".json", PARQUET)
 #: Columns that may stand in a line and are not read.
 UNREAD = frozenset(
-    {"infos", "agent_index", "unroll_id", "prev_actions", "prev_rewards", "action_dist_inputs"}
+    {"infos", "prev_actions", "prev_rewards", "action_dist_inputs"}
     | {"vf_preds", "advantages", "value_targets", "weights", "obs_t", "count", "agent_id"}
     | {"env_id", "seq_lens", "state_out", "loss_mask", "dones"}
 )
@@ -39,8 +42,6 @@ _NUMBERS: Mapping[str, type] = {
     **dict.fromkeys(("t", "eps_id", "agent_index", "unroll_id"), np.int64),
     **dict.fromkeys(("terminateds", "truncateds", "dones"), np.bool_),
 }
-#: Columns that are read of several agents alone: they say whose rows stand side by side.
-OF_AGENTS = frozenset({"agent_index", "unroll_id"})
 #: Most environment steps of a line.
 MAX_STEPS = 10**9
 #: Why a batch has no row, and what to do.
@@ -50,11 +51,11 @@ READABLE = (NAMES.keys() | _NUMBERS.keys()) - UNREAD | {"dones"}
 
 
 class NotABatch(ValueError):
-    """What stands in a line is no batch of such rows; says what it is."""
+    """A line that is no batch of such rows; the message says what it is."""
 
 
 class InputReader:
-    """Where batches come from; one of one's own is made with an `IOContext`.
+    """A source of batches; a user-defined one is made with an `IOContext`.
 
     Without a state of its own it begins anew where a trial is restored.
     """
@@ -76,16 +77,18 @@ class InputReader:
 
 @dataclass(frozen=True)
 class Rows:
-    """What the rows of a batch must look like in an environment of these spaces."""
+    """The form of a batch's rows in an environment of these spaces."""
 
     spaces: EnvSpaces
     of_agents: bool = False
-    """Whether they may be several agents' (`OF_AGENTS`)."""
+    """True if an agent may not act in every step of its episode."""
+    exact: bool = False
+    """True if observations keep the digits that a filter needs and float32 does not hold."""
 
     def of(self, line: bytes) -> Columns:
         """The batch of a line, checked and completed; NotABatch if there is none.
 
-        It may have no row: without ``new_obs`` the last one of a stretch is left out.
+        It may have no row (`following.add_following`).
         """
         return self._checked(_parsed(line))
 
@@ -94,8 +97,7 @@ class Rows:
         return self._checked({"type": "SampleBatch", **given})
 
     def _checked(self, found: Any) -> Columns:
-        named = _named(found, UNREAD - OF_AGENTS if self.of_agents else UNREAD)
-        return self.completed({name: self._column(name, one) for name, one in named})
+        return self.completed({name: self._column(name, one) for name, one in _named(found)})
 
     def completed(self, given: Columns) -> Columns:
         """The columns with what follows from them; NotABatch if they do not fit together."""
@@ -112,7 +114,7 @@ class Rows:
         columns.setdefault("truncateds", np.zeros(lengths["obs"], dtype=np.bool_))
         _add_likelihoods(columns)
         if "terminateds" in columns:
-            _count_steps(columns)
+            add_following(columns, self.of_agents)
         return columns
 
     def _column(self, name: str, value: Any) -> Array:
@@ -127,8 +129,11 @@ class Rows:
         if not np.isfinite(column).all() and name not in ("action_logp", "action_prob"):
             raise NotABatch(f"column {name} holds what is not finite")
         if name in ("obs", "new_obs"):
-            of = self.spaces
-            return _shaped(name, column, of.observation_shape, of.observation_dtype, of.raw.shape)
+            of, column = self.spaces, _as_seen(self.spaces, column)
+            kind = of.observation_dtype
+            if self.exact and is_wide(of.observation):
+                kind = np.dtype(np.float64)
+            return _shaped(name, column, of.observation_shape, kind, of.raw.shape)
         if name == "actions":
             return self._actions(column)
         return _shaped(name, column, (), np.dtype(_NUMBERS[name]))
@@ -151,10 +156,10 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowsByPolicy:
-    """What the rows of several policies must look like, as `Rows` says it of one."""
+    """The form of several policies' rows, each as `Rows` describes it."""
 
-    policies: Callable[[], Mapping[str, EnvSpaces]]
-    """Gives those that there are now."""
+    policies: Callable[[], Mapping[str, Rows]]
+    """Gives what the rows of each must look like, of those that there are now."""
 
     def of(self, line: bytes) -> Batch:
         """The batch of a line, checked and completed; NotABatch if there is none."""
@@ -180,14 +185,14 @@ class RowsByPolicy:
         return {"policy_batches": batches, "count": count}
 
 
-def _of_policy(known: Mapping[str, EnvSpaces], pid: str, columns: Any) -> Columns:
+def _of_policy(known: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
     if pid not in known:
         called = f"policy {str(pid)[:40]!r}"
         raise NotABatch(f"a batch of {called}; the policies are {', '.join(known)}")
     if not isinstance(columns, Mapping):
         raise NotABatch(f"policy {pid}: a {type(columns).__name__}, which is no columns")
     try:
-        return Rows(known[pid], of_agents=True).checked(columns)
+        return known[pid].checked(columns)
     except NotABatch as error:
         raise NotABatch(f"policy {pid}: {error}") from None
 
@@ -199,7 +204,7 @@ def _parsed(line: bytes) -> Any:
         raise NotABatch(f"no JSON object ({error})") from None
 
 
-def _named(found: Any, unread: frozenset[str]) -> list[tuple[str, Any]]:
+def _named(found: Any) -> list[tuple[str, Any]]:
     """The columns of a line's object that are read."""
     if not isinstance(found, dict):
         raise NotABatch(f"a {type(found).__name__}, where an object with columns is expected")
@@ -212,7 +217,7 @@ def _named(found: Any, unread: frozenset[str]) -> list[tuple[str, Any]]:
     elif kind != "SampleBatch":
         raise NotABatch(f"type {str(kind)[:40]!r}; expected SampleBatch")
     known = NAMES.keys() | _NUMBERS.keys()
-    columns = [(name, one) for name, one in found.items() if name in known and name not in unread]
+    columns = [(name, one) for name, one in found.items() if name in known - UNREAD]
     if "terminateds" not in found and "dones" in found:
         columns.append(("dones", found["dones"]))
     for name in found:
@@ -235,6 +240,16 @@ def _shaped(
     return np.asarray(column.reshape(len(column), *shape), dtype=dtype)
 
 
+def _as_seen(spaces: EnvSpaces, column: Array) -> Array:
+    """Return images that lie as the environment lays them out as a policy sees them."""
+    raw = spaces.raw
+    is_own = isinstance(raw, Box) and column.ndim > 1 and column.shape[1:] == raw.shape
+    if not is_own or raw.shape == spaces.observation_shape or spaces.own is not None:
+        return column
+    at_env = spaces.at_env()
+    return at_env.observe_all(column) if at_env.observes else column
+
+
 def _add_likelihoods(columns: dict[str, Array]) -> None:
     """Add ``action_logp`` where it is left out and known; NotABatch if no action can have it."""
     given = next((name for name in ("action_logp", "action_prob") if name in columns), None)
@@ -249,32 +264,6 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
         raise NotABatch(f"{found}, as no action can have it that was taken; {remedy}")
 
 
-def _count_steps(columns: dict[str, Array]) -> None:
-    """Add what says which rows follow each other, and what they lead to, where it is left out."""
-    ended = columns["terminateds"] | columns["truncateds"]
-    count = len(ended)
-    first = np.concatenate([[True], ended[:-1]])
-    for name in OF_AGENTS & columns.keys():
-        first |= np.concatenate([[True], np.diff(columns[name]) != 0])
-    if "eps_id" not in columns:
-        columns["eps_id"] = np.cumsum(first, dtype=np.int64) - 1
-    else:
-        first |= np.concatenate([[True], np.diff(columns["eps_id"]) != 0])
-    if "t" not in columns:
-        begun = np.maximum.accumulate(np.where(first, np.arange(count), 0))
-        columns["t"] = np.arange(count) - begun
-    further = np.diff(columns["t"])
-    # Rows of one unroll follow each other, though an agent may not act in every step.
-    follows = ~first[1:] & (further > 0 if "unroll_id" in columns else further == 1)
-    columns["goes_on"] = np.concatenate([follows, [False]])
-    if "new_obs" not in columns:
-        columns["new_obs"] = np.concatenate([columns["obs"][1:], columns["obs"][-1:]])
-        known = columns["goes_on"] | columns["terminateds"]
-        # What leads to a row that is left out is the last one of its stretch.
-        columns["goes_on"][:-1] &= known[1:]
-        columns.update({name: column[known] for name, column in columns.items()})
-
-
 def find_files(place: str, given: str | Sequence[str]) -> list[Path]:
     """The files of a folder, a glob or a list of them; ConfigError if there are none."""
     found: list[Path] = []
@@ -287,7 +276,11 @@ def find_files(place: str, given: str | Sequence[str]) -> list[Path]:
         files = [Path(match) for match in sorted(matches) if Path(match).is_file()]
         if not files:
             allowed = f"a file, a folder with *{' or *'.join(ENDINGS)} files, or a glob that "
-            raise ConfigError(place, one, f"{allowed}matches some", f"seen from {Path.cwd()}")
+            hint = (
+                f"seen from {Path.cwd()}; a trainer with `output: data` writes some there, as "
+                f"docs/offline.md#behaviour-cloning shows"
+            )
+            raise ConfigError(place, one, f"{allowed}matches some", hint)
         found += files
     if len({path.suffix == PARQUET for path in found}) > 1:
         allowed = f"files of one kind, all *{PARQUET} or none"
@@ -300,7 +293,7 @@ def _globbed(pattern: str) -> list[str]:
 
 
 def has_rows(batch: Batch) -> bool:
-    """Whether there is something to learn from in a batch that was checked."""
+    """Return whether a checked batch has anything to learn from."""
     return bool(batch["policy_batches"] if "policy_batches" in batch else len(batch["obs"]))
 
 
@@ -313,13 +306,6 @@ def each_once(reader: InputReader) -> Iterator[Batch]:
         yield batch
 
 
-def pieces(batch: Columns) -> Iterator[Columns]:
-    """The rows of a batch, episode by episode."""
-    edges = np.flatnonzero(~batch["goes_on"]) + 1
-    for begin, end in zip([0, *edges[:-1]], edges, strict=True):
-        yield {name: column[begin:end] for name, column in batch.items()}
-
-
 class FilesReader(InputReader):
     """Batches of files, file after file in the order given; after the last the first again.
 
@@ -329,7 +315,7 @@ class FilesReader(InputReader):
     """
 
     unit: ClassVar[str]
-    """What a place in a file counts."""
+    """The unit of a position in a file."""
 
     def __init__(self, files: Sequence[Path], rows: Rows | RowsByPolicy) -> None:
         self._files = list(files)
@@ -337,7 +323,7 @@ class FilesReader(InputReader):
         self._at, self._offset, self._line = 0, 0, 0
         """Which file is read, and where in it: units and batches."""
         self.passes = 0
-        """How often the last file has come to its end."""
+        """The number of passes over all files."""
 
     def take(self, path: Path) -> Batch | None:
         """The next batch of a file, checked, or None at its end; moves the place in it on.
@@ -370,7 +356,7 @@ class FilesReader(InputReader):
         raise StoredDataError(self._files[0], found)
 
     def _taken(self) -> Batch | None:
-        """What `take` gives of the file that is read."""
+        """Return the batch that `take` reads from the current file."""
         path = self._files[self._at]
         try:
             return self.take(path)
@@ -489,11 +475,11 @@ class Shuffled(InputReader):
             raise ConfigError("shuffle_buffer_size", self._size, allowed)
         self._reader.set_state(state["reader"])
         rng.set_generator_state(self._stream, state["stream"])
-        self._window = [_as_batch(one) for one in state["window"]]
+        self._window = [as_batch(one) for one in state["window"]]
 
 
-def _as_batch(data: Any) -> Any:
+def as_batch(data: Any) -> Any:
     """Columns, or what holds them by policy, out of a checkpoint."""
     if isinstance(data, Mapping):
-        return {name: _as_batch(one) for name, one in data.items()}
+        return {name: as_batch(one) for name, one in data.items()}
     return data if isinstance(data, int) else np.array(data)

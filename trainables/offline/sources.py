@@ -1,4 +1,4 @@
-"""What reads a source of experience, whatever kind it is; and one kind of files made of another."""
+"""Readers of all kinds of sources of experience; and conversion of one kind of files to another."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,8 +10,9 @@ from trainables.envs.exactness import measuring
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import Batch
-from trainables.offline.config import FILES, PATH_OF_CLASS, SAMPLER, IOContext, make_own
-from trainables.offline.minari_sets import MINARI, MinariReader, find_set, folder_of, write_set
+from trainables.offline.config import FILES, MINARI, SAMPLER, IOContext, is_own, make_own
+from trainables.offline.following import with_episodes
+from trainables.offline.minari_sets import MinariReader, find_set, folder_of, write_set
 from trainables.offline.reader import (
     NO_ROW,
     PARQUET,
@@ -56,9 +57,11 @@ class OwnReader(InputReader):
 
 def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> InputReader:
     """The reader of one source, with its window of batches if there is one."""
-    config = context.config
+    config = context.offline
     reader: InputReader
-    if PATH_OF_CLASS.fullmatch(source) and not source.startswith(MINARI):
+    if callable(config.input):
+        reader = OwnReader(make_own("input", config.input, InputReader, context), rows, source)
+    elif is_own(source):
         reader = OwnReader(make_own("input", source, InputReader, context), rows, source)
     else:
         listed = config.input if source == FILES and isinstance(config.input, list) else source
@@ -104,8 +107,8 @@ def convert(
     if given == SAMPLER:
         raise ConfigError("given", given, "files")
     known = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {})})
-    rows = Rows(measuring.look(known).spaces)
-    batches = each_once(files_reader("given", given, rows))
+    rows = Rows(measuring.look(known).spaces, exact=True)
+    batches = with_episodes(each_once(files_reader("given", given, rows)))
     path = Path(to).expanduser().absolute()
     if to.startswith(MINARI):
         return write_set(folder_of("to", to), to.removeprefix(MINARI), batches, rows.spaces)

@@ -6,21 +6,34 @@ Where the next row does not follow in time, the fragment says truncated, as the 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from trainables.core import rng
 from trainables.errors import ConfigError, StoredDataError
-from trainables.offline.batches import Array, Batch, Columns
+from trainables.offline.batches import (
+    Array,
+    Batch,
+    Columns,
+    batch_of,
+    batch_of_agents,
+    batch_of_lanes,
+)
 from trainables.offline.config import SAMPLER, IOContext
-from trainables.offline.reader import Rows, RowsByPolicy
+from trainables.offline.following import REMEDY, numbered
+from trainables.offline.reader import InputReader, Rows, RowsByPolicy, as_batch
 from trainables.offline.sources import make_reader
-from trainables.policies.filters import NoFilter
+from trainables.policies.acting.actor import Weights
+from trainables.policies.filters import Filter, is_filtering
 from trainables.rollout.agents.worker import MultiAgentBatch, PolicySample
 from trainables.rollout.batch import Fragment, Sample
+from trainables.rollout.config import clipped
+from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_set import Arguments, WorkerSet
+from trainables.rollout.workers.worker_spec import WorkerSpec
 
 #: Name in a fragment → name in a batch that is read.
 READ: Mapping[str, str] = {
@@ -37,6 +50,83 @@ RECENT_ROWS = 64
 T = TypeVar("T")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Learnt:
+    """Form in which a learner receives rows that are read: the one of sampled rows."""
+
+    looks_ahead: bool = True
+    """True if learning reads the observation that followed each row."""
+    clip_rewards: bool | float | None = None
+    """As the setting says."""
+    no_done_at_end: bool = False
+    """As the setting says."""
+
+    @classmethod
+    def of(cls, spec: WorkerSpec) -> Self:
+        """Return what workers of this kind give of what they sample."""
+        return cls(
+            looks_ahead="new_obs" in spec.columns,
+            clip_rewards=spec.effective_sampling.clip_rewards,
+            no_done_at_end=spec.envs.no_done_at_end,
+        )
+
+
+#: Of rows as they stand in files.
+AS_READ = Learnt()
+
+
+class SamplerInput(InputReader):
+    """Gives what workers sample, as batches of files hold it.
+
+    Its state stands in the trainer's checkpoint, whoever reads from it.
+
+    Args:
+        workers: that sample, with the columns that are written.
+        in_lanes: the rows of one agent lie in lanes.
+    """
+
+    def __init__(self, workers: WorkerSet, in_lanes: bool) -> None:
+        self.workers = workers
+        self._in_lanes = in_lanes
+        self._waiting: list[Batch] = []
+        self._episodes: list[RolloutMetrics] = []
+        self._unrolls = 0
+
+    def next(self) -> Batch:
+        """Return the next batch; samples where none waits."""
+        while not self._waiting:
+            for sample in self.workers.sample():
+                self._episodes += sample.episodes
+                self._waiting += self._batches_of(sample)
+        return self._waiting.pop(0)
+
+    def take_episodes(self) -> list[RolloutMetrics]:
+        """Return the episodes that have ended since this was last called."""
+        found, self._episodes = self._episodes, []
+        return found
+
+    def _batches_of(self, sample: Sample) -> list[Batch]:
+        if isinstance(sample, MultiAgentBatch):
+            return [one] if (one := batch_of_agents(sample)) else []
+        found: list[Columns] = []
+        for fragment in sample.fragments:
+            if self._in_lanes:
+                found.append(batch_of_lanes([fragment]))
+            else:
+                found.append(batch_of(fragment, None, self._unrolls))
+                self._unrolls += fragment.valid.shape[1]
+        return [one for one in found if len(one["obs"])]
+
+    def get_state(self) -> dict[str, Any]:
+        """Entries ``waiting`` and ``unrolls``."""
+        return {"waiting": [dict(one) for one in self._waiting], "unrolls": self._unrolls}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        self._waiting = [as_batch(one) for one in state["waiting"]]
+        self._unrolls = int(state["unrolls"])
+
+
 class ReadingWorkers(WorkerSet):
     """Gives what is read, and where the sampler is among the sources what it samples.
 
@@ -47,6 +137,9 @@ class ReadingWorkers(WorkerSet):
             ``count_steps_by`` says.
         index: of such a sample, which no worker that samples has.
         sampling: the workers that sample; None: nothing is sampled.
+        learnt: what a learner is given of rows.
+        make_filter: makes the filter of observations of a policy, "" where there is one alone:
+            it counts what is read. What is read stays unfiltered.
     """
 
     def __init__(
@@ -56,18 +149,34 @@ class ReadingWorkers(WorkerSet):
         count: int,
         index: int,
         sampling: WorkerSet | None,
+        learnt: Learnt,
+        make_filter: Callable[[str], Filter],
     ) -> None:
-        sources = context.config.sources
+        sources = context.offline.sources
         self._readers = {
             source: make_reader(source, rows, context) for source in sources if source != SAMPLER
         }
         self._shares = dict(sources)
-        self._whole = context.config.postprocess_inputs
+        self._whole = context.offline.postprocess_inputs
+        self._learnt = learnt
         self._stream = rng.generator(context.seed, "input")
         self._count, self._index, self._sampling = count, index, sampling
+        self._make_filter = make_filter
+        self._filters: dict[str, Filter] = {}
+        """By policy, of those of which something was read."""
+        self._asked: SamplerInput | None = None
+
+    @property
+    def samples_for_reader(self) -> bool:
+        """True if a user-defined reader reads from the sampler."""
+        return self._asked is not None
+
+    def take_sampler(self, asked: "SamplerInput") -> None:
+        """Have the workers from which a reader of one's own reads what they sample."""
+        self._asked, self._sampling = asked, asked.workers
 
     def sample(self) -> list[Sample]:
-        """What one source gives, drawn by its probability."""
+        """Return samples of one source, drawn by its probability."""
         source = next(iter(self._shares))
         if len(self._shares) > 1:
             drawn = self._stream.choice(len(self._shares), p=list(self._shares.values()))
@@ -83,23 +192,40 @@ class ReadingWorkers(WorkerSet):
         return len(batch["obs"])
 
     def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
-        return Sample(**self._read(batches, source), index=self._index, was_read=True)
+        read = {**self._read(batches, source), "episodes": self._episodes()}
+        return Sample(**read, index=self._index, was_read=True)
 
-    def _read(self, batches: Sequence[Columns], source: str) -> dict[str, Any]:
-        """What a sample of these batches of one policy has."""
-        fragment = fragment_of(batches, self._whole, source)
+    def _episodes(self) -> list[RolloutMetrics]:
+        """Return those that have ended in what was sampled for a reader."""
+        return self._asked.take_episodes() if self._asked else []
+
+    def _read(self, batches: Sequence[Columns], source: str, pid: str = "") -> dict[str, Any]:
+        """Return the fields of a sample of these batches of one policy."""
+        fragment = fragment_of(batches, self._whole, source, self._learnt)
+        if pid not in self._filters:
+            self._filters[pid] = self._make_filter(pid)
+        one, observations = self._filters[pid], fragment.observations[:, 0]
+        if is_filtering(one):
+            one(observations)
         return {
             "fragments": [fragment],
             "episodes": [],
-            "deltas": {"observation": NoFilter().get_delta()},
-            "recent": fragment.observations[-RECENT_ROWS:, 0],
+            "deltas": {"observation": one.get_delta(flush=True)},
+            "recent": observations[-RECENT_ROWS:],
         }
+
+    def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
+        """Give the learner's weights to each worker, and the merged filters to all that count."""
+        for pid, one in self._filters.items():
+            one.sync(filters[pid or "observation"])
+        super().sync(weights, filters)
 
     def get_state(self) -> list[Any]:
         """Of the readers and the stream that draws one, then of each worker that samples."""
         own = {
             "readers": {source: one.get_state() for source, one in self._readers.items()},
             "stream": rng.get_generator_state(self._stream),
+            **({"sampler": self._asked.get_state()} if self._asked else {}),
         }
         return [own, *(self._sampling.get_state() if self._sampling else ())]
 
@@ -112,6 +238,8 @@ class ReadingWorkers(WorkerSet):
         for source, reader in self._readers.items():
             reader.set_state(own["readers"][source])
         rng.set_generator_state(self._stream, own["stream"])
+        if self._asked:
+            self._asked.set_state(own["sampler"])
         if self._sampling:
             self._sampling.set_state(sampling)
 
@@ -169,32 +297,49 @@ class ReadingAgents(ReadingWorkers):
             for pid, columns in batch["policy_batches"].items():
                 each.setdefault(pid, []).append(columns)
         by_policy = {
-            pid: PolicySample(**self._read(parts, f"{source}, policy {pid}"), **own)
+            pid: PolicySample(**self._read(parts, f"{source}, policy {pid}", pid), **own)
             for pid, parts in each.items()
         }
         none = np.zeros((0, 0), dtype=np.float32)
-        return MultiAgentBatch([], [], {}, none, policy_batches=by_policy, **own)
+        ended = self._episodes()
+        return MultiAgentBatch([], ended, {}, none, policy_batches=by_policy, **own)
 
 
-def fragment_of(batches: Sequence[Columns], whole: bool, source: str) -> Fragment:
-    """All rows as one fragment (R, 1).
+def fragment_of(
+    batches: Sequence[Columns], whole: bool, source: str, learnt: Learnt = AS_READ
+) -> Fragment:
+    """Return all rows as one fragment (R, 1).
 
     Args:
         batches: that were read.
         whole: rows that follow each other are a piece of an episode; False: each stands alone.
         source: named in errors.
+        learnt: what a learner is given of them.
+
+    Raises:
+        StoredDataError: a column that is learnt from is not there.
     """
-    missing = {name for one in batches for name in (*READ.values(), "goes_on") if name not in one}
-    if missing:
-        raise StoredDataError(source, f"no column {min(missing)}, from which is learnt")
+    there = set.intersection(*(set(one) for one in batches))
+    for name in ("rewards", "terminateds"):
+        if name not in there:
+            raise StoredDataError(source, f"no column {name}, from which is learnt")
+    if learnt.looks_ahead and "new_obs" not in there:
+        raise StoredDataError(source, "no column new_obs, from which is learnt", REMEDY)
+    batches = [numbered(one) for one in batches]
     columns = {
-        own: np.concatenate([one[name] for one in batches])[:, None] for own, name in READ.items()
+        own: np.concatenate([one[name] for one in batches])[:, None]
+        for own, name in READ.items()
+        if name != "new_obs" or name in there
     }
     if not whole:
         columns["truncated"] = ~columns["terminated"]
     else:
         goes_on = np.concatenate([one["goes_on"] for one in batches])[:, None]
         columns["truncated"] |= ~goes_on & ~columns["terminated"]
+    if learnt.no_done_at_end:
+        columns["truncated"] = columns["truncated"] | columns["terminated"]
+        columns["terminated"] = np.zeros_like(columns["terminated"])
+    columns["rewards"] = clipped(columns["rewards"], learnt.clip_rewards)
     shape = columns["terminated"].shape
     flags: dict[str, Array] = {"valid": np.ones(shape, bool), "autoreset": np.zeros(shape, bool)}
     return Fragment.of({**columns, **flags})

@@ -1,4 +1,4 @@
-"""What the networks look like, and what moves their weights: the keys ``model`` and ``optimizer``.
+"""Architecture of the networks, and their optimiser: the keys ``model`` and ``optimizer``.
 
 Vectors (D,) go through perceptrons, images (H, W, C) first through convolutions without padding.
 """
@@ -14,6 +14,7 @@ from trainables.core.settings import Settings
 from trainables.envs.atari import FRAMES, SIZE
 from trainables.envs.make import Sight
 from trainables.envs.spaces.actions import ActionLayout
+from trainables.envs.spaces.images import LARGE_SIDE, SMALL_SIDE, Layout
 from trainables.errors import ConfigError
 from trainables.policies.own.distribution import OwnDistribution
 
@@ -22,11 +23,9 @@ Size = Annotated[int, Field(gt=0, strict=True)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Convolution = tuple[int, int, int]
 
-#: Mnih et al. 2015, for sides of 84; they fit all sides from 36 on.
+#: Mnih et al. 2015, for sides of 84; they fit all sides from `LARGE_SIDE` on.
 NATURE: tuple[Convolution, ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 SMALL_IMAGE: tuple[Convolution, ...] = ((16, 3, 1), (32, 3, 2))
-SMALL_SIDES = (8, 36)
-"""From the first on images are convolved, from the second on with `NATURE`."""
 LARGEST_SIDE = 128
 #: Initial weights are orthogonal, with these gains in hidden layers, the policy's head and the
 #: value's (Huang et al. 2022).
@@ -62,8 +61,15 @@ class ModelConfig(Settings):
             default=None,
             strict=False,
             description="Convolutions of images, each [channels, side of the kernel, stride]; []: "
-            "none; null: the Nature network, or a smaller one for sides below 36 pixels.",
+            "none; null: the Nature network, a smaller one for sides below 36 pixels, none for "
+            "sides below 8.",
         )
+    )
+    image_layout: Layout | None = Field(
+        default=None,
+        description="Axes of an image: channels_last, (H, W, C), or channels_first, (C, H, W); "
+        "with frames before them if there are four. flat: observations are numbers, not images. "
+        "null: as shape, type and bounds of the space say (docs/images.md).",
     )
     use_lstm: bool = Field(
         default=False,
@@ -120,11 +126,13 @@ class ModelConfig(Settings):
 
     @property
     def sight(self) -> Sight:
-        """What the policy is shown of the environment."""
+        """The part of the environment that the policy is shown."""
         stacked = {True: FRAMES, False: 1}
         frames = stacked[self.framestack] if isinstance(self.framestack, bool) else self.framestack
         previous = self.lstm_use_prev_action, self.lstm_use_prev_reward
-        return Sight(self.dim, frames, self.custom_preprocessor, previous)
+        convolved = None if self.conv_filters is None else bool(self.conv_filters)
+        own = self.custom_preprocessor
+        return Sight(self.dim, frames, own, previous, self.image_layout, convolved)
 
     @model_validator(mode="before")
     @classmethod
@@ -176,9 +184,9 @@ OPTIMIZERS = (
     "adam (Kingma & Ba 2015); adamw: its weights decay apart from the gradient (Loshchilov & "
     "Hutter 2019); rmsprop (Hinton 2012); sgd, with momentum if asked for."
 )
-"""What the names stand for."""
+"""Name → optimiser of torch."""
 EPS = "adam, adamw, rmsprop: added to the root of the mean square of gradients."
-"""What ``eps`` is."""
+"""Description of ``eps``."""
 
 
 class OptimizerConfig(Settings):
@@ -257,19 +265,23 @@ class Architecture:
     """Of noise that depends on the state: the logarithm of its deviation at first, and the steps
     after which it is drawn anew; None: there is none."""
     own: OwnModule | None = None
-    """What stands in place of all layers; None: nothing."""
+    """The user's own module in place of all layers; None if there is none."""
     shares: bool = False
-    """Whether actor and critic are heads of one trunk for vectors, too."""
+    """True if actor and critic are heads of one trunk for vectors, too."""
     log_std_follows: bool = False
-    """Whether the deviations of real numbers are outputs of the actor."""
+    """True if the deviations of real numbers are outputs of the actor."""
     log_std_init: float = 0.0
-    """Where they are weights, the logarithm that they have at first."""
+    """The initial logarithm of deviations that are weights."""
     distribution: OwnDistribution | None = None
-    """How actions are drawn from what the actor gives; None: as `policies.distributions` says."""
+    """The distribution of actions by the actor's output; None: that of `policies.distributions`."""
+    highest_byte: float = 255.0
+    """The number by which an image's bytes are divided before the first layer."""
+    highest_number: float = 1.0
+    """The number by which an image's float32 are divided there; 1 where a filter has scaled."""
 
     @property
     def shared(self) -> bool:
-        """Whether actor and critic are heads of one trunk: after convolutions, with an LSTM."""
+        """True if actor and critic are heads of one trunk: after convolutions, with an LSTM."""
         return bool(self.filters) or self.lstm > 0 or self.shares
 
     def head(self, layout: ActionLayout) -> int:
@@ -337,7 +349,7 @@ def architecture(
 def _filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
     if len(shape) != 3:
         if config.conv_filters:
-            allowed = "null or [] for observations that are no images (H, W, C) of uint8"
+            allowed = "null or [] for observations that are no images"
             raise ConfigError("model.conv_filters", config.conv_filters, allowed)
         return ()
     if config.conv_filters is None:
@@ -358,9 +370,9 @@ def _suitable(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
             f"kernel, stride], or resize the images with gymnasium.wrappers.ResizeObservation"
         )
         raise ConfigError("model.conv_filters", None, allowed, hint)
-    if smallest >= SMALL_SIDES[1]:
+    if smallest >= LARGE_SIDE:
         return NATURE
-    return SMALL_IMAGE if smallest >= SMALL_SIDES[0] else ()
+    return SMALL_IMAGE if smallest >= SMALL_SIDE else ()
 
 
 def _sides_after(filters: tuple[Convolution, ...], shape: tuple[int, ...]) -> tuple[int, int]:

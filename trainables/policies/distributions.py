@@ -1,4 +1,4 @@
-"""How actions are drawn from a policy's head, in numpy.
+"""Distributions of actions, drawn from a policy's head in numpy.
 
 A head (N, logits + G) holds the logits of the columns that are choices, column after column, then
 the means of G Gaussian columns, whose log standard deviations are the same in all rows (G,), or
@@ -27,7 +27,7 @@ NO_CHOICE = np.float32(-1e30)
 
 
 def choice_grid(layout: ActionLayout) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Where the logit of each choice stands in a head (K, M), and which choices do not exist."""
+    """Return the index of each choice's logit in a head (K, M), and a mask of those without one."""
     sizes = np.array([layout.sizes[i] for i in layout.choice_columns], dtype=np.int64)
     most = int(sizes.max(initial=0))
     first = np.cumsum(sizes) - sizes
@@ -172,6 +172,6 @@ def measure(
 
 
 def _deviations(noise: Array, log_std: Array) -> tuple[Array, Array]:
-    """How far from their means vectors (…, G) of this noise are, and log-probabilities (…,)."""
+    """Return the deviations of vectors (…, G) of this noise, and their log-probabilities (…,)."""
     each = -0.5 * np.square(noise) - log_std - np.float32(0.5 * LOG_2PI)
     return np.exp(log_std) * noise, np.add.reduce(each, axis=-1)

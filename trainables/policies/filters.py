@@ -83,13 +83,13 @@ REWARD_CLIP = 10.0
 
 @runtime_checkable
 class Filter(Protocol):
-    """What the sampler and the trainer ask of a filter; states and deltas are plain data."""
+    """A filter for the sampler and the trainer; states and deltas are plain data."""
 
     def __call__(self, x: Array, update: bool = True) -> Array:
         """Filter rows (B, D); `update` counts them first. The dtype is kept."""
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
-        """What was seen since the last flush; `flush` moves it into the base."""
+        """Return the statistics since the last flush; `flush` moves them into the base."""
 
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
         """Merge another filter's delta into this one's base."""
@@ -182,7 +182,7 @@ class MeanStdFilter:
         return self._known.count
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
-        """What was seen since the last flush: entries ``count``, ``mean``, ``m2``."""
+        """Return the statistics since the last flush: entries ``count``, ``mean``, ``m2``."""
         delta = self._delta.get_state()
         if flush:
             self._base.copy_from(self._known)
@@ -288,20 +288,30 @@ class RewardScaler:
     def __call__(
         self, rewards: Array, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> Array:
-        """Scaled rewards (N,); `ended` starts the return of those episodes anew.
+        """Count rewards (N,) as `count` does; return them scaled."""
+        self.count(rewards, ended, skipped)
+        return self.stat.scale(rewards)
+
+    def count(
+        self, rewards: Array, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
+    ) -> None:
+        """Count the returns that rewards (N,) lead to; `ended` starts those of episodes anew.
 
         Where `skipped` (N,), a reward belongs to no transition: nothing is counted.
         """
         moved = self.returns * self.gamma + rewards
         self.returns = moved if skipped is None else np.where(skipped, self.returns, moved)
         self.stat.count(self.returns if skipped is None else self.returns[~skipped])
-        scaled = self.stat.scale(rewards)
         self.returns[ended] = 0.0
-        return scaled
+
+
+def is_filtering(one: object) -> bool:
+    """Return whether a filter changes anything; a class derived from `NoFilter` may."""
+    return type(one) is not NoFilter
 
 
 def of_features(one: Any) -> Any:
-    """What filters the features, whether or not masks follow them."""
+    """Return the filter of the features, whether or not masks follow them."""
     return one.features if isinstance(one, BeforeMasks) else one
 
 
@@ -352,11 +362,13 @@ class FilterConfig(Section):
     )
     synchronize_filters: bool = Field(
         default=True,
-        description="Workers filter with what all have seen; false: each with what it has seen.",
+        description="Workers filter with what all have seen; false: each with what it has seen, "
+        "which goes with no algorithm that learns from a replay.",
     )
     normalize_rewards: bool = Field(
         default=False,
-        description="Divide rewards by the deviation of the discounted return; clip to ±10.",
+        description="Divide rewards by the deviation of the discounted return; clip to ±10, sums "
+        "over n_step to as much for each reward.",
     )
 
     @field_validator("observation_filter", mode="before")

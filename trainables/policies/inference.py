@@ -4,18 +4,25 @@ Evaluation, `Trainer.compute_action` and the exported model all go through the p
 with the filter frozen. N rows; a memory (N, M) is the actor's, then what the connectors carry.
 """
 
-from collections.abc import Sequence
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.envs.external.calling import AGENT
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.masks import require_valid
+from trainables.errors import ConfigError
 from trainables.policies.acting.actor import Acted, Actor
 
 Array = NDArray[Any]
+#: (row, agent, its action as the policy chose it, the memory after it, what gives the outputs of
+#: the decision): takes note of a decision.
+Note: TypeAlias = Callable[[int, str, Array, Array, Callable[[], Mapping[str, float]]], None]
 
 
 class InferencePolicy:
@@ -125,8 +132,13 @@ class InferencePolicy:
         fetches = {key: acted.columns[name] for key, name in self.actor.fetches.items()}
         return [at_env.act(one) for one in sent], acted.memory, fetches
 
-    def rewarded(self, observation: Any, memory: Array, reward: float) -> None:
-        """Take note in a memory (M,) of the reward of a step that led to this observation."""
+    def rewarded(
+        self, observation: Any, memory: Array, reward: float, is_over: bool = False
+    ) -> None:
+        """Take note in a memory (M,) of the reward of a step that led to this observation.
+
+        `is_over` says that the step has ended the episode.
+        """
         _, carried = self.split(memory)
         carried[:] = self.connectors.rewarded(carried[None], np.array([reward]))[0]
 
@@ -139,8 +151,36 @@ class InferencePolicy:
         observations: Array,
         memory: Array,
         streams: Sequence[np.random.Generator | None],
+        note: Note | None = None,
     ) -> tuple[Array, Array]:
-        """Actions and the next memory, each row by itself: others change nothing, to the bit."""
+        """Actions and the next memory, each row by itself: others change nothing, to the bit.
+
+        Args:
+            observations: (N, *O) as environments hand them over.
+            memory: (N, M) with which they are seen.
+            streams: N, from which actions are drawn; None: the most probable one.
+            note: is called with each decision, where somebody looks at them.
+        """
         seen, own, carried = self.prepare(observations, memory)
-        actions, own = self.actor.act_each(seen, own, streams)
-        return self.connectors.send(actions), self.follow(actions, own, carried)
+        actions, following = self.actor.act_each(seen, own, streams)
+        after = self.follow(actions, following, carried)
+        if note is not None:
+            self._show(note, seen, own, actions, after)
+        return self.connectors.send(actions), after
+
+    def _show(self, note: Note, seen: Array, own: Array, actions: Array, after: Array) -> None:
+        for i in range(len(actions)):
+            row = slice(i, i + 1)
+            outputs = partial(self._outputs, seen[row].copy(), own[row].copy(), actions[row].copy())
+            note(i, AGENT, actions[i], after[i], outputs)
+
+    def _outputs(self, seen: Array, memory: Array, actions: Array) -> dict[str, float]:
+        """Return `Actor.fetches` of one row; without what its exploration cannot say."""
+        columns: dict[str, Array] = {}
+        if "logp" in self.actor.fetches.values():
+            with suppress(ConfigError):
+                columns["logp"] = self.actor.likelihood(seen, memory, actions)
+        if self.actor.judged:
+            columns |= self.actor.judge(seen, memory)
+        known = {key: name for key, name in self.actor.fetches.items() if name in columns}
+        return {key: float(columns[name][0]) for key, name in known.items()}

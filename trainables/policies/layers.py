@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.architecture import HIDDEN_GAIN, Architecture
 
 Layer = TypeVar("Layer", bound=nn.Module)
@@ -48,6 +47,7 @@ class Trunk(nn.Module):
 
     def __init__(self, architecture: Architecture, stream: torch.Generator | None) -> None:
         super().__init__()
+        self._architecture = architecture
         self.activation = architecture.activation
         self.convolutions = nn.ModuleList()
         channels = architecture.shape[-1]
@@ -59,8 +59,8 @@ class Trunk(nn.Module):
         self.dense = perceptron(sizes, [HIDDEN_GAIN] * len(architecture.hidden), stream)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """(B, F) features of vectors (B, D) or images (B, H, W, C): bytes, or filtered ones."""
-        x = unit_pixels(observations)
+        """(B, F) features of vectors (B, D) or images (B, H, W, C) of bytes or numbers."""
+        x = unit_pixels(observations, self._architecture)
         if self.convolutions:
             x = x.permute(0, 3, 1, 2)
         for layer in self.convolutions:
@@ -115,9 +115,12 @@ def _remade(architecture: Architecture, weights: Mapping[str, NDArray[Any]]) -> 
     return made
 
 
-def unit_pixels(observations: Tensor) -> Tensor:
-    """Bytes as float32 from 0 to 1; anything else as it is."""
-    return observations.float().div_(PIXEL) if observations.dtype == torch.uint8 else observations
+def unit_pixels(observations: Tensor, architecture: Architecture) -> Tensor:
+    """Return an image's numbers as float32 of at most 1; vectors and filtered ones as they are."""
+    if observations.dtype == torch.uint8:
+        return observations.float().div_(architecture.highest_byte)
+    highest = architecture.highest_number
+    return observations if highest == 1.0 else observations / highest
 
 
 def _drawn(

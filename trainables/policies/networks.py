@@ -26,7 +26,7 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Evaluated(NamedTuple):
-    """What the networks say of observations and the actions that were taken."""
+    """The networks' outputs for observations and the actions that were taken."""
 
     logp: Tensor
     """(B,) log-probabilities of the actions."""
@@ -37,7 +37,7 @@ class Evaluated(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """How rows make up S sequences."""
+    """The assignment of rows to S sequences."""
 
     positions: Tensor
     """(B,) int64: step of its sequence x S + number of its sequence."""
@@ -46,7 +46,7 @@ class Replay(NamedTuple):
 
 
 def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
-    """What columns ``positions`` and ``states`` say, where there are sequences."""
+    """Return the sequences in columns ``positions`` and ``states``, if there are any."""
     return Replay(columns["positions"], columns["states"]) if "positions" in columns else None
 
 
@@ -66,7 +66,7 @@ def allowed(logits: Tensor, valid: Tensor | None) -> Tensor:
 
 
 class Networks(nn.Module):
-    """What a policy learns: its parameters by name."""
+    """The parameters that a policy learns, by name."""
 
     @cached_property
     def by_name(self) -> dict[str, nn.Parameter]:
@@ -74,15 +74,15 @@ class Networks(nn.Module):
         return dict(self.named_parameters())
 
     def kept(self) -> Mapping[str, Tensor]:
-        """What makes up the networks, by name: every parameter."""
+        """Return the tensors that make up the networks, by name: every parameter."""
         return self.by_name
 
     def weights(self) -> dict[str, NDArray[Any]]:
-        """What is `kept`, copied."""
+        """Return a copy of `kept`."""
         return {name: one.detach().cpu().numpy().copy() for name, one in self.kept().items()}
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
-        """What an actor plays with, copied: all of it."""
+        """Return a copy of the weights with which an actor plays: all of them."""
         return self.weights()
 
     def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
@@ -220,7 +220,7 @@ class ActorCritic(Stochastic):
             return features if self.lstm is None else _replayed(self.lstm, features, replay)
         if observations.dim() == 2:
             return observations
-        return unit_pixels(observations).flatten(1)
+        return unit_pixels(observations, self.architecture).flatten(1)
 
     def _run(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
         out: Tensor = layers[-1](self._run_hidden(layers, x))

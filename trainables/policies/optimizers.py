@@ -12,7 +12,7 @@ from trainables.policies.architecture import MOMENTS, OptimizerConfig
 
 
 def at_rest(weight: Tensor, config: OptimizerConfig) -> dict[str, Tensor]:
-    """What is kept of a weight that was never moved."""
+    """Return the moments of a weight that was never moved."""
     none = torch.zeros((), device=weight.device)
     return {
         name: none if name == "step" else torch.zeros_like(weight) for name in MOMENTS[config.name]

@@ -1,4 +1,4 @@
-"""What every policy that learns has, in torch or in numpy: its weights and moments as arrays."""
+"""Base of every policy that learns, in torch or in numpy: its weights and moments as arrays."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -31,7 +31,7 @@ class InTorch(Protocol):
 
     @property
     def device(self) -> "torch.device":
-        """Where it learns."""
+        """The device on which it learns."""
 
     def minimise(self, loss: "Tensor", learning_rate: float, grad_clip: float | None) -> float:
         """One gradient step; returns the gradient's norm before clipping."""
@@ -72,7 +72,7 @@ class Policy(ABC):
         """Every weight by name, copied."""
 
     def acting_weights(self) -> dict[str, Array]:
-        """What an actor plays with, copied: all of it."""
+        """Return a copy of the weights with which an actor plays: all of them."""
         return self.weights()
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Policy(ABC):
 
     @abstractmethod
     def kept_moments(self) -> dict[str, dict[str, Array]]:
-        """What the optimiser keeps of each parameter, copied; of those never moved nothing."""
+        """Return the optimiser's moments of each parameter, copied; none of those never moved."""
 
     def get_state(self) -> dict[str, Any]:
         """Entries ``weights`` and ``optimizer``, parameter by parameter; no hyperparameters."""

@@ -132,7 +132,7 @@ class TorchPolicy(Policy):
         torch.autograd.backward(loss)
 
     def moments(self, name: str) -> dict[str, Any]:
-        """What its optimiser keeps of one parameter, as tensors; empty before the first step.
+        """Return the optimiser's moments of one parameter, as tensors; empty before the first step.
 
         The optimiser goes on with those that are put there.
         """
@@ -178,11 +178,11 @@ class TorchPolicy(Policy):
         return {name: gradient.cpu().numpy() for name, gradient in found.items()}
 
     def weights(self) -> dict[str, NDArray[Any]]:
-        """What the networks keep, by name, copied."""
+        """Return the networks' tensors by name, copied."""
         return {name: self._copied(it, name) for name, it in self.model.kept().items()}
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
-        """What an actor plays with, copied."""
+        """Return a copy of the weights with which an actor plays."""
         return self.model.acting_weights()
 
     def load_weights(self, weights: Weights) -> None:
@@ -190,7 +190,7 @@ class TorchPolicy(Policy):
         self.model.load_weights(weights)
 
     def kept_moments(self) -> dict[str, dict[str, NDArray[Any]]]:
-        """What the optimisers keep of each parameter, copied; of those never moved nothing."""
+        """Return the optimisers' moments of each parameter, copied; none of those never moved."""
         return {
             name: {
                 moment: self._copied(value, name, moment)

@@ -1,16 +1,15 @@
-"""What a rollout writes and what a learner reads.
+"""Data of rollouts: the forms that samplers write and learners read.
 
-T steps, N environments, B rows, *S the shape of a filtered observation: (D,), or (H, W, C) for an
-image; K columns of an action. A `Fragment` is (T, N), as the sampler writes it in place; a
-`TrainBatch` is rows, with advantages. `terminated` and `truncated` stay apart. What a worker hands
-over is a `Sample`; its columns may be compressed on the way.
+T steps, N environments, B rows, *S the shape of an observation as a policy sees it: (D,), or
+(H, W, C) for an image; K columns of an action. A `Fragment` is (T, N), as the sampler writes it in
+place; a `TrainBatch` is rows, with advantages. `terminated` and `truncated` stay apart. What a
+worker hands over is a `Sample`; its columns may be compressed on the way.
 """
 
 from collections.abc import Collection, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, Self
 
-import lz4.frame
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,14 +34,15 @@ REQUESTABLE: Mapping[str, Column | str] = {
 """Columns that stand in a fragment where a reader requests them (`WorkerSpec.columns`,
 `Callbacks.columns`): shape and type of a row, or the column that they are like.
 
-``new_obs``: the next observation, at an episode's end its final one, filtered without being counted
-· ``t``: the step's number in its episode, from 0 · ``eps_id``: the episode's number, of which no
-two in a trial are alike · ``infos``: the step's info · ``agent_index``: which of several agents
-acted · ``unroll_id``: the number of these rows of an environment, no two in a trial alike: of the
-fragment, of whole episodes the episode's; with several agents, of what one of them did in a
-fragment without a gap, no two of a policy alike · ``prev_actions``, ``prev_rewards``: of the row
-before, 0 where an episode begins · ``state_out``: the policy's memory after the step; ``memory``,
-which every fragment of such a policy has, is that before it.
+``new_obs``: the next observation, at an episode's end its final one, filtered or not as
+``observations`` are, without being counted · ``t``: the step's number in its episode, from 0 ·
+``eps_id``: the episode's number, of which no two in a trial are alike · ``infos``: the step's info
+· ``agent_index``: which of several agents acted · ``unroll_id``: the number of these rows of an
+environment, no two in a trial alike: of the fragment, of whole episodes the episode's; with several
+agents, of what one of them did in a fragment without a gap, no two of a policy alike ·
+``prev_actions``, ``prev_rewards``: of the row before, 0 where an episode begins · ``state_out``:
+the policy's memory after the step; ``memory``, which every fragment of such a policy has, is that
+before it.
 """
 
 
@@ -55,11 +55,13 @@ class Fragment:
     """
 
     observations: Array
-    """(T, N, *S) filtered, float32; unfiltered images are uint8."""
+    """(T, N, *S) filtered, float32; unfiltered bytes are uint8. Where the learner keeps rows for
+    long (`WorkerSpec.unfiltered`), as the filter is given them: of the environment's precision."""
     actions: Array
     """(T, N) int64 choices or rows (T, N, K), unclipped as the policy chose them."""
     rewards: Array
-    """(T, N) as the learner wants them: clipped or scaled if so set."""
+    """(T, N) as the learner wants them: clipped or scaled if so set; where it keeps rows for long,
+    clipped alone."""
     terminated: Array
     """(T, N) the episode ended by itself."""
     truncated: Array
@@ -190,7 +192,7 @@ def _transitions(piece: Fragment) -> Fragment:
 
 
 BESIDE = ("declared", "last")
-"""What of a fragment is no column."""
+"""Fields of a fragment that are no columns."""
 
 
 def requested(names: frozenset[str], like: Mapping[str, Column]) -> dict[str, Column]:
@@ -237,7 +239,7 @@ class TrainBatch:
         return cls(**{name: np.concatenate(column) for name, column in columns.items()})
 
     def columns(self) -> dict[str, Array]:
-        """What a loss is given."""
+        """Return the columns for a loss."""
         return dict(vars(self))
 
     def only(self, valid: Array) -> "TrainBatch":
@@ -258,14 +260,14 @@ def rows(column: Array) -> Array:
 
 @dataclass(frozen=True)
 class Sample:
-    """What one worker collected in one iteration."""
+    """The experience that one worker collected in one iteration."""
 
     fragments: list[Fragment]
     """They may be buffers that the worker writes again in its next `sample`."""
     episodes: list[RolloutMetrics]
     """Those that ended, in the order of their end."""
     deltas: dict[str, Any]
-    """What each filter saw since it was last synchronised."""
+    """Each filter's statistics since it was last synchronised."""
     recent: Array
     """(≤ 64, D) the latest raw observations of this iteration."""
     perf: Mapping[str, float] = field(default_factory=dict)
@@ -359,12 +361,16 @@ class Packed(NamedTuple):
         """A column, row by row or as a whole."""
         if array.dtype == object:
             raise WorkerError(f"columns: {name} does not hold numbers, so it cannot be compressed")
+        import lz4.frame  # not at the top: few compress
+
         parts = [array] if bulk else array.reshape(-1, *array.shape[2:])
         frames = [lz4.frame.compress(part.tobytes()) for part in parts]
         return cls(array.dtype.str, array.shape, frames)
 
     def array(self) -> Array:
         """The column again, to the bit."""
+        import lz4.frame
+
         # A bytearray, because torch wants arrays that may be written.
         data = bytearray(b"".join(lz4.frame.decompress(frame) for frame in self.frames))
         return np.frombuffer(data, dtype=self.dtype).reshape(self.shape)
@@ -390,7 +396,7 @@ class PackedSample:
 
 
 def as_data(sample: Sample | None) -> dict[str, Any] | None:
-    """What a fake sampler gives for ever, as plain data: ``fragments`` and ``recent``."""
+    """Return the sample of a fake sampler, as plain data: ``fragments`` and ``recent``."""
     if sample is None:
         return None
     columns = [

@@ -12,6 +12,7 @@ that collects, made from the same source.
 """
 
 import copy
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
@@ -26,7 +27,7 @@ Function = Callable[[dict[str, Any]], Any]
 
 
 class CallbacksConfig(Section):
-    """What is called while the trainer works."""
+    """Settings of the callbacks while the trainer works."""
 
     callbacks: Any = Field(
         default=None,
@@ -41,7 +42,13 @@ class Callbacks:
     An episode has ``episode_id``, ``worker_index``, ``env_index``, ``length``, ``total_reward``,
     ``last_observation`` and ``last_info``, and four dicts to write into: ``user_data`` (anything
     plain), ``custom_metrics`` (name → number), ``hist_data`` (name → list of numbers) and ``media``
-    (name → picture, list of pictures or table, for MLflow).
+    (name → picture, list of pictures or table, for MLflow). It is asked about its agents by
+    ``policy_for(agent)``, ``last_action_for(agent)`` and the other methods of
+    `trainables.rollout.agent_records.AgentRecords`.
+
+    A method is given those of a phase's facts that it has parameters for, by their names. Beside
+    the ones below, the phases of an episode have ``base_env`` (the worker's environments),
+    ``policies`` (name → what acts) and ``env_index``.
 
     A class that keeps something of its own which decides what it does later also defines
     ``get_state() -> plain data`` and ``set_state(state)``; it then stands in the checkpoints.
@@ -93,11 +100,22 @@ class Callbacks:
         """A result is complete and not yet logged; what is changed in it is what is logged."""
 
 
+#: Fact → its other name in the one dict that functions are given.
+CLASSIC_NAMES: Mapping[str, str] = {"base_env": "env", "policies": "policy"}
+OF_EPISODES = ("worker", "base_env", "policies", "episode", "env_index")
 PHASES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
 EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_"))
 """The phases that an evaluation calls, too."""
 FOLLOWING = (*EPISODE_PHASES, "on_postprocess_traj")
 """The phases that need each episode of a worker from its beginning."""
+FACTS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(EPISODE_PHASES, OF_EPISODES),
+    "on_episode_end": (*OF_EPISODES, "error"),
+    "on_postprocess_traj": ("agent_id", "episode", "pre_batch", "post_batch", "all_pre_batches"),
+    "on_sample_end": ("worker", "samples"),
+    "on_train_result": ("trainer", "result"),
+}
+"""Phase → what it is called with."""
 
 
 class Calls:
@@ -107,6 +125,8 @@ class Calls:
         self._source = source
         self._functions = _functions(source) if isinstance(source, Mapping) else None
         self._own = None if self._functions is not None else _instance(source)
+        self._read = {} if self._own is None else _facts_read(self._own)
+        """Phase → those of its facts that the object's method has parameters for."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Another process makes its own from the dotted paths."""
@@ -125,7 +145,7 @@ class Calls:
 
     @property
     def empty(self) -> bool:
-        """Whether no phase has a function."""
+        """True if no phase has a function."""
         return self._functions == {}
 
     def another(self, state: Any) -> "Calls":
@@ -135,7 +155,7 @@ class Calls:
         return made
 
     def wants(self, phase: str) -> bool:
-        """Whether there is anything to call; where not, nothing has to be prepared."""
+        """Return whether there is anything to call; if not, nothing has to be prepared."""
         if self._functions is not None:
             return phase in self._functions
         return getattr(type(self._own), phase, None) is not getattr(Callbacks, phase)
@@ -169,9 +189,11 @@ class Calls:
             return
         try:
             if self._functions is not None:
-                self._functions[phase](facts)
+                named = {CLASSIC_NAMES[n]: one for n, one in facts.items() if n in CLASSIC_NAMES}
+                self._functions[phase]({**facts, **named})
             else:
-                getattr(self._own, phase)(**facts)
+                read = self._read[phase]
+                getattr(self._own, phase)(**{name: facts[name] for name in read})
         except Exception as error:
             raise CallbackError(
                 f"callbacks: {self._named(phase)} raised in phase {phase}: "
@@ -179,7 +201,7 @@ class Calls:
             ) from error
 
     def get_state(self) -> Any:
-        """What the class keeps of its own, or None; StateError, by key, if it is no plain data."""
+        """Return the user class's state, or None; StateError, by key, if it is no plain data."""
         getter = getattr(self._own, "get_state", None)
         state = getter() if getter else None
         normalise(state, f"callbacks/{type(self._own).__name__}.get_state()")
@@ -226,6 +248,30 @@ def _instance(source: Any) -> Callbacks:
         allowed = "a class derived from trainables.Callbacks, or a callable that makes one"
         raise ConfigError("callbacks", source, allowed, f"it made a {type(made).__name__}")
     return made
+
+
+def _facts_read(own: Callbacks) -> dict[str, tuple[str, ...]]:
+    """Return phase → those of its facts that the method takes.
+
+    Raises:
+        ConfigError: a method needs what no phase of its name has.
+    """
+    read: dict[str, tuple[str, ...]] = {}
+    for phase, given in FACTS.items():
+        parameters = inspect.signature(getattr(own, phase)).parameters.values()
+        needed = {
+            one.name
+            for one in parameters
+            if one.default is one.empty and one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)
+        }
+        if unknown := sorted(needed - set(given)):
+            method = f"{type(own).__name__}.{phase}"
+            hint = f"{method} needs {', '.join(unknown)}"
+            raise ConfigError("callbacks", method, f"parameters {', '.join(given)}", hint)
+        takes_all = any(one.kind is one.VAR_KEYWORD for one in parameters)
+        names = {one.name for one in parameters}
+        read[phase] = tuple(name for name in given if takes_all or name in names)
+    return read
 
 
 def _callable(place: str, source: Any) -> Callable[..., Any]:

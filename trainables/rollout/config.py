@@ -1,14 +1,16 @@
 """The settings of how experience is collected."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from trainables.core.settings import Section
 
 
 class SamplingConfig(Section):
-    """How experience is collected."""
+    """Settings of the collection of experience."""
 
     num_envs_per_worker: int = Field(
         default=1, gt=0, description="Environments that a worker steps side by side."
@@ -49,13 +51,28 @@ class SamplingConfig(Section):
         default=True,
         description="Clip what is sent to the environment to the action space's bounds.",
     )
-    normalize_actions: bool = Field(
-        default=False,
+    normalize_actions: bool | Literal["auto"] = Field(
+        default="auto",
         description="The policy's real numbers from -1 to 1 are spread over the action space's "
-        "bounds before they are sent; of ppo, a2c and impala. Numbers without bounds stay.",
+        "bounds before they are sent; numbers without both bounds stay. auto: true with ppo, a2c "
+        "and impala where such bounds are not -1 and 1, but false with an environment that calls "
+        "the trainer and with model.custom_action_dist. Actions of dqn, iql, sac and td3 lie "
+        "within the bounds already, and those of bc are as in the files that it reads.",
     )
     clip_rewards: bool | Annotated[float, Field(gt=0)] | None = Field(
         default=None,
         description="true: learn from their sign; a number: clip them to ± it; null: as they are, "
         "but as with true for Atari games in DeepMind's wrappers.",
     )
+
+    @property
+    def spreads_actions(self) -> bool:
+        """True if the policy's numbers are spread over the action space's bounds."""
+        return self.normalize_actions is True
+
+
+def clipped(rewards: NDArray[Any], clip: bool | float | None) -> NDArray[Any]:
+    """Return rewards (…) as `clip_rewards` wants them, in a type of their own kind."""
+    if clip is True:
+        return np.asarray(np.sign(rewards))
+    return np.asarray(np.clip(rewards, -clip, clip)) if clip else rewards

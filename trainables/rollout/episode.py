@@ -9,31 +9,35 @@ with callbacks of its own. N environments, D features.
 import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from trainables.checkpoint import state as state_
+from trainables.envs.external.calling import AGENT
 from trainables.envs.vector.base import Step
 from trainables.policies.acting.actor import Actor
 from trainables.rollout import media
+from trainables.rollout.agent_records import AgentRecords, Cast
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.metrics import EpisodesInFlight, checked_numbers, without_lost_lives
-from trainables.rollout.workers.access import DEFAULT_POLICY_ID
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID, named_policy
 
 Array = NDArray[Any]
 T = TypeVar("T")
 WRITTEN = ("user_data", "custom_metrics", "hist_data")
-"""What callbacks write into an episode; part of the state."""
+"""Dicts of an episode that callbacks write; part of the state."""
 SUMS = "agent_rewards"
 """Likewise, where there are several agents."""
+RECORDS = "agents"
+"""Likewise, of each agent what is known of it."""
 
 
 @dataclass
-class Episode:
-    """What is known of an episode, and three dicts for callbacks to write into.
+class Episode(AgentRecords):
+    """An episode and its agents, with dicts for callbacks to write into.
 
     As in the metrics it is the whole game where lost lives end what is learnt.
     """
@@ -65,17 +69,39 @@ class Episode:
     media: dict[str, Any] = field(default_factory=dict)
     """Name → picture (H, W, 3) of uint8, list of pictures, or table (column → cells), to be seen in
     MLflow: of each name the one of the iteration's last episode (`trainables.rollout.media`)."""
+    cast: InitVar[Cast | None] = None
+
+    def __post_init__(self, cast: Cast | None) -> None:
+        AgentRecords.__init__(self, cast)
 
     def observe(self, seen: Any) -> None:
         """Take note of the latest observation; what several agents saw and were rewarded with."""
         if not isinstance(seen, Mapping):
             self.last_observation = np.array(seen)
+            self.note_observation(AGENT, seen)
             return
         self.last_observation = {
             agent: np.array(one) for agent, one in seen["observations"].items()
         }
         for agent, reward in seen["rewards"].items():
             self.agent_rewards[agent] = self.agent_rewards.get(agent, 0.0) + reward
+            self.note_reward(agent, reward)
+        for agent, one in seen["observations"].items():
+            self.note_observation(agent, one)
+        for agent in (*seen["terminated"], *seen["truncated"]):
+            self.note_end(agent)
+
+    def step(self, seen: Any, reward: float, info: Mapping[str, Any]) -> None:
+        """Take note of what a step gave to all agents; the step itself is counted elsewhere."""
+        self.total_reward += reward
+        if not isinstance(seen, Mapping):
+            self.note_reward(AGENT, reward)
+            self.note_info(AGENT, info)
+        else:
+            for agent, one in info.get("agents", {}).items():
+                self.note_info(agent, one)
+        self.observe(seen)
+        self.last_info = info
 
 
 class Trajectory(NamedTuple):
@@ -90,8 +116,17 @@ class Trajectory(NamedTuple):
 class EpisodeTracker:
     """Keeps an `Episode` for each of `count` environments and calls the callbacks."""
 
-    def __init__(self, calls: Calls, worker: Any, index: int, count: int) -> None:
+    def __init__(
+        self,
+        calls: Calls,
+        worker: Any,
+        index: int,
+        count: int,
+        cast: Callable[[Any, int], Cast | None],
+    ) -> None:
         self._calls = calls
+        self._cast = cast
+        """Gives who plays, by the environment and the episodes that it has had before."""
         # A sampling thread holds this object, and must not hold the worker that it ends with.
         self._worker = weakref.ref(worker)
         self._index = index
@@ -106,9 +141,14 @@ class EpisodeTracker:
         """In each environment: the row of the fragment at which the running episode begins."""
         self._pieces: list[Trajectory] = []
 
-    def alone(self, episode_id: str) -> "EpisodeWatch":
+    def alone(self, episode_id: str, cast: Cast) -> "EpisodeWatch":
         """A new episode that is none of these environments'."""
-        return EpisodeWatch(self._calls, self._worker, Episode(episode_id, self._index, 0))
+        episode = Episode(episode_id, self._index, 0, cast=cast)
+        return EpisodeWatch(self._calls, self._worker, episode)
+
+    def running(self, env_index: int) -> Episode:
+        """Return the running episode of an environment."""
+        return self._running[env_index]
 
     def create(self, envs: Sequence[int]) -> None:
         """New episodes in these environments, which have not been reset yet."""
@@ -192,7 +232,10 @@ class EpisodeTracker:
             one = self._running[env_index] = self._new(env_index, int(episodes.counts[env_index]))
             one.length = int(episodes.lengths[env_index])
             one.total_reward = float(episodes.rewards[env_index])
+            one.set_records(written.get(RECORDS, {}))
             for name, values in written.items():
+                if name == RECORDS:
+                    continue
                 getattr(one, name).update(copy.deepcopy(values))
 
     def _count(self, step: Step) -> None:
@@ -204,10 +247,9 @@ class EpisodeTracker:
             one.length += 1
             if env_index in step.faults:
                 continue
-            one.total_reward += float(step.rewards[env_index])
             seen = step.final_observations if ended[env_index] else step.observations
-            one.observe(seen[env_index])
-            one.last_info = step.infos.get(env_index, {})
+            info = step.infos.get(env_index, {})
+            one.step(seen[env_index], float(step.rewards[env_index]), info)
             if self._wants_steps:
                 self._call("on_episode_step", one)
 
@@ -215,15 +257,54 @@ class EpisodeTracker:
         for env_index in envs:
             one = self._ended[env_index] = self._running[env_index]
             self._call("on_episode_end", one, error=step.faults.get(env_index))
+            one.let_go()
             checked_numbers(one)
         self.create(envs)
 
     def _call(self, phase: str, episode: Episode, **more: Any) -> None:
-        self._calls(phase, worker=self._worker(), episode=episode, **more)
+        self._calls(phase, **facts(self._worker(), episode), **more)
 
     def _new(self, env_index: int, before: int | None = None) -> Episode:
         number = self._begun[env_index] if before is None else before
-        return Episode(f"{self._index}-{env_index}-{number}", self._index, env_index)
+        name = f"{self._index}-{env_index}-{number}"
+        return Episode(name, self._index, env_index, cast=self._cast(env_index, number))
+
+
+@dataclass(frozen=True)
+class BaseEnv:
+    """The environments of a worker under the names that RLlib's callbacks know.
+
+    Args:
+        envs: of the worker.
+    """
+
+    envs: Any
+
+    @property
+    def num_envs(self) -> int:
+        """The number of environments."""
+        return int(self.envs.count)
+
+    def get_sub_environments(self) -> list[Any]:
+        """Return each environment without its wrappers; of a vector that is one object this.
+
+        It is empty where environments are in processes of their own.
+        """
+        sub_envs = getattr(self.envs, "sub_envs", ())
+        return [getattr(env, "unwrapped", env) for env in sub_envs]
+
+    get_unwrapped = get_sub_environments
+
+
+def facts(worker: Any, episode: Episode) -> dict[str, Any]:
+    """Return what every phase of an episode is called with."""
+    return {
+        "worker": worker,
+        "base_env": None if worker is None else BaseEnv(worker.envs),
+        "policies": {} if worker is None else worker.policies,
+        "episode": episode,
+        "env_index": episode.env_index,
+    }
 
 
 @dataclass(frozen=True)
@@ -237,12 +318,12 @@ class OneEnv:
 
 @dataclass(frozen=True)
 class EvaluationWorker:
-    """What callbacks are given as the worker in an evaluation: what one episode is played with."""
+    """The worker that callbacks see in an evaluation, for one episode."""
 
     in_evaluation: ClassVar[bool] = True
     envs: OneEnv
     is_recorded: bool
-    """Whether the episode has been played before and is played once more for its video."""
+    """True if the episode has been played before and is played once more for its video."""
     policy: Actor | Mapping[str, Actor]
     global_vars: Mapping[str, Any]
 
@@ -250,14 +331,19 @@ class EvaluationWorker:
         """``[function(env)]`` of the unwrapped environment; [] if it is in another process."""
         return [function(getattr(env, "unwrapped", env)) for env in self.envs.sub_envs]
 
-    def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Actor | None:
-        """The policy with this name; None if there is none."""
+    def get_policy(self, policy_id: str = "") -> Actor | None:
+        """Return the policy with this name, or the only one; None if there is none."""
+        return named_policy(self.policies, policy_id)
+
+    @property
+    def policies(self) -> Mapping[str, Actor]:
+        """All policies by their names."""
         if isinstance(self.policy, Mapping):
-            return self.policy.get(policy_id)
-        return self.policy if policy_id == DEFAULT_POLICY_ID else None
+            return self.policy
+        return {DEFAULT_POLICY_ID: self.policy}
 
     def get_global_vars(self) -> dict[str, Any]:
-        """What the trainer gives to all workers; ``timestep`` is in it."""
+        """Return the variables that the trainer gives to all workers; ``timestep`` is one."""
         return dict(self.global_vars)
 
 
@@ -284,23 +370,24 @@ class EpisodeWatch:
     def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
         """A step has been made."""
         self.episode.length += 1
-        self.episode.total_reward += reward
-        self.episode.observe(observation)
-        self.episode.last_info = info
+        self.episode.step(observation, reward, info)
         self._call("on_episode_step")
 
     def end(self, error: Exception | None) -> None:
         """The episode is over; `error` is what its environment raised."""
         self._call("on_episode_end", error=error)
+        self.episode.let_go()
         checked_numbers(self.episode)
 
     def _call(self, phase: str, **more: Any) -> None:
-        self._calls(phase, worker=self._worker(), episode=self.episode, **more)
+        self._calls(phase, **facts(self._worker(), self.episode), **more)
 
 
 def _written(episode: Episode) -> dict[str, Any]:
     sums = {SUMS: episode.agent_rewards} if episode.agent_rewards else {}
     seen = {"media": media.checked(episode.media)} if episode.media else {}
-    written = {**{name: getattr(episode, name) for name in WRITTEN}, **sums, **seen}
+    known = episode.get_records()
+    records = {RECORDS: known} if known else {}
+    written = {**{name: getattr(episode, name) for name in WRITTEN}, **sums, **seen, **records}
     state_.normalise(written, f"callbacks/episode {episode.episode_id}")
     return copy.deepcopy(written)

@@ -7,6 +7,7 @@ knows yet the end of waits for the next fragment. N episodes, M numbers of memor
 """
 
 import heapq
+import logging
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,13 @@ from trainables.core import rng
 from trainables.envs.agents import ALL, AgentsConnector, AgentsSpace, Seen, seen
 from trainables.envs.external.calling import (
     AGENT,
-    ASYNC_RESET,
     Called,
     EpisodeLost,
     ExternalEnv,
     Polled,
 )
+from trainables.envs.external.polling import PolledEnv, ended
+from trainables.envs.faults import close, described
 from trainables.envs.make import (
     EnvironmentConfig,
     EnvSpaces,
@@ -37,6 +39,7 @@ from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.actions import rows_of
 from trainables.envs.spaces.connectors import row_shape
 from trainables.envs.vector.base import Step, VectorEnv, WorkerContext
+from trainables.envs.vector.restarts import MAX_FAILURES_IN_A_ROW, SETTING, STEPS_THAT_COUNT
 from trainables.errors import ConfigError, EnvError, shorten
 from trainables.policies.acting.actor import Acted, Weights
 from trainables.policies.filters import EPSILON, Filter, MeanStdFilter, NoFilter, make_filters
@@ -50,7 +53,7 @@ from trainables.rollout.agents.sampler import (
 from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker
 from trainables.rollout.batch import Sample
 from trainables.rollout.callbacks import Calls
-from trainables.rollout.episode import EpisodeTracker, EpisodeWatch
+from trainables.rollout.episode import Episode, EpisodeTracker, EpisodeWatch
 from trainables.rollout.metrics import RolloutMetrics, with_written
 from trainables.rollout.progress import PREFIX
 from trainables.rollout.samplers.fragments import Collected
@@ -59,8 +62,8 @@ from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
 Array = NDArray[Any]
-#: Seconds between two polls of an environment that answers at once that there is nothing.
-PAUSE_S = 0.001
+
+logger = logging.getLogger(__name__)
 
 
 class CalledEnvs:
@@ -130,7 +133,7 @@ class CalledEnvs:
 
     def close(self) -> None:
         """Close it."""
-        self._env.close()
+        close(self._env, f"worker {self._place.worker}, {type(self.base).__name__}")
 
 
 @dataclass
@@ -138,12 +141,14 @@ class _Episode(RunningEpisode):
     """A running episode."""
 
     seat: int = 0
-    """What no other running episode has; its lanes are those of this number."""
+    """A number that no other running episode has; its lanes are those of this number."""
     length: int = 0
     """Steps of the environment, each from one call for actions to the next."""
     total: float = 0.0
     watch: EpisodeWatch | None = None
-    """Where there are callbacks of episodes."""
+    """The watch over its callbacks, if there are any."""
+    before: tuple[int, int] = (0, 0)
+    """``known`` and ``length`` when the running sample began."""
 
     @property
     def known(self) -> int:
@@ -166,6 +171,11 @@ class ExternalSampler(AgentsSampler):
         self, *args: Any, envs: CalledEnvs, agents: Mapping[str, EnvSpaces], **more: Any
     ) -> None:
         self._base = envs.base
+        self._polled = PolledEnv(envs.base, args[0], more["ends"].external_timeout_s)
+        self._latest: Sequence[Any] = ()
+        """Episodes of the latest poll, which wait for an answer."""
+        self._failures: dict[Any, tuple[int, Exception]] = {}
+        """Episode → how often it has failed in a row, and the first cause."""
         self._started = 0
         """Episodes."""
         self._seats: list[int] = []
@@ -185,18 +195,18 @@ class ExternalSampler(AgentsSampler):
     ) -> list[int]:
         """As `AgentsSampler.have`; episodes that are to be dropped are lost."""
         lost = super().have(plans, mapper, anew)
-        for env_id in lost:
-            number = self._left(env_id).number
-            for transitions in self._transitions.values():
-                transitions.drop_episode(number)
-        if lost and callable(abandon := getattr(self._base, "abandon", None)):
-            abandon("an agent in it had a policy that is there no more", lost)
         if callable(take := getattr(self._base, "take_mapper", None)):
             take(lambda agent, episode: self._policy_of(episode, episode, agent))
+        self._lose(lost)
+        if lost and callable(abandon := getattr(self._base, "abandon", None)):
+            abandon("an agent in it had a policy that is there no more", lost)
         return []
 
     def _called(self, pid: str) -> str:
         return self.name if self._is_alone else super()._called(pid)
+
+    def _subject(self, what: str, pid: str) -> str:
+        return what if self._is_alone else super()._subject(what, pid)
 
     @property
     def recent(self) -> Sequence[Array]:
@@ -216,10 +226,15 @@ class ExternalSampler(AgentsSampler):
         """Answer until there are enough steps, or of whole episodes as many."""
         if callable(take := getattr(self._base, "take_policies", None)):
             take(self.version, {pid: self._layers(pid) for pid in self._plans})
+        for episode in self._running.values():
+            episode.before = episode.known, episode.length
         return super().sample(stream)
 
+    def _unfinished(self) -> Array:
+        return np.array([one.length for one in self._running.values()], dtype=np.int64)
+
     def _layers(self, pid: str) -> dict[str, Any] | None:
-        """What players need to decide by themselves; None: they cannot run such a policy."""
+        """Return the layers for players that decide by themselves; None if they cannot."""
         layers, seen_by = self._actors[pid].as_layers(), self._filters[pid]
         of, kind = self._plans[pid].spaces, type(seen_by)
         runs = isinstance(of.raw, spaces.Box) and isinstance(
@@ -233,7 +248,8 @@ class ExternalSampler(AgentsSampler):
         if isinstance(seen_by, MeanStdFilter):
             mean, clip = seen_by.mean.reshape(-1), seen_by.clip
             scale = seen_by.std.reshape(-1) + EPSILON
-        return {**layers, "mean": mean, "scale": scale, "clip": clip}
+        exact = self._connectors[pid].is_exact
+        return {**layers, "mean": mean, "scale": scale, "clip": clip, "exact": exact}
 
     # ---- a tick ----------------------------------------------------------------------------------
 
@@ -252,12 +268,10 @@ class ExternalSampler(AgentsSampler):
         for pid, who in asked.items():
             for (env_id, agent), row in zip(who, self._decide(pid, who), strict=True):
                 actions.setdefault(env_id, {})[agent] = self._at_env[agent].act(row)
-        decided = clock()
-        if actions:
-            self._base.send_actions(actions)
+        self._polled.send([one for one in self._latest if one in self._running], actions)
         sent = clock()
-        polled = self._heard()
-        self.perf.add(began, processed, decided, sent, clock())
+        polled = self._polled.poll()
+        self._count_times(processed - began, sent - processed, clock() - sent)
         steps = [0, 0]
         for env_id, why in polled.lost.items():
             if env_id in self._running:
@@ -265,18 +279,31 @@ class ExternalSampler(AgentsSampler):
                 episodes.append(self._cut_short(episode, why))
                 steps = [steps[0] + whole * episode.known, steps[1] + whole * episode.length]
         self._bound = polled.policies
-        for env_id in polled.observations:
-            before = self._running.get(env_id)
-            known, length = (before.known, before.length) if before and not whole else (0, 0)
-            over, episode = self._follow(env_id, polled, episodes)
-            if over or not whole:
-                steps = [steps[0] + episode.known - known, steps[1] + episode.length - length]
+        over = [env_id for env_id in ended(polled) if env_id in self._running]
+        self._latest = list(dict.fromkeys([*polled.observations, *over]))
+        for env_id in self._latest:
+            more = self._followed(env_id, polled, episodes, whole)
+            steps = [steps[0] + more[0], steps[1] + more[1]]
         return steps[0], steps[1]
+
+    def _followed(
+        self, env_id: Any, polled: Polled, episodes: list[RolloutMetrics], whole: bool
+    ) -> tuple[int, int]:
+        """Take down a poll of one episode; returns as `_tick`, less than 0 where it has failed."""
+        if (fault := self._fault(env_id, polled)) is not None:
+            counted = self._give_up(env_id, fault, episodes)
+            return (0, 0) if whole else (-counted[0], -counted[1])
+        before = self._running.get(env_id)
+        known, length = (before.known, before.length) if before and not whole else (0, 0)
+        over, episode = self._follow(env_id, polled, episodes)
+        if whole and not over:
+            return 0, 0
+        return episode.known - known, episode.length - length
 
     def _done(
         self, pid: str, who: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
-        """What these agents do: what was chosen elsewhere, or else what their policy draws.
+        """Return the actions of these agents: chosen elsewhere, or else drawn by their policy.
 
         Log-probabilities are those with which it was chosen, or else the policy's.
         """
@@ -295,35 +322,16 @@ class ExternalSampler(AgentsSampler):
                     for (_, logp), own in zip(said.values(), likely, strict=True)
                 ]
             acted = Acted(actions, columns, acted.memory)
-        if not self.latest:
-            self.latest = {"policy inputs": filtered, "policy outputs": acted}
         return acted
 
     # ---- what is heard ---------------------------------------------------------------------------
 
-    def _heard(self) -> Polled:
-        """A poll in which something happened; EnvError if nothing does for too long."""
-        limit = self._ends.external_timeout_s
-        until = time.monotonic() + limit
-        while True:
-            polled = Polled(*self._base.poll())
-            if polled.observations or polled.lost or any(polled.terminateds.values()):
-                return polled
-            if time.monotonic() > until:
-                raise EnvError(
-                    f"{self.name}: {type(self._base).__name__} asked for nothing within "
-                    f"{limit:g} s (external_timeout_s); is somebody playing, and does nothing "
-                    "hang in its thread?"
-                )
-            time.sleep(PAUSE_S)
-
     def _read(self, env_id: Any, polled: Polled) -> tuple[Seen, bool, bool]:
-        """What an episode's agents saw and how it ended; its infos and logged actions are kept."""
-        by_agent = polled.observations[env_id]
+        """Return an episode's observations and ends; its infos and logged actions are kept."""
+        by_agent = polled.observations.get(env_id, {})
         over = polled.terminateds.get(env_id, {}), polled.truncateds.get(env_id, {})
-        if why := self._wrong(by_agent, over):
-            failed = next((one for one in by_agent.values() if isinstance(one, Exception)), None)
-            raise EnvError(f"{self.name}, episode {shorten(env_id)}: {why}") from failed
+        if why := self._wrong(env_id, by_agent, over):
+            raise EnvError(f"{self._of(env_id)}: {why}")
         self._infos = self._named(polled.infos.get(env_id, {}))
         if said := polled.off_policy_actions.get(env_id):
             logps = polled.logps.get(env_id, {})
@@ -346,18 +354,19 @@ class ExternalSampler(AgentsSampler):
         (one,) = by_agent.values()
         return {AGENT: one}
 
-    def _wrong(self, by_agent: Mapping[Any, Any], over: Sequence[Mapping[Any, Any]]) -> str:
-        """What of a poll is not as it has to be; empty if it is."""
-        if self._is_alone and len(by_agent) != 1:
+    def _wrong(self, env_id: Any, by_agent: Any, over: Sequence[Mapping[Any, Any]]) -> str:
+        """Return the breach of its interface in a poll; empty if there is none."""
+        if not isinstance(by_agent, Mapping):
+            return f"a poll gave the observations {shorten(by_agent)}; expected a dict by agent"
+        fewest = 0 if env_id in self._running else 1
+        if self._is_alone and not fewest <= len(by_agent) <= 1:
             expected = f"expected one, {{{AGENT!r}: observation}}"
             return f"a poll gave observations of {len(by_agent)} agents; {expected}"
-        for agent, one in by_agent.items():
-            if isinstance(one, Exception):
-                return f"it failed with {one!r}"
+        for agent in by_agent:
             if not self._is_alone and agent not in self._agents:
                 names = ", ".join(map(repr, self._agents))
                 return f"a poll gave an agent {agent!r}; there are {names}"
-        if over[0].get(ALL) is None or over[1].get(ALL) is None:
+        if not all(isinstance(one, Mapping) and ALL in one for one in over):
             return f"a poll gave no {{{ALL!r}: …}} in terminateds and truncateds"
         return ""
 
@@ -366,24 +375,26 @@ class ExternalSampler(AgentsSampler):
     ) -> tuple[bool, _Episode]:
         """Write down what followed the latest decisions of an episode; whether it is over."""
         given, terminated, truncated = self._read(env_id, polled)
-        over, episode = terminated or truncated, self._running.get(env_id)
+        over, episode, is_cut = terminated or truncated, self._running.get(env_id), False
         if episode is None:
             episode = self._begin(env_id, given, is_over=over)
         else:
             episode.length += 1
             limit = self._ends.hard_horizon
-            over = over or (limit is not None and episode.length >= limit)
-        self._settle(env_id, given, over, dead=terminated)
+            is_cut = not over and limit is not None and episode.length >= limit
+            over = over or is_cut
+        self._settle(env_id, given, over, terminated, is_cut)
         reward = float(sum(given["rewards"].values()))
         episode.total += reward
         if episode.watch and episode.length:
             alone = self._infos.get(AGENT, {}) if self._is_alone else {"agents": self._infos}
-            episode.watch.step(self._shown(given), reward, alone)
+            episode.watch.step(self._shown(given, episode.watch), reward, alone)
         if over:
             self._left(env_id)
+            self._failures.pop(env_id, None)
             if episode.length:
                 ended.append(self._finished(episode, None))
-            self._begin_again(env_id)
+            self._begin_again(env_id, ended)
         return over, episode
 
     def _begin(self, env_id: Any, given: Seen, is_over: bool = False) -> _Episode:
@@ -392,10 +403,14 @@ class ExternalSampler(AgentsSampler):
         episode = _Episode(self._started * workers + index, seat=seat)
         self._started += 1
         self._running[env_id] = episode
-        if self.watch and not is_over:
-            episode.watch = self.watch.alone(str(env_id))
+        if self.watch and not is_over and (given["observations"] or not self._is_alone):
+            episode.watch = self.watch.alone(str(env_id), self._cast(env_id, episode.number))
             episode.watch.start(self._shown(given))
         return episode
+
+    def _watched(self, env_index: Any) -> Episode | None:
+        watch = self._running[env_index].watch
+        return watch.episode if watch else None
 
     def _left(self, env_id: Any) -> _Episode:
         """An episode that runs no more."""
@@ -403,28 +418,134 @@ class ExternalSampler(AgentsSampler):
         heapq.heappush(self._seats, episode.seat)
         return episode
 
-    def _shown(self, given: Seen) -> Any:
-        """An observation as callbacks see it."""
-        return given["observations"][AGENT] if self._is_alone else given
+    def _shown(self, given: Seen, watch: EpisodeWatch | None = None) -> Any:
+        """Return an observation as callbacks see it; the one before it where nobody was asked."""
+        if not self._is_alone:
+            return given
+        if watch and not given["observations"]:
+            return watch.episode.last_observation
+        return given["observations"][AGENT]
 
-    def _begin_again(self, env_id: Any) -> None:
-        """The first observation after an end may come at once, in a later poll, or never."""
-        try_reset = getattr(self._base, "try_reset", None)
-        given = try_reset(env_id) if callable(try_reset) else None
-        if isinstance(given, tuple):
-            given = given[0]
+    def _begin_again(self, env_id: Any, ended: list[RolloutMetrics]) -> None:
+        """Begin the next episode; its first observation comes at once, in a later poll, or never.
+
+        A reset that fails is a fault, too, and is tried again.
+        """
+        given = self._polled.reset(env_id)
+        while isinstance(given, Exception):
+            self._require_restart(env_id, given, 0)
+            ended.append(RolloutMetrics(0.0, 0, faulty=True))
+            given = self._polled.reset(env_id)
         if given is None and self._ends.hard_horizon is not None:
             raise EnvError(
-                f"{self.name}, episode {shorten(env_id)}: try_reset() gave nothing; with a horizon "
+                f"{self._of(env_id)}: try_reset() gave nothing; with a horizon "
                 f"({self._ends.horizon}) the environment needs a reset: let it return the first "
                 "observation, or ASYNC_RESET if that comes in a later poll"
             )
-        if given is None or (isinstance(given, str) and given == ASYNC_RESET):
-            return
+        if given is not None and not isinstance(given, str):
+            self._begin_with(env_id, given)
+
+    def _begin_with(self, env_id: Any, first: Mapping[Any, Any]) -> None:
+        """Begin an episode with these observations, agent → observation."""
         never = {env_id: {ALL: False}}
-        first, _, _ = self._read(env_id, Polled(given, {}, never, never, {}, {}))
-        self._begin(env_id, first)
-        self._settle(env_id, first, over=False, dead=False)
+        given, _, _ = self._read(env_id, Polled({env_id: first}, {}, never, never, {}, {}))
+        self._begin_seeing(env_id, given)
+
+    def _begin_seeing(self, env_id: Any, given: Seen) -> None:
+        self._begin(env_id, given)
+        self._settle(env_id, given, over=False, dead=False)
+
+    # ---- what fails, and what is lost ------------------------------------------------------------
+
+    def _of(self, env_id: Any) -> str:
+        return f"{self.name}, episode {shorten(env_id)}"
+
+    def _fault(self, env_id: Any, polled: Polled) -> Exception | None:
+        """Return the exception that a poll gave as observation of an episode, or of an agent in it.
+
+        Raises:
+            EnvError: the episode is not over for all agents.
+        """
+        given: Any = polled.observations.get(env_id)
+        each = given.values() if isinstance(given, Mapping) else (given,)
+        fault = next((one for one in each if isinstance(one, Exception)), None)
+        if fault is not None and not polled.terminateds.get(env_id, {}).get(ALL):
+            raise EnvError(
+                f"{self._of(env_id)}: a poll gave the exception {fault!r} as observation, and "
+                f"terminateds without {ALL}: True; an environment that failed ends its episode "
+                "for all agents"
+            ) from fault
+        return fault
+
+    def _give_up(
+        self, env_id: Any, fault: Exception, ended: list[RolloutMetrics]
+    ) -> tuple[int, int]:
+        """Drop an episode whose environment has failed, and begin the next one.
+
+        Returns:
+            Its steps of agents and of environments that were counted in this sample.
+
+        Raises:
+            EnvError: `restart_failed_sub_environments` is not set, or does not help.
+        """
+        episode = self._running.get(env_id)
+        self._require_restart(env_id, fault, episode.length if episode else 0)
+        counted = (0, 0)
+        if episode is None:
+            ended.append(RolloutMetrics(0.0, 0, faulty=True))
+        else:
+            counted = episode.known - episode.before[0], episode.length - episode.before[1]
+            self._drop(env_id)
+            ended.append(self._finished(episode, fault))
+        self._begin_again(env_id, ended)
+        return counted
+
+    def _require_restart(self, env_id: Any, fault: Exception, length: int) -> None:
+        """Count a failure after so many steps; EnvError if the environment may not go on."""
+        name, failed = self._of(env_id), f"its environment failed with {fault!r}"
+        if not self._ends.restart_failed_sub_environments:
+            advice = f"{SETTING} drops such an episode and begins the next one"
+            raise EnvError(f"{name}: {failed}, at step {length}; {advice}") from fault
+        times, first = self._failures.get(env_id, (0, fault))
+        if length > STEPS_THAT_COUNT:
+            times, first = 0, fault
+        self._failures[env_id] = times + 1, first
+        if times >= MAX_FAILURES_IN_A_ROW:
+            raise EnvError(
+                f"{name}: its environment failed {times + 1} times in a row, without an episode "
+                f"that ended; it is not reset again. First it failed with {first!r}; at last with "
+                f"{fault!r}"
+            ) from first
+        logger.warning("%s: %s; its episode is dropped", name, failed, exc_info=fault)
+
+    def _drop(self, env_id: Any) -> None:
+        """Leave an episode of which nothing is learnt."""
+        number = self._left(env_id).number
+        for transitions in self._transitions.values():
+            transitions.drop_episode(number)
+
+    def _lose(self, env_ids: Sequence[Any]) -> None:
+        """Drop running episodes; a polled environment that waits for an answer begins others.
+
+        Where it cannot be reset, the next episode begins with what its agents saw last.
+        """
+        asked = [e for e in env_ids if e in self._latest or self._running[e].waiting]
+        seen_last = {env_id: seen(self._running[env_id].waiting, {}) for env_id in asked}
+        for env_id in env_ids:
+            self._drop(env_id)
+        said, lost = self._said, {*env_ids}
+        self._said = {one: action for one, action in said.items() if one[0] not in lost}
+        if callable(getattr(self._base, "abandon", None)):
+            return
+        for env_id in asked:
+            given = self._polled.reset(env_id)
+            if isinstance(given, Exception):
+                raise EnvError(f"{self._of(env_id)}: try_reset() {described(given)}") from given
+            if given is None:
+                self._said |= {one: action for one, action in said.items() if one[0] == env_id}
+                self._begin_seeing(env_id, seen_last[env_id])
+            elif not isinstance(given, str):
+                self._begin_with(env_id, given)
 
     def _cut_short(self, episode: _Episode, why: str) -> RolloutMetrics:
         """An episode that was lost ends at the latest step of which it is known what followed."""
@@ -442,9 +563,10 @@ class ExternalSampler(AgentsSampler):
         return self._finished(episode, EpisodeLost(why))
 
     def _finished(self, episode: _Episode, error: Exception | None) -> RolloutMetrics:
-        """What is said of an episode that is over; `error` is why it counts in no mean."""
+        """Return the metrics of an episode that is over; with an `error` it counts in no mean."""
         for transitions in self._transitions.values():
             transitions.end_episode(episode.number)
+        self._asked_ahead.pop(episode.number, None)
         metrics = RolloutMetrics(episode.total, episode.length)
         if not self._is_alone:
             rewards = {a: [episode.policies[a], total] for a, total in episode.rewards.items()}
@@ -464,7 +586,7 @@ class ExternalSampler(AgentsSampler):
     # ---- state -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """How many episodes were begun, and the streams; those in flight are in no checkpoint."""
+        """Return the number of episodes begun, and the streams; episodes in flight are lost."""
         streams = {pid: rng.get_generator_state(one) for pid, one in self._streams.items()}
         return {"begun": self._started, "streams": streams}
 
@@ -476,18 +598,17 @@ class ExternalSampler(AgentsSampler):
         self.forget()
 
     def forget(self) -> None:
-        """Forget all running episodes, and what was not given away."""
+        """Forget all running episodes, and everything that was not given away."""
         for transitions in self._transitions.values():
             for row in transitions.rows:
                 row.dropped = True
             transitions.take(False)
-        self._running.clear()
-        self._seats.clear()
-        self._said.clear()
+        self._failures.clear()
+        self._lose([*self._running])
 
 
 class _CalledWorker(RolloutWorker):
-    """What is done in another way where the environment calls."""
+    """The part of a worker that differs where the environment calls."""
 
     def _make_envs(self, spec: WorkerSpec, context: WorkerContext) -> VectorEnv:
         of = spec.environment
@@ -496,6 +617,10 @@ class _CalledWorker(RolloutWorker):
         if (horizon := spec.envs.horizon) and isinstance(env.unwrapped.base, ExternalEnv):
             hint = "its episodes end when it calls end_episode(), with truncated=True if cut off"
             raise ConfigError("horizon", horizon, "null with an ExternalEnv", hint)
+        restarts = "restart_failed_sub_environments"
+        if getattr(spec.envs, restarts) and isinstance(env.unwrapped.base, ExternalEnv):
+            hint = "it plays in a thread of its own, which cannot be begun again"
+            raise ConfigError(restarts, True, "false with an ExternalEnv", hint)
         return CalledEnvs(env, of, context)
 
     def sample(self) -> Any:
@@ -513,13 +638,15 @@ class _CalledWorker(RolloutWorker):
 
     def _watch(self, calls: Calls | None) -> None:
         if calls:
-            self._sampler.watch = EpisodeTracker(calls, self, self.spec.index, 0)
+            self._sampler.watch = EpisodeTracker(calls, self, self.spec.index, 0, _nobody)
 
     def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
-        """Running episodes are lost, wherever they are; none where none is to be."""
+        """Running episodes are lost, wherever they are; none where none is to be.
+
+        The sampler has forgotten them when it took back its state.
+        """
         if sub_envs:
             self.envs.restart(0, 0)
-            self._sampler.forget()
 
 
 class ExternalWorker(_CalledWorker):
@@ -528,13 +655,13 @@ class ExternalWorker(_CalledWorker):
     def _make_sampler(self, spec: WorkerSpec) -> ExternalSampler:
         assert isinstance(self.envs, CalledEnvs)  # noqa: S101 as made above
         spaces_ = checked_spaces(spec.environment, *self.envs.own_spaces)
-        self._log("spaces", {"observation": spaces_.raw, "action": spaces_.action})
+        self._log("spaces", spaces_.described())
         self._actor: Any = spec.make_actor()
         self._actor.explore = spec.sampling.explore
         self._filters: dict[str, Filter] = make_filters(
             spec.filters, row_shape(spaces_.filtered), masks=spaces_.masks
         )
-        plan = PolicyPlan(spec.make_actor, spaces_, spec.columns, learns=True, gamma=spec.gamma)
+        plan = PolicyPlan(spec.make_actor, spaces_, spec.columns, True, spec.gamma, spec.unfiltered)
         return ExternalSampler(
             f"worker {spec.index}",
             spec.effective_sampling,
@@ -558,6 +685,10 @@ class ExternalWorker(_CalledWorker):
         return super()._sampled(Collected(fragments, collected.episodes, recent))
 
 
+def _nobody(env_index: Any, before: int) -> None:
+    """Return None: each episode is said who plays it when it begins."""
+
+
 def _the_only(*_: Any) -> str:
     return DEFAULT_POLICY_ID
 
@@ -574,7 +705,7 @@ class ExternalSpec(WorkerSpec):
 
     @property
     def worker_class(self) -> type[RolloutWorker]:
-        """What is made from it."""
+        """The class of the worker to be made."""
         return ExternalWorker
 
 
@@ -584,5 +715,5 @@ class ExternalAgentsSpec(AgentsSpec):
 
     @property
     def worker_class(self) -> type[RolloutWorker]:
-        """What is made from it."""
+        """The class of the worker to be made."""
         return ExternalAgentsWorker

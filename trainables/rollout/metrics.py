@@ -37,7 +37,7 @@ class RolloutMetrics(NamedTuple):
 
 
 class Written(Protocol):
-    """What callbacks wrote into an episode."""
+    """The dicts that callbacks wrote into an episode."""
 
     custom_metrics: dict[str, float]
     hist_data: dict[str, list[float]]
@@ -49,7 +49,7 @@ STATE = ("rewards", "lengths", "counts")
 
 
 class EpisodesInFlight:
-    """What the running episode of each environment has brought so far."""
+    """The rewards and lengths of each environment's running episode so far."""
 
     def __init__(self, num_envs: int) -> None:
         self.rewards = np.zeros(num_envs)

@@ -30,7 +30,7 @@ PREFIX = "connector_metrics/"
 
 
 class PerfConfig(Section):
-    """How the sampler's times are averaged."""
+    """Settings of the averages of the sampler's times."""
 
     sampler_perf_stats_ema_coef: float | None = Field(
         default=None,
@@ -103,7 +103,7 @@ def mean_perf(workers: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 class MetricsConfig(Section):
-    """How episodes are summarised."""
+    """Settings of the summary of episodes."""
 
     metrics_smoothing_episodes: int = Field(
         default=100, gt=0, description="Episodes, the latest ones, that means are taken over."
@@ -145,7 +145,7 @@ class Progress:
         """Worker → mean times, of its latest sample."""
 
     def begin_iteration(self) -> None:
-        """What is counted from now on belongs to the next result."""
+        """Begin to count for the next result."""
         self._sampled = {}
         self._ended = []
         self._ages = []

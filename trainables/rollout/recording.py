@@ -105,18 +105,18 @@ class RenderingConfig(Section):
 
     @property
     def records_rollout(self) -> bool:
-        """Whether episodes are recorded while sampling."""
+        """True if episodes are recorded while sampling."""
         return self.record_env in (True, "rollout")
 
     @property
     def records_evaluation(self) -> bool:
-        """Whether evaluations are recorded."""
+        """True if evaluations are recorded."""
         return self.record_env in (True, "evaluation")
 
 
 @dataclass(frozen=True)
 class RecordingPlan:
-    """How pictures of a worker are taken; it travels to children."""
+    """The way in which pictures of a worker are taken; it travels to children."""
 
     config: RenderingConfig
     folder: str
@@ -225,7 +225,7 @@ class VideoRecorder:
             self._video = None
 
     def _has_video(self, number: int) -> bool:
-        """Whether the stretch of episodes to which this one belongs has its video."""
+        """Return whether the stretch of episodes to which this one belongs has its video."""
         every = self._filming.config.record_every
         stretch = (number - 1) // every
         if stretch != self._recorded:

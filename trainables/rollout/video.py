@@ -19,7 +19,7 @@ SUFFIX = ".mp4"
 
 
 def is_installed() -> bool:
-    """Whether videos can be written here."""
+    """Return whether videos can be written here."""
     return importlib.util.find_spec("av") is not None
 
 

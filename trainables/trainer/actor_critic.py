@@ -14,6 +14,7 @@ from pydantic import Field
 
 from trainables.envs.exactness.measuring import Inquiry, Look
 from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.actions import spread
 from trainables.errors import ConfigError
 from trainables.learners import compiling
 from trainables.learners.fused import compiled
@@ -23,6 +24,7 @@ from trainables.learners.fused.ppo import Loss as FusedLoss
 from trainables.learners.returns import generalized_advantages, next_values
 from trainables.learners.schedules import Schedule, due
 from trainables.learners.sequences import SequenceBatch, in_sequences
+from trainables.learners.standardizing import LEAST_ROWS, moments
 from trainables.policies.architecture import Architecture
 from trainables.policies.exploration.actions import (
     FollowingSampling,
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 #: The value of `learner` that names a kernel.
 COMPILED = "compiled"
+#: What stands for a kernel where there is none.
+NO_KERNEL = "numpy"
 
 
 class ActorCriticConfig(TrainerConfig):
@@ -66,7 +70,10 @@ class ActorCriticConfig(TrainerConfig):
         description="How actions are tried while experience is collected.",
     )
     normalize_advantages: bool = Field(
-        default=True, description="Advantages of each minibatch have mean 0 and deviation 1."
+        default=True,
+        description="Advantages of each minibatch have mean 0 and deviation 1; of fewer than "
+        f"{LEAST_ROWS} rows by the mean and deviation of the whole batch. A batch of one row, "
+        "which has no deviation, is refused.",
     )
     grad_clip: float | None = Field(
         default=0.5, gt=0, description="Bound on the norm of the whole gradient; null: none."
@@ -155,7 +162,7 @@ class ActorCriticTrainer(Trainer):
 
     @property
     def computes_in_torch(self) -> bool:
-        """Whether torch makes the gradients."""
+        """True if torch makes the gradients."""
         return self.settings.learner == "torch" or bool(self._why_torch)
 
     @cached_property
@@ -170,6 +177,7 @@ class ActorCriticTrainer(Trainer):
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
         """The learner: fused, unless something is asked for that it does not know."""
+        cls.check_rows(settings, seen.rows_per_step)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             StateDependentSampling(seen.spaces.layout, 1)
         cls._check_own(settings, seen.spaces)
@@ -184,7 +192,30 @@ class ActorCriticTrainer(Trainer):
         if why and asked in ("fused", COMPILED):
             raise ConfigError("learner", asked, "auto or torch here", why)
         fused = COMPILED if cls._kernel(settings, seen.spaces) else "fused"
-        return {**super().choose(settings, seen), "learner": "torch" if why else fused}
+        as_they_are = seen.calls_us or settings.model.custom_action_dist is not None
+        return {
+            **super().choose(settings, seen),
+            "learner": "torch" if why else fused,
+            "normalize_actions": not as_they_are and spread(seen.spaces.action) is not None,
+        }
+
+    @classmethod
+    def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
+        """The setting that says of how many rows a gradient is at most, and that number."""
+        return "train_batch_size", settings.batch_size
+
+    @classmethod
+    def check_rows(cls, settings: TrainerConfig, per_step: int) -> None:
+        """Raise ConfigError for what a batch has too few rows for.
+
+        An environment step makes at most `per_step` rows: one for each agent of this policy.
+        """
+        if not isinstance(settings, ActorCriticConfig) or not settings.normalize_advantages:
+            return
+        whole = settings.sampling.batch_mode == "complete_episodes"
+        if settings.batch_size * per_step == 1 and not whole:
+            hint = "one number has no deviation; or raise train_batch_size"
+            raise ConfigError("normalize_advantages", True, "false with a batch of one row", hint)
 
     @classmethod
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
@@ -206,9 +237,10 @@ class ActorCriticTrainer(Trainer):
         if tried.own is None:
             return
         # Loaded for such a module only: to choose needs no torch.
-        from trainables.policies.own.module import check
+        from trainables.policies.own.module import check, check_learning_rows
 
         module = check(tried, tried.head(spaces.layout), "values")
+        check_learning_rows(tried, module, *cls.learning_rows_at_most(settings))
         if settings.workers.data_parallel and list(module.buffers()):
             hint = "each rank would have buffers of its own"
             allowed = "a module without buffers with data_parallel"
@@ -224,7 +256,7 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
-        """What is built here and has room for these networks; None: numpy has to do it."""
+        """Return the built kernel, if it covers these networks; None: numpy has to do it."""
         networks = cls.networks(settings, spaces)
         return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
 
@@ -256,14 +288,23 @@ class ActorCriticTrainer(Trainer):
     def kernel(self) -> str:
         """The name of what computes the gradients if they are `COMPILED`; without it ``numpy``."""
         if self.settings.learner != COMPILED:
-            return "numpy"
+            return NO_KERNEL
         found = self._kernel(self.settings, self.spaces)
-        return found.name if found else "numpy"
+        return found.name if found else NO_KERNEL
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
         if self.settings.learner == COMPILED and compiled.built() is None:
             self._refuse_kernel("a compiled one")
         super()._build(settings, inquiry)
+        seen = inquiry.look()
+        each = [one.action for one in (*seen.agents.values(), seen.spaces)]
+        if seen.calls_us and (wide := next((one for one in each if spread(one)), None)):
+            logger.warning(
+                "normalize_actions is false with an environment that calls the trainer: the "
+                "policy's numbers, which are near 0 at first, are sent as they are, clipped to %s; "
+                "let the environment take numbers from -1 to 1",
+                wide,
+            )
 
     def _refuse_kernel(self, needed: str) -> None:
         """Raise ConfigError, unless another kernel may go on.
@@ -291,30 +332,22 @@ class ActorCriticTrainer(Trainer):
         """
         before = self.kernel
         self._settle(checkpoint.get("settled", {}))
-        needed = checkpoint.get("kernel", self.kernel)
-        if needed != self.kernel:
+        if (needed := checkpoint.get("kernel", self.kernel)) != self.kernel:
             self._refuse_kernel(f"kernel {needed}, and here is {self.kernel}")
-            checkpoint = self._with_this_kernel(checkpoint)
+        checkpoint = self.computed_here(checkpoint)
         if before != self.kernel:
             self.__dict__.pop("_fused_learner", None)
         super().load_checkpoint(checkpoint)
 
-    def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `Trainer.adapted`; where the kernel is another one, the state says so."""
-        state = super().adapted(state)
-        data = state["trainable"].get("data")
-        if not isinstance(data, Mapping) or "kernel" not in data:
-            return state
+    def computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As `Trainer.computed_here`: as if this kernel had computed what was learnt."""
         self._settle(data.get("settled", {}))
-        anew = self._with_this_kernel(data)
-        return {**state, "trainable": {**state["trainable"], "data": anew}}
-
-    def _with_this_kernel(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A checkpoint's data as if this kernel had made it; it says that the curve is inexact."""
-        if data["kernel"] == self.kernel:
+        known = data.get("kernel", NO_KERNEL)
+        saved = "torch" if data.get("settled", {}).get("learner") == "torch" else known
+        if known == self.kernel:
             return data
         steps = int(data["progress"]["timesteps"])
-        kernels = f"kernel {self.kernel} (saved with {data['kernel']})"
+        kernels = f"kernel {self.kernel} (saved with {saved})"
         why = f"restored after {steps} steps with {kernels}"
         return {**data, "kernel": self.kernel, "inexact": agreement.no_longer_exact(data, why)}
 
@@ -347,6 +380,10 @@ class ActorCriticTrainer(Trainer):
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
         """The loss () of the columns of a `TrainBatch`, and its parts."""
+        advantages = batch["advantages"]
+        if self.settings.normalize_advantages and len(advantages) < LEAST_ROWS:
+            by = moments(advantages.detach().cpu().numpy())
+            batch = {**batch, "advantages": by.standardized(advantages)}
         loss, parts = self.torch_loss()(self.policy.model, batch)
         return loss, dict(zip(self.stats, parts.tolist(), strict=True))
 
@@ -356,7 +393,7 @@ class ActorCriticTrainer(Trainer):
 
     @property
     def learner(self) -> "Learner":
-        """What takes the gradient steps, with the loss of this round."""
+        """The learner that takes the gradient steps, with the loss of this round."""
         if not self.computes_in_torch:
             fused = self._fused_learner
             if self.settings.scheduled:

@@ -1,21 +1,17 @@
 """Which policies there are: whom each serves, in which spaces, and with which settings."""
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from trainables.core import rng
-from trainables.core.importing import load, path_to
+from trainables.core.importing import path_to
 from trainables.core.settings import Section, flatten, override
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
 from trainables.errors import ConfigError, nearest, shorten
+from trainables.rollout.agents.mapping import Binding, ByName, looking, make_mapping
 from trainables.trainer.config import TrainerConfig
 
-Mapper = Callable[[str, np.random.Generator], str]
 #: Settings of `TrainerConfig` that a policy may have for itself, beside those of its algorithm.
 OWN_SECTIONS = ("filters", "schedule")
 OWN = ("model", "gamma", "optimizer")
@@ -24,7 +20,7 @@ SHARED_OF_THOSE = ("synchronize_filters", "normalize_rewards", "schedule_timeste
 
 @dataclass(frozen=True)
 class Agents:
-    """What ``multiagent`` says."""
+    """The policies and mapping of ``multiagent``."""
 
     policies: Mapping[str, Mapping[str, Any]]
     """Policy → its own settings."""
@@ -32,13 +28,13 @@ class Agents:
     """Policy → the spaces that were given for it."""
     sources: Mapping[str, tuple[str, str]]
     """Policy → the file or folder of a trained one that it begins with, and its name there."""
-    mapping: Mapper
+    mapping: Binding
     trained: tuple[str, ...]
     agent_steps: bool = False
 
     @classmethod
     def of(cls, settings: TrainerConfig) -> "Agents":
-        """What the settings say; ConfigError for a mapping function that is not there."""
+        """Return the agents of the settings; ConfigError for an unknown mapping function."""
         said = canonical(settings.agents.multiagent)
         policies = said["policies"]
         classic = {pid: own for pid, own in policies.items() if isinstance(own, list | tuple)}
@@ -51,7 +47,7 @@ class Agents:
             settled,
             {pid: (one[1], one[2]) for pid, one in classic.items() if one[1] is not None},
             {pid: _source(pid, one) for pid, one in sources.items() if one is not None},
-            _mapper(said.get("policy_mapping_fn"), list(own)),
+            make_mapping(said.get("policy_mapping_fn"), list(own)),
             tuple(sorted(own if trained is None else trained)),
             said.get("count_steps_by") == "agent_steps",
         )
@@ -59,47 +55,6 @@ class Agents:
 
 def _source(pid: str, given: Any) -> tuple[str, str]:
     return (given["path"], given["policy"]) if isinstance(given, Mapping) else (given, pid)
-
-
-@dataclass(frozen=True)
-class _Named:
-    """Agent → policy, by a dict; with one policy for all; or by the agent's name."""
-
-    policies: tuple[str, ...]
-    named: Mapping[str, str] = field(default_factory=dict)
-
-    def __call__(self, agent: str, stream: np.random.Generator) -> str:
-        if agent in self.named:
-            return self.named[agent]
-        return self.policies[0] if len(self.policies) == 1 else agent
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """Agent → policy, by a person's function; it travels by its path."""
-
-    function: Any
-
-    def __call__(self, agent: str, stream: np.random.Generator) -> str:
-        function = self.function
-        if isinstance(function, str):
-            function = load("multiagent.policy_mapping_fn", function, "a function")
-        more = {"rng": stream} if "rng" in inspect.signature(function).parameters else {}
-        pid: str = function(agent, **more)
-        return pid
-
-
-def _mapper(given: Any, policies: Sequence[str]) -> Mapper:
-    if given is None or isinstance(given, Mapping):
-        return _Named(tuple(policies), dict(given or {}))
-    if isinstance(given, str):
-        load("multiagent.policy_mapping_fn", given, "a function")
-    return _Asked(given)
-
-
-def _looking(agent: str) -> np.random.Generator:
-    """For a mapping that is asked only to see what it gives."""
-    return rng.generator(0, "mapping", "look", agent)
 
 
 def spaces_of(
@@ -114,7 +69,7 @@ def spaces_of(
     found = {pid: (agent, seen.agents[agent]) for pid, agent in like.items()}
     place = "multiagent.policy_mapping_fn"
     for agent, spaces in seen.agents.items():
-        pid = agents.mapping(agent, _looking(agent))
+        pid = agents.mapping(agent, looking(agent))
         if pid not in agents.policies:
             hint = f"it gave that for agent {agent!r}"
             raise ConfigError(place, pid, f"one of {', '.join(agents.policies)}", hint)
@@ -139,6 +94,25 @@ def spaces_of(
         elif pid not in made:
             made[pid] = seen.spaces
     return made
+
+
+def seen_by(
+    agents: Agents, seen: Look, environment: EnvironmentConfig, like: Mapping[str, str]
+) -> dict[str, Look]:
+    """Return policy → what its agents see of the environment; `like` as in `spaces_of`.
+
+    A function may give an agent now this policy, now that one: any may then have all of them.
+    """
+    found = spaces_of(agents, seen, environment, like)
+    everybody = [*seen.agents]
+    of_each = {pid: len(everybody) for pid in found}
+    if isinstance(agents.mapping, ByName):
+        named = [agents.mapping(agent, looking(agent)) for agent in everybody]
+        of_each = {pid: named.count(pid) for pid in found}
+    return {
+        pid: Look(spaces, seen.limit, rows_per_step=max(1, of_each[pid]))
+        for pid, spaces in found.items()
+    }
 
 
 # ---- policies that come and go -------------------------------------------------------------------
@@ -167,8 +141,8 @@ def changed(
     if trained is None and kept is not None:
         trained = [pid for pid in kept if pid in policies]
     if mapping is None and (mapping := said.get("policy_mapping_fn")) is None:
-        before = _mapper(None, list(said["policies"]))
-        mapping = {agent: before(agent, _looking(agent)) for agent in agents}
+        before = make_mapping(None, list(said["policies"]))
+        mapping = {agent: before(agent, looking(agent)) for agent in agents}
     elif callable(mapping) and (path := path_to(mapping)) is None:
         hint = "a checkpoint names it; put it at the top of a module"
         raise ConfigError("policy_mapping_fn", shorten(mapping), "a dict or a function", hint)
@@ -190,7 +164,7 @@ def agent_with(agents: Mapping[str, EnvSpaces], observation: Any, action: Any) -
 
 
 def as_data(now: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
-    """What differs from how the training began, as plain data; empty: nothing does."""
+    """Return the changes since the training began, as plain data; empty if there are none."""
     of_each = {
         pid: {} if one == began["policies"].get(pid, ...) else {"own": dict(one or {})}
         for pid, one in now["policies"].items()

@@ -14,6 +14,7 @@ from typing import Any
 
 from trainables.core import rounding
 from trainables.errors import ConfigError
+from trainables.offline.config import name_of
 from trainables.policies.filters import KINDS
 
 logger = logging.getLogger(__name__)
@@ -29,6 +30,7 @@ COLLECTING = (
     "env_engine",
     "remote_worker_envs",
     "synchronize_filters",
+    "lanes",
 )
 #: Keys that say what the policy sees and learns from.
 FILTERING = (
@@ -44,8 +46,10 @@ _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
 
 def described(config: Mapping[str, Any]) -> dict[str, Any]:
     """The entry of a checkpoint that says how a trainer with these settings collected."""
-    kept = {key: copy.deepcopy(config[key]) for key in COLLECTING + FILTERING}
-    kept["connectors"] = list(kept["connectors"])
+    kept = {key: copy.deepcopy(config.get(key)) for key in COLLECTING + FILTERING}
+    kept["connectors"] = list(config["connectors"])
+    if callable(kept["input"]):
+        kept["input"] = name_of(kept["input"])
     return {**kept, "observation_filter": _filter_name(config["observation_filter"])}
 
 
@@ -69,7 +73,7 @@ def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         if key in was and _alike(was[key]) != _alike(now[key]):
             why = "the policy has learnt with that one, and would choose other actions"
             raise ConfigError(key, now[key], f"{was[key]}, as in the checkpoint", why)
-    if checkpoint["workers"] is not None:
+    if checkpoint["workers"]:  # one of several policies has none of its own
         why = "each worker goes on where it was; Trainer.restore(path) begins new episodes instead"
         for key, (before, value) in changed(checkpoint, now).items():
             raise ConfigError(key, value, f"{before}, as in the checkpoint", why)

@@ -1,6 +1,6 @@
-"""What classic trainers hand out: a policy by its name, which acts, and results by their names.
+"""Classic trainers' results and policies: a policy by its name, which acts, results by theirs.
 
-N observations.
+And the names of all results, ours too, so that a misspelt one is found at once. N observations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from trainables.core.results import OF_EVERY_RESULT, TRAINERS_OWN
 from trainables.envs.make import EnvSpaces
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Weights
@@ -17,6 +18,7 @@ from trainables.policies.filters import Filter
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.policy import Policy as LearningPolicy
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
+from trainables.trainer.config import TrainerConfig, has_policies
 
 if TYPE_CHECKING:
     from trainables.policies.networks import Networks
@@ -35,13 +37,13 @@ _SAMPLED = (
 
 
 def is_classic(name: str) -> bool:
-    """Whether only results with `classic_results` have a metric of this name."""
+    """Return whether only results with `classic_results` have a metric of this name."""
     first, _, rest = name.partition("/")
     return first in RESULTS and (first[:6] != "policy" or rest == DEFAULT_POLICY_ID)
 
 
 def results(result: Mapping[str, Any]) -> dict[str, Any]:
-    """What stands in a result under another name than in those of classic trainers.
+    """Return the entries of a result that classic trainers have under another name.
 
     With several policies rewards and statistics stand there by policy already.
     """
@@ -61,8 +63,49 @@ def results(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+# ---- names of results: one that ends with ``/`` stands for all below it -------------------------
+
+_OF_EPISODES = frozenset(
+    {"episode_reward_mean", "episode_reward_min", "episode_reward_max", "episode_len_mean"}
+)
+_BY_POLICY = frozenset({"policy_reward_mean/", "policy_reward_min/", "policy_reward_max/"})
+_OF_AGENTS = _BY_POLICY | {"agent_timesteps_total", "agent_timesteps_this_iter"}
+_OF_EVALUATION = _OF_EPISODES | {"episodes", "num_faulty_episodes"}
+_OF_TRAINING = frozenset(
+    {
+        *("num_faulty_episodes", "num_late_metrics", "num_healthy_workers", "train_batch_size"),
+        *("exactness", "fake_sampler", "learner/", "weights_age/", "perf/"),
+        *(f"{name}/" for name in TRAINERS_OWN),
+    }
+)
+
+
+def result_names(settings: TrainerConfig) -> frozenset[str] | None:
+    """The names of all results with these settings; None: callbacks may add any."""
+    evaluation = settings.evaluation
+    if settings.callbacks.callbacks or evaluation.evaluation_config.get("callbacks"):
+        return None
+    found = OF_EVERY_RESULT | _OF_EPISODES | _OF_TRAINING
+    several = has_policies(settings.agents.multiagent)
+    if several:
+        found |= _OF_AGENTS
+    if evaluation.evaluation_interval is not None:
+        of_one = _OF_EVALUATION | (_BY_POLICY if several else frozenset())
+        found |= {
+            f"{part}/{name}" for part in ("evaluation", "evaluation_at_start") for name in of_one
+        }
+    if settings.offline.reads:
+        found |= {"off_policy/"}
+    if settings.metrics.classic_results:
+        found |= {f"{name}/" for name in RESULTS}
+    return found
+
+
+# ---- a policy by its name -----------------------------------------------------------------------
+
+
 class Asked(Protocol):
-    """What a policy needs of its trainer; `Trainer` says what each is."""
+    """The parts of a trainer that a policy needs; `Trainer` describes each."""
 
     config: Mapping[str, Any]
     spaces: EnvSpaces

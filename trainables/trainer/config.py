@@ -34,7 +34,7 @@ from trainables.trainer.reporting import RecordingConfig
 
 
 class IterationConfig(Section):
-    """What one iteration reaches at least; every iteration has one round of sampling and learning.
+    """The least extent of one iteration; each has at least one round of sampling and learning.
 
     More steps or more time mean fewer results, never another way of learning.
     """
@@ -58,33 +58,16 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
     timers[name] = timers.get(name, 0.0) + 1e3 * (time.perf_counter() - started)
 
 
-# -------------------------------------------------------------------------------------------------
-# Settings of features that are not built: their neutral values are accepted, others refused.
-#
-# So a config that spells out every classic default works, and one that asks for more fails at once.
-
-
-def _only(*neutral: Any, needs: str) -> BeforeValidator:
-    """Refuses every value but these."""
-
-    def check(value: Any) -> Any:
-        _require_neutral(value, neutral, needs)
-        return value
-
-    return BeforeValidator(check)
-
-
-def _require_neutral(value: Any, neutral: Sequence[Any], needs: str, key: str = "") -> None:
-    if not any(type(value) is type(one) and value == one for one in neutral):
-        allowed = key + " or ".join(repr(one) for one in neutral)
-        raise ValueError(f"{allowed}: other values come with {needs}, which is not built yet")
-
-
-#: Keys of ``multiagent`` that have one value only, their classic default.
-_ONE_VALUE: Mapping[str, Any] = {
-    "replay_mode": "independent",
-    "policy_map_capacity": 100,
-    "policy_map_cache": None,
+_IN_MEMORY = "all policies stay in memory, so there is no cache of them"
+#: Key of ``multiagent`` → its only value, the classic default, and why there is no other.
+_ONE_VALUE: Mapping[str, tuple[Any, str]] = {
+    "replay_mode": (
+        "independent",
+        "each policy draws from a replay of its own transitions; drawing the same time steps for "
+        "all policies is not built",
+    ),
+    "policy_map_capacity": (100, _IN_MEMORY),
+    "policy_map_cache": (None, _IN_MEMORY),
 }
 COUNTED = ("env_steps", "agent_steps")
 #: Names of policies are names of files as well.
@@ -93,7 +76,7 @@ DEFAULT_POLICY = {"default_policy"}
 
 
 def has_policies(agents: Any) -> bool:
-    """Whether ``multiagent`` asks for several agents: it names policies, not the default one."""
+    """Return whether ``multiagent`` asks for several agents: names policies but the default one."""
     policies = agents.get("policies") if isinstance(agents, Mapping) else None
     if isinstance(policies, str | bytes) or not isinstance(policies, Iterable):
         return False
@@ -108,7 +91,7 @@ def _agents(agents: Any) -> Any:
     policies = _policies(agents.get("policies"))
     named = {f"policy_mapping_fn: {a}": pid for a, pid in _named(agents.get("policy_mapping_fn"))}
     for place, pid in [*named.items(), *(("policies_to_train", one) for one in _trained(agents))]:
-        if pid not in policies:
+        if not isinstance(pid, str) or pid not in policies:
             allowed = ", ".join(policies) or "policies, which are not there"
             raise ValueError(f"{place}: {pid!r} is none of {allowed}")
     if (counted := agents.get("count_steps_by", "env_steps")) not in COUNTED:
@@ -124,8 +107,9 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
         if key not in known:
             near = nearest(key, known).removeprefix("; ") or ", ".join(known)
             raise ValueError(f"no {key}: {near}")
-    for key, only in _ONE_VALUE.items():
-        _require_neutral(agents.get(key, only), (only,), "several agents", f"{key}: ")
+    for key, (only, why) in _ONE_VALUE.items():
+        if (given := agents.get(key, only)) != only:
+            raise ValueError(f"{key}: {only!r} alone, not {given!r}: {why}")
     if agents.get("observation_fn") is not None:
         raise ValueError("observation_fn: null here; write it beside multiagent, not in it")
 
@@ -193,8 +177,8 @@ def _is_settings(own: Any) -> bool:
 
 def _todays_names(agents: Any) -> Any:
     for key in agents if isinstance(agents, dict) else ():
-        if (place := f"multiagent.{key}") in legacy_names.TABLE:
-            raise ValueError(f"no {key}: {legacy_names.TABLE[place]}")
+        if found := legacy_names.entry(f"multiagent.{key}", ()):
+            raise ValueError(f"no {key}: {found}")
     return agents
 
 
@@ -274,7 +258,7 @@ class TrainerConfig(Settings):
     @model_validator(mode="wrap")
     @classmethod
     def _seeing(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """What `model` says of the environment; a memory sees single frames of Atari games."""
+        """Give the environment the `model`'s sight; a memory sees single frames of Atari games."""
         made = validate(given)
         environment, sight = made.environment, made.model.sight
         if made.model.use_lstm:
@@ -323,7 +307,7 @@ class TrainerConfig(Settings):
 
     @property
     def rounded(self) -> bool:
-        """Whether a batch has more steps than `train_batch_size` says."""
+        """True if a batch has more steps than `train_batch_size` says."""
         return self.train_batch_size is not None and self.batch_size > self.train_batch_size
 
 
@@ -364,7 +348,8 @@ def validate_config(settings: TrainerConfig) -> None:
         hint = "what is sampled is dropped, so another batch must be there to learn from"
         raise ConfigError("blackhole_outputs", True, allowed, hint)
     flat = flatten(settings)
-    check_offline(settings.offline, flat)
+    usual = defaults(type(settings)) if settings.offline.reads else {}
+    check_offline(settings.offline, flat, usual)
     linear = [key for key, value in flat.items() if is_linear(key, value)]
     if linear and not settings.schedule.schedule_timesteps:
         allowed = f"the environment steps over which a linear {linear[0]} runs"
@@ -381,6 +366,9 @@ def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
         why = "masks stand at the end of rows that are made here"
         named = list(environment.connectors)
         raise ConfigError("connectors", named, "[] with action_mask", why)
+    if model.image_layout == "channels_first" and deepmind(environment):
+        allowed = "null, channels_last or flat with DeepMind's wrappers of Atari games"
+        raise ConfigError("model.image_layout", model.image_layout, allowed)
     for key in ("dim", "framestack"):
         value = getattr(model, key)
         if repr(value) == repr(ModelConfig.model_fields[key].default):  # 1 is another one than true
@@ -394,7 +382,7 @@ def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
 
 
 def is_linear(key: str, value: object) -> bool:
-    """Whether this setting is a schedule whose length is `schedule_timesteps`."""
+    """Return whether this setting is a schedule whose length is `schedule_timesteps`."""
     return key.endswith("_schedule") and value == "linear"
 
 

@@ -1,7 +1,6 @@
-"""What can be said of settings before a trainer is made: whether they work, what they need."""
+"""Checks of settings before a trainer is made: whether they work, and their requirements."""
 
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 from trainables.core.importing import large_import
@@ -11,6 +10,7 @@ from trainables.core.settings import flatten
 from trainables.envs.exactness import measuring
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.exactness.rendering import check_pictures
+from trainables.envs.faults import closing
 from trainables.envs.make import EnvSpaces, needs_policies, only_together
 from trainables.envs.vector import config as vector_config
 from trainables.envs.vector.config import check_vector_env
@@ -46,7 +46,6 @@ _AS_IT_SAYS = "connectors and an environment that calls do not combine: prepare 
 NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "native_vector_env": ((False, "auto"), _ONE),
     "remote_worker_envs": ((False,), _ONE),
-    "restart_failed_sub_environments": ((False,), _ONE),
     "env_level": (("auto",), "nobody knows its state, so that it is level D"),
     "sample_async": ((False,), _OWN_PACE),
     "fake_sampler": ((False,), _OWN_PACE),
@@ -57,7 +56,7 @@ NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "action_mask": ((None,), "it calls without a mask"),
     "observation_fn": ((None,), "it says what each agent sees"),
     "connectors": (((),), _AS_IT_SAYS),
-    "normalize_actions": ((False,), _AS_IT_SAYS),
+    "normalize_actions": ((False, "auto"), _AS_IT_SAYS),
     "model.lstm_use_prev_action": ((False,), _AS_IT_SAYS),
     "model.lstm_use_prev_reward": ((False,), _AS_IT_SAYS),
     "record_env": ((False, "evaluation"), _NO_PICTURES),
@@ -178,7 +177,7 @@ def check_by_trying(
 
 
 def _restarts_unasked(settings: TrainerConfig) -> bool:
-    """Whether the native environment, which is made and closed, begins episodes by itself."""
+    """Return whether the native environment, made and closed, begins episodes by itself."""
     with closing(make_vector_env(settings.environment, 1, settings.envs)) as envs:
         return envs.restarts_unasked
 
@@ -196,7 +195,7 @@ def why_separate(settings: TrainerConfig) -> str:
 
 
 def check_pictures_of(settings: TrainerConfig) -> float:
-    """How many pictures a second of a rollout's video has; 0 if nobody looks.
+    """Return the frame rate of a rollout's video; 0 without one.
 
     Raises:
         ConfigError: somebody asks for pictures of what cannot be drawn.

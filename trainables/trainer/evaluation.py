@@ -1,8 +1,10 @@
 """The trainer's evaluations: how one is played, what it gives, and its videos."""
 
+import itertools
+import math
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,13 @@ from numpy.typing import NDArray
 
 from trainables.core import rng
 from trainables.envs.exactness.known import known
+from trainables.envs.faults import closing
 from trainables.envs.make import EnvironmentConfig, for_children, make_raw_env
 from trainables.envs.rendering import frames_per_second, picture, rendered
 from trainables.envs.vector.restarts import AnySlot
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, TooManySteps
 from trainables.evaluation.config import evaluation_envs, evaluation_settings
-from trainables.evaluation.play import Plan, Played, play
+from trainables.evaluation.play import Look, Plan, Played, play
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.callbacks import Calls, make_calls, of_episodes
@@ -120,14 +123,23 @@ class PeriodicEvaluation:
             if not path.exists():
                 self._watched(drawn, seed, i, VideoFile(path, fps))
 
-    def play(self, episodes: int, seed: int, folder: Path | None, window: bool) -> list[Played]:
+    def play(
+        self,
+        episodes: int,
+        seed: int,
+        folder: Path | None,
+        window: bool,
+        most_steps: float = math.inf,
+    ) -> list[Played]:
         """Play so many fresh episodes; with videos in `folder`, in a window, or both.
 
         Raises:
             ConfigError: there is no screen for a window, or nothing to write videos with.
+            TooManySteps: without pictures, they take more steps than that.
         """
         if folder is None and not window:
-            return play(self.inference, self._plan(0), seed, range(episodes))
+            counting = _at_most(most_steps, f"{episodes} episodes take more than")
+            return play(self.inference, self._plan(0), seed, range(episodes), counting)
         if folder is not None and not is_installed():
             raise ConfigError("--video", str(folder), "pip install 'sweep-rl[video]' first")
         viewer = find_viewer(True) if window else None
@@ -192,9 +204,20 @@ class PeriodicEvaluation:
         return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=reached)
 
     def _is_exact(self) -> bool:
-        """Whether the evaluation's environment is one that keeps no state which nobody sees."""
+        """Return whether the evaluation's environment keeps no hidden state."""
         trained_on, stepped = self._settings.environment, self._stepped()
         if self._environment == trained_on and not trained_on.is_native and stepped:
             return stepped.env_level == "A"
         found = known(self._environment)
         return found is not None and found.level == "A"
+
+
+def _at_most(steps: float, said: str) -> Look:
+    """Return what raises TooManySteps once more steps were taken."""
+    taken = itertools.count(1)
+
+    def count(_: AnySlot, length: int) -> None:
+        if length and next(taken) > steps:
+            raise TooManySteps(f"{said} {steps:,.0f} environment steps")
+
+    return count

@@ -9,31 +9,41 @@ member saves. Sampling, synchronising, evaluating and counting are done here, on
 import functools
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from gymnasium.spaces import Space
+from numpy.typing import NDArray
 
 from trainables.core import rng
+from trainables.core.logs import OneTimeLog
 from trainables.core.settings import SettingsView, flatten, override, parse
 from trainables.envs.exactness.measuring import Inquiry, Look
 from trainables.envs.make import EnvironmentConfig
+from trainables.envs.spaces.actions import Spread
+from trainables.envs.spaces.connectors import row_shape
 from trainables.errors import CheckpointError, ConfigError, SigningError
 from trainables.evaluation.agents import AgentsPlayer
 from trainables.offline.batches import WRITTEN_IN_LANES
 from trainables.offline.config import IOContext
 from trainables.offline.estimators import Estimates
 from trainables.offline.reader import RowsByPolicy
-from trainables.offline.workers import ReadingAgents, ReadingWorkers
+from trainables.offline.workers import Learnt, ReadingAgents, ReadingWorkers
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Weights
 from trainables.rollout.agents.sampler import PolicyPlan
-from trainables.rollout.agents.worker import AgentsSpec, MultiAgentBatch, by_name
+from trainables.rollout.agents.worker import (
+    AgentsSpec,
+    MultiAgentBatch,
+    by_name,
+    require_together,
+)
 from trainables.rollout.batch import Sample
 from trainables.rollout.callbacks import make_calls
 from trainables.rollout.external import ExternalAgentsSpec
+from trainables.rollout.workers.access import name_of_policy, named_policy
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import TrialContext, gives_data
@@ -46,21 +56,11 @@ from trainables.trainer.agents import (
     changed,
     from_data,
     member_settings,
-    spaces_of,
+    seen_by,
 )
 from trainables.trainer.classic import Policy
 from trainables.trainer.config import TrainerConfig, timed
 from trainables.trainer.trainer import Trainer
-
-#: Key → the only value that it may have with several policies, and why.
-NEEDED: Mapping[str, tuple[Any, str]] = {
-    "sample_async": (False, "agents are stepped and learnt from in turn"),
-    "fake_sampler": (False, "there is no single batch to give for ever"),
-    "data_parallel": (False, "each policy learns in the trainer's own process"),
-    "soft_horizon": (False, "an agent's episode ends with everybody's"),
-    "remote_env_batch_wait_ms": (0.0, "all environments are stepped together"),
-}
-
 
 # ---- one policy ----------------------------------------------------------------------------------
 
@@ -72,7 +72,7 @@ class _Shared(WorkerSet):
         self.samples: list[Sample] = []
 
     def sample(self) -> list[Sample]:
-        """What its agents did in this round."""
+        """Return the samples of its agents in this round."""
         return self.samples
 
     def _ask(self, method: str, args: Any) -> dict[int, Any]:
@@ -83,25 +83,25 @@ class _Shared(WorkerSet):
 @dataclass(frozen=True)
 class _MemberContext(TrialContext):
     seen: Look | None = None
-    """What there is to know of its agents."""
+    """The look at its agents."""
     broadcast: Callable[[], None] | None = None
     """Gives what all members have to all workers."""
 
 
 class _Known(Inquiry):
-    """What is known of a member's agents; nothing is measured for it."""
+    """The inquiry about a member's agents, whose look is given; nothing is measured for it."""
 
     def __init__(self, config: EnvironmentConfig, seen: Look) -> None:
         super().__init__(config)
         self._seen = seen
 
     def look(self) -> Look:
-        """What is known."""
+        """Return the given look."""
         return self._seen
 
 
 class _Member(Trainer):
-    """What a policy's trainer does in another way than one that is alone."""
+    """The trainer of one policy among several, as far as it differs from one that is alone."""
 
     context: _MemberContext
     workers: _Shared
@@ -113,6 +113,10 @@ class _Member(Trainer):
     def _inquiry(self) -> Inquiry:
         assert self.context.seen is not None  # noqa: S101 as `_made` gives it
         return _Known(self.settings.environment, self.context.seen)
+
+    @staticmethod
+    def _say_batch_size(settings: TrainerConfig) -> None:
+        """Say nothing: it is that of all policies."""
 
     def _make_workers(self, seed: int) -> WorkerSet:
         return _Shared()
@@ -129,7 +133,7 @@ def _member_class(algorithm: type[Trainer]) -> type[Trainer]:
 
 
 def _read(pid: str, source: tuple[str, str]) -> tuple[Weights, Mapping[str, Any] | None]:
-    """What the file of a trained policy holds; ConfigError, by its key, if it cannot be read."""
+    """Return the weights in the file of a trained policy; ConfigError, by key, if unreadable."""
     try:
         return policy_files.read_policy(*source)
     except (CheckpointError, SigningError) as error:
@@ -189,10 +193,7 @@ class MultiAgentTrainer(Trainer):
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError also for what several policies cannot have, and for each of them."""
-        flat = flatten(settings)
-        for key, (value, why) in NEEDED.items():
-            if flat[key] != value:
-                raise ConfigError(key, flat[key], f"{value} with several policies", why)
+        require_together(flatten(settings))
         calls = make_calls(settings.callbacks)
         if calls and calls.wants("on_postprocess_traj"):
             place, allowed = "callbacks.on_postprocess_traj", "absent with several policies"
@@ -212,18 +213,23 @@ class MultiAgentTrainer(Trainer):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """What every policy can have; torch computes gradients where they choose differently."""
+        """Return choices that suit every policy; where they differ, torch computes gradients."""
         agents = Agents.of(settings)
-        spaces = spaces_of(agents, seen, settings.environment, {})
+        of_policy = seen_by(agents, seen, settings.environment, {})
         chosen = [
-            cls.algorithm.choose(member_settings(settings, pid, own), Look(spaces[pid], seen.limit))
+            cls.algorithm.choose(member_settings(settings, pid, own), of_policy[pid])
             for pid, own in agents.policies.items()
         ]
         otherwise = {**cls.before_auto, "learner": "torch"}
-        return {
+        agreed = {
             key: one if all(other[key] == one for other in chosen) else otherwise[key]
             for key, one in chosen[0].items()
         }
+        # Where some agents have choices alone, spreading leaves them as they are.
+        own = [member_settings(settings, pid, one).model for pid, one in agents.policies.items()]
+        spreads = any(one["normalize_actions"] for one in chosen) and not seen.calls_us
+        spreads = spreads and all(one.custom_action_dist is None for one in own)
+        return {**agreed, "normalize_actions": spreads}
 
     @classmethod
     def _with_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
@@ -277,14 +283,12 @@ class MultiAgentTrainer(Trainer):
             Their names.
         """
         agents = Agents.of(settings)
-        spaces = spaces_of(agents, self._seen, settings.environment, like)
+        seen = seen_by(agents, self._seen, settings.environment, like)
         stay = {
             pid for pid in self.members if agents.policies.get(pid) == self.agents.policies[pid]
         }
         members = {
-            pid: self.members[pid]
-            if pid in stay
-            else self._made(settings, pid, own, Look(spaces[pid], self._seen.limit))
+            pid: self.members[pid] if pid in stay else self._made(settings, pid, own, seen[pid])
             for pid, own in agents.policies.items()
         }
         begin(agents, {pid: one for pid, one in members.items() if pid not in stay})
@@ -309,10 +313,14 @@ class MultiAgentTrainer(Trainer):
         plain = {one.name: getattr(self.context, one.name) for one in fields(TrialContext)}
         plain["seed"] = rng.integer(self.seed, "agents", pid)
         kind = _member_class(self.algorithm)  # type: ignore[arg-type]  # mypy: no class is hashable
-        return kind(config, _MemberContext(**plain, seen=seen, broadcast=broadcast))
+        made = kind(config, _MemberContext(**plain, seen=seen, broadcast=broadcast))
+        made.reporter.log = OneTimeLog(f"trainer, policy {pid}")
+        # Chosen for all of them: a checkpoint that was chosen for otherwise goes on as it began.
+        made._undecided = tuple(key for key in self._undecided if key != "native_vector_env")
+        return made
 
     def worker_spec(self) -> AgentsSpec:
-        """What workers are made from: each policy's own part of it, too."""
+        """Return the specification of workers, with each policy's own part of it."""
         alone = {pid: one.worker_spec() for pid, one in self.members.items()}
         base = Trainer.worker_spec(self)
         more = base.columns
@@ -327,6 +335,7 @@ class MultiAgentTrainer(Trainer):
                     spec.columns | more,
                     pid in trained,
                     spec.gamma,
+                    spec.unfiltered,
                 )
                 for pid, spec in alone.items()
             },
@@ -337,13 +346,23 @@ class MultiAgentTrainer(Trainer):
         )
 
     def _make_reading(
-        self, context: IOContext, index: int, sampling: WorkerSet | None
+        self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
         me, of = weakref.proxy(self), self.settings
-        rows = RowsByPolicy(lambda: {pid: one.spaces for pid, one in me.members.items()})
+        rows = RowsByPolicy(
+            lambda: {pid: one.readable(of_agents=True) for pid, one in me.members.items()}
+        )
         self._estimate_from = context, rows
-        given = context, rows, of.batch_size, index, sampling
-        return ReadingAgents(self.agents.agent_steps, *given)
+        asked = spec.columns.union(*(one.worker_spec().columns for one in self.members.values()))
+        learnt = Learnt.of(replace(spec, columns=asked))
+        given = context, rows, of.batch_size, index, sampling, learnt
+
+        def make(pid: str) -> filters_.Filter:
+            member: Trainer = me.members[pid]
+            shape = row_shape(member.spaces.filtered)
+            return filters_.make_filter(member.settings.filters, shape)
+
+        return ReadingAgents(self.agents.agent_steps, *given, make)
 
     def _estimated(self) -> dict[str, Any]:
         """By policy, of those that learn."""
@@ -354,7 +373,7 @@ class MultiAgentTrainer(Trainer):
                 *self._estimate_from, member.spaces, member.settings.gamma, pid
             )
             self._estimates[pid] = own
-            found[pid] = own.of(member.log_likelihoods, self.iteration + 1)
+            found[pid] = own.of(member.judged_likelihoods, self.iteration + 1)
         return {pid: one for pid, one in found.items() if one}
 
     # ---- training --------------------------------------------------------------------------------
@@ -433,7 +452,7 @@ class MultiAgentTrainer(Trainer):
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """What all have together, and ``members``: policy → what its trainer saves."""
+        """Return the common state, and ``members``: policy → the checkpoint of its trainer."""
         others = as_data(canonical(self.settings.agents.multiagent), self._began)
         if others:
             others["like"] = self._like()
@@ -455,6 +474,18 @@ class MultiAgentTrainer(Trainer):
             hint = f"the checkpoint's are {had}"
             raise ConfigError("multiagent.policies", [*self.members], "as in the checkpoint", hint)
         Trainer.load_checkpoint(self, checkpoint)
+        of_members = [one.inexact for one in self.members.values()]
+        reasons = [why for said in (self.inexact, *of_members) for why in said.split("; ") if why]
+        self.inexact = "; ".join(dict.fromkeys(reasons))
+
+    def computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As `Trainer.computed_here`, of each policy."""
+        given = data.get("members", {})
+        members = {
+            pid: self.members[pid].computed_here(one) if pid in self.members else one
+            for pid, one in given.items()
+        }
+        return {**data, "members": members} if given else data
 
     def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """As `Trainer.adapted`: what was learnt is the members' own."""
@@ -556,7 +587,7 @@ class MultiAgentTrainer(Trainer):
             ConfigError: there is no such policy, an agent would still have it, it is the last, or
                 files are read, which have batches of it.
         """
-        self.member(policy_id)
+        policy_id = name_of_policy(self.members, policy_id)
         if self.settings.offline.reads:
             allowed = "a policy that stays with this input"
             raise ConfigError("policy_id", policy_id, allowed, "batches of it may be read")
@@ -602,25 +633,59 @@ class MultiAgentTrainer(Trainer):
         like = {pid: agent_with(agents, one.raw, one.action) for pid, one in each.items()}
         return {pid: agent for pid, agent in like.items() if agent is not None}
 
-    def member(self, policy_id: str) -> Trainer:
-        """The trainer of one policy; ConfigError for an unknown one."""
-        if policy_id not in self.members:
-            raise ConfigError("policy_id", policy_id, f"one of {', '.join(self.members)}")
-        return self.members[policy_id]
+    def spread_of(self, policy_id: str) -> Spread | None:
+        """As `Trainer.spread_of`, of this policy."""
+        return self.members[policy_id].spread_of(policy_id)
+
+    def member(self, policy_id: str = "") -> Trainer:
+        """Return the trainer of one policy, which need not be named if it is alone.
+
+        Raises:
+            ConfigError: there is no such policy, or there are several and none is named.
+        """
+        return self.members[name_of_policy(self.members, policy_id)]
 
     def get_policy(self, policy_id: str = "") -> Policy | None:
-        """The policy with this name; None if there is none."""
-        member = self.members.get(policy_id)
+        """Return the policy with this name, or the only one; None if there is none."""
+        member = named_policy(self.members, policy_id)
         return None if member is None else Policy(member)
 
-    def compute_action(self, obs: Any, *args: Any, policy_id: str = "", **more: Any) -> Any:
-        """The action of one policy for one raw observation; see `Trainer.compute_action`."""
-        if not policy_id and len(self.members) == 1:
-            policy_id = next(iter(self.members))
+    def compute_action(
+        self,
+        obs: Any,
+        state: Sequence[NDArray[Any]] | None = None,
+        prev_action: Any = None,
+        prev_reward: float | None = None,
+        info: Mapping[str, Any] | None = None,
+        policy_id: str = "",
+        full_fetch: bool = False,
+        explore: bool = False,
+    ) -> Any:
+        """Return the action of one policy for one raw observation; see `Trainer.compute_action`.
+
+        Args:
+            obs: as the environment gives it to an agent of the policy.
+            state: see `Trainer.compute_action`, as for all that follow but one.
+            prev_action: of the agent.
+            prev_reward: of the agent.
+            info: not read.
+            policy_id: the policy; it need not be named if it is alone.
+            full_fetch: also return how the action was chosen.
+            explore: draw it.
+        """
         self._date_actor()
-        return self.member(policy_id).compute_action(obs, *args, **more)
+        return self.member(policy_id).compute_action(
+            obs, state, prev_action, prev_reward, info, full_fetch=full_fetch, explore=explore
+        )
 
     compute_single_action = compute_action
+
+    def get_initial_state(self, policy_id: str = "") -> list[NDArray[Any]]:
+        """Return the state with which an agent of a policy begins.
+
+        See `Trainer.get_initial_state`.
+        """
+        return self.member(policy_id).get_initial_state()
 
     def compute_actions(
         self, observations: Mapping[Any, Any], explore: bool = False
@@ -645,12 +710,19 @@ class MultiAgentTrainer(Trainer):
             ConfigError: as `Trainer.set_weights`; it names the policy.
         """
         for pid, one in weights.items():
-            self.member(pid).adopt(one, pid)
+            self.adopt(one, pid)
         self.broadcast()
+
+    def adopt(self, weights: Weights, policy_id: str = "") -> None:
+        """Do as `set_weights` for one policy and this process alone."""
+        name = name_of_policy(self.members, policy_id)
+        self.members[name].adopt(weights, name)
 
     def import_policy_weights(self, path: str | Path, policy_id: str = "") -> None:
         """Adopt one policy's weights from a file; see `Trainer.import_policy_weights`."""
         self.member(policy_id).import_policy_weights(path)
+
+    import_model = import_policy_weights
 
     def compute_gradients(self, batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         """Policy → gradients, and what goes with them, of policy → rows; frozen ones are left."""

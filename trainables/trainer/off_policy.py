@@ -1,4 +1,4 @@
-"""What off-policy actor-critics share: settings, what cannot work together, and their round."""
+"""Off-policy actor-critics: their shared settings, conflicts among them, and their round."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -18,7 +18,7 @@ from trainables.policies.architecture import EPS, Activation, OptimizerConfig
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainer.config import TrainerConfig
-from trainables.trainer.steps import off_policy_step
+from trainables.trainer.steps import learn_on_rows, off_policy_step
 from trainables.trainer.trainer import Stateful, Trainer
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ class OffPolicyTrainer(Trainer):
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((256, 256), "relu")
     fixed_keys: ClassVar[frozenset[str]] = Trainer.fixed_keys | {"buffer_size"}
     learns_from_others: ClassVar[bool] = True
+    keeps_rows: ClassVar[bool] = True
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "fused"}
     #: Whether its gradients are known in closed form, too.
     has_closed_form: ClassVar[bool] = True
@@ -112,7 +113,8 @@ class OffPolicyTrainer(Trainer):
         """
         if len(seen.spaces.observation_shape) != 1:
             allowed = f"observations that are vectors with {cls.__name__}"
-            hint = f"its images are {seen.spaces.observation_shape}"
+            shape = seen.spaces.observation_shape
+            hint = f"its images are {shape}; model.image_layout: flat reads their numbers"
             raise ConfigError("env", str(seen.spaces.raw), allowed, hint)
         cls.check_spaces(settings, seen.spaces)
         why = cls._not_fused(settings)
@@ -133,7 +135,7 @@ class OffPolicyTrainer(Trainer):
 
     @property
     def is_fused(self) -> bool:
-        """Whether numpy computes gradients: a checkpoint of it may be restored where it cannot."""
+        """True if numpy computes gradients: a checkpoint of it may be restored where it cannot."""
         return self.settings.learner == "fused" and not self._not_fused(self.settings)
 
     @classmethod
@@ -147,7 +149,7 @@ class OffPolicyTrainer(Trainer):
         only: dict[str, tuple[Any, Any, str]] = {
             "model.use_lstm": (settings.model.use_lstm, False, "a replay holds no sequences"),
             "normalize_actions": (
-                settings.sampling.normalize_actions,
+                settings.sampling.spreads_actions,
                 False,
                 "its actions lie within the bounds already",
             ),
@@ -191,8 +193,29 @@ class OffPolicyTrainer(Trainer):
                 self, self.replay, self.settings.replay, self.update, lambda: None
             )
 
+    def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
+        """Make one update of all networks from rows, as `Trainer.learn_on_batch`.
+
+        Args:
+            batch: column → (B, …), as ``replay.sample(B)`` gives them: unfiltered ``observations``,
+                ``actions``, ``rewards``, ``new_obs`` and ``terminated``.
+        """
+        return learn_on_rows(self, self.seen(batch), self.update)
+
+    def compute_gradients(self, batch: Any) -> Any:
+        """Raise NotImplementedError: there is no single gradient."""
+        raise NotImplementedError(
+            f"{type(self).__name__} learns by several optimisers, one after the other, so there is "
+            "no gradient to give; learn_on_batch makes an update"
+        )
+
+    def apply_gradients(self, gradients: Any) -> float:
+        """Raise NotImplementedError, as `compute_gradients`."""
+        self.compute_gradients(gradients)
+        return 0.0
+
     @property
     def critic_learning_rate(self) -> float:
-        """What the schedule gives for the critics now."""
+        """The learning rate of the critics now, by the schedule."""
         of = self.settings
         return self.learning_rate * (of.critic_lr or of.schedule.lr) / of.schedule.lr

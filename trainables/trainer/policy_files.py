@@ -7,7 +7,6 @@ from typing import Any, Self
 import numpy as np
 from gymnasium.spaces import Dict, Tuple
 from numpy.typing import NDArray
-from safetensors.numpy import load_file, save_file
 
 from trainables.checkpoint import file
 from trainables.envs.make import EnvSpaces
@@ -15,7 +14,7 @@ from trainables.envs.spaces.connectors import Connectors
 from trainables.envs.spaces.leaves import named_leaves
 from trainables.errors import CheckpointError, ConfigError
 from trainables.policies.acting.actor import Weights
-from trainables.policies.inference import InferencePolicy
+from trainables.policies.inference import InferencePolicy, Note
 from trainables.policies.onnx import export, formats
 from trainables.policies.onnx.formats import FILES
 from trainables.policies.policy import Policy
@@ -57,8 +56,12 @@ class ExportedPolicy(InferencePolicy):
         observations: NDArray[Any],
         memory: NDArray[Any],
         streams: Sequence[np.random.Generator | None],
+        note: Note | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The most probable actions, whatever the streams, and the next memory."""
+        """The most probable actions, whatever the streams, and the next memory.
+
+        Nobody takes note of a decision: an exported policy plays without callbacks.
+        """
         rows = observations.reshape(len(observations), *self.spaces.row_shape)
         given = {**export.raw_inputs(self, rows), **export.memory_inputs(self, memory)}
         outputs = self._run(given)
@@ -77,6 +80,8 @@ class ExportedPolicy(InferencePolicy):
 def save_weights(weights: Weights, path: Path) -> str:
     """Write weights, without filters, for any program that reads safetensors; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    from safetensors.numpy import save_file  # not at the top: few trainers write one
+
     save_file(dict(weights), path)
     return str(path)
 
@@ -87,6 +92,8 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
     Raises:
         CheckpointError: no such weights in the file.
     """
+    from safetensors.numpy import load_file
+
     try:
         found = load_file(path)
     except Exception as error:
@@ -109,6 +116,8 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
     """
     found = _found(Path(path).expanduser(), name)
     if found.suffix == SUFFIX:
+        from safetensors.numpy import load_file
+
         try:
             weights = load_file(found)
         except Exception as error:
@@ -167,7 +176,7 @@ def export_formats(
 
 
 def misfit(found: Weights, expected: Weights) -> str:
-    """What keeps `found` from being this policy's weights; empty if nothing does."""
+    """Return the reason why `found` cannot be this policy's weights; empty if it can."""
     for name, weight in expected.items():
         if name not in found:
             return f"{name} is missing; expected shape {weight.shape}"

@@ -45,7 +45,9 @@ class PolicyGradientConfig(ActorCriticConfig):
         description="λ of the advantage estimate; 1: returns of the whole fragment.",
     )
     normalize_advantages: bool = Field(
-        default=False, description="Advantages of each batch have mean 0 and deviation 1."
+        default=False,
+        description="Advantages of each batch have mean 0 and deviation 1; a batch of one row, "
+        "which has no deviation, is refused.",
     )
 
 
@@ -75,6 +77,7 @@ class PolicyGradientTrainer(ActorCriticTrainer):
             epochs=1,
             minibatch_size=len(batch),
             rate=self.learning_rate,
+            normalize_advantages=self.settings.normalize_advantages,
         )
 
 

@@ -1,4 +1,4 @@
-"""What a trainer reports while it works: to a person's callbacks, and to the log.
+"""Reports of a trainer while it works: to a person's callbacks, and to the log.
 
 T steps, N environments. A piece of a fragment is the rows of one episode in it.
 """
@@ -114,6 +114,14 @@ class Reporter:
         self.calls = make_calls(callbacks)
         self._pieces: list[list[Trajectory]] = []
 
+    def begin(self) -> None:
+        """There are workers now: make what writes their experience, if anything does."""
+        self._output.begin()
+
+    def begin_anew(self) -> None:
+        """Other workers collect from here on, which begin new episodes."""
+        self._output.begin_anew()
+
     def sampled(self, samples: Sequence[Sample]) -> None:
         """These samples are about to be learnt from."""
         self.log.begin_round()
@@ -124,7 +132,7 @@ class Reporter:
     def postprocessed(
         self, policy: Any, fragments: Sequence[Fragment], batches: Sequence[Columns]
     ) -> None:
-        """What is to be learnt from is there; what a callback writes into it is learnt.
+        """Call back with the rows before they are learnt from; changes of the callback are learnt.
 
         `fragments` are all of this round, in order; `batches` the columns of their T·N rows each.
         """
@@ -171,13 +179,14 @@ def check_callbacks(
 ) -> None:
     """Raise ConfigError for callbacks that cannot work, here or in children."""
     calls = make_calls(config)
-    if calls and reads and calls.wants("on_postprocess_traj"):
-        raise ConfigError(
-            "callbacks.on_postprocess_traj",
-            config.callbacks,
-            "absent where input reads files",
-            "what is read comes without the episodes of which the callback needs",
-        )
+    without = {
+        "on_postprocess_traj": "what is read comes without the episodes that the callback needs",
+        "on_sample_end": "no worker collects what is read",
+    }
+    for phase, why in without.items():
+        if calls and reads and calls.wants(phase):
+            allowed = "absent where input reads files"
+            raise ConfigError(f"callbacks.{phase}", config.callbacks, allowed, why)
     if calls and fake_sampler and calls.wants("on_postprocess_traj"):
         raise ConfigError(
             "fake_sampler",

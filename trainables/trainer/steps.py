@@ -1,4 +1,4 @@
-"""What one `training_step` does: a round of sampling and learning, for each family of algorithms.
+"""Rounds of sampling and learning, for the `training_step` of each family of algorithms.
 
 An algorithm calls one of these, or writes its own round of the same parts.
 """
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from trainables.learners.replay import NStep, ReplayBuffer, ReplayConfig
 from trainables.rollout.batch import Fragment, Sample, rows
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.trainer.config import timed
 from trainables.trainer.trainer import Trainer
@@ -27,6 +28,8 @@ def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
     with timed(trainer.timers, "sample_time_ms"):
         samples = trainer.workers.sample()
     trainer.reporter.sampled(samples)
+    if trainer.keeps_rows:
+        samples = trainer.merge_filters(samples)
     with timed(trainer.timers, "learn_time_ms"):
         learner = learn([fragment for one in samples for fragment in one.fragments])
     trainer.reporter.learnt(trainer.policy, learner)
@@ -60,7 +63,9 @@ def off_policy_step(
 ) -> dict[str, float]:
     """Sample, store, learn from what is drawn, synchronise, count; returns means over the updates.
 
-    Exploration follows the steps that were sampled before this round.
+    Exploration follows the steps that were sampled before this round. The replay holds rows as the
+    filters are given them, since their statistics move on: what is drawn is filtered by those of
+    all that was sampled so far, this round included.
 
     Args:
         trainer: whose round it is; its workers give the column ``new_obs``, with `n_step` also
@@ -71,12 +76,19 @@ def off_policy_step(
         update_target: called after every `target_network_update_freq` environment steps.
         n_step: another part: makes transitions over several steps, which have ``discounts``.
         learning: around all updates of the round.
+
+    Raises:
+        TypeError: the trainer does not say that it `keeps_rows`, so its workers filter them.
     """
+    if not trainer.keeps_rows:
+        raise TypeError(f"{type(trainer).__name__} learns from a replay; set keeps_rows = True")
     before = trainer.progress.timesteps
     trainer.set_global_vars({"timestep": before})
     with timed(trainer.timers, "sample_time_ms"):
         samples = trainer.workers.sample()
     trainer.reporter.sampled(samples)
+    samples = trainer.merge_filters(samples)
+    weight = n_step.weight if n_step else 1.0
     after = before + sum(one.count for one in samples)
     statistics: list[dict[str, float]] = []
     with timed(trainer.timers, "learn_time_ms"):
@@ -85,7 +97,8 @@ def off_policy_step(
         if after >= config.learning_starts and len(replay):
             with learning():
                 for _ in range(config.updates_per_step):
-                    statistics.append(update(replay.sample(config.replay_batch_size)))
+                    rows_ = replay.sample(config.replay_batch_size)
+                    statistics.append(update(trainer.seen(rows_, weight)))
         if after // config.target_network_update_freq > before // config.target_network_update_freq:
             update_target()
     names = statistics[0] if statistics else ()
@@ -93,6 +106,21 @@ def off_policy_step(
     trainer.reporter.learnt(trainer.policy, learner)
     trainer.end_round(samples)
     return learner
+
+
+def learn_on_rows(
+    trainer: Trainer, rows_: Mapping[str, NDArray[Any]], update: Update
+) -> dict[str, dict[str, float]]:
+    """Make an update from rows (B, …) as the networks see them, and give all workers the weights.
+
+    Returns:
+        Policy → the update's statistics and ``batch_count``.
+    """
+    # What is not finite is found in the gradients' norms: numpy need not warn of it.
+    with np.errstate(all="ignore"):
+        info = update(rows_)
+    trainer.broadcast()
+    return {DEFAULT_POLICY_ID: {**info, "batch_count": len(rows_["observations"])}}
 
 
 def _store(

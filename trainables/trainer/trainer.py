@@ -6,6 +6,7 @@ stands in `save_checkpoint`; settings do not.
 
 import copy
 import logging
+import math
 import time
 import weakref
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,22 +28,24 @@ from trainables.envs.exactness import measuring
 from trainables.envs.exactness.levels import LEVELS
 from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
 from trainables.envs.make import EnvSpaces
+from trainables.envs.spaces.actions import Spread
 from trainables.envs.spaces.connectors import row_shape
+from trainables.envs.spaces.images import unscaled
 from trainables.envs.vector.config import check_vector_env
 from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
 from trainables.evaluation.play import Played
 from trainables.learners.schedules import learning_rate
 from trainables.offline.batches import WRITTEN, WRITTEN_IN_LANES
-from trainables.offline.config import ESTIMATED, IOContext
+from trainables.offline.config import ESTIMATED, IOContext, check_statistics
 from trainables.offline.estimators import Estimates
 from trainables.offline.reader import Rows
-from trainables.offline.workers import ReadingWorkers
+from trainables.offline.workers import Learnt, ReadingWorkers, SamplerInput
 from trainables.offline.writer import Output
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Weights
 from trainables.policies.architecture import Activation, Architecture, architecture
-from trainables.policies.filters import make_filters
+from trainables.policies.filters import make_filter, make_filters
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import export
 from trainables.policies.policy import Policy
@@ -54,6 +57,7 @@ from trainables.rollout.recording import FOLDER, RecordingPlan
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID, by_policy, require_policy
 from trainables.rollout.workers.make import make_workers
 from trainables.rollout.workers.ranks.group import RankGroup
+from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_set import WorkerSet
 from trainables.rollout.workers.worker_spec import WorkerSpec
 from trainables.trainable import Trainable, TrialContext, gives_data
@@ -72,7 +76,7 @@ MULTI_AGENT = "trainables.trainer.multi_agent:several"
 
 
 class Stateful(Protocol):
-    """What has a part of a trainer's checkpoint."""
+    """An object with a part of a trainer's checkpoint."""
 
     def get_state(self) -> dict[str, Any]:
         """Everything of it that decides the future, as plain data."""
@@ -99,6 +103,9 @@ class Trainer(Trainable):
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
     #: Whether it learns from what other policies did (``input``).
     learns_from_others: ClassVar[bool] = False
+    #: True if its rows outlive their round, as those of a replay and of files do: workers then
+    #: give unfiltered rows, and `seen` filters them when they are drawn.
+    keeps_rows: ClassVar[bool] = False
     #: Keys of ``model`` that only some algorithms read, and this one.
     model_keys: ClassVar[frozenset[str]] = frozenset()
     #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
@@ -111,7 +118,10 @@ class Trainer(Trainable):
     written: ClassVar[frozenset[str]] = WRITTEN
     #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
     #: from then go on with it.
-    before_auto: ClassVar[Mapping[str, Any]] = {"native_vector_env": False}
+    before_auto: ClassVar[Mapping[str, Any]] = {
+        "native_vector_env": False,
+        "normalize_actions": False,
+    }
 
     def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
         """With several policies (``multiagent``) a trainer of all of them, each learning so."""
@@ -152,7 +162,7 @@ class Trainer(Trainable):
         raise NotImplementedError
 
     def make_parts(self) -> dict[str, Stateful]:
-        """What the algorithm keeps beside it, for example a replay, by its name in checkpoints."""
+        """Return the algorithm's own parts, for example a replay, by their names in checkpoints."""
         return {}
 
     def training_step(self) -> dict[str, float]:
@@ -169,6 +179,12 @@ class Trainer(Trainable):
         """(R,) log-probabilities of actions for observations (R, *S); estimators ask for them."""
         raise NotImplementedError(f"{type(self).__name__} defines no log_likelihoods()")
 
+    def judged_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
+        """Return what `log_likelihoods` does, (R,), for unfiltered observations (R, *S)."""
+        return self.log_likelihoods(
+            self.seen({"observations": observations})["observations"], actions
+        )
+
     def gradient_step(self) -> tuple[float, float | None]:
         """The learning rate now, and the bound on the norm of the whole gradient or None."""
         raise NotImplementedError(f"{type(self).__name__} defines no gradient_step()")
@@ -182,21 +198,29 @@ class Trainer(Trainable):
         Raises:
             ConfigError: one of them is set to what cannot be there.
         """
-        return {"native_vector_env": settings.environment.is_native}
+        return {"native_vector_env": settings.environment.is_native, "normalize_actions": False}
 
     @classmethod
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
-        """What its networks look like; an algorithm adds what it alone knows of.
+        """Return the architecture of its networks; an algorithm adds what it alone knows of.
 
         Raises:
             ConfigError: the key ``model`` asks for what cannot be there.
         """
-        shape = spaces.observation_shape
-        return architecture(settings.model, shape, cls.usual_networks, spaces.masks)
+        layout = settings.environment.sight.layout
+        if layout not in (None, spaces.asked.layout):
+            allowed = "the same for all policies, beside multiagent"
+            raise ConfigError("model.image_layout", layout, allowed)
+        shape, masks = spaces.observation_shape, spaces.masks
+        made = architecture(settings.model, shape, cls.usual_networks, masks)
+        highest, floats = spaces.divisor, spaces.observation_dtype == np.float32
+        is_scaled = settings.filters.observation_filter != "NoFilter" or not floats
+        number = 1.0 if is_scaled else highest
+        return replace(made, highest_byte=highest, highest_number=number)
 
     @classmethod
     def _chosen(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """What `choose` gives, where policies and agents fit together."""
+        """Return the choices of `choose`, where policies and agents fit together."""
         config_checks.check_agents(settings, seen)
         if seen.calls_us:
             config_checks.check_called(settings)
@@ -215,19 +239,19 @@ class Trainer(Trainable):
 
     @property
     def computes_in_torch(self) -> bool:
-        """Whether what torch makes of numbers has a part in what is learnt."""
+        """True if results of torch have a part in what is learnt."""
         return True
 
     @property
     def learning_rate(self) -> float:
-        """What the schedule gives after the environment steps sampled so far."""
+        """The learning rate after the environment steps sampled so far, by the schedule."""
         return learning_rate(self.settings.schedule, self.progress.timesteps)
 
     def _before_evaluate(self) -> None:
         """Called before each evaluation."""
 
     def _evaluate(self) -> dict[str, Any]:
-        """What an evaluation adds to the result."""
+        """Return the part of the result that an evaluation adds."""
         return {"evaluation": self.evaluate()}
 
     # ---- settings ----------------------------------------------------------------------------
@@ -241,6 +265,13 @@ class Trainer(Trainable):
             raise ConfigError(
                 "input", settings.offline.input, allowed, "bc, dqn, iql, sac and td3 read"
             )
+        check_statistics(settings.offline, flatten(settings), cls.keeps_rows)
+        filters = settings.filters
+        apart = filters.observation_filter != "NoFilter" and not filters.synchronize_filters
+        if apart and cls.keeps_rows:
+            allowed = f"true with {cls.__name__} and an observation_filter"
+            hint = "rows are filtered when they are drawn, by what all workers have seen"
+            raise ConfigError("synchronize_filters", False, allowed, hint)
         if settings.offline.reads:
             cls._check_reading(settings)
         if (source := settings.environment.action_mask) and not cls.masks_actions:
@@ -256,6 +287,9 @@ class Trainer(Trainable):
     @classmethod
     def _check_reading(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for what would be made of rows that are read, and is not here."""
+        if settings.sampling.spreads_actions:
+            hint = "actions in files are the environment's, and learnt so"
+            raise ConfigError("normalize_actions", True, "false or auto with this input", hint)
         if settings.offline.postprocess_inputs and not hasattr(settings, "n_step"):
             hint = "it learns from single steps, of which nothing is made; dqn has n_step"
             raise ConfigError("postprocess_inputs", True, f"false with {cls.__name__}", hint)
@@ -296,8 +330,14 @@ class Trainer(Trainable):
         return {"classic_results": True, **config} if is_asked else dict(config)
 
     @classmethod
+    def result_names(cls, config: Mapping[str, Any]) -> Collection[str] | None:
+        """Return the names that results may have; None for a class from elsewhere: any."""
+        shipped = cls.__module__.startswith("trainables.algorithms.")
+        return classic.result_names(parse(cls.config_class, config)) if shipped else None
+
+    @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """What `choose` makes of the settings that are ``auto``."""
+        """Return the values that `choose` gives to settings that are ``auto``."""
         cls = cls.of(config)  # noqa: PLW0642
         settings = parse(cls.config_class, config)
         if not (undecided := cls.undecided(settings)):
@@ -319,7 +359,7 @@ class Trainer(Trainable):
 
     @classmethod
     def resource_help(cls, config: Mapping[str, Any]) -> str:
-        """What to change when a trial asks for more than there is."""
+        """Return the advice for a trial that asks for more resources than there are."""
         return (
             "num_workers and evaluation_num_workers set how many child processes a trial has, "
             "num_gpus what it learns on; this trial's settings: "
@@ -347,11 +387,12 @@ class Trainer(Trainable):
                 self._build(self.settings, inquiry)
             undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been made anew
             undo.callback(self.evaluation.workers.close)
+            self.reporter.begin()
             self._synchronise([])
             self._undo = undo.pop_all()
 
     def _inquiry(self) -> Inquiry:
-        """What finds out about the environment."""
+        """Return the inquiry about the environment."""
         restarts = self.settings.envs.restart_failed_sub_environments
         known, shared = self.context.remembered, self.context.shared
         return Inquiry(self.settings.stepped, restarts, known, shared)
@@ -368,7 +409,7 @@ class Trainer(Trainable):
         me = weakref.proxy(self)  # a trainer that is forgotten goes at once, with its workers
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
         whole = settings.sampling.batch_mode == "complete_episodes"
-        output = Output(settings.offline, self.context, lambda: me.logdir, whole)
+        output = Output(self._io_context(self.seed), self.context, whole)
         self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
         seen = inquiry.look()
         chosen = self._chosen(settings, seen)
@@ -376,7 +417,8 @@ class Trainer(Trainable):
         settings = self.settings
         check_vector_env(settings.environment, settings.envs, seen.limit)
         self.calls_us = output.in_lanes = seen.calls_us
-        """Whether the environment calls the trainer."""
+        """True if the environment calls the trainer."""
+        output.spread_of = lambda pid: me.spread_of(pid)  # noqa: PLW0108 a method holds it
         self.progress = Progress(settings.metrics)
         self._build_policy(settings, seen)
         self.environment, self.level = resolve(
@@ -394,8 +436,11 @@ class Trainer(Trainable):
         )
 
     def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
-        """What learns and what plays, for these spaces."""
+        """Build the learning and the acting policy for these spaces."""
         self.spaces = seen.spaces
+        is_filtered = settings.filters.observation_filter != "NoFilter"
+        if note := self.spaces.note or ("" if is_filtered else unscaled(self.spaces.seen)):
+            logger.warning(note)
         shape, masks = row_shape(self.spaces.filtered), self.spaces.masks
         self.architecture = self.networks(settings, self.spaces)
         if (own := self.architecture.own) is not None:
@@ -408,11 +453,15 @@ class Trainer(Trainable):
         }
         self.parts = self.make_parts()
         self.gives_copies = self._gives_copies()
-        self.recent: NDArray[Any] = np.zeros((0, *self.spaces.row_shape), self.spaces.row_dtype)
         sampling, observed = settings.sampling, self.filters["observation"]
         between = self.spaces.connected(
-            "player", observed, sampling.clip_actions, sampling.normalize_actions
+            "player",
+            observed,
+            sampling.clip_actions,
+            sampling.spreads_actions,
+            exact=filters_.is_filtering(observed),
         )
+        self.recent: NDArray[Any] = np.zeros((0, *self.spaces.row_shape), between.row_dtype)
         self.inference = InferencePolicy(self.policy.make_actor(), self.spaces, between)
 
     def step(self) -> dict[str, Any]:
@@ -491,10 +540,12 @@ class Trainer(Trainable):
         else:
             self.workers.set_state(checkpoint["workers"])
         self.reporter.set_state(checkpoint, self.progress.timesteps)
+        if checkpoint["workers"] is None:
+            self.reporter.begin_anew()
         self._synchronise([])
 
     def _give_learnt(self, checkpoint_dir: str) -> dict[str, Any]:
-        """What is not the workers' and counts nothing."""
+        """Return the state that is neither the workers' nor a counter's."""
         return {
             "policy": self.policy.get_state(),
             "filters": filters_.get_state(self.filters),
@@ -521,17 +572,24 @@ class Trainer(Trainable):
         What was learnt and counted stays, new episodes are begun, and the state says why the curve
         is no longer exact; so does the log.
         """
-        data = state["trainable"].get("data")
-        if not isinstance(data, Mapping) or not data.get("workers"):
+        given = state["trainable"].get("data")
+        if not isinstance(given, Mapping):
             return state
-        self._settle(data.get("settled", {}))
-        changes = agreement.changed(data, self._collected)
-        if not changes:
-            return state
-        why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
-        reasons = agreement.no_longer_exact(data, why, "new episodes are begun, and ")
-        anew = {**data, "workers": None, "inexact": reasons}
-        return {**state, "trainable": {**state["trainable"], "data": anew}}
+        data = self.computed_here(given)
+        if data.get("workers"):
+            self._settle(data.get("settled", {}))
+            if changes := agreement.changed(data, self._collected):
+                why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
+                reasons = agreement.no_longer_exact(data, why, "new episodes are begun, and ")
+                data = {**data, "workers": None, "inexact": reasons}
+        return {**state, "trainable": {**state["trainable"], "data": data}}
+
+    def computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a checkpoint's data as if what computes here had made it.
+
+        It says why the curve is no longer exact, if that was something else; so does the log.
+        """
+        return data
 
     def cleanup(self) -> None:
         """End the workers; put back what they needed of this process."""
@@ -540,12 +598,12 @@ class Trainer(Trainable):
     # ---- what callers use --------------------------------------------------------------------
 
     def remembers(self) -> dict[str, Any]:
-        """How exactly the environment comes back: it is measured once for all trials of a sweep."""
+        """Return the exactness of the environment, measured once for all trials of a sweep."""
         return self._remembered
 
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
-        """What a checkpoint holds of the environments, measured: "A exact state" or weaker."""
+        """The exactness of checkpoints, measured: "A exact state" or weaker."""
         if self.inexact:
             return f"{LEVELS['D']}: {self.inexact}"
         if self.level == "D" and self.settings.by_clock:
@@ -553,7 +611,7 @@ class Trainer(Trainable):
         return LEVELS["D" if self.progress.late else self.level]
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
-        """What the latest result says of episodes and steps: the same keys, the same numbers.
+        """Return episodes and steps of the latest result: the same keys, the same numbers.
 
         Args:
             selected_workers: only of workers with these indices; totals are always of all.
@@ -579,12 +637,17 @@ class Trainer(Trainable):
             return self.evaluation.evaluate(self.iteration + 1, self.progress.timesteps)
 
     def play(
-        self, episodes: int, seed: int, video: Path | None = None, window: bool = False
+        self,
+        episodes: int,
+        seed: int,
+        video: Path | None = None,
+        window: bool = False,
+        most_steps: float = math.inf,
     ) -> list[dict[str, float]]:
         """Play fresh episodes as evaluations do: filters frozen, `evaluation_config` in force."""
         self._date_actor()
         with self._threads():
-            return _episodes(self.evaluation.play(episodes, seed, video, window))
+            return _episodes(self.evaluation.play(episodes, seed, video, window, most_steps))
 
     @classmethod
     def play_exported(
@@ -601,19 +664,27 @@ class Trainer(Trainable):
         if own := plain.get("evaluation_config"):
             plain["evaluation_config"] = {k: v for k, v in own.items() if k != "callbacks"}
         settings = cls._with_stepping(parse(cls.config_class, plain))
-        spaces = measuring.look(settings.environment).spaces
+        seen = measuring.look(settings.environment)
+        if settings.sampling.normalize_actions == AUTO:
+            chosen = cls._chosen(settings, seen)["normalize_actions"]
+            settings = override(settings, {"normalize_actions": chosen}, "config")
+        spaces = seen.spaces
         inputs = card["model"]["inputs"]
         memory = sum(inputs[name]["shape"][1] for name in export.STATES_IN if name in inputs)
         sampling = settings.sampling
         between = spaces.connected(
-            "player", filters_.NoFilter(), sampling.clip_actions, sampling.normalize_actions
+            "player",
+            filters_.NoFilter(),
+            sampling.clip_actions,
+            sampling.spreads_actions,
+            exact=any(one["dtype"] == "float64" for one in inputs.values()),
         )
         policy = policy_files.ExportedPolicy(file, spaces, memory, between)
         evaluation = PeriodicEvaluation(settings, seed, policy, None, lambda: None)
         return _episodes(evaluation.play(episodes, seed, video, window))
 
     def _evaluated(self, iteration: int) -> dict[str, Any]:
-        """What `_evaluate` returns, checked; the global streams are left as they were.
+        """Return the checked result of `_evaluate`; the global streams are left as they were.
 
         Args:
             iteration: that this evaluation ends; 0: the one at the start.
@@ -633,18 +704,19 @@ class Trainer(Trainable):
         return evaluated
 
     def _off_policy(self) -> dict[str, Any]:
-        """What `input_evaluation` adds to a result, if anything can be estimated."""
+        """Return the results of `input_evaluation`, if anything can be estimated."""
         found: dict[str, Any] = {}
         if "simulation" in self.settings.offline.input_evaluation:
             found["simulation"] = self._evaluated(self.iteration + 1)["evaluation"]
             found["simulation"] = found["simulation"]["episode_reward_mean"]
-        if type(self).log_likelihoods is not Trainer.log_likelihoods:
+        samples = isinstance(self.workers, ReadingWorkers) and self.workers.samples_for_reader
+        if type(self).log_likelihoods is not Trainer.log_likelihoods and not samples:
             found |= self._estimated()
         return {"off_policy": found} if found else {}
 
     def _estimated(self) -> dict[str, Any]:
-        """What is estimated from episodes that are read."""
-        return self.estimates.of(self.log_likelihoods, self.iteration + 1)
+        """Return the estimates from episodes that are read."""
+        return self.estimates.of(self.judged_likelihoods, self.iteration + 1)
 
     def _evaluation_at_start(self) -> dict[str, Any]:
         """The untrained policy's numbers, in the first result; a restored one has them behind it.
@@ -719,13 +791,24 @@ class Trainer(Trainable):
         )
         return dict(zip(observations, actions, strict=True))
 
+    def spread_of(self, policy_id: str) -> Spread | None:
+        """Return how a policy's numbers are spread before they are sent; None if they are not."""
+        return self.inference.connectors.adapter.spread
+
     def acting_stream(self, explore: bool) -> np.random.Generator | None:
-        """What draws the actions that callers ask for, in a stream of its own; None: none does."""
+        """Return the stream of actions that callers ask for; None if they are not drawn."""
         self._date_actor()
         return self.streams["compute_action"] if explore else None
 
-    def get_initial_state(self) -> list[NDArray[Any]]:
-        """With which an episode begins: of an LSTM outputs and cells (U,); [] without one."""
+    def get_initial_state(self, policy_id: str = DEFAULT_POLICY_ID) -> list[NDArray[Any]]:
+        """Return the state with which an episode of a policy begins.
+
+        It is of an LSTM outputs and cells, each (U,); empty without a memory.
+
+        Raises:
+            ConfigError: there is no such policy.
+        """
+        require_policy(policy_id)
         return self.inference.split_state(self.inference.initial_memory())
 
     # ---- weights and gradients -----------------------------------------------------------------
@@ -760,8 +843,10 @@ class Trainer(Trainable):
         self, batch: TrainBatch
     ) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
         """Parameter → gradient of the loss of B rows, and the loss's parts and ``batch_count``."""
-        loss, parts = self.loss(self._tensors(batch))
-        return self.policy.in_torch().compute_gradients(loss), {**parts, "batch_count": len(batch)}
+        tensors = self._tensors(batch)
+        loss, parts = self.loss(tensors)
+        count = len(tensors["observations"])
+        return self.policy.in_torch().compute_gradients(loss), {**parts, "batch_count": count}
 
     def apply_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> float:
         """One step of the optimiser, here and in every worker; returns the gradient's norm."""
@@ -812,7 +897,7 @@ class Trainer(Trainable):
     import_model = import_policy_weights
 
     def describe_model(self) -> dict[str, Any]:
-        """What the exported model takes and gives: plain data for its card."""
+        """Return the inputs and outputs of the exported model: plain data for its card."""
         return export.describe(self.policy, self.inference)
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
@@ -821,17 +906,25 @@ class Trainer(Trainable):
             self.policy, self.inference, self.recent, export_formats, Path(export_dir)
         )
 
-    def _tensors(self, batch: TrainBatch) -> "dict[str, Tensor]":
+    def columns_learnt(self, batch: Any) -> Mapping[str, NDArray[Any]]:
+        """Return the columns (B, …) of a batch as the loss reads them."""
+        columns: Mapping[str, NDArray[Any]] = batch.columns()
+        return columns
+
+    def _tensors(self, batch: Any) -> "dict[str, Tensor]":
         import torch
 
         device = self.policy.in_torch().device
-        return {name: torch.from_numpy(c).to(device) for name, c in batch.columns().items()}
+        columns = self.columns_learnt(batch)
+        return {name: torch.from_numpy(one).to(device) for name, one in columns.items()}
 
     # ---- inside ------------------------------------------------------------------------------
 
     def _settle(self, chosen: Mapping[str, Any]) -> None:
         """Give each setting that was left ``auto`` a value: the chosen one, or what it once was."""
         values = {key: chosen.get(key, self.before_auto[key]) for key in self._undecided}
+        if hasattr(self, "inference"):  # it acts so: a checkpoint of the other kind is refused
+            values.pop("normalize_actions", None)
         if isinstance(self.config, SettingsView) and values.items() <= self.config.items():
             return  # as nearly always: it was chosen the same way
         if values:
@@ -840,7 +933,7 @@ class Trainer(Trainable):
         self._collected = agreement.described(self.config)
 
     def _gives_copies(self) -> bool:
-        """Whether all of a checkpoint is copied: a replay is not, what others wrote may not be."""
+        """Return whether all of a checkpoint is copied: a replay is not, nor callbacks' data."""
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
         known = type(self.policy).get_state is Policy.get_state
         filters = self.settings.filters.observation_filter in filters_.KINDS
@@ -850,6 +943,37 @@ class Trainer(Trainable):
     def _date_actor(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""
         self.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
+
+    def merge_filters(self, samples: Sequence[Sample]) -> list[Sample]:
+        """Merge what the workers' filters saw before anything is learnt from these samples.
+
+        Returns the samples without it, so that `end_round` counts nothing twice.
+        """
+        filters_.synchronise(self.filters, [one.deltas for one in samples])
+        return [replace(one, deltas={}) for one in samples]
+
+    def seen(
+        self, rows: Mapping[str, NDArray[Any]], weight: float = 1.0
+    ) -> dict[str, NDArray[Any]]:
+        """Return unfiltered rows (B, …) as the policy sees them by the statistics of now.
+
+        ``observations`` and ``new_obs`` are filtered, and ``rewards`` divided by the deviation of
+        the return. Within a round these statistics stand still.
+
+        Args:
+            rows: as a replay holds them; no column has to be there.
+            weight: of all rewards that one of ``rewards`` adds up, a share of which is clipped to
+                ±10 for each 1.
+        """
+        found = dict(rows)
+        if filters_.is_filtering(self.filters["observation"]):
+            for name in ("observations", "new_obs"):
+                if name in found:
+                    found[name] = self.inference.connectors.see(found[name])
+        stat = self.filters.get("reward")
+        if isinstance(stat, filters_.MeanStdFilter) and "rewards" in found:
+            found["rewards"] = stat.scale(found["rewards"] / weight) * np.float32(weight)
+        return found
 
     def end_round(self, samples: Sequence[Sample]) -> None:
         """Synchronise with the workers, and count what they sampled: the end of a round."""
@@ -862,7 +986,7 @@ class Trainer(Trainable):
             self.progress.late += one.late
 
     def worker_spec(self) -> WorkerSpec:
-        """What workers are made from."""
+        """Return the specification of workers."""
         settings = self.settings
         kind = ExternalSpec if self.calls_us else WorkerSpec
         return kind(
@@ -881,6 +1005,7 @@ class Trainer(Trainable):
             logs=settings.logs,
             calls=self.reporter.calls,
             columns=self._columns(),
+            unfiltered=self.keeps_rows,
             filming=RecordingPlan(settings.rendering, self.videos, self.fps) if self.fps else None,
         )
 
@@ -939,23 +1064,66 @@ class Trainer(Trainable):
             sampling = make_workers(spec, of.workers, of.recovery, of.metrics, at_once)
         if sampling is not None and not offline.reads:
             return sampling
-        me = weakref.proxy(self)
-        context = IOContext(config=offline, log_dir=lambda: me.logdir, seed=seed)
+        made = [sampling] if sampling else []
+        asked: list[SamplerInput] = []
+
+        may_ask = sampling is None
+
+        def find_sampler() -> SamplerInput | None:
+            if may_ask and not asked:
+                columns = WRITTEN_IN_LANES if self.calls_us else self.written
+                more = replace(spec, columns=spec.columns | columns - {"infos"})
+                made.append(make_workers(more, of.workers, of.recovery, of.metrics))
+                asked.append(SamplerInput(made[0], self.calls_us))
+            return asked[0] if asked else None
+
+        context = replace(
+            self._io_context(seed),
+            find_worker=lambda: made[0].local_worker() if made else None,
+            find_sampler=find_sampler,
+        )
         index = max(1, of.workers.num_workers) if sampling else 0
         try:
-            return self._make_reading(context, index, sampling)
+            reading = self._make_reading(context, index, sampling, spec)
         except BaseException:
-            if sampling:
-                sampling.close()
+            for one in made:
+                one.close()
             raise
+        may_ask = False
+        if asked:
+            reading.take_sampler(asked[0])
+            self.level = "C"
+        return reading
+
+    def _io_context(self, seed: int) -> IOContext:
+        """Return the argument of user-defined readers and writers."""
+        me = weakref.proxy(self)
+
+        def find_worker() -> RolloutWorker | None:
+            workers: WorkerSet | None = getattr(me, "workers", None)
+            return workers.local_worker() if workers else None
+
+        return IOContext(
+            config=SettingsView(flatten(self.settings)),
+            offline=self.settings.offline,
+            folder=lambda: me.logdir,
+            seed=seed,
+            find_worker=find_worker,
+        )
 
     def _make_reading(
-        self, context: IOContext, index: int, sampling: WorkerSet | None
+        self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
         """Workers that read, and what is estimated from what they read."""
-        rows = Rows(self.spaces)
+        rows = self.readable()
         self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)
-        return ReadingWorkers(context, rows, self.settings.batch_size, index, sampling)
+        given = context, rows, self.settings.batch_size, index, sampling, Learnt.of(spec)
+        config, shape = self.settings.filters, row_shape(self.spaces.filtered)
+        return ReadingWorkers(*given, lambda _: make_filter(config, shape))
+
+    def readable(self, of_agents: bool = False) -> Rows:
+        """Return what rows of files must look like, whether of one agent or of several."""
+        return Rows(self.spaces, of_agents, filters_.is_filtering(self.filters["observation"]))
 
     def _collect_anew(self) -> None:
         """Other workers, which begin new episodes in streams of their own."""
@@ -969,12 +1137,12 @@ class Trainer(Trainable):
             self.workers.set_state([{**state, "filters": known} for state in states])
 
     def filter_states(self) -> dict[str, Any]:
-        """What the filters have seen, under the names that these have in a worker."""
+        """Return the filters' states, under the names that these have in a worker."""
         return filters_.get_state(self.filters)
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
         """Merge what the workers' filters saw, in worker order; give all of them the result."""
-        merged = filters_.synchronise(self.filters, [one.deltas for one in samples])
+        merged = filters_.synchronise(self.filters, [one.deltas for one in samples if one.deltas])
         weights = self.policy.acting_weights()
         self.inference.actor.load(weights)
         if isinstance(self.workers, RankGroup) and not samples:
@@ -985,6 +1153,6 @@ class Trainer(Trainable):
 
 
 def _episodes(played: Sequence[Played]) -> list[dict[str, float]]:
-    """What `Trainable.play` gives of episodes."""
+    """Return the result of `Trainable.play` for episodes."""
     found = [one.metrics for one in played]
     return [{"episode_reward": m.total_reward, "episode_len": float(m.length)} for m in found]

@@ -1,1 +1,1 @@
-"""Whether a search finds settings as good as tuned ones, from ranges that do not know these."""
+"""Comparison of searched settings with tuned ones, from ranges that do not know these."""

@@ -32,7 +32,7 @@ LOOKING = ("evaluation_", "timesteps_per_iteration")
 
 
 def sweep(*words: str) -> str:
-    """What a command prints; its progress goes to the terminal.
+    """Return the output of a command; its progress goes to the terminal.
 
     Raises:
         CalledProcessError: it failed.
@@ -63,7 +63,7 @@ def known() -> list[dict[str, Any]]:
 
 
 def due(name: str, settings: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any], int]]:
-    """What is still to be trained: who found the settings, these, and a seed."""
+    """Yield the trainings that are due: the finder of the settings, the settings, and a seed."""
     of = {"found": settings, "tuned": named(name).config}
     made = [(run["row"], run["who"], run["config"], run["seed"]) for run in known()]
     for seed in SEEDS:

@@ -1,1 +1,1 @@
-"""What is measured: each module is a program that prints a line of JSON with the key ``value``."""
+"""Measurements: each module is a program that prints a line of JSON with the key ``value``."""

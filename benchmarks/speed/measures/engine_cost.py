@@ -1,4 +1,4 @@
-"""What the next trial, or event, costs driver and ledger after so many trials: CPU milliseconds.
+"""Cost of the next trial, or event, to driver and ledger after many trials: CPU milliseconds.
 
 python -m benchmarks.speed.measures.engine_cost trial|asha|race TRIALS
 """

@@ -44,7 +44,7 @@ def of_a_sweep(what: str) -> float:
 
 def _workers(driver: psutil.Process) -> list[psutil.Process]:
     found = []
-    for child in driver.children():
+    for child in driver.children(recursive=True):
         try:
             if "popen_loky_posix" in " ".join(child.cmdline()):
                 found.append(child)

@@ -17,7 +17,7 @@ Picture = NDArray[np.uint8]
 
 
 class Work(NamedTuple):
-    """How one kind of networks learns, beside what all share."""
+    """Settings with which one kind of networks learns, beside the common ones."""
 
     steps: int
     """Of each environment in an iteration."""

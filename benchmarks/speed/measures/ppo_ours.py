@@ -37,7 +37,7 @@ TUNED: dict[str, Any] = {
 
 
 def learner(**further: Any) -> Callable[[], int]:
-    """What makes one iteration and returns its steps; `further` settings go over the tuned ones.
+    """Return a function that makes one iteration and returns its steps, with `further` settings.
 
     The kernel of ``learner: compiled`` is built for it under ``build/``.
     """

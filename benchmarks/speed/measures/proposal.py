@@ -11,9 +11,9 @@ from typing import Any
 from benchmarks.engine.large import SPEC
 from benchmarks.speed.measures import clock
 from sweep import searchers
+from sweep.history.curve import Point
 from sweep.history.events import Status
 from sweep.history.objective import Objective
-from sweep.history.replica import Point
 from sweep.history.trial import Milestone, Trial
 from sweep.searchers import Request
 from sweep.space import Space

@@ -16,7 +16,7 @@ from benchmarks.speed.measures import clock
 
 
 def collector(whose: str, env: str, envs: int, kind: str) -> sampling.Collect:
-    """What collects, ``ours``, or the ``limit`` with one action or with some ``drawn``."""
+    """Return the collector: ``ours``, or the ``limit`` with one action or with some ``drawn``."""
     if whose == "ours":
         return sampling.ours(envs, kind, {"env": env})
     if env != sampling.ENV:

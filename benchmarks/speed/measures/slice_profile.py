@@ -1,4 +1,4 @@
-"""Where the time of a slice goes: one of the 16 settings, trained in this process.
+"""Profile of a slice: one of the 16 settings, trained in this process.
 
     python -m benchmarks.speed.measures.slice_profile [STEPS]
 
@@ -28,7 +28,7 @@ WHOLE = "the slice itself: results, where it ends"
 #: Where a part's time is spent → its name; the time inside another part counts for that part.
 PARTS = {
     "sweep.slices.slice:run_slice": WHOLE,
-    "sweep.slices.slice:_Slice.restored": "making the trainer",
+    "sweep.slices.slice:RealSlice.restored": "making the trainer",
     "trainables.trainer.trainer:Trainer.train": "an iteration's result",
     "trainables.rollout.workers.worker_set:LocalWorkers.sample": "sampling: the rest",
     "trainables.envs.vector.native:NativeVectorEnv.step": "sampling: stepping environments",

@@ -55,7 +55,7 @@ def spec(steps: int = STEPS) -> dict[str, Any]:
 
 
 def command(folder: Path, steps: int, slots: int) -> list[str]:
-    """What runs the sweep in a folder, in which its spec is written."""
+    """Return the command that runs the sweep in a folder, in which its spec is written."""
     file = folder / "sixteen.yaml"
     file.write_text(json.dumps(spec(steps)), encoding="utf-8")
     return [str(Path(sys.executable).with_name("sweep")), "run", str(file), "--jobs", str(slots)]

@@ -1,4 +1,4 @@
-"""What two slots do in the sweep of the 16 settings: ``python -m … busy|outside``.
+"""Use of two slots in the sweep of the 16 settings: ``python -m … busy|outside``.
 
 ``busy`` is the share of their time, from the first slice to the last, in which a slice runs.
 ``outside`` are the milliseconds of a slice that are not spent in `step`, the median of all slices:

@@ -61,6 +61,7 @@ def upgrade() -> None:
         sa.Column("pid", sa.Integer, nullable=False),
         sa.Column("since", sa.Float, nullable=False),
         sa.Column("renewed", sa.Integer, nullable=False),
+        sa.Column("drove_at", sa.Float, nullable=False),
     )
     op.create_table(
         "requests",

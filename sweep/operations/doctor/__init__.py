@@ -1,4 +1,4 @@
-"""Whether everything that a sweep needs is there: this machine, and the services it is run with.
+"""Examination of all that a sweep needs: this machine, and the services it is run with.
 
 examination  which parts are looked at, all at once, each for a bounded time
 finding      what one look has found

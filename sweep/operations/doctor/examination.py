@@ -34,7 +34,7 @@ _VERIFY = "`sweep verify NAME` says what is wrong with the sweep itself"
 
 @dataclass(frozen=True)
 class Services:
-    """Where the services are; empty: this one is not used."""
+    """Addresses of the services; an empty one is not used."""
 
     address: str = ""
     """Of the cluster's scheduler, behind the pool's name: ``dask@ADDRESS``."""

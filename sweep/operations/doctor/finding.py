@@ -1,4 +1,4 @@
-"""What one look at a part has found, and how a look is bounded in time."""
+"""The finding of one look at a part, and the bound on a look's time."""
 
 import threading
 import time
@@ -20,7 +20,7 @@ class Finding(NamedTuple):
     level: Level
     seen: str
     todo: str = ""
-    """What to do next; empty: nothing, or `seen` says it."""
+    """The next step for the user; empty if there is none, or if `seen` names it."""
 
 
 class Look(NamedTuple):
@@ -29,11 +29,11 @@ class Look(NamedTuple):
     part: str
     at: Callable[[], list[Finding]]
     todo: str
-    """What to do where it fails in a way of its own."""
+    """The next step for the user where the look fails in an unforeseen way."""
 
 
 def clock(part: str, whose: str, ahead_s: float) -> Finding:
-    """What the clock of another machine says, which is so many seconds ahead of ours."""
+    """Return the finding about another machine's clock that is `ahead_s` seconds ahead of ours."""
     if abs(ahead_s) <= CLOCK_S:
         return Finding(part, "ok", f"{whose}: its clock is within {CLOCK_S:g} s of this one")
     apart = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
@@ -44,7 +44,7 @@ def clock(part: str, whose: str, ahead_s: float) -> Finding:
 
 
 def look_at(looks: Sequence[Look], patience_s: float) -> list[Finding]:
-    """What all looks find, in their order; one that takes longer than `patience_s` is left.
+    """Return the findings of all looks, in order; one that takes longer than `patience_s` is left.
 
     They run at once, in threads that do not keep the process alive.
     """

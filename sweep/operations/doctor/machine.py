@@ -60,7 +60,7 @@ def _packages() -> list[Finding]:
 
 
 def unfit(required: Iterable[str]) -> Iterator[str]:
-    """What is not installed as it must be; what an extra asks for is left out."""
+    """Yield the requirements that are not met by what is installed, extras left out."""
     from packaging.requirements import Requirement
 
     for needed in map(Requirement, required):
@@ -122,7 +122,7 @@ def _memory() -> Finding:
 
 
 def _limits() -> Iterator[int]:
-    """What a container or a service may take."""
+    """Yield the limits of memory of this container or service, in bytes."""
     for name in _LIMITS:
         try:
             yield int(Path(name).read_text())
@@ -135,7 +135,12 @@ def _shared() -> Finding:
         free = shutil.disk_usage(_SHARED).free
     except OSError:
         free = 0
+    if _SHARED.exists() and not os.access(
+        _SHARED, os.W_OK
+    ):  # also where its file system is read-only
+        todo = "mount it so that worker processes can write it, or use --pool inline"
+        return Finding("memory", "problem", f"{_SHARED}: cannot be written", todo)
     seen = f"{_SHARED}: {in_words(free)} free"
-    if free >= LITTLE_SHARED and os.access(_SHARED, os.W_OK):
+    if free >= LITTLE_SHARED:
         return Finding("memory", "ok", seen)
     return Finding("memory", "warning", seen, "give the container more, such as --shm-size=1g")

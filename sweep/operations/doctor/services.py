@@ -83,7 +83,7 @@ def _workers(part: str, where: str, clocks: Mapping[str, float]) -> Iterator[Fin
 
 
 def _remark(part: str, said: str) -> Finding:
-    """What the pool says of a worker that is left out, or lacks the key."""
+    """Return the pool's remark on a worker that is left out or lacks the key, as a finding."""
     seen, _, todo = said.rpartition("; ")
     return Finding(part, "warning", seen or todo, todo if seen else "")
 

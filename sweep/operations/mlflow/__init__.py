@@ -1,4 +1,4 @@
-"""What MLflow is given and shows beside the rows of the tracker.
+"""Files and pages of MLflow beside the rows of the tracker.
 
 attaching    when it is given what it has of a finished sweep beside its rows
 attachments  makes and sends it: report, curves, card and models

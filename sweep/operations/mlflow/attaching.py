@@ -62,7 +62,7 @@ def attach(ended: RunResult, folder: Folder, when: str | None = None) -> bool:
 
 
 def _is_ready(where: TrackerContext) -> bool:
-    """Whether something is due, and MLflow has the rows already, without which there is no run."""
+    """Return whether attachments are due and MLflow has the rows, without which there is no run."""
     return bool(sync.attachments_due(where)) and not sync.behind(where)["mlflow"][1]
 
 

@@ -1,4 +1,4 @@
-"""What MLflow has of a finished sweep beside its rows: report, curves, card, models, late media.
+"""Attachments of a finished sweep in MLflow: report, curves, card, models, late media.
 
 A process of its own makes and sends them, started by `sweep.operations.mlflow.attaching`:
 
@@ -22,11 +22,11 @@ from urllib.parse import urlsplit
 
 from sweep.driver import launch, outbox, sync
 from sweep.errors import StorageError, without_password
-from sweep.history.events import Closed
+from sweep.history.events import Closed, Reported
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import export
+from sweep.operations import export, networks
 from sweep.operations.mlflow import register
 from sweep.operations.trained import Choice
 from sweep.report import page, pictures
@@ -160,7 +160,7 @@ def _send_media(where: TrackerContext, k: int, runs: Mapping[str, StoredRun]) ->
     client, content, sent = open_client(where), Content(where), 0
     there: dict[str, set[str]] = {}
     for event in (record.event for records in where.earlier(k) for record in records):
-        if not isinstance(event, Closed) or not (files := [*content.media(event)]):
+        if not isinstance(event, Reported | Closed) or not (files := [*content.media(event)]):
             continue
         if (run := runs.get(run_name(*content.run_of(event)))) is None:
             continue
@@ -175,7 +175,7 @@ def _send_media(where: TrackerContext, k: int, runs: Mapping[str, StoredRun]) ->
 
 
 def _keeps_files(where: TrackerContext, runs: Iterable[StoredRun]) -> bool:
-    """Whether the server keeps artifacts; else MLflow's client would write them in this folder."""
+    """Return whether the server keeps artifacts; else MLflow's client would write them here."""
     client = open_client(where)
     places = (client.get_run(run.id).info.artifact_uri for run in runs)
     return urlsplit(next(places, "")).scheme not in ("", "file")
@@ -228,13 +228,14 @@ def _send_model(
     Returns:
         Whether they are there now.
     """
-    saved = trial.leader.best_checkpoint
-    digest = "" if saved is None else saved.digest
-    lacking = [r for r in (run, parent) if r and r.tags.get(register.MODEL) != digest]
+    choices = networks.key(trial)
+    lacking = [r for r in (run, parent) if r and r.tags.get(register.MODEL) != choices]
     if not lacking:
         return True
+    choice = Choice(str(trial.number), "best" if parent is None else networks.COMPARED)
+    episodes = 0 if parent is None else networks.EPISODES
     try:
-        card = export.export_model(where.folder, Choice(str(trial.number)), ("onnx",), folder)
+        card = export.export_model(where.folder, choice, ("onnx",), folder, episodes)
     except (OSError, StorageError):
         raise  # a full disk may be emptied
     except Exception as error:  # noqa: BLE001 a person's code may raise anything
@@ -246,7 +247,7 @@ def _send_model(
         else:
             _add(where, store, its, [folder / "card.md"])
         with store.writing():
-            store.log(its, (), {register.MODEL: digest}, {})
+            store.log(its, (), {register.MODEL: choices}, {})
         failpoints.reach("model attached")
     return True
 

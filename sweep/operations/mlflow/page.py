@@ -18,7 +18,7 @@ from urllib.request import urlopen
 from sweep.errors import BadConfig, UsageError
 from sweep.ledger import tables
 from sweep.ledger.folder import Folder
-from sweep.trackers._shared.mlflow_content import key
+from sweep.trackers._shared.mlflow_content import ORDER
 from sweep.trackers._shared.mlflow_store import ENVIRONMENT, PARENT, store_url
 from sweep.trackers._shared.mlflow_view import MODE, TAG, address
 
@@ -44,7 +44,7 @@ class Page:
 
     @property
     def server(self) -> str:
-        """Where this machine's browser finds the server."""
+        """The URL of the server for a browser on this machine."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{EVERYWHERE.get(self._host, host)}:{self._port}"
 
@@ -107,7 +107,7 @@ class Page:
 
 
 def may_show() -> bool:
-    """Whether a person is there who can be shown a page."""
+    """Return whether a person with a browser is likely to be there."""
     has_display = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     return bool(has_display) and sys.stdout.isatty()
 
@@ -125,26 +125,24 @@ ORDER BY runs.start_time DESC LIMIT 1
 
 
 def _trials_of(database: sqlite3.Connection, experiment: int) -> dict[str, str]:
-    """What makes the page show the trials of a sweep without a view, best first.
+    """Return the settings by which the page shows a sweep's trials, best first, without a view.
 
     Nothing while it has no run. MLflow hides runs below their parent while it sorts by date.
     """
     newest = database.execute(_SWEEPS_RUN, (experiment,)).fetchone()
     if newest is None:
         return {}
-    run, metric, mode = newest
     return {
-        "searchFilter": f"tags.`{PARENT}` = '{run}'",
-        "orderByKey": f"metrics.`{key(str(metric))}`",
-        "orderByAsc": "true" if mode == "min" else "false",
+        "searchFilter": f"tags.`{PARENT}` = '{newest[0]}'",
+        "orderByKey": f"tags.`{ORDER}`",
+        "orderByAsc": "true",
     }
 
 
 #: The tag ``sweep.metric`` has the sweep's own run alone.
 _SWEEPS_RUN = """
-SELECT runs.run_uuid, metric.value, mode.value FROM runs
+SELECT runs.run_uuid FROM runs
 JOIN tags AS metric ON metric.run_uuid = runs.run_uuid AND metric.key = 'sweep.metric'
-JOIN tags AS mode ON mode.run_uuid = runs.run_uuid AND mode.key = 'sweep.mode'
 WHERE runs.experiment_id = ? AND runs.lifecycle_stage = 'active'
 ORDER BY runs.start_time DESC LIMIT 1
 """

@@ -22,7 +22,8 @@ from trainables.core.importing import large_import
 
 #: What a model needs where it is loaded.
 NEEDED = ("mlflow", "numpy", "onnx", "onnxruntime")
-#: The tag of a model, and of a run that has one: the digest of the checkpoint that it is made from.
+#: The tag of a model: the digest of the checkpoint that it is made from. Of a run that has one: of
+#: the checkpoints that it was chosen from.
 MODEL = "sweep.model"
 #: The ONNX file in MLflow's folder of a model.
 IN_FOLDER = "model.onnx"

@@ -2,8 +2,9 @@
 
 We choose the worker of each slice ourselves, and the engine may take no other one: a worker that is
 lost fails its slice, which the driver begins again. A worker that was cut off and goes on for a
-while writes files that the ledger never names. The key that signs checkpoints is never sent: each
-worker reads its own file.
+while writes files that the ledger never names. One that stands still answers no question: it is
+given up when the driver says so, and used again when it answers. The key that signs checkpoints is
+never sent: each worker reads its own file.
 """
 
 import asyncio
@@ -32,8 +33,8 @@ from trainables.checkpoint import signing
 CONNECT_S = 10.0
 #: Seconds that workers have to end what they run for us when the pool is closed.
 CLOSE_S = there.CLOSE_S
-#: Seconds between two measurements of a slice's process.
-MEASURE_S = 1.0
+#: Seconds between two questions about a slice's process, if its driver wants to know; and if not.
+MEASURE_S, LISTEN_S = 1.0, 5.0
 #: Attempts to ask a worker that has just joined, as it may not be reachable yet; and their pause.
 ATTEMPTS, PAUSE_S = 20, 0.5
 
@@ -48,11 +49,13 @@ class Worker:
     last: tuple[str, int, int] | None = None
     """The replica that ran there last."""
     ahead_s: float = 0.0
-    """By how many seconds its clock was ahead of the driver's when it joined."""
+    """Seconds by which its clock was ahead of the driver's when it joined."""
     free_since: float = 0.0
     gone: asyncio.Event = field(default_factory=asyncio.Event)
     left: bool = False
-    """Whether it left by itself, or was sent away."""
+    """True if the worker left by itself or was sent away."""
+    silent_s: float = 0.0
+    """Seconds since its last answer."""
 
 
 @dataclass(eq=False)
@@ -63,13 +66,17 @@ class _Running:
     key: str
     outcome: Future[SliceOutcome]
     worker: Worker | None = None
-    """None: it waits for a free one."""
+    """None while the slice waits for a free worker."""
     error: SweepError | None = None
     """Why its process was ended."""
     pid: int | None = None
     memory: int = 0
-    measured: float = 0.0
-    """When pid and memory were last asked for."""
+    still_s: float = 0.0
+    """Seconds for which its process has stood still, as its worker reports; of a slice that waits
+    for a worker, those since the last answer of the engine's scheduler."""
+    wanted: bool = False
+    """True if the driver has asked for one of these measurements since the last answer."""
+    given_up: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def replica(self) -> tuple[str, int, int]:
@@ -87,9 +94,9 @@ class ClusterPool(pools.Pool):
     blocks: ClassVar[bool] = False
     clustered: ClassVar[bool] = True
     scheduler: ClassVar[str]
-    """What the engine calls the process that all others of the cluster need."""
+    """The engine's name for the process that all others of the cluster need."""
     closed_by: str = ""
-    """How it is closed to others, when it is connected."""
+    """The protection that closes the cluster to others, once connected."""
 
     def __init__(self, slots: int, address: str) -> None:
         self.slots = 1
@@ -101,6 +108,8 @@ class ClusterPool(pools.Pool):
         """Addresses of workers that are gone, maybe while they were asked what they are."""
         self._changed = asyncio.Condition()
         self._running: dict[Future[SliceOutcome], _Running] = {}
+        self._silent = ""
+        """That the engine's scheduler answers nothing any more, in words."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pool", daemon=True)
@@ -118,7 +127,7 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     async def _ask(self, address: str, function: Callable[..., Any], *given: Any) -> Any:
-        """What a function of `_shared.worker` returns there, beside a slice; or its error.
+        """Return the result of a function of `_shared.worker` there, beside a slice, or its error.
 
         Raises:
             OSError: the worker cannot be reached, or not yet.
@@ -126,7 +135,7 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
-        """What comes of a slice on that worker; the engine tries it once, and nowhere else.
+        """Return the outcome of a slice on that worker; the engine tries it once, and nowhere else.
 
         Raises:
             WorkerLost: the worker was killed.
@@ -134,15 +143,30 @@ class ClusterPool(pools.Pool):
         """
 
     @abstractmethod
-    def failed(self) -> str:
+    async def _greet(self) -> None:
+        """Return when the engine's scheduler has answered."""
+
+    @abstractmethod
+    def _lost_cluster(self) -> str:
         """Why the cluster is lost, by `_gone`; empty: it is not."""
+
+    async def _dismiss(self, worker: Worker, key: str) -> None:
+        """Wait until a worker that was given up answers, end what it runs, and use it again."""
+        while worker.address not in self._left:
+            try:
+                await self._ask(worker.address, there.leave, [key, ""])
+            except Exception:  # noqa: BLE001 it is asked again, until it is known to be gone
+                await asyncio.sleep(CONNECT_S)
+            else:
+                await self._joined(worker.address)
+                return
 
     @abstractmethod
     async def _leave(self) -> None:
         """Cut the connection to the cluster, which may be gone."""
 
     async def _about(self, address: str, probe: Path) -> dict[str, Any]:
-        """What a worker says that it is, with its name."""
+        """Return a worker's description of itself, with its name."""
         return {"name": address, **await self._ask(address, there.about, probe)}
 
     def _not_closed(self, address: str) -> str:
@@ -191,24 +215,43 @@ class ClusterPool(pools.Pool):
     def pid(self, running: Future[SliceOutcome]) -> int | None:
         """The slice's process on its worker's machine."""
         found = self._running.get(running)
-        if found is None or found.worker is None:
+        if found is None:
             return None
-        if time.monotonic() - found.measured >= MEASURE_S:
-            found.measured = time.monotonic()
-            self._post(self._measure(found, found.worker))
+        found.wanted = True
         return found.pid
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """What it took when its worker was last asked."""
+        """Return the bytes that the slice's process took when its worker was last asked."""
         found = self._running.get(running)
         return 0 if found is None else found.memory
 
-    def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """Have the worker kill the slice's process with its children."""
+    def silence(self, running: Future[SliceOutcome]) -> float:
+        """Return for how many seconds its worker has not answered, or its process stood still.
+
+        Where it waits for a worker, it is the engine's scheduler that has not answered.
+        """
         found = self._running.get(running)
-        if found is not None and found.worker is not None:
+        if found is None:
+            return 0.0
+        return max(found.worker.silent_s if found.worker else 0.0, found.still_s)
+
+    def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
+        """Have the worker kill the slice's process with its children, or give the worker up.
+
+        A slice that waits for a worker goes on waiting, unless the engine's scheduler is silent.
+        """
+        found = self._running.get(running)
+        if found is not None and found.error is None:
             found.error = error
-            self._post(self._answer(found.worker, there.end, found.key))
+            self._post(self._end(found, found.worker))
+
+    def forget(self, replica: tuple[str, int, int]) -> None:
+        """Have the worker that it ran on last end what is kept there."""
+        self._post(self._forget(replica))
+
+    def failed(self) -> str:
+        """Why the cluster is lost, or answers nothing; empty: neither."""
+        return self._silent or self._lost_cluster()
 
     def close(self) -> None:
         """End our slices and what is kept warm for them; then leave the cluster."""
@@ -289,7 +332,7 @@ class ClusterPool(pools.Pool):
         return ""
 
     async def _examined(self, address: str, probe: Path) -> dict[str, Any]:
-        """What a worker is, with the difference of its clock; one may need a while to answer."""
+        """Return a worker's description and its clock's difference; it may need a while."""
         for last in (*(False,) * (ATTEMPTS - 1), True):
             asked = time.time()
             try:
@@ -316,12 +359,7 @@ class ClusterPool(pools.Pool):
         return next(iter(at_home or sorted(free, key=lambda worker: worker.free_since)), None)
 
     async def _run(self, running: _Running) -> None:
-        async with self._changed:
-            while (worker := self._choose(running)) is None and not self.failed():
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._changed.wait(), MEASURE_S)
-            if worker is not None:
-                worker.busy, worker.last, running.worker = True, running.replica, worker
+        worker = await self._taken(running)
         try:
             came = await self._sent(running, worker)
         except Exception as error:  # noqa: BLE001 whatever it is, it is the slice's end
@@ -334,6 +372,21 @@ class ClusterPool(pools.Pool):
         async with self._changed:
             self._changed.notify_all()
 
+    async def _taken(self, running: _Running) -> Worker | None:
+        """Wait for a worker that is free, and take it; returns None if the cluster was lost."""
+        heard = asyncio.ensure_future(self._listen_to_scheduler(running))
+        try:
+            async with self._changed:
+                while (worker := self._choose(running)) is None and not self.failed():
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), MEASURE_S)
+                if worker is not None:
+                    worker.busy, worker.last, running.worker = True, running.replica, worker
+                    running.still_s = 0.0
+                return worker
+        finally:
+            heard.cancel()
+
     def _let_go(self, running: _Running, worker: Worker | None) -> None:
         """Free its worker, before anybody sees from outside that the slice is over."""
         del self._running[running.outcome]
@@ -341,30 +394,97 @@ class ClusterPool(pools.Pool):
             worker.busy, worker.free_since = False, time.monotonic()
 
     async def _sent(self, running: _Running, worker: Worker | None) -> SliceOutcome:
-        """What comes of a slice on that worker, or of the loss of either."""
+        """Return the outcome of a slice on that worker, or of the loss of either."""
         if worker is None:
             raise StorageError(self.failed())
         sent = cloudpickle.dumps(replace(running.spec, worker=worker.name))
         result = asyncio.ensure_future(self._send(worker.address, running.key, sent))
         gone = asyncio.ensure_future(worker.gone.wait())
+        given_up = asyncio.ensure_future(running.given_up.wait())
+        heard = asyncio.ensure_future(self._listen_to(running, worker))
         try:
-            await asyncio.wait({result, gone}, return_when=asyncio.FIRST_COMPLETED)
+            ends = {result, gone, given_up}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if result.done():
                 return _outcome(result.result())
         finally:
-            result.cancel()
-            gone.cancel()
+            for task in (result, gone, given_up, heard):
+                task.cancel()
+        if running.given_up.is_set():
+            raise WorkerLost(None, None, f"its worker {worker.name} was given up")
         if worker.left:
             raise StaleProcess
         raise WorkerLost(None, None, f"its worker {worker.name} was killed, or cut off")
 
-    async def _measure(self, running: _Running, worker: Worker) -> None:
-        found = await self._answer(worker, there.measure, running.key)
-        if found is not None:
-            running.pid, running.memory = found
+    async def _listen_to(self, running: _Running, worker: Worker) -> None:
+        """Ask a worker about its slice again and again, one question at a time.
+
+        Its silence is counted in short pauses: in a long one this process stood still itself.
+        """
+        while True:
+            wanted, running.wanted = running.wanted, False
+            question = self._ask(worker.address, there.measure, running.key, wanted)
+            answer = asyncio.ensure_future(question)
+            try:
+                while not (await asyncio.wait({answer}, timeout=MEASURE_S))[0]:
+                    worker.silent_s += MEASURE_S
+                running.pid, running.memory, running.still_s = answer.result()
+                worker.silent_s = 0.0
+            except Exception:  # noqa: BLE001 it answers another time, or is about to be lost
+                worker.silent_s += MEASURE_S
+            finally:
+                answer.cancel()
+            for _ in range(int(LISTEN_S / MEASURE_S)):
+                await asyncio.sleep(MEASURE_S)
+                if running.wanted or worker.silent_s:
+                    break
+
+    async def _listen_to_scheduler(self, running: _Running) -> None:
+        """Ask the engine's scheduler again and again while a slice waits for a worker."""
+        while True:
+            answer = asyncio.ensure_future(self._greet())
+            try:
+                while not (await asyncio.wait({answer}, timeout=MEASURE_S))[0]:
+                    running.still_s += MEASURE_S
+                answer.result()
+                running.still_s = 0.0
+            except Exception:  # noqa: BLE001 it answers another time, or the cluster is lost
+                running.still_s += MEASURE_S
+            finally:
+                answer.cancel()
+            await asyncio.sleep(MEASURE_S if running.still_s else LISTEN_S)
+
+    async def _end(self, running: _Running, worker: Worker | None) -> None:
+        """Have a slice's process killed; one whose worker does not answer is given up with it."""
+        answers = worker is not None and worker.silent_s <= CONNECT_S
+        if worker and answers and await self._answer(worker, there.end, running.key) is not None:
+            return
+        try:
+            await asyncio.wait_for(self._greet(), CONNECT_S)
+        except Exception:  # noqa: BLE001 whatever it is, there is no answer
+            self._silent = self._lost_cluster() or (
+                f"the {self.scheduler} at {self._address} has stopped answering; nothing is lost: "
+                f"`sweep resume` goes on when it does again"
+            )
+            return
+        if worker is None:
+            running.error = None
+            return
+        if running.outcome in self._running and self._workers.get(worker.address) is worker:
+            del self._workers[worker.address]
+            self._count()
+            self.say(f"worker {worker.name} does not answer: it is left out until it does")
+            self._begin(self._dismiss(worker, running.key))
+        running.given_up.set()
+
+    async def _forget(self, replica: tuple[str, int, int]) -> None:
+        for worker in [*self._workers.values()]:
+            if worker.last == replica and not worker.busy:
+                worker.last = None
+                await self._answer(worker, there.forget, replica)
 
     async def _answer(self, worker: Worker, function: Callable[..., Any], *given: Any) -> Any:
-        """What a worker answers; None: it did not, or it is about to be lost."""
+        """Return a worker's answer; None if there is none, or if the worker is about to be lost."""
         with contextlib.suppress(Exception):
             return await asyncio.wait_for(self._ask(worker.address, function, *given), CONNECT_S)
         return None
@@ -408,7 +528,7 @@ def _outcome(came: object) -> SliceOutcome:
 
 
 def _differences(theirs: Mapping[str, str]) -> str:
-    """How a worker's versions differ from ours, in words; empty: they do not."""
+    """Return the differences of a worker's versions from ours, in words; empty if equal."""
     ours = pickled.libraries()
     found = [
         f"{name} is {theirs.get(name)} there, {version} here"

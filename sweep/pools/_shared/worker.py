@@ -68,7 +68,7 @@ _here = _Here()
 
 
 def about(probe: Path) -> dict[str, Any]:
-    """What this worker is: its versions, whose key it has; or why it cannot be used."""
+    """Return this worker's versions and key, or the reason why it cannot be used."""
     found: dict[str, Any] = {"has": pickled.libraries(), "now": time.time()}
     try:
         found["key"] = signing.present().name
@@ -103,19 +103,30 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
         _here.taken.release()
 
 
-def measure(key: str) -> tuple[int | None, int] | None:
-    """Process and memory of a slice that runs here."""
+def measure(key: str, memory: bool) -> tuple[int | None, int, float]:
+    """Process, memory if asked for, and seconds of standstill, of a slice that runs here."""
     running, slot = _here.running.get(key), _here.slot
     if running is None or slot is None:
-        return None
-    return slot.pid(running), slot.memory(running)
+        return None, 0, 0.0
+    return slot.pid(running), slot.memory(running) if memory else 0, slot.silence(running)
 
 
-def end(key: str) -> None:
-    """Kill the process of a slice."""
+def end(key: str) -> bool:
+    """Kill the process of a slice; the answer says that this worker does not stand still."""
     running, slot = _here.running.get(key), _here.slot
     if running is not None and slot is not None:
         slot.end(running, WorkerLost(None, slot.pid(running), "it was ended"))
+    return True
+
+
+def forget(replica: tuple[str, int, int]) -> None:
+    """End what is kept warm of a replica that has ended, unless a slice runs here by now."""
+    if _here.taken.acquire(blocking=False):
+        try:
+            if _here.slot is not None:
+                _here.slot.forget(replica)
+        finally:
+            _here.taken.release()
 
 
 def leave(keys: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What several schedulers share.
+"""Parts that several schedulers share.
 
 rungs         options, the top rung, the numbers of a ranking
 brackets      Hyperband's brackets
@@ -8,5 +8,6 @@ pruner_study  the history as these are shown it; they by name
 population    children of the best trials replace the worst
 mutation      settings perturbed or drawn anew
 bandit        the Gaussian process of PB2
+seeding       seeds on the rungs: trials climb in steps of training and in seeds
 racing        seeds only for trials that could still be the best
 """

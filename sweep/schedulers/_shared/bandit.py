@@ -33,7 +33,7 @@ class Kernel:
 
     length: float
     fading: float
-    """How much is forgotten in an interval, 0 … 1."""
+    """The share of knowledge that is forgotten in an interval, 0 … 1."""
     noise: float
     """Variance of an observation beside that of the function, which is 1."""
 

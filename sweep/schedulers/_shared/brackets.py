@@ -8,26 +8,33 @@ rungs at R · eta^-s, …, R / eta, R. When all of a bracket's trials have come 
 bracket 0 the next is s_max again. Decisions in a bracket depend on its own trials alone, in any
 order of arrival; slots that would wait begin the next bracket.
 
+With ``seeds`` a bracket is halved in seeds, too: see `sweep.schedulers._shared.seeding`. A bracket
+that begins above a rung of the plan gets its seeds where it begins.
+
 A last bracket that ``trials`` does not fill is halved like the others, to at least one trial.
+
+Where nothing says what R is, the trials that begin before one has ended train to their ends, in no
+bracket; R is where the first of them ended, as Optuna's Hyperband takes it.
 """
 
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from pydantic import BaseModel
 
 from sweep import schedulers
 from sweep.errors import BadConfig
-from sweep.history.events import FINISHED, Goal, Status
+from sweep.history.events import FINISHED, Evidence, Goal, Status, UserHold
 from sweep.history.history import History
-from sweep.history.order import living
-from sweep.schedulers import NewTrial, Plan, Resume, SchedulerContext, Stop
+from sweep.history.order import Kept
+from sweep.history.trial import Trial
+from sweep.schedulers import AddReplica, NewTrial, Plan, Resume, SchedulerContext, Stop
+from sweep.schedulers._shared import seeding
 from sweep.schedulers._shared.rungs import (
-    RungOptions,
     evidence,
     ranked_at,
     standing,
@@ -35,11 +42,13 @@ from sweep.schedulers._shared.rungs import (
     top_rung,
     waits,
 )
+from sweep.schedulers._shared.seeding import LadderOptions, Step
 
 #: Relative rounding error allowed in the top rung over a power of the factor.
 _HAIR = 1e-9
 #: The most trials that a bracket may have.
 MOST_TRIALS = 10**12
+Decision = Stop | Resume | AddReplica
 
 
 @dataclass(frozen=True)
@@ -47,124 +56,240 @@ class Bracket:
     """A set of trials that are compared only with each other."""
 
     s: int
-    """How often it is halved."""
+    """The number of its halvings."""
     first: int
     """The number of its first trial."""
     size: int
     rungs: tuple[float, ...]
     """Ascending; the last is the top."""
+    steps: tuple[Step, ...]
+    """Its rungs, and where its trials get further seeds."""
+
+
+@dataclass(frozen=True)
+class _Deal:
+    """The assignment of trials to brackets."""
+
+    first: int
+    """The number of the first trial that has a bracket."""
+    levels: tuple[float, ...]
+    """Ascending; the last is the top."""
+    sizes: tuple[int, ...]
+    """Sizes of the brackets of a round, in trials, from the bracket of the lowest level on."""
+    seeds: tuple[tuple[float, int], ...]
+    """The levels at which trials get further seeds, with the number of seeds from there on."""
+
+    def brackets(self, trials: int, first: int = 0) -> Iterator[Bracket]:
+        """Yield the brackets of `trials` trials in their order, from that of trial `first` on."""
+        first = max(first, self.first)
+        while first < trials:
+            bracket = self.bracket(first, trials)
+            yield bracket
+            first = bracket.first + bracket.size
+
+    def bracket(self, number: int, trials: int) -> Bracket:
+        """Return the bracket of trial `number`, where there are `trials` trials."""
+        dealt = number - self.first
+        round_began = number - dealt % sum(self.sizes)
+        firsts = list(itertools.accumulate(self.sizes[:-1], initial=round_began))
+        place = bisect_right(firsts, number) - 1
+        size = min(self.sizes[place], trials - firsts[place])
+        levels = self.levels[place:]
+        steps = tuple(seeding.ladder(dict(self.seeds), levels))
+        return Bracket(len(levels) - 1, firsts[place], size, levels, steps)
+
+    def unsettled(self, history: History, trials: int) -> Iterator[Bracket]:
+        """Yield the brackets, in order, in which there may be something to decide."""
+        end, open_ = self.first, history.following(self, lambda: _Open(self))
+        for first in sorted(open_.firsts):
+            bracket = self.bracket(first, trials)
+            yield bracket
+            end = bracket.first + bracket.size
+        yield from self.brackets(trials, max(end, len(history.trials)))
+
+    def settle(self, history: History, bracket: Bracket) -> None:
+        """Take a bracket in which nothing is to decide for settled until one of its trials moves.
+
+        One in which a trial lives, or is to come, is not.
+        """
+        members = history.trials[bracket.first : bracket.first + bracket.size]
+        full = len(members) == bracket.size
+        if full and all(trial.status in FINISHED for trial in members):
+            history.following(self, lambda: _Open(self)).firsts.discard(bracket.first)
+
+
+@dataclass
+class _Open(Kept):
+    """The brackets that are not settled."""
+
+    deal: _Deal
+    firsts: set[int] = field(default_factory=set)
+    """The numbers of their first trials."""
+
+    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
+        """Open those whose trials have changed."""
+        for number in self.changed(trials, touched):
+            if number >= self.deal.first:
+                self.firsts.add(self.deal.bracket(number, len(trials)).first)
 
 
 class Brackets(schedulers.Scheduler):
     """Fills one bracket after the other and halves each at its rungs."""
 
-    Options: ClassVar[type[BaseModel]] = RungOptions
+    Options: ClassVar[type[BaseModel]] = LadderOptions
     pauses = True
 
-    def __init__(self, options: RungOptions, context: SchedulerContext) -> None:
+    def __init__(self, options: LadderOptions, context: SchedulerContext) -> None:
         self.time_attr = options.time_attr
-        self.eta = options.reduction_factor
+        self._seeds: tuple[tuple[float, int], ...] = ()
+        self.eta, self.grace = options.reduction_factor, options.grace_period
         top = top_rung(options, context)
+        if top is None:
+            self.remark = (
+                f"scheduler: neither max_t nor stop.{self.time_attr} is given, so the first trials "
+                f"train to their ends; where the first of them ends is the top rung of all others"
+            )
+            seeding.added(options.seeds, (), self.time_attr)
+            return
+        self._deal = self._dealt(top, 0)
+        self.levels, self.sizes = self._deal.levels, self._deal.sizes
+        if self.eta ** (len(self.levels) - 1) > MOST_TRIALS:
+            least = f"{top / self.eta ** (len(self.levels) - 1):.3g} or more"
+            hint = f"the first bracket would have more than {MOST_TRIALS:,} trials"
+            raise BadConfig("scheduler.grace_period", options.grace_period, least, hint)
+        self._seeds = tuple(seeding.added(options.seeds, self.levels, self.time_attr).items())
+        self._deal = replace(self._deal, seeds=self._seeds)
+
+    def _dealt(self, top: float, first: int) -> "_Deal":
+        """Return the assignment of trials from number `first` on, if `top` is the top rung."""
         halvings = 0
-        while top / self.eta ** (halvings + 1) >= options.grace_period * (1 - _HAIR):
+        while (
+            top / self.eta ** (halvings + 1) >= self.grace * (1 - _HAIR)
+            and self.eta**halvings <= MOST_TRIALS
+        ):
             halvings += 1
-            if self.eta**halvings > MOST_TRIALS:
-                least = f"{top / self.eta**halvings:.3g} or more"
-                hint = f"the first bracket would have more than {MOST_TRIALS:,} trials"
-                raise BadConfig("scheduler.grace_period", options.grace_period, least, hint)
-        self.levels = tuple(top / self.eta**s for s in range(halvings, -1, -1))
-        self.sizes = tuple(
-            math.ceil((halvings + 1) * self.eta**s / (s + 1)) for s in range(halvings, -1, -1)
+        return _Deal(
+            first,
+            tuple(top / self.eta**s for s in range(halvings, -1, -1)),
+            tuple(
+                math.ceil((halvings + 1) * self.eta**s / (s + 1)) for s in range(halvings, -1, -1)
+            ),
+            (),
         )
 
-    def brackets(self, trials: int, first: int = 0) -> Iterator[Bracket]:
-        """The brackets of so many trials in their order, from that of trial `first` on."""
-        while first < trials:
-            bracket = self._bracket(first, trials)
-            yield bracket
-            first = bracket.first + bracket.size
+    def _dealing(self, history: History) -> "_Deal | None":
+        """Return the assignment; None if ends set the top rung and no trial has ended."""
+        if self.levels:
+            return self._deal
+        ended = [
+            (rest.k, trial.replicas[0].time)
+            for trial in history.trials
+            for rest in trial.rests
+            if rest.status is Status.COMPLETED
+        ]
+        if not ended:
+            return None
+        _, top = min(ended)
+        free = itertools.takewhile(lambda t: t.slices and t.goal.at is None, history.trials)
+        return self._dealt(top, sum(1 for _ in free))
 
-    def _bracket(self, number: int, trials: int) -> Bracket:
-        """The bracket to which a trial is dealt, of so many trials."""
-        round_began = number - number % sum(self.sizes)
-        firsts = list(itertools.accumulate(self.sizes[:-1], initial=round_began))
-        place = bisect_right(firsts, number) - 1
-        size = min(self.sizes[place], trials - firsts[place])
-        return Bracket(len(self.levels) - 1 - place, firsts[place], size, self.levels[place:])
+    def brackets(self, trials: int) -> Iterator[Bracket]:
+        """The brackets of so many trials in their order, where the top rung is known."""
+        return self._deal.brackets(trials)
 
-    def _unsettled(self, history: History, trials: int) -> Iterator[Bracket]:
-        """Those of so many trials in which one has not ended or is still to come, in order."""
-        end = 0
-        for (number,) in history.order(living):
-            if number >= end:
-                bracket = self._bracket(number, trials)
-                yield bracket
-                end = bracket.first + bracket.size
-        yield from self.brackets(trials, max(end, len(history.trials)))
-
-    def rest(self, history: History) -> float:
-        """What the brackets still take; a trial that ends before a rung is not replaced."""
+    def rest(self, history: History) -> float | None:
+        """Return the work left in the brackets; a trial that ends before a rung is not replaced."""
         trials, left = history.trials, 0.0
+        if not self.levels:
+            return None
         for bracket in self.brackets(len(trials) + history.to_create - len(history.waiting)):
             members = trials[bracket.first : bracket.first + bracket.size]
             missing = bracket.size - len(members)
-            finals = []
+            finals, places = (
+                [],
+                {step.level: n for n, step in reversed([*enumerate(bracket.steps)])},
+            )
             for rung, level in enumerate(bracket.rungs):
                 below = [trial for trial in members if not trial.reached(level)]
                 done = sum(trial.status is Status.COMPLETED for trial in below)
                 ended = sum(trial.status in FINISHED for trial in below)
                 most = bracket.size - ended if missing or rung else len(members) - ended
-                finals.append(min(self._count(bracket, rung) - done, most))
+                finals.append(min(self._count(bracket, places[level]) - done, most))
             left += to_climb(bracket.rungs, members, finals)
+            counts = [self._count(bracket, number) for number in range(len(bracket.steps))]
+            left += seeding.left_to_seeds(bracket.steps, counts, members)
         return left
 
-    def _count(self, bracket: Bracket, rung: int) -> int:
-        """How many of a bracket reach a rung."""
-        return max(1, bracket.size // int(self.eta**rung))
+    def _count(self, bracket: Bracket, step: int) -> int:
+        """Return how many trials of a bracket reach a step."""
+        return max(1, bracket.size // int(self.eta**step))
 
     def plan(self, history: History, free: int) -> Plan:
         """Halve the brackets whose trials have all arrived; then start fresh trials."""
         stop: list[Stop] = []
-        resume: list[Resume] = []
+        promoted: list[Resume | AddReplica] = []
         fresh: list[NewTrial] = []
         trials, to_come = history.trials, history.to_create - len(history.waiting)
-        for bracket in self._unsettled(history, len(trials) + to_come):
+        deal = self._dealing(history)
+        if deal is None:
+            why = "no trial has come to its end, which says where the top rung is; to its end"
+            return Plan(fresh=(NewTrial(Goal(), why),) * min(free, history.to_create))
+        for bracket in deal.unsettled(history, len(trials) + to_come):
             if bracket.first >= len(trials) and len(fresh) >= free:
                 break
-            self._halve(history, bracket, stop, resume)
-            goal = Goal(bracket.rungs[0], top=self.levels[-1])
+            decided = list(self._halve(history, bracket))
+            stop += [one for one in decided if isinstance(one, Stop)]
+            promoted += [one for one in decided if not isinstance(one, Stop)]
+            if not decided:
+                deal.settle(history, bracket)
+            goal = Goal(bracket.rungs[0], top=bracket.rungs[-1])
             members = trials[bracket.first : bracket.first + bracket.size]
             missing = bracket.size - sum(t.status is not Status.WAITING for t in members)
-            why = f"bracket {bracket.s} has a place; to rung {goal.at:g}"
+            why = f"bracket {bracket.s} has a place, so a new trial trains to rung {goal.at:g}"
             fresh += [NewTrial(goal, why)] * missing
-        resume = resume[:free]
-        return Plan(tuple(stop), tuple(resume), fresh=tuple(fresh[: free - len(resume)]))
+        promoted = promoted[:free]
+        return seeding.plan_of(promoted, fresh[: free - len(promoted)], stop)
 
-    def _halve(
-        self, history: History, bracket: Bracket, stop: list[Stop], resume: list[Resume]
-    ) -> None:
-        """Decide, rung by rung, which trials are promoted and which end."""
-        alive = history.trials[bracket.first : bracket.first + bracket.size]
+    def _halve(self, history: History, bracket: Bracket) -> Iterator[Decision]:
+        """Decide, step by step, which trials are promoted and which end."""
+        trials = history.trials
+        alive = trials[bracket.first : bracket.first + bracket.size]
         if len(alive) < bracket.size:
             return
-        for rung, level in enumerate(bracket.rungs[:-1]):
-            if not all(trial.reached(level) or trial.status in FINISHED for trial in alive):
+        for number, (step, following) in enumerate(itertools.pairwise(bracket.steps), start=1):
+            if not all(seeding.has_arrived(trial, step) for trial in alive):
                 return
-            there = [t for t in alive if t.reached(level) or t.status is Status.COMPLETED]
-            ranking = ranked_at(there, level)
-            count = self._count(bracket, rung + 1)
-            next_level = bracket.rungs[rung + 1]
+            count = self._count(bracket, number)
+            there = [t for t in alive if seeding.is_there(t, step) and not _left(t, following)]
+            ranking = ranked_at([seeding.under(t, step.seeds) or t for t in there], step.level)
             alive = []
-            for place, (trial, _) in enumerate(ranking, start=1):
-                compared = {**evidence(level, ranking, place, count), "bracket": bracket.s}
-                why = f"{standing(ranking, place)} at rung {level:g} of bracket {bracket.s}"
-                why += f", where {count} go on"
-                goal = trial.goal.at
-                if place <= count or (goal is not None and goal > level):  # promoted, or earlier
+            for place, (its, _) in enumerate(ranking, start=1):
+                trial = trials[its.number]
+                compared = {**evidence(step.level, ranking, place, count), "bracket": bracket.s}
+                where = f"rung {step.level:g} of bracket {bracket.s}"
+                where += f" under {step.seeds} seeds" if step.seeds > 1 else ""
+                why = f"{standing(ranking, place, step.level)} at {where}, where {count} go on"
+                if place <= count or seeding.is_past(trial, step):
                     alive.append(trial)
-                    if waits(trial) and not trial.reached(next_level):
-                        following = Goal(next_level, top=self.levels[-1])
-                        why = f"promoted: {why}"
-                        resume.append(Resume(trial.number, following, why, compared))
+                    goal = Goal(following.level, top=bracket.rungs[-1])
+                    yield from _promoted(trial, step, following, goal, why, compared)
                 elif waits(trial):
-                    stop.append(Stop(trial.number, Status.PRUNED, f"stopped: {why}", compared))
+                    yield Stop(trial.number, Status.PRUNED, f"stopped: {why}", compared)
+
+
+def _promoted(
+    trial: Trial, step: Step, following: Step, goal: Goal, why: str, compared: Evidence
+) -> Iterator[Resume | AddReplica]:
+    """Yield what brings a trial to the following step, if it rests before it."""
+    if following.seeds > step.seeds:
+        if seeding.gets_more(trial, step):
+            why = f"promoted to {following.seeds} seeds: {why}"
+            yield from seeding.more_seeds(trial, following.seeds, goal, why, compared)
+    elif waits(trial) and not trial.reached(following.level):
+        yield Resume(trial.number, goal, f"promoted: {why}", compared)
+
+
+def _left(trial: Trial, following: Step) -> bool:
+    """Return whether a person stopped a trial below a step, which frees its place for another."""
+    ended = trial.held is UserHold.STOP and trial.status in FINISHED
+    return ended and trial.status is not Status.COMPLETED and not seeding.is_there(trial, following)

@@ -55,7 +55,7 @@ def explore(
 
 
 def is_in(space: Space, searched: dict[str, Any]) -> bool:
-    """Whether the space allows these values; the middle stands for one that is missing."""
+    """Return whether the space allows these values; the middle stands for a missing one."""
     try:
         space.resolve(partial(_inherited, searched))
     except BadSpace:
@@ -84,7 +84,7 @@ def perturbed(domain: Float | Int | Normal, value: float, factor: float) -> floa
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """What a child changed, in words."""
+    """Return the settings that a child changed, in words."""
     changed = [
         f"{name} {_short(before[name])} → {_short(after[name])}"
         if name in before

@@ -6,8 +6,9 @@ a random one in the top quantile takes its place, with its parent's checkpoint a
 own. Children have a parent and do not count among the searched trials.
 
 ``synch: true``: all reach a level before any is replaced; decisions depend on the population alone,
-not on the order of arrival. ``synch: false``: each trial that reaches a level is compared with the
-newest level of each other that has not ended. A trial that has ended has no children.
+not on the order of arrival. ``synch: false``: each trial that reaches a level is compared with each
+other that has not ended at the highest level that both have reached, and the others rank by how far
+they are ahead of it there. A trial that has ended has no children.
 
 Random numbers come from named streams of (sweep seed, number of the child).
 """
@@ -16,7 +17,7 @@ import math
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -27,7 +28,7 @@ from sweep.history import order
 from sweep.history.events import FINISHED, Goal, Status
 from sweep.history.history import History
 from sweep.history.order import Entry
-from sweep.history.trial import Trial, rank_key
+from sweep.history.trial import Trial
 from sweep.schedulers import Exploit, NewTrial, Plan, Resume, SchedulerContext, Stop
 from sweep.schedulers._shared.mutation import changes, check_names
 from sweep.schedulers._shared.rungs import (
@@ -52,7 +53,9 @@ class Generation:
     level: float
     ranking: Ranking
     count: int
-    """How many are replaced; as many are their parents."""
+    """The number of trials to replace; as many are their parents."""
+    levels: Mapping[int, float] = field(default_factory=dict)
+    """Trial → where it was compared with the one that is judged, if that is not the level."""
 
     @property
     def upper(self) -> Ranking:
@@ -65,12 +68,12 @@ class Generation:
     def lower(self) -> list[Trial]:
         """The members that are replaced, by number; none if no member may have children.
 
-        One that has not reported the metric yet stays: nothing is known of it.
+        One that has not reported the metric yet is not in the ranking: nothing is known of it.
         """
         if not self.upper:
             return []
         worst = [trial for trial, _ in self.ranking[len(self.ranking) - self.count :]]
-        return sorted(filter(_has_reported, worst), key=lambda trial: trial.number)
+        return sorted(worst, key=lambda trial: trial.number)
 
     def place(self, trial: Trial) -> int:
         """From 1."""
@@ -79,11 +82,15 @@ class Generation:
     def evidence(self, trial: Trial) -> dict[str, Any]:
         """The numbers of a decision about `trial`."""
         staying = len(self.ranking) - self.count
-        return dict(evidence(self.level, self.ranking, self.place(trial), staying))
+        found = dict(evidence(self.level, self.ranking, self.place(trial), staying))
+        if self.levels:
+            found["steps"] = [self.levels.get(number, self.level) for number in found["trials"]]
+        return found
 
     def standing(self, trial: Trial) -> str:
         """The score and the place of `trial`, in words."""
-        return f"{standing(self.ranking, self.place(trial))} at {self.level:g}"
+        level = self.levels.get(trial.number, self.level)
+        return f"{standing(self.ranking, self.place(trial), level)} at {level:g}"
 
 
 #: Trials that are replaced, each with the generation in which it was compared.
@@ -96,13 +103,8 @@ def born_at(trial: Trial) -> float:
     return min(births, default=0.0)
 
 
-def _has_reported(trial: Trial) -> bool:
-    """Whether it has a value of the metric, be it NaN."""
-    return any(point.value is not None for r in trial.replicas for point in r.curve)
-
-
 def _can_breed(trial: Trial) -> bool:
-    """Whether a child could begin from it: it has not ended, and each seed has a checkpoint."""
+    """Return whether a trial can have a child: it has not ended, and each seed has a checkpoint."""
     there = all(r.checkpoints and not r.catching_up for r in trial.replicas)
     return there and trial.status not in FINISHED
 
@@ -198,7 +200,7 @@ class Population(schedulers.Scheduler):
     def _replace(
         self, history: History, generation: Generation, following: float | None, free: int
     ) -> Plan:
-        """What remains to be done about a generation.
+        """Return the decisions that remain for a generation.
 
         A replaced trial ends in the transaction that breeds its child, so it is replaced only once.
         """
@@ -232,14 +234,22 @@ class Population(schedulers.Scheduler):
         return Plan(_stops(losers), tuple(resume), breed, fresh)
 
     def _newest(self, history: History, trial: Trial) -> Generation:
-        """All trials that have not ended, each with its score at its newest level."""
-        scored: list[tuple[Trial, float | None]] = []
+        """All trials that have not ended, each with its score where it and `trial` both have been.
+
+        They rank by how much better than `trial` they were there: best first, of equals the older.
+        """
+        own, levels = self._upto(trial.known_until) or 0.0, dict[int, float]()
+        scored: list[tuple[float, int, Trial, float | None]] = []
         for other in history.ordered(order.living):
-            level = self._upto(other.time)
-            if level is not None and born_at(other) < other.time:
-                scored.append((other, other.score_at(level)))
-        ranking = sorted(scored, key=lambda pair: rank_key(*pair))
-        return Generation(self._upto(trial.time) or 0.0, ranking, self._count(len(ranking)))
+            level = self._upto(other.known_until)
+            if level is not None and other.is_known:
+                levels[other.number] = level = min(level, own)
+                its = _lineage_score(history, other, level)
+                behind = _behind(its, _lineage_score(history, trial, level), trial.objective.sign)
+                scored.append((behind, other.number, other, its))
+        scored.sort(key=lambda one: one[:2])
+        ranking = [(other, its) for _, _, other, its in scored]
+        return Generation(own, ranking, self._count(len(ranking)), levels)
 
     def _found(self, history: History, free: int, goal: float) -> Plan:
         count = max(0, min(free, history.to_create))
@@ -304,6 +314,20 @@ def _resume(trial: Trial, generation: Generation, goal: Goal) -> Resume:
     return Resume(trial.number, goal, why, generation.evidence(trial))
 
 
+def _lineage_score(history: History, trial: Trial, level: float) -> float | None:
+    """The score at a level; of a child that began after it, that of its ancestor there."""
+    while trial.parent is not None and born_at(trial) >= level:
+        trial = history.trials[trial.parent]
+    return trial.score_at(level)
+
+
+def _behind(its: float | None, own: float | None, sign: float) -> float:
+    """Return by how much a score is worse than the judged one; a missing one is worse than all."""
+    if its is None:
+        return math.inf
+    return -math.inf if own is None else sign * (own - its)
+
+
 # ---- trials by their goals ------------------------------------------------------------------
 
 
@@ -341,6 +365,6 @@ def _below(history: History, level: float) -> list[Trial]:
 
 
 def _is_there(trial: Trial, level: float) -> bool:
-    """Whether the trial has reached the level and its score there is final."""
+    """Return whether the trial has reached the level and its score there is final."""
     went_on = trial.goal.at is None or trial.goal.at > level
     return trial.reached(level) and (went_on or waits(trial))

@@ -1,12 +1,12 @@
 """The history as a study in memory, on which Optuna's pruners judge one trial.
 
 What a pruner is shown of a trial is made again when that trial has changed. A trial's steps are its
-looks: the multiples of the interval at which it can have paused, if the metric was reported since
-the one before, as a step of Optuna's is a report. For a pruner that compares with completed trials
-only, these have a score at the looks of the judged trials too, and the others have none. Pruners
-that remember in the study what they decided before (successive halving, Hyperband) get a new one
-each time, in which every trial still runs, and are shown every earlier rung again, so that they
-remember the same.
+looks: the multiples of the interval at which it can have paused, as a step of Optuna's is a report.
+For a pruner that compares with completed trials only, these have a score at the looks of the judged
+trials too, and the others have none. Pruners that remember in the study what they decided before
+(successive halving, Hyperband) get a new one each time, in which every trial still runs, and are
+shown every earlier rung again, so that they remember the same. At a look that passes a rung they
+are shown the score at the rung, since they compare trials by what they had at the look.
 """
 
 import copy
@@ -24,11 +24,11 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from sweep.errors import BadConfig
+from sweep.history.curve import Point, is_known
 from sweep.history.events import Status
 from sweep.history.history import History
 from sweep.history.optuna_terms import STATES, direction
 from sweep.history.order import Kept
-from sweep.history.replica import Point
 from sweep.history.trial import Trial
 from trainables.errors import nearest
 
@@ -47,7 +47,8 @@ class Study:
         self._pruner = pruner
         self._remembers = isinstance(pruner, SuccessiveHalvingPruner | HyperbandPruner)
         name = ("shown to a pruner", interval, self._remembers)
-        shown = history.following(name, lambda: _Shown(history, interval, self._remembers))
+        remembers = pruner if self._remembers else None
+        shown = history.following(name, lambda: _Shown(history, interval, remembers))
         self._shown, self._study = shown, shown.study
         if self._remembers:
             self._study = _new_study(history)
@@ -56,7 +57,7 @@ class Study:
         shown.lend({look for trial in judged for look in shown.looks(trial)}, history.trials)
 
     def prunes(self, number: int) -> bool:
-        """Whether the pruner would end the trial with this number now."""
+        """Return whether the pruner would end the trial with this number now."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about ignored values, and experimental features
             if self._remembers:
@@ -64,15 +65,23 @@ class Study:
             return bool(self._pruner.prune(self._study, self._frozen(number)))
 
     def completed_at(self, level: int, most: int) -> tuple[int, list[tuple[int, float]]]:
-        """How many completed trials have a value at a level, and the last of them, `most` at most.
+        """Return how many completed trials have a value at a level, and the last `most` of them.
 
         Each with its number and its value.
         """
         return self._shown.completed_at(level, most)
 
-    def value_at(self, number: int, level: int) -> float | None:
-        """The value of one trial at a look, if it has one."""
-        return self._shown.trials[number].intermediate_values.get(level)
+    def value_at(self, number: int, level: int) -> float:
+        """The value of one trial at a look at which it has one."""
+        return self._shown.trials[number].intermediate_values[level]
+
+    def newest_look(self, number: int) -> int | None:
+        """The newest look at which a trial has a value; None: at none."""
+        return max(self._shown.trials[number].intermediate_values, default=None)
+
+    def level_of(self, number: int, look: int) -> float:
+        """The level at which the trial's value at a look is read."""
+        return self._shown.rungs.get(number, {}).get(look, look)
 
     def _frozen(self, number: int) -> FrozenTrial:
         if self._remembers:
@@ -83,40 +92,32 @@ class Study:
         """Show the pruner every rung that a trial reached before; its answers are known."""
         for number in range(len(self._study.get_trials(deepcopy=False))):
             steps = sorted(self._frozen(number).intermediate_values)
-            for step in self._rungs(steps[:-1] if number == judged else steps):
+            for step in _rungs(self._pruner, steps[:-1] if number == judged else steps):
                 then = copy.copy(self._frozen(number))
                 values = then.intermediate_values
                 then.intermediate_values = {s: v for s, v in values.items() if s <= step}
                 self._pruner.prune(self._study, then)
 
-    def _rungs(self, steps: Sequence[int]) -> list[int]:
-        """The steps at which a trial reached a rung; at the others these pruners do nothing."""
-        found, rung = [], self._pruner._min_resource  # type: ignore[attr-defined] # both have it
-        for step in steps:
-            if step >= rung:
-                found.append(step)
-                while rung <= step:
-                    rung *= self._pruner._reduction_factor  # type: ignore[attr-defined] # likewise
-        return found
-
 
 class _Shown(Kept):
     """All trials as pruners see them, and where those that are complete have values."""
 
-    def __init__(self, history: History, interval: int, every_look: bool) -> None:
+    def __init__(self, history: History, interval: int, remembers: BasePruner | None) -> None:
         super().__init__()
         self._storage = InMemoryStorage()
         self.study = _new_study(history, self._storage)
         self._row = self._storage._studies[self.study._study_id]
         self.trials = self._row.trials
         self._sign, self._interval = history.objective.sign, interval
-        self._every_look = every_look
-        """Whether trials that are not judged have values too."""
+        self._remembers = remembers
+        """One that is shown values at rungs, also of trials that are not judged."""
+        self.rungs: dict[int, Mapping[int, int]] = {}
+        """Trial → look that passed a rung → the rung, for such a pruner."""
         self._of: dict[int, tuple[frozenset[int], float, tuple[float, int]]] = {}
         """Completed trial → its own looks, how far it came, and its place in `_ranks`."""
         self._completed: list[int] = []
         self._times: list[float] = []
-        """How far the completed trials came, ascending."""
+        """The values of ``time_attr`` at the ends of completed trials, ascending."""
         self._ranks: list[tuple[float, int]] = []
         """The completed trials, the best first."""
         self._looked, self._valued, self._lent_at = Counter[int](), Counter[int](), Counter[int]()
@@ -137,18 +138,19 @@ class _Shown(Kept):
         self._row.best_trial_id = self._ranks[0][1] if self._ranks else None
 
     def looks(self, trial: Trial) -> set[int]:
-        """The levels at which the trial can have been judged: there was a value since the last."""
+        """The levels at which the trial can have been judged, each just before a result.
+
+        Before its first result there is nothing to read, so the first look is taken there.
+        """
         return {look for replica in trial.counted for look in self._looks_of(replica.curve)}
 
     def _looks_of(self, curve: Sequence[Point]) -> Iterator[int]:
-        last, is_new = 0.0, False
+        last = 0.0
         for point in curve:
-            is_new = is_new or point.value is not None
             look = point.time // self._interval
-            if look > last:
-                if is_new:
-                    yield int(look) * self._interval
-                last, is_new = look, False
+            if is_known(point.value) and look > last:
+                yield int(look) * self._interval if last else int(point.time)
+                last = look
 
     def lend(self, levels: Set[int], trials: Sequence[Trial]) -> None:
         """Give completed trials values at these levels, until the next time they are brought up.
@@ -180,12 +182,18 @@ class _Shown(Kept):
         if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
             state = TrialState.FAIL
         complete = state is TrialState.COMPLETE
-        looked = self._every_look or complete or trial.status is Status.PAUSED
+        looked = self._remembers or complete or trial.status is Status.PAUSED
         looks = [n for n in sorted(self.looks(trial)) if trial.reached(n)] if looked else []
+        values = _values(trial, looks)
+        if self._remembers is not None:
+            rungs = self.rungs[number] = _rungs(self._remembers, [*values])
+            for look, rung in rungs.items():
+                if (value := trial.score_at(rung)) is not None:
+                    values[look] = value
         one = optuna.trial.create_trial(
             state=state,
             value=score if complete else None,
-            intermediate_values=_values(trial, looks),
+            intermediate_values=values,
         )
         one.number = one._trial_id = number
         self._storage._trial_id_to_study_id_and_number[number] = (self.study._study_id, number)
@@ -226,8 +234,23 @@ def _running(one: FrozenTrial) -> FrozenTrial:
     return running
 
 
+def _rungs(pruner: BasePruner, steps: Sequence[int]) -> dict[int, int]:
+    """The steps at which a trial reached a rung, and the highest rung that it reached there.
+
+    At the other steps these pruners do nothing.
+    """
+    found: dict[int, int] = {}
+    rung: int = pruner._min_resource  # type: ignore[attr-defined] # both have it
+    for step in steps:
+        while rung <= step:
+            found[step] = rung
+            rung *= pruner._reduction_factor  # type: ignore[attr-defined] # likewise
+    return found
+
+
 def _values(trial: Trial, levels: Sequence[int]) -> dict[int, float]:
-    """The scores of a trial at ascending levels, where it has one."""
+    """The scores of a trial at ascending levels, where it has one and a result before it."""
+    levels = [level for level in levels if level >= trial.known_from]
     found = zip(levels, trial.scores_at(levels), strict=True)
     return {level: value for level, value in found if value is not None}
 

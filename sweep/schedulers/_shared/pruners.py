@@ -1,7 +1,9 @@
 """Schedulers that ask one of Optuna's pruners, every `interval`, whether a trial goes on.
 
-A missing score is no value: the pruner is not asked about a trial that has none at its level, or
-none that it had not at the look before, as with an evaluation every few iterations.
+A look is taken at the first result at or past it that has the metric, and at no other: with an
+evaluation every few iterations, looks lie no closer. The value at a look lies on the line between
+that result and the one before, so trials that report at other steps are compared at equal ones. A
+missing score is no value: the pruner is not asked about a trial that has none.
 """
 
 from collections.abc import Sequence
@@ -13,7 +15,13 @@ from sweep.history.events import Goal
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import SchedulerContext
-from sweep.schedulers._shared.rungs import TimeOptions, check_reached
+from sweep.schedulers._shared.rungs import (
+    TimeOptions,
+    check_reached,
+    sides_text,
+    step_at,
+    step_text,
+)
 from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
 
 if TYPE_CHECKING:
@@ -80,21 +88,27 @@ class Pruned(PerTrialStopping):
         return [self._verdict(study, name, trial) for trial in trials]
 
     def _verdict(self, study: "Study", name: str, trial: Trial) -> Verdict:
-        level = int(trial.time // self.interval) * self.interval
+        due = int(trial.known_until // self.interval) * self.interval
         metric = trial.objective.metric
+        level = study.newest_look(trial.number)
+        if level is None or level < due:
+            return Verdict(True, f"goes on: no new {metric} at {due}", {"look": due})
         value = study.value_at(trial.number, level)
-        if value is None:
-            return Verdict(True, f"goes on: no new {metric} at {level}", {"look": level})
+        compared = study.level_of(trial.number, level)
+        step = step_at(trial, compared)
         count, others = study.completed_at(level, _SHOWN)
         ends = study.prunes(trial.number)
         evidence = {
             "look": level,
             "pruner": name,
             "value": value,
+            "step": step,
             "completed": count,
             "trials": [number for number, _ in others],
             "values": [value for _, value in others],
         }
         what = "stopped" if ends else "goes on"
-        why = f"{what}: {metric} {value:.6g} at {level} beside {count} completed trials"
+        between = sides_text(trial, compared) if step == compared else ""
+        own = f"{metric} {value:.6g} at {step_text(step)}{between}"
+        why = f"{what}: {own} beside {count} completed trials"
         return Verdict(not ends, f"{why}, says {name}", evidence)

@@ -57,19 +57,27 @@ def build(
     No child of a trial may change the settings `fixed` (`Trainable.fixed_keys`).
     """
     cls = schedulers.find(spec.scheduler.name, paths)
+    context = schedulers.SchedulerContext(spec.stop, spec.trials, spec.space, spec.seed, fixed)
+    scheduler = cls(options(spec, paths), context)
+    if not hasattr(scheduler, "pauses"):
+        raise UsageError(
+            f"scheduler: '{spec.scheduler.name}' does not define pauses; give the class True if "
+            f"its trials wait while others run, else False"
+        )
+    return Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
+
+
+def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
+    """The options of the scheduler that `spec` names, checked for themselves."""
+    cls = schedulers.find(spec.scheduler.name, paths)
     key, name, given = "finish_best", spec.scheduler.name, spec.scheduler.options
     if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:
         allowed = f"no such key with {name}"
         raise spec.source.refuse(("scheduler", key), given[key], allowed, schedulers.NOBODY_WAITS)
-    options = specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
-    context = schedulers.SchedulerContext(spec.stop, spec.trials, spec.space, spec.seed, fixed)
-    scheduler = cls(options, context)
-    if not hasattr(scheduler, "pauses"):
-        raise UsageError(
-            f"scheduler: '{name}' does not define pauses; give the class True if its trials wait "
-            f"while others run, else False"
-        )
-    return Scheduler(scheduler, spec.replicas) if spec.racing else scheduler
+    if spec.climbs_in_seeds and (spec.replicas > 1 or not spec.aggregate.fair):
+        allowed = "1 beside replicas, and beside aggregates that change with the number of seeds"
+        raise spec.source.refuse(("scheduler", "seeds"), given["seeds"], allowed)
+    return specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
 
 
 def settled(spec: SweepSpec, paths: Sequence[str] = ()) -> SweepSpec:
@@ -89,6 +97,7 @@ class Scheduler(schedulers.Scheduler):
         self._seeds = seeds
         self.time_attr = within.time_attr
         self.levels = within.levels
+        self.remark = within.remark
         self.pauses = within.pauses
         self.spares = within.spares
 
@@ -117,7 +126,7 @@ class _Race:
     level: float
     """In units of ``time_attr``; infinity for the final scores."""
     seeds: int
-    """How many a trial has at most."""
+    """The most seeds of a trial."""
 
     @property
     def incumbent(self) -> Trial:
@@ -134,7 +143,7 @@ class _Race:
 
     @property
     def open(self) -> bool:
-        """Whether the incumbent still lacks seeds that it can be given here."""
+        """True if the incumbent still lacks seeds that it can be given here."""
         incumbent = self.incumbent
         return _rests_at(incumbent, self.level) and len(incumbent.counted) < self.seeds
 
@@ -296,7 +305,7 @@ def _standing(trial: Trial) -> Status:
 
 
 def _rests_at(trial: Trial, level: float) -> bool:
-    """Whether the trial is paused at `level`, or completed if that is infinity."""
+    """Return whether the trial is paused at `level`, or completed if that is infinity."""
     if math.isinf(level):
         return _standing(trial) is Status.COMPLETED
     waits = _standing(trial) is Status.PAUSED and trial.goal.at == level

@@ -19,7 +19,7 @@ from sweep.schedulers._shared.rungs import waits
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether a trial goes on from a level, and why."""
+    """The decision on a trial at a level, with the reason."""
 
     goes_on: bool
     why: str
@@ -34,7 +34,7 @@ class PerTrialStopping(schedulers.Scheduler):
 
     @abstractmethod
     def judge(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
-        """Whether each of some trials (one or more) goes on from the level that it has reached."""
+        """Return the verdicts on some trials (one or more) at the levels that they have reached."""
 
     @abstractmethod
     def next_goal(self, time: float) -> Goal:

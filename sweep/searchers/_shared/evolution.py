@@ -60,12 +60,12 @@ class Arrivals:
 
 
 def _is_scored(rest: Milestone) -> bool:
-    """Whether there was a score in every objective."""
+    """Return whether there was a score in every objective."""
     return all(v is not None and not math.isnan(v) for v in (rest.score, *rest.others))
 
 
 class EvolutionOptions(SearcherOptions):
-    """How a population evolves."""
+    """Settings of a population's evolution."""
 
     population_size: int = Field(20, ge=2, description="Trials of a generation.")
     mutation_prob: float | None = Field(

@@ -1,6 +1,5 @@
 """The points of a finite space that no trial has yet, in the order of the file or of chance."""
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -8,17 +7,7 @@ from sweep import searchers
 from sweep.errors import BadSpace
 from sweep.history.trial import Trial
 from sweep.searchers import Exhausted, Request, SearcherOptions
-from sweep.space import (
-    Domain,
-    Float,
-    Int,
-    Normal,
-    Ordinal,
-    Settings,
-    Space,
-    choice_key,
-    enumeration,
-)
+from sweep.space import Settings, Space, choice_key, enumeration
 from trainables.core import rng
 
 #: The most points that are put into an order of chance.
@@ -62,7 +51,7 @@ class Enumerating(searchers.Searcher):
 
     @property
     def shuffled(self) -> bool:
-        """Whether the order is drawn from the sweep's seed, or is that of the file."""
+        """True if the order is drawn from the sweep's seed, False if it is that of the file."""
         return True
 
     def suggest(self, request: Request) -> Settings:
@@ -92,14 +81,14 @@ class _Looked:
             self._order = stream.permutation(self.points.count).tolist()
         self._tried: set[str] = set()
         self._trials: int = 0
-        """How many trials were looked at."""
+        """The number of trials that were looked at."""
         self._newest: dict[str, Any] = {}
-        """What the last of them was searched with."""
+        """The searched settings of the last of them."""
         self._place: int = 0
         """All points before it are tried."""
 
     def fits(self, request: Request) -> bool:
-        """Whether it is of this space, and of the beginning of this history."""
+        """Return whether the points are of the request's space and of its history's beginning."""
         seen, trials = self._trials, request.trials
         if self._of != (request.space, request.sweep_seed) or seen > len(trials):
             return False
@@ -131,28 +120,3 @@ def untried(
     tried = {choice_key(trial.searched) for trial in trials if trial.parent is None}
     found = (points.nth(index) for index in order)
     return (point for point in found if choice_key(point.searched) not in tried)
-
-
-def quantile(domain: Domain, value: object) -> float:
-    """A quantile (0 … 1) at which the domain has `value`, the inverse of `Domain.at`.
-
-    Of several the middle one.
-
-    Raises:
-        TypeError: the domain has no order, or the value is not one of it.
-    """
-    match domain, value:
-        case Normal(), int() | float():
-            return domain.quantile(value)
-        case Ordinal(), _:
-            return (domain.index[choice_key(value)] + 0.5) / domain.size()
-        case Float() | Int(), int() | float():
-            if domain.log:
-                return _share(*map(math.log, (*domain.edges, value)))
-            half = (domain.step or 0.0) / 2
-            return _share(domain.low - half, domain.high + half, value)
-    raise TypeError(f"no place of {value!r} in {domain!r}")
-
-
-def _share(low: float, high: float, value: float) -> float:
-    return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.5

@@ -16,7 +16,7 @@ from optuna.storages import InMemoryStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from sweep.history.events import Status
-from sweep.history.optuna_terms import STATES, ask, directions, distribution, encode
+from sweep.history.optuna_terms import STATES, ask, directions, distribution, encode, finite
 from sweep.history.trial import Trial
 from sweep.searchers import Request
 from sweep.space import Domain, Settings
@@ -38,7 +38,7 @@ class Seen:
     rungs: Mapping[int, float] | None = None
     """Rung (from 1) → the score there, of an incomplete trial."""
     violations: tuple[float, ...] = ()
-    """How far it breaks each constraint."""
+    """The violation of each constraint."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class WithRungs:
         state = TrialState.RUNNING if trial.unfinished else _STATES[trial.status]
         if state is TrialState.COMPLETE:
             return _complete((trial.score,), trial.violations)
-        return Seen(state, rungs=self._values(trial), violations=_finite(trial.violations))
+        return Seen(state, rungs=self._values(trial), violations=finite(trial.violations))
 
     def _values(self, trial: Trial) -> dict[int, float]:
         """Without rungs the score so far, at its iteration."""
@@ -89,13 +89,8 @@ def _complete(values: Sequence[float | None], violations: Sequence[float]) -> Se
     """A trial without a score is a failed one: Optuna's complete trials have values."""
     known = tuple(value for value in values if value is not None and not math.isnan(value))
     if len(known) < len(values):
-        return Seen(TrialState.FAIL, violations=_finite(violations))
-    return Seen(TrialState.COMPLETE, known, violations=_finite(violations))
-
-
-def _finite(violations: Sequence[float]) -> tuple[float, ...]:
-    """An unknown violation (infinite) counts as larger than any known one."""
-    return tuple(min(violation, 1e100) for violation in violations)
+        return Seen(TrialState.FAIL, violations=finite(violations))
+    return Seen(TrialState.COMPLETE, known, violations=finite(violations))
 
 
 @dataclass
@@ -110,8 +105,8 @@ class Cache:
     """Each trial, its `Trial.k` when it was frozen, and what Optuna sees of it."""
 
     def bring_up(self, request: Request, view: View) -> list[FrozenTrial]:
-        """The trials of `request` through `view`, those of another sweep first."""
-        domains, known = request.space.domains, [*request.earlier, *request.trials]
+        """The trials of `request` through `view`."""
+        domains, known = request.space.domains, request.trials
         same_space = self.parameters is request.space.parameters and self.names == tuple(domains)
         if not same_space or self.view != view:
             self.kept.clear()
@@ -126,8 +121,8 @@ class Cache:
 
 
 def _is_current(trial: Trial, kept: Trial, k: int) -> bool:
-    """Whether no event was about `trial` since `k`; one without any event may change unseen."""
-    return kept is trial and k == trial.k and (trial.k > 0 or trial.number < 0)
+    """Return whether no event was about `trial` since `k`; without any, it may change unseen."""
+    return kept is trial and k == trial.k and trial.k > 0
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What the trackers share, apart from their plugins.
+"""Parts of the trackers beside their plugins.
 
 mlflow_store    the MLflow store, its experiment and runs: a file, or a server
 mlflow_content  the rows, tags and parameters in MLflow, as functions of the history

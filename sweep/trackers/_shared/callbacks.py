@@ -27,6 +27,7 @@ from sweep.history.events import (
     Moved,
     Opened,
     Recorded,
+    Reported,
     Status,
     TermEnded,
 )
@@ -99,7 +100,7 @@ class Caller(trackers.Tracker):
     def publish(self, records: Sequence[Recorded]) -> None:
         """Call what these events are about; whatever comes of that, they are over."""
         if self._history is None or self._history.k != records[0].k - 1:
-            self._history = self._where.history(records[0].k - 1)
+            self._history = self._where.history(records[0].k - 1, shows_unsaved=True)
         for record in records:
             self._history.extend([record])
             for method, arguments in calls(self._where, self._history, record):
@@ -184,15 +185,16 @@ class _Server:
 
 
 def calls(where: TrackerContext, history: History, record: Recorded) -> Iterator[Call]:
-    """What is called for an event, and with what; `history` has taken the event in."""
+    """Yield the calls for an event, with arguments; `history` includes the event."""
     event = record.event
     match event:
         case Opened() if event.slice == 0:
             yield "on_trial_start", (_trial(where, history, event, record.k),)
+        case Reported():
+            yield from _results(_trial(where, history, event, record.k), event)
         case Closed():
             trial = _trial(where, history, event, record.k)
-            for row in event.rows:
-                yield "on_trial_result", (trial, dict(row.metrics))
+            yield from _results(trial, event)
             for saved in event.saved:
                 its = where.folder.trial(event.trial, event.replica)
                 above = f"{where.storage}/trials/{its.name}" if where.storage else its
@@ -212,6 +214,11 @@ def calls(where: TrackerContext, history: History, record: Recorded) -> Iterator
             yield "on_sweep_end", (_sweep(where, history, event, record.k),)
 
 
+def _results(trial: Mapping[str, Any], event: Reported | Closed) -> Iterator[Call]:
+    for row in event.new_rows:
+        yield "on_trial_result", (trial, dict(row.metrics))
+
+
 def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Call]:
     if status is Status.FAILED:
         yield "on_trial_error", (trial, error or str(trial["reason"]))
@@ -220,7 +227,7 @@ def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Cal
 
 
 def _trial(
-    where: TrackerContext, history: History, event: Opened | Closed | Moved, k: int
+    where: TrackerContext, history: History, event: Opened | Reported | Closed | Moved, k: int
 ) -> dict[str, Any]:
     its, replica = history.trials[event.trial], history.replica(event.trial, event.replica)
     test = is_test(event.replica)

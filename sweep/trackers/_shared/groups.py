@@ -7,7 +7,7 @@ that joins later changes the score, not the earlier rows.
 import math
 from collections.abc import Iterator, Sequence
 
-from sweep.history.events import Closed, Row, Scalar
+from sweep.history.events import Closed, Reported, Row, Scalar
 from sweep.history.objective import Objective
 from sweep.history.results import number
 from sweep.history.trial import Trial
@@ -25,7 +25,7 @@ class Curve:
         self._waiting: dict[int, dict[int, Row]] = {}
         """Iteration → replica → its result, while other replicas have none."""
 
-    def extend(self, trial: Trial, event: Closed) -> Iterator[Row]:
+    def extend(self, trial: Trial, event: Reported | Closed) -> Iterator[Row]:
         """The rows that the event adds, given the trial after it."""
         for row in event.rows:
             if row.iteration > self._upto:

@@ -1,8 +1,8 @@
-"""Where MLflow's copy of a sweep differs from its ledger, row by row.
+"""Differences of MLflow's copy of a sweep from its ledger, row by row.
 
-Rows in MLflow cannot be changed: where iterations were run again, the first rows stay, so only
-their presence is compared. Runs that a person deleted are ignored. A run with wrong rows cannot be
-repaired; it is set aside (deleted, no longer this sweep's) and sent again.
+On a server rows cannot be changed: where iterations were run again, the first rows stay there, so
+only their presence is compared. Runs that a person deleted are ignored. A run with wrong rows
+cannot be repaired; it is set aside (deleted, no longer this sweep's) and sent again.
 """
 
 import math
@@ -13,20 +13,20 @@ from sweep.history.events import Closed, End, Recorded, Status
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import (
     LAYOUT,
-    STATUS,
+    RESTS,
     SWEEP_STATUS,
     WHOLE,
     Content,
     RunKey,
     Value,
+    keys_of_events,
     parameters,
     run_name,
-    score_key,
 )
 from sweep.trackers._shared.mlflow_store import StoredRun, look
 
 #: Ends of slices with a checkpoint at the end; after others iterations may be run again.
-SAVED_AT_ITS_END = frozenset({End.GOAL, End.TIME, End.DONE, End.ASKED})
+SAVED_AT_ITS_END = frozenset({End.GOAL, End.UNMEASURED, End.TIME, End.DONE, End.ASKED})
 #: Key and milliseconds, which identify a row.
 Place = tuple[str, int]
 
@@ -51,7 +51,7 @@ class Check:
             self._runs.setdefault(run.name, []).append(run)
         parents = self._runs.get("", [])
         self._is_earlier = all(run.tags.get("sweep.layout") != LAYOUT for run in parents)
-        """Whether the copy has the layout of an earlier release."""
+        """True if the copy has the layout of an earlier release."""
 
     def differences(self) -> Iterator[tuple[str, StoredRun | None]]:
         """Each difference, and its run if sending everything again does not repair it."""
@@ -89,13 +89,14 @@ class Check:
             if closed.end in SAVED_AT_ITS_END and not closed.skipped:
                 continue
             saved = [] if closed.skipped else [saved.iteration for saved in closed.saved]
-            since = 0 if self._content.grouped else max([closed.source, *saved])
+            upto = closed.source if closed.saved_to is None else closed.saved_to
+            since = 0 if self._content.grouped else max([upto, *saved])
             for name in (run_name(closed.trial, WHOLE), run_name(closed.trial, closed.replica)):
                 self._sure[name] = min(self._sure.get(name, math.inf), since)
             self._sure[""] = 0
 
     def _compare(self, name: str) -> Iterator[tuple[str, StoredRun | None]]:
-        """What is wrong with a trial's run, or the sweep's, and which run cannot be repaired."""
+        """Yield the faults of a trial's or the sweep's run, each with any run beyond repair."""
         runs = self._runs.get(name, [])
         if not runs:
             yield "has no run", None
@@ -117,11 +118,11 @@ class Check:
         """The rows that should be there: in a copy of an earlier release no scores, no load."""
         if not self._is_earlier:
             return self._due[name]
-        score = score_key(self._where.spec.metric)
+        later = keys_of_events(self._where.spec.metric)
         return {
             place: row
             for place, row in self._due[name].items()
-            if row.key != score and not row.key.startswith("system/")
+            if row.key not in later and not row.key.startswith("system/")
         }
 
     def _statuses(self, name: str) -> list[str]:
@@ -132,7 +133,9 @@ class Check:
         trial, replica = self._keys[name]
         its = history.trials[trial] if replica == WHOLE else history.replica(trial, replica)
         ended_early = its.status in (Status.PRUNED, Status.STOPPED)
-        return [STATUS[its.status], *(["KILLED"] if self._is_earlier and ended_early else [])]
+        earlier = ["KILLED"] if self._is_earlier and ended_early else []
+        waits = [RESTS] if its.status is Status.PAUSED else []  # until it goes on
+        return [self._content.status_of(its.status), *waits, *earlier]
 
     def _settings(self, name: str, run: StoredRun) -> Iterator[str]:
         due = self._parameters(name)

@@ -24,7 +24,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from sweep.history import ranking
 from sweep.history.events import (
+    UNSAVED,
     Closed,
     Created,
     Dropped,
@@ -32,6 +34,7 @@ from sweep.history.events import (
     Moved,
     Opened,
     Recorded,
+    Reported,
     Row,
     Scalar,
     Status,
@@ -49,7 +52,7 @@ from sweep.trackers._shared.groups import Curve
 from trainables.core.results import VOLATILE_KEYS
 
 #: First parts of result keys that are no curves.
-NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done", "evaluation_at_start"}
+NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done", "evaluation_at_start", UNSAVED}
 #: Results that seldom change or are the step of every row: no curves, unless they are compared.
 COUNTS = frozenset(
     {
@@ -58,7 +61,11 @@ COUNTS = frozenset(
     }
 )
 #: The score of a trial; a metric of this name leaves it the second one, another result moves away.
-SCORE, OTHER_SCORE, RESULT_SCORE = "score", "sweep/score", "results/score"
+SCORE, OTHER_SCORE = "score", "sweep/score"
+#: What its settings are expected to score under a new seed, with the same exception.
+EXPECTED, OTHER_EXPECTED = "expected_score", "sweep/expected_score"
+#: Of so many trials this is said anew when a driver leaves: the first in rank.
+SAID_AT_THE_END = 1000
 #: Results of a trainer about its machine → MLflow's names; in the sweep's own run.
 SYSTEM = {
     "perf/cpu_util_percent": "system/cpu_utilization_percentage",
@@ -66,10 +73,13 @@ SYSTEM = {
 }
 #: In a trial's folder, among the keys of its results, and in MLflow.
 MEDIA = "media"
+#: The tag of a trial's run by which MLflow sorts trials as every table of sweep does. MLflow itself
+#: puts the newest of equal scores first.
+ORDER = "sweep.order"
 MEDIA_FILE = re.compile(r"\d{6}-[A-Za-z0-9_-]{1,90}\.(png|json|mp4)")
 #: What of the rows and statuses a copy has; the tag ``sweep.layout`` of the sweep's own run. A copy
-#: without the tag has no scores, and pruned trials are KILLED there.
-LAYOUT = "2"
+#: with another one may lack scores, and pruned trials may be KILLED there.
+LAYOUT = "3"
 
 STATUS: Mapping[Status, str] = {
     Status.WAITING: "SCHEDULED",
@@ -82,6 +92,8 @@ STATUS: Mapping[Status, str] = {
 }
 #: What stands before the name of a run.
 PREFIX = {Status.PRUNED: "pruned ", Status.STOPPED: "stopped "}
+#: The status of a trial that waits for the next driver.
+RESTS = "SCHEDULED"
 #: How a term ended (empty while it runs) → the status of the sweep's run.
 SWEEP_STATUS = {"": "RUNNING", "finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
@@ -89,7 +101,8 @@ LONGEST_KEY = 250
 LONGEST_PARAMETER = 6000
 LONGEST_TAG = 2000
 _LARGEST_STEP = 2**63 - 1
-_KEY = re.compile(r"[\w.\-/ :]+", re.ASCII)
+#: MLflow's own rule, in any alphabet.
+_KEY = re.compile(r"[\w.\-/ :]+")
 
 
 class Value(NamedTuple):
@@ -111,7 +124,7 @@ WHOLE = -1
 
 @dataclass
 class Changes:
-    """What a few events change."""
+    """Changes to the copy by a few events."""
 
     runs: dict[RunKey, list[Value]] = field(default_factory=dict)
     """Run → its new rows; with every run that the events are about, and its trial's."""
@@ -148,14 +161,14 @@ class Content:
     """A fold over the events: `extend` returns the new rows, the rest describes the present."""
 
     def __init__(self, where: TrackerContext) -> None:
-        self.history = History(where.objective)
+        self.history = History(where.objective, shows_unsaved=True)
         self.ended_at = 0.0
         """When the newest term ended, in seconds since 1970."""
         self.created_at: dict[int, float] = {}
         """Trial → when it was created, in seconds since 1970."""
         self._where = where
         objective = where.objective
-        others = (name for name in objective.other_results if name != SCORE)
+        others = (name for name in objective.other_results if name not in (SCORE, EXPECTED))
         self._compared = frozenset({objective.metric, *others})
         """Results that are curves though they be counts, each under its own name; the key of the
         trial's score is none of them."""
@@ -165,6 +178,8 @@ class Content:
         """Trial → its steps so far, of several seeds the most."""
         self._scored: dict[int, tuple[int, float]] = {}
         """Trial → its steps when it came to rest last, and what it was worth."""
+        self._said: dict[int, tuple[int, float]] = {}
+        """Trial → its steps and its expectation when that was said last."""
         self._curves: dict[int, Curve] = {}
         """Trial → its curve, where trials have several seeds."""
         self._began: dict[tuple[int, int], float] = {}
@@ -176,8 +191,8 @@ class Content:
 
     @property
     def grouped(self) -> bool:
-        """Whether a trial has several seeds, each with a run below the trial's."""
-        return self._where.spec.replicas > 1
+        """True if a trial has several seeds, each with a run below the trial's."""
+        return self._where.spec.replicas > 1 or self._where.spec.climbs_in_seeds
 
     def extend(self, records: Sequence[Recorded]) -> Changes:
         """Take in events in the order of their numbers."""
@@ -191,32 +206,46 @@ class Content:
                 self.created_at[event.trial] = record.at
             elif isinstance(event, Opened):
                 self._began[event.trial, event.replica] = record.at
-            elif isinstance(event, Closed):
-                self._close(changes, event, record)
+            elif isinstance(event, Reported | Closed):
+                self._add(changes, event, record)
             if isinstance(event, Closed | Moved) and not is_test(event.replica):
                 changes.runs[event.trial, WHOLE] += self._score(event.trial, record)
             elif isinstance(event, TermEnded):
-                self.ended_at = record.at
-                changes.sweep += self._counts(record)
+                self._end(changes, record)
         return changes
 
-    def _close(self, changes: Changes, event: Closed, record: Recorded) -> None:
-        """Add the rows of a slice that ended, and what they change in its trial and the sweep."""
+    def _end(self, changes: Changes, record: Recorded) -> None:
+        """Add what is said when a driver leaves, of the best trials too, which all others move."""
+        self.ended_at = record.at
+        changes.sweep += self._counts(record)
+        for trial in self.history.ranked()[:SAID_AT_THE_END]:
+            rows = changes.runs.setdefault((trial.number, WHOLE), [])
+            rows += self._expected(trial, record)
+
+    def _add(self, changes: Changes, event: Reported | Closed, record: Recorded) -> None:
+        """Add the rows of a slice, and what they change in its trial and the sweep."""
         run = self._about(event)[-1]
         changes.runs[run] += self._rows(run, event, record.at)
         if event.rows and not is_test(event.replica):
-            changes.sweep += self._progress(event, record)
+            self._steps = int(self.history.total(_steps_of))
+            self._iterations = int(self.history.total(_iterations_of))
+            if isinstance(event, Closed):
+                changes.sweep += self._progress(event, record)
             changes.runs[event.trial, WHOLE] += self._group(event)
             step = max(self._standing.get(event.trial, 0), _step(event.rows[-1]))
             self._standing[event.trial] = step
 
-    def _rows(self, run: RunKey, event: Closed, ended: float) -> Iterator[Value]:
+    def _rows(self, run: RunKey, event: Reported | Closed, ended: float) -> Iterator[Value]:
         replica = self.history.replica(event.trial, event.replica)
         earliest = replica.started_at or self._where.created_at
         began = max(self._began.get((event.trial, event.replica), ended), earliest)
         for row in event.rows:
             made = milliseconds(made_at(row, began, ended))
             yield from values(row, self._results[run].add(row.iteration, made), self._compared)
+
+    def status_of(self, status: Status) -> str:
+        """The run's status of a trial or replica; one that is paused rests while nobody drives."""
+        return RESTS if status is Status.PAUSED and self.history.ended else STATUS[status]
 
     def _of_event(
         self, name: str, value: float, record: Recorded, run: RunKey | None = None, step: int = 0
@@ -230,29 +259,31 @@ class Content:
         """The runs that an event changes, the one that has its results last."""
         if isinstance(event, Created):
             return [(event.trial, WHOLE)]
-        if not isinstance(event, Opened | Closed | Moved | Dropped):
+        if not isinstance(event, Opened | Reported | Closed | Moved | Dropped):
             return []
         own = [(event.trial, event.replica)] if self.grouped or is_test(event.replica) else []
         return [(event.trial, WHOLE), *own]
 
-    def run_of(self, event: Closed) -> RunKey:
+    def run_of(self, event: Reported | Closed) -> RunKey:
         """The run that has its results."""
         return self._about(event)[-1]
 
-    def media(self, event: Closed) -> Iterator[Path]:
+    def media(self, event: Reported | Closed) -> Iterator[Path]:
         """The files that its results name: what callbacks show of episodes."""
         trial = self._where.folder.trial(event.trial, event.replica)
         folder = trial / MEDIA
         if leads_elsewhere(trial) or folder.is_symlink():
             return
-        for key, name in ((key, name) for row in event.rows for key, name in row.metrics.items()):
+        for key, name in (
+            (key, name) for row in event.new_rows for key, name in row.metrics.items()
+        ):
             named = MEDIA in key.split("/")[:-1] and isinstance(name, str)
             if named and MEDIA_FILE.fullmatch(str(name)):
                 file = folder / str(name)
                 if file.is_file() and not file.is_symlink():
                     yield file
 
-    def _group(self, event: Closed) -> Iterator[Value]:
+    def _group(self, event: Reported | Closed) -> Iterator[Value]:
         """The aggregate of a trial's seeds by iteration, dated by the last of them."""
         if not self.grouped:
             return
@@ -266,7 +297,7 @@ class Content:
             yield from values(row, time, self._compared)
 
     def _score(self, number: int, record: Recorded) -> Iterator[Value]:
-        """What a trial is worth that has come to rest, unless that was said of these steps.
+        """Yield the score of a trial that paused or ended, unless it was sent for these steps.
 
         A seed that has joined changes it, and MLflow's newest row is that of the most steps.
         """
@@ -278,13 +309,23 @@ class Content:
             self._scored[number] = (step, rest.score)
             name = score_key(self._where.spec.metric)
             yield self._of_event(name, rest.score, record, (number, WHOLE), step)
+        yield from self._expected(trial, record)
+
+    def _expected(self, trial: Trial, record: Recorded) -> Iterator[Value]:
+        """Yield the expected score of a trial's settings, unless it is the one sent before."""
+        expected, step = self.history.expected(trial), self._standing.get(trial.number)
+        if expected is None or step is None:
+            return
+        said = (step, expected.value)
+        if self._said.get(trial.number) == said:
+            return
+        self._said[trial.number] = said
+        name, whole = expected_key(self._where.spec.metric), (trial.number, WHOLE)
+        yield self._of_event(name, expected.value, record, whole, step)
 
     def _progress(self, event: Closed, record: Recorded) -> Iterator[Value]:
         """The best score so far, and the machine's load: one row for each slice that ended."""
-        steps = (number(row.metrics.get("timesteps_this_iter")) for row in event.rows)
-        self._steps += int(sum(n for n in steps if n is not None and math.isfinite(n)))
-        self._iterations += len(event.rows)
-        best = self.history.best
+        best = self.history.highest
         score = None if best is None else best.score
         if score is not None:
             yield self._of_event(key(f"best/{self._where.spec.metric}"), score, record)
@@ -295,7 +336,7 @@ class Content:
                 yield self._of_event(name, sum(finite_ones) / len(finite_ones), record)
 
     def _counts(self, record: Recorded) -> Iterator[Value]:
-        """How many trials have each status, when a driver leaves."""
+        """Yield the number of trials in each status, when a driver leaves."""
         for status in Status:
             count = self.history.count(status)
             yield self._of_event(f"trials/{status.lower()}", count, record)
@@ -320,10 +361,13 @@ class Content:
     def trial_tags(self, trial: Trial) -> dict[str, str]:
         """Tags of a trial's run, without the parent run; ``sweep.parent`` only of a bred trial."""
         bred = {} if trial.parent is None else {"sweep.parent": str(trial.parent)}
+        expected = self.history.expected(trial)
+        order = ranking.order_text(trial, expected, trial is self.history.best)
+        own = {**bred, ORDER: order}
         if not self.grouped:
-            return {**bred, **self._tags(trial.replicas[0])}
+            return {**own, **self._tags(trial.replicas[0])}
         return {
-            **bred,
+            **own,
             "sweep.id": self._where.sweep_id,
             "sweep.history.trial": str(trial.number),
             "sweep.replicas": str(len(trial.replicas)),
@@ -337,7 +381,8 @@ class Content:
         return {**self._tags(replica), **test, "sweep.run": run_name(replica.trial, replica.index)}
 
     def _tags(self, replica: Replica) -> dict[str, str]:
-        newest, index = replica.newest, replica.index
+        newest, index, lost = replica.newest, replica.index, replica.unsaved
+        unsaved = f"{lost} after iteration {replica.saved_to}" if lost else ""
         return {
             "sweep.id": self._where.sweep_id,
             "sweep.history.trial": str(replica.trial),
@@ -346,7 +391,16 @@ class Content:
             "sweep.status": replica.status.value,
             "sweep.reason": cut(replica.reason, LONGEST_TAG),
             "sweep.checkpoint": "" if newest is None else newest.file,
+            "sweep.unsaved": unsaved,
         }
+
+
+def _steps_of(trial: Trial) -> tuple[float, ...]:
+    return tuple(replica.steps for replica in trial.replicas)
+
+
+def _iterations_of(trial: Trial) -> tuple[float, ...]:
+    return tuple(float(len(replica.curve)) for replica in trial.replicas)
 
 
 def run_name(trial: int, replica: int) -> str:
@@ -361,8 +415,18 @@ def score_key(metric: str) -> str:
     return OTHER_SCORE if metric == SCORE else SCORE
 
 
+def expected_key(metric: str) -> str:
+    """The key of what a trial's settings are expected to score."""
+    return OTHER_EXPECTED if metric == EXPECTED else EXPECTED
+
+
+def keys_of_events(metric: str) -> tuple[str, str]:
+    """The keys of which the rows are about events, not iterations."""
+    return score_key(metric), expected_key(metric)
+
+
 def title(status: Status, name: str) -> str:
-    """What a run is called."""
+    """Return the title of a run."""
     return f"{PREFIX.get(status, '')}{name}"
 
 
@@ -384,12 +448,12 @@ def values(row: Row, time: int, compared: Container[str]) -> Iterator[Value]:
 
 @lru_cache(maxsize=10_000)
 def _curve(name: str, is_compared: bool) -> str:
-    """What a result is called in MLflow; empty if it is no curve."""
+    """Return the name of a result in MLflow; empty if it is no curve."""
     if is_compared:
         return key(name)
     if name in COUNTS or name.split("/")[0] in NOT_CURVES:
         return ""
-    return RESULT_SCORE if name == SCORE else key(name)
+    return f"results/{name}" if name in (SCORE, EXPECTED) else key(name)
 
 
 def made_at(row: Row, began: float, ended: float) -> float:
@@ -450,7 +514,7 @@ def key(name: str) -> str:
     if normal and len(name) <= LONGEST_KEY and _KEY.fullmatch(name):
         return name
     digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
-    readable = re.sub(r"[^\w.\- :]+", "_", name, flags=re.ASCII).strip("./")
+    readable = re.sub(r"[^\w.\- :]+", "_", name).strip("./")
     return f"{readable[: LONGEST_KEY - 9]}-{digest}"
 
 

@@ -90,6 +90,8 @@ class StoredRun:
     parameters: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     """Key → the value of its newest row."""
+    ended: int | None = None
+    """When it ended (ms); None: it goes on."""
 
     @property
     def name(self) -> str:
@@ -109,7 +111,7 @@ class Store(Protocol):
         ...
 
     def writing(self) -> AbstractContextManager[object]:
-        """What everything that writes is called in."""
+        """Return the context in which everything that writes is called."""
         ...
 
     def create(self, title: str, started: int, tags: Mapping[str, str]) -> StoredRun:
@@ -124,6 +126,10 @@ class Store(Protocol):
         parameters: Mapping[str, str],
     ) -> None:
         """Add to a run what it does not have yet; a file's run that was deleted becomes so."""
+        ...
+
+    def replace(self, run: StoredRun, rows: Sequence[Value]) -> None:
+        """Give rows of a run their new values, where the store can change any."""
         ...
 
     def set_status(self, run: StoredRun, status: str, ended: int | None, title: str) -> None:
@@ -199,7 +205,7 @@ def _url(database: Path) -> "sa.URL":
 
 
 def _is_known(database: Path) -> bool:
-    """Whether the file has the tables that `FileStore` knows."""
+    """Return whether the file has the tables that `FileStore` knows."""
     try:
         with closing(tables.reading(database)) as connection:
             found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
@@ -226,7 +232,7 @@ class FileStore:
         self._database.close()
 
     def find(self) -> bool:
-        """Whether the sweep's experiment is there."""
+        """Return whether the sweep's experiment exists, and remember it."""
         query = "SELECT experiment_id, artifact_location FROM experiments WHERE name = ?"
         found = self._database.execute(query, (self._where.name,)).fetchone()
         if found is not None:
@@ -287,10 +293,10 @@ class FileStore:
             query = f"SELECT {columns} FROM {table} WHERE run_uuid IN ({its})"  # noqa: S608 ours
             return iter(self._database.execute(query, place).fetchall())
 
-        columns = "run_uuid, name, status, lifecycle_stage = 'deleted'"
+        columns = "run_uuid, name, status, lifecycle_stage = 'deleted', end_time"
         found = {
-            run: StoredRun(run, title, status, bool(deleted))
-            for run, title, status, deleted in of(columns, "runs")
+            run: StoredRun(run, title, status, bool(deleted), ended=ended)
+            for run, title, status, deleted, ended in of(columns, "runs")
         }
         for run, name, text in of("run_uuid, key, value", "tags"):
             found[run].tags[name] = text
@@ -375,16 +381,28 @@ class FileStore:
             list(newest.values()),
         )
 
+    def replace(self, run: StoredRun, rows: Sequence[Value]) -> None:
+        """Give rows of a run their new values."""
+        sets = "SET value = ?, is_nan = ? WHERE run_uuid = ? AND key = ? AND timestamp = ?"
+        with self.writing() as database:
+            for table in ("metrics", "latest_metrics"):
+                database.executemany(
+                    f"UPDATE {table} {sets}",
+                    [
+                        (0.0 if value != value else value, value != value, run.id, key, at)
+                        for key, _, value, _, at in rows
+                    ],
+                )
+
     def set_status(self, run: StoredRun, status: str, ended: int | None, title: str) -> None:
         """Set what a run is and is called; `ended` (ms) of one that is over."""
         with self.writing() as database:
             database.execute(
-                "UPDATE runs SET status = ?, end_time = coalesce(?, end_time), name = ? "
-                "WHERE run_uuid = ?",
+                "UPDATE runs SET status = ?, end_time = ?, name = ? WHERE run_uuid = ?",
                 (status, ended, title, run.id),
             )
             self.log(run, (), {"mlflow.runName": title}, {})
-        run.status, run.title = status, title
+        run.status, run.title, run.ended = status, title, ended
 
     def delete(self, run: StoredRun) -> None:
         """Delete a run."""
@@ -556,13 +574,19 @@ class ServerStore:
             self._client.log_batch(run.id, tags=run_tags, synchronous=True)
             run.tags.update(tags)
 
+    def replace(self, run: StoredRun, rows: Sequence[Value]) -> None:
+        """Leave rows as they are: a server changes none."""
+
     def set_status(self, run: StoredRun, status: str, ended: int | None, title: str) -> None:
-        """Set what a run is and is called; `ended` (ms) of one that is over."""
+        """Set what a run is and is called; `ended` (ms) of one that is over.
+
+        A server keeps the time at which one ended that goes on, until it ends again.
+        """
         if ended is None or title != run.title:
             self._client.update_run(run.id, status, title)
         if ended is not None:
             self._client.set_terminated(run.id, status, ended)
-        run.status, run.title = status, title
+        run.status, run.title, run.ended = status, title, ended or run.ended
 
     def delete(self, run: StoredRun) -> None:
         """Delete a run."""
@@ -591,7 +615,8 @@ def _stored(run: "Run") -> StoredRun:
     info, data = run.info, run.data
     deleted = info.lifecycle_stage == "deleted"
     tags, params, metrics = dict(data.tags), dict(data.params), dict(data.metrics)
-    return StoredRun(info.run_id, info.run_name, info.status, deleted, tags, params, metrics)
+    given = (info.run_id, info.run_name, info.status, deleted, tags, params, metrics)
+    return StoredRun(*given, ended=info.end_time)
 
 
 def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:

@@ -1,4 +1,4 @@
-"""How MLflow's page shows a sweep: its trials best first, what was searched, the charts that count.
+"""View of a sweep in MLflow's page: trials best first, searched settings, the charts that count.
 
 MLflow keeps a *view* of an experiment's runs as a tag of the experiment; the page offers it under
 "Views", and an address that names it opens it. Without one MLflow makes a chart of every metric, in
@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from sweep.trackers import TrackerContext
-from sweep.trackers._shared.mlflow_content import key, score_key
+from sweep.trackers._shared.mlflow_content import ORDER, expected_key, key, score_key
 from sweep.trackers._shared.mlflow_store import PARENT
 
 #: What the tags of views begin with.
@@ -53,14 +53,14 @@ def _view(where: TrackerContext, parent: str, names: Sequence[str]) -> str:
     line, parallel = (_chart(section, number, name) for number, name in enumerate((metric, "")))
     state = {
         "searchFilter": f"tags.`{PARENT}` = '{parent}'",
-        "orderByKey": f"metrics.`{score}`",
-        "orderByAsc": spec.mode == "min",
+        "orderByKey": f"tags.`{ORDER}`",
+        "orderByAsc": True,
         "startTime": "ALL",
         "lifecycleFilter": "Active",
         "datasetsFilter": [],
         "modelVersionFilter": "All Runs",
         "selectedColumns": [
-            *(f"metrics.`{name}`" for name in (score, metric)),
+            *(f"metrics.`{name}`" for name in (expected_key(spec.metric), score, metric)),
             *(f"params.`{name}`" for name in params),
         ],
         "columnOrder": [],

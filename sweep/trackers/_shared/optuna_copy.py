@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from sweep.history import ranking
 from sweep.history.events import Recorded
-from sweep.history.optuna_terms import STATES, directions, distribution, encode
+from sweep.history.optuna_terms import STATES, directions, distribution, encode, finite
 from sweep.history.trial import Trial
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import together
@@ -35,6 +35,7 @@ class Copy:
         self._where = where
         self.history = where.history(k)
         self._storage = Storage(place(where.folder))
+        self._storage.rename(where.name, where.sweep_id)
         self._storage.sweep_up(where.name)
         study = self._storage.find(where.name)
         self._study = self._create(where.name) if study is None else study
@@ -43,7 +44,7 @@ class Copy:
         self._trials = self._storage.trials(self._study)
         """The study's trials, by number."""
         self._compared = False
-        """Whether every trial was compared with the history, not only those of new events."""
+        """True once every trial was compared with the history, not only those of new events."""
 
     def close(self) -> None:
         """Close the file."""
@@ -85,7 +86,7 @@ class Copy:
         )
 
     def _is_of_today(self) -> bool:
-        """Whether the study is of the sweep's metric, and not of an earlier release."""
+        """Return whether the study is of the sweep's metric, and not of an earlier release."""
         found = {name: self._storage.attribute(self._study, name) for name in ("metric", PRUNED_AS)}
         return found["metric"] == self._where.spec.metric and found[PRUNED_AS] is not None
 
@@ -140,6 +141,7 @@ def frozen(
         params={name: encode(domains[name], value, "shown") for name, value in searched.items()},
         distributions={name: distribution(domains[name], "shown") for name in searched},
         user_attrs=_attributes(trial),
+        system_attrs=_violations(trial) if state.is_finished() else {},
         intermediate_values=curve,
     )
     made.number = trial.number
@@ -160,6 +162,15 @@ def _attributes(trial: Trial) -> dict[str, Any]:
         "reason": trial.reason,
         "checkpoint": None if newest is None else newest.file,
     }
+
+
+def _violations(trial: Trial) -> dict[str, float]:
+    """Return how far the trial breaks each constraint, by the names that Optuna's samplers give.
+
+    So `optuna.load_study(…).best_trial` passes over a trial that breaks one.
+    """
+    named = zip(trial.objective.constraints, finite(trial.violations), strict=True)
+    return {f"constraints:{one.path}": violation for one, violation in named}
 
 
 def _curve(trial: Trial) -> dict[int, float]:
@@ -187,7 +198,7 @@ def _when(seconds: float | None) -> datetime:
 
 
 def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
-    """Whether adding to `old` makes it `new`."""
+    """Return whether adding to `old` makes it `new`."""
     if old.distributions != new.distributions:  # the space was widened
         return False
     if old.params != new.params or old.intermediate_values.keys() - new.intermediate_values.keys():
@@ -196,7 +207,8 @@ def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
         return old.state is new.state or new.state is not TrialState.WAITING
     rest = missing(old, new)
     same_end = old.state is new.state and old.values == new.values
-    return same_end and not rest.intermediate_values and not rest.user_attrs
+    same_attributes = not rest.user_attrs and not rest.system_attrs
+    return same_end and not rest.intermediate_values and same_attributes
 
 
 def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
@@ -207,12 +219,14 @@ def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
         for step, value in new.intermediate_values.items()
         if not _same(old.intermediate_values.get(step), value)
     }
-    rest.user_attrs = {
-        key: value
-        for key, value in new.user_attrs.items()
-        if key not in old.user_attrs or old.user_attrs[key] != value
-    }
+    rest.user_attrs = _not_in(old.user_attrs, new.user_attrs)
+    rest.system_attrs = _not_in(old.system_attrs, new.system_attrs)
     return rest
+
+
+def _not_in(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the entries of `new` that `old` lacks or holds with another value."""
+    return {key: value for key, value in new.items() if key not in old or old[key] != value}
 
 
 def _same(old: float | None, new: float) -> bool:
@@ -220,7 +234,7 @@ def _same(old: float | None, new: float) -> bool:
 
 
 def differences(where: TrackerContext) -> Iterator[str]:
-    """Where the study, which is only read, differs from the whole ledger."""
+    """Yield the differences of the study, which is only read, from the whole ledger."""
     history, found = where.history(math.inf), _read(where)
     if found is None:
         yield f"has no study {where.name}"
@@ -240,7 +254,7 @@ def differences(where: TrackerContext) -> Iterator[str]:
 def _read(
     where: TrackerContext,
 ) -> tuple[list[str] | None, object, TrialState, list[FrozenTrial]] | None:
-    """What the study's values are called, its metric, `PRUNED_AS` and trials, if there is one."""
+    """Return the names of the study's values, its metric, `PRUNED_AS` and trials, if it exists."""
     at = place(where.folder)
     if not exists(at):
         return None
@@ -262,6 +276,7 @@ def _compare(old: FrozenTrial, new: FrozenTrial) -> str:
     values, attributes = missing(old, new), missing(new, old)
     if wrong := values.intermediate_values.keys() | attributes.intermediate_values.keys():
         return f"{len(wrong)} values differ, the first is at {min(wrong)}"
-    if wrong_attributes := values.user_attrs.keys() | attributes.user_attrs.keys():
+    given = values.user_attrs.keys() | attributes.user_attrs.keys()
+    if wrong_attributes := given | values.system_attrs.keys() | attributes.system_attrs.keys():
         return f"the attributes {', '.join(sorted(wrong_attributes))} differ"
     return ""

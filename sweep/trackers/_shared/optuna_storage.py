@@ -1,4 +1,4 @@
-"""Where a sweep's copy in Optuna's own tables lies: in a file, or on the server of its ledger.
+"""Storage of a sweep's copy in Optuna's own tables: in a file, or on the server of its ledger.
 
 Studies are made and read through Optuna's storage. Trials are written to its tables directly, a
 batch in one transaction: the storage takes 3 ms for each. The file is in WAL mode, so that a
@@ -51,7 +51,7 @@ METRIC_NAMES = "study:metric_names"
 
 
 def place(folder: Folder) -> "Place":
-    """Where the copy of this sweep lies, or will."""
+    """Return the place of this sweep's copy, be it made or not."""
     path = folder.optuna
     on_server = None if path.is_symlink() or path.exists() else _beside(folder)
     return on_server or path.absolute()
@@ -62,7 +62,7 @@ def _beside(folder: Folder) -> "postgres.Database | None":
 
 
 def exists(at: "Place") -> bool:
-    """Whether Optuna's tables are there."""
+    """Return whether Optuna's tables exist."""
     return tables.has(at, "studies") if isinstance(at, Path) else at.has("studies")
 
 
@@ -116,6 +116,19 @@ class Storage:
             return self._rdb.get_study_id_from_name(name)
         except KeyError:
             return None
+
+    def rename(self, name: str, sweep_id: str) -> None:
+        """Give the sweep's study its name, where it has the one that the folder had before."""
+        studies = self._rdb.get_all_studies()
+        if any(study.study_name == name for study in studies):
+            return
+        with self._rdb.engine.begin() as connection:
+            for study in studies[:1]:
+                if study.user_attrs.get("sweep_id") == sweep_id:
+                    its = sa.update(models.StudyModel).where(
+                        models.StudyModel.study_id == study._study_id
+                    )
+                    connection.execute(its.values(study_name=name))
 
     def create(self, name: str, directions: Iterable[str], attributes: Mapping[str, Any]) -> int:
         """Make an empty study and return its id."""
@@ -190,6 +203,8 @@ class Storage:
             by_step = ("trial_id", "step")
             _upsert(connection, _VALUES, by_step, _each(_values, both))
             _upsert(connection, attributes, ("trial_id", "key"), _each(_attributes, both))
+            of_samplers = models.TrialSystemAttributeModel.__table__
+            _upsert(connection, of_samplers, ("trial_id", "key"), _each(_of_samplers, both))
 
 
 def _in_file(path: Path, only_read: bool) -> tuple[str, dict[str, Any]]:
@@ -221,7 +236,7 @@ def _each(rows: Callable[[FrozenTrial], Iterable[Row]], trials: Iterable[FrozenT
 
 
 def _state(trial: FrozenTrial) -> Row:
-    """What stands in the table of trials; how dates stand there is Optuna's affair."""
+    """Return the row of a trial in its table; the columns of dates are Optuna's affair."""
     model = models.TrialModel(
         datetime_start=trial.datetime_start, datetime_complete=trial.datetime_complete
     )
@@ -251,6 +266,11 @@ def _values(trial: FrozenTrial) -> Iterator[Row]:
 
 def _attributes(trial: FrozenTrial) -> Iterator[Row]:
     for key, value in trial.user_attrs.items():
+        yield {"key": key, "value_json": json.dumps(value)}
+
+
+def _of_samplers(trial: FrozenTrial) -> Iterator[Row]:
+    for key, value in trial.system_attrs.items():
         yield {"key": key, "value_json": json.dumps(value)}
 
 

@@ -10,7 +10,7 @@ _VARINT, _DOUBLE, _BYTES, _FLOAT = 0, 1, 2, 5
 
 
 def tag(field: int, kind: int = _BYTES) -> bytes:
-    """What a field begins with; by default one that holds bytes."""
+    """Return the first bytes of a field; by default of one that holds bytes."""
     return _plain(field << 3 | kind)
 
 

@@ -22,7 +22,16 @@ from typing import ClassVar
 
 from sweep import trackers
 from sweep.errors import StorageError
-from sweep.history.events import Closed, Created, Opened, Recorded, Row, Scalar
+from sweep.history.events import (
+    UNSAVED,
+    Closed,
+    Created,
+    Opened,
+    Recorded,
+    Reported,
+    Row,
+    Scalar,
+)
 from sweep.history.results import number
 from sweep.history.seeds import replica_name
 from sweep.trackers import TrackerContext
@@ -33,7 +42,7 @@ from trainables.core.results import VOLATILE_KEYS
 IDENTITY = "training_iteration"
 PARAMETERS = "params.json"
 #: First parts of result keys that are no curves.
-NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done"}
+NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done", UNSAVED}
 #: Trial and replica.
 Seed = tuple[int, int]
 
@@ -85,18 +94,18 @@ class FileTracker(trackers.Tracker):
 
     @abstractmethod
     def read(self, content: bytes) -> Standing:
-        """What stands in a file."""
+        """Return the rows of a file."""
 
     @abstractmethod
     def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
-        """What comes before the first row of a trial that was created at `at`."""
+        """Return the bytes before the first row of a trial that was created at `at`."""
 
     @abstractmethod
     def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
         """A row whose slice ended at `at`, from byte `place` of its file on."""
 
-    def tail(self, event: Closed, place: int) -> bytes:
-        """What comes after the last row until there are more: by default nothing."""
+    def tail(self, event: Reported | Closed, place: int) -> bytes:
+        """Return the bytes after the last row until there are more: by default none."""
         return b""
 
     def columns(self, row: Row) -> Iterable[str]:
@@ -108,7 +117,7 @@ class FileTracker(trackers.Tracker):
         return content
 
     def same(self, due: bytes, seen: bytes) -> bool:
-        """Whether a row that stands in a file says what it should."""
+        """Return whether a row in a file equals the one that is due."""
         return due == seen
 
     # ---- writing --------------------------------------------------------------------------------
@@ -121,14 +130,14 @@ class FileTracker(trackers.Tracker):
                     self._created[event.trial] = event, record.at
                 case Opened() as event if event.slice == 0:
                     self._write_parameters(event, record.k)
-                case Closed() as event:
+                case Reported() | Closed() as event:
                     self._take(event, record)
 
     def close(self) -> None:
         """Forget what stands where."""
         self._standing.clear()
 
-    def _take(self, event: Closed, record: Recorded) -> None:
+    def _take(self, event: Reported | Closed, record: Recorded) -> None:
         seed = (event.trial, event.replica)
         folder = self._folder(seed)
         if not event.rows and not (folder / self.file).exists():
@@ -168,7 +177,7 @@ class FileTracker(trackers.Tracker):
         return self.read(content)
 
     def _found(self, parent: int) -> Standing:
-        """What stands in the file, whose folder a process may have left in the middle of a row."""
+        """Return the rows of the file; a process may have ended in the middle of writing one."""
         for name in os.listdir(parent):
             temporary = disk.TEMP_PATTERN.fullmatch(name)
             if temporary and int(temporary["pid"]) != os.getpid():
@@ -208,9 +217,9 @@ class FileTracker(trackers.Tracker):
         return ""
 
     def differences(self) -> list[str]:
-        """Where the files differ from the whole ledger."""
+        """Return the differences of the files from the whole ledger."""
         due: dict[Seed, dict[int, tuple[Row, float]]] = {}
-        last: dict[Seed, Closed] = {}
+        last: dict[Seed, Reported | Closed] = {}
         for records in self._where.earlier(math.inf):
             for record in records:
                 match record.event:
@@ -218,7 +227,7 @@ class FileTracker(trackers.Tracker):
                         self._created[event.trial] = event, record.at
                     case Opened() as event:
                         due.setdefault((event.trial, event.replica), {})
-                    case Closed() as event:
+                    case Reported() | Closed() as event:
                         seed = (event.trial, event.replica)
                         kept = {i: row for i, row in due[seed].items() if i <= event.source}
                         new = {row.iteration: (row, record.at) for row in event.rows}
@@ -238,7 +247,7 @@ class FileTracker(trackers.Tracker):
         folder: Path,
         seed: Seed,
         due: Mapping[int, tuple[Row, float]],
-        last: Closed | None,
+        last: Reported | Closed | None,
     ) -> Iterator[str]:
         if not folder.is_dir():
             yield "is missing"
@@ -251,7 +260,10 @@ class FileTracker(trackers.Tracker):
             yield f"{self.file} {problem}"
 
     def _compare_rows(
-        self, content: bytes, due: Mapping[int, tuple[Row, float]], last: Closed | None
+        self,
+        content: bytes,
+        due: Mapping[int, tuple[Row, float]],
+        last: Reported | Closed | None,
     ) -> Iterator[str]:
         standing = self.read(content)
         starts = dict(zip(standing.iterations, [standing.start, *standing.ends], strict=False))

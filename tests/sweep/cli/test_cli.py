@@ -5,6 +5,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -103,8 +104,15 @@ def test_looking_at_sweeps_needs_neither_torch_nor_optuna(here: Here, spec: Path
     for command in (["ls"], ["status", "demo"], ["results", "demo"], ["show", "demo", 0]):
         found = imported(*command, "--root", here.root, cwd=here.root)
         assert "sqlite3" in found
-        seeds = set() if command[0] == "show" else {"numpy"}  # they are drawn with it
-        assert not found & {*seeds, "torch", "optuna", "mlflow", "gymnasium", "sqlalchemy"}
+        # Of numpy all have need: trials rank by what their settings are expected to score.
+        assert not found & {"torch", "optuna", "mlflow", "gymnasium", "sqlalchemy"}
+    assert not imported("explain", "demo", "--root", here.root, cwd=here.root) & HEAVY
+
+
+@pytest.mark.slow
+def test_looking_where_nothing_has_a_score_needs_no_numpy(tmp_path: Path) -> None:
+    found = imported("ls", "--root", tmp_path / "none", cwd=tmp_path)
+    assert not found & (HEAVY - {"rich", "pydantic"})
 
 
 # ---- a sweep, from its start to its best trial ----------------------------------------------
@@ -166,6 +174,7 @@ def test_every_table_is_one_json_document_with_json(here: Here, spec: Path) -> N
 def test_the_settings_of_the_best_trial_can_stand_in_a_spec(here: Here, spec: Path) -> None:
     here("run", spec, "--pool", "inline")
     _, out, _ = here("best", "demo")
+    assert re.search(r"^# checkpoint of iteration \d+, loss [\d.e-]+: trials/", out, re.M), out
     again = spec.parent / "again.yaml"
     again.write_text(out + "name: again\ntrials: 1\nmetric: loss\nmode: min\nspace: {}\n"
         "trainable: tests.support.quadratic:Quadratic\nstop: {training_iteration: 1}\n"
@@ -173,6 +182,23 @@ def test_the_settings_of_the_best_trial_can_stand_in_a_spec(here: Here, spec: Pa
     assert here("run", again, "--pool", "inline")[0] == 0
     (trial,) = here.json("results", "again")["trials"]
     assert trial["config"] == here.json("best", "demo")["config"]
+
+
+def test_the_metric_is_named_by_its_whole_path(here: Here, tmp_path: Path) -> None:
+    """Its last part alone may be another result."""
+    changes: dict[str, Any] = {
+        "trainable": "tests.support.mishaps:evaluates",
+        "metric": "evaluation/value",
+        "mode": "max",
+        "trials": 1,
+        "config": {},
+        "space": {"x": {"uniform": [0.5, 1.0]}},
+        "scheduler": "fifo",
+        "deterministic": None,
+    }
+    _, out, _ = here("run", write_spec(tmp_path, **changes), "--pool", "inline")
+    assert "trial 0 finished after 1 iteration, evaluation/value 0." in out
+    assert "evaluation/value" in here("ls")[1]
 
 
 def test_looking_writes_nothing(here: Here, spec: Path) -> None:
@@ -204,6 +230,88 @@ def test_failed_trials_make_exit_code_1_and_show_their_traceback(
     _, shown, _ = here("show", "demo", 0)
     assert "RuntimeError: fail_at: 2" in shown
     assert "Traceback" in shown
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("run fitting.py", "'fitting.py': is no YAML file; `sweep init` writes one, in which"),
+        ("run book.ipynb", "names a function as book:NAME; in Python sweep.run(NAME, ...)"),
+        ("run specs", "'specs': is a folder; give a YAML file; in it there is specs/a.yaml"),
+        ("run spec.yaml -j two", "'two' is not a whole number"),
+        ("run spec.yaml --timeout long", "'long' is not a number"),
+        ("run spec.yaml --name my=exp", "beginning with a letter or digit, such as my-exp"),
+        ("run spec.yaml --set mode=minimize", "expected 'min' or 'max'; did you mean 'min'?"),
+        ("run spec.yaml --set trainable=./a/b.py:f", "package.module:Class, such as a.b:f"),
+        ("run spec.yaml --set trainable=b.py:f", "a module is named without .py, as b:f"),
+        ("run spec.yaml --set trainable=mine", "or your own, as package.module:Name"),
+        ("logs demo", "here it is `sweep show NAME TRIAL --log`"),
+        ("show demo worst", "TRIAL: 'worst' is not allowed; expected best, or the number of"),
+    ],
+)
+def test_ordinary_mistakes_are_told_with_what_to_write(
+    command: str, said: str, here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_spec(tmp_path, trials=1)
+    for file in ("fitting.py", "book.ipynb", "specs/a.yaml"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    if "demo" in command:
+        here("run", "spec.yaml", "--pool", "inline")
+    code, _, err = here(*command.split())
+    assert (code, said in err) == (2, True), err
+
+
+def test_the_best_trial_is_shown_and_explained_without_its_number(here: Here, spec: Path) -> None:
+    here("run", spec, "--pool", "inline")
+    best = here.json("best", "demo")["trial"]
+    assert here.json("show", "demo", "best")["trial"] == best
+    assert here.json("explain", "demo", "best")["trial"] == best
+
+
+def test_the_help_of_run_names_the_shipped_search_spaces(here: Here) -> None:
+    for command in ("run", "validate"):
+        assert "cartpole_ppo, connect_four_ppo" in " ".join(here(command, "--help")[1].split())
+
+
+MENDED_LATER = """
+from pathlib import Path
+from trainables import report
+
+def train(config):
+    if not Path("mended").exists():
+        raise RuntimeError("not mended yet")
+    report({"loss": config["lr"]})
+"""
+
+
+def test_a_sweep_that_is_run_again_after_a_mistake_says_how_its_failed_trials_are_tried_again(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mended_later.py").write_text(MENDED_LATER)
+    spec = write_spec(
+        tmp_path, trials=2, scheduler="fifo", trainable="mended_later:train", config=None
+    )
+    _, first, _ = here("run", spec, "--pool", "inline")
+    again = "sweep resume demo --retry-failed"
+    assert f"try again   {again}" in first
+    assert "nothing was trained" not in first
+    Path("mended").touch()
+    code, _, err = here("run", spec)
+    assert code == 2
+    assert "delete it with `sweep rm demo`, or give another --name" in err
+    assert f"`{again}` tries its 2 failed trials again" in err
+    code, out, _ = here("resume", "demo", "--pool", "inline")
+    assert code == 1
+    assert f"had ended before: `{again}` tries the failed ones again; to begin anew" in out
+    code, out, _ = here("resume", "demo", "--pool", "inline", "--retry-failed")
+    assert (code, "2 completed" in out, "nothing was trained" in out) == (0, True, False)
+    code, out, _ = here("resume", "demo", "--pool", "inline")
+    assert code == 0
+    assert "`sweep resume demo --trials TOTAL` adds some" in out
+    assert "failed trial" not in here("run", spec)[2]
 
 
 def test_a_dry_run_shows_space_rungs_and_samples_and_writes_nothing(here: Here, spec: Path) -> None:
@@ -249,6 +357,19 @@ def test_where_no_trial_has_a_score_the_end_says_where_to_look(here: Here, tmp_p
     assert "no trial has a score in loss\n" in out
     assert "look into   sweep show demo 0" in out
     assert "fail_at: 1" in here("show", "demo", 0)[1]
+
+
+def test_a_sweep_whose_trials_all_diverged_ends_with_1_and_says_so(
+    here: Here, tmp_path: Path
+) -> None:
+    """Its trials are trained to their ends, so none of them has failed."""
+    keys: dict[str, Any] = {"trainable": "tests.support.mishaps:Diverges", "metric": "value"}
+    keys |= {"config": {}, "stop": {"training_iteration": 3}, "scheduler": "fifo", "trials": 2}
+    code, out, _ = here("run", write_spec(tmp_path, **keys), "--pool", "inline")
+    assert code == 1
+    assert "2 completed" in out
+    assert "no trial has a score in value: where it counts it was NaN or infinite\n" in out
+    assert here("resume", "demo", "--pool", "inline")[0] == 1
 
 
 def test_ctrl_c_while_the_last_results_are_sent_changes_no_exit_code(
@@ -509,13 +630,12 @@ MISTAKES: list[tuple[dict[str, Any], list[str], list[str]]] = [
     ({"scheduler": "ashaa"}, [], ["spec.yaml:", "scheduler", "'ashaa'", "'asha'"]),
     ({"scheduler": {"name": "asha", "grace": 1}}, [], ["'grace'", "grace_period"]),
     ({"trackers": ["mlfow"]}, [], ["spec.yaml:", "trackers[0]", "'mlfow'", "'mlflow'"]),
-    ({"stop": {"x": 1}}, [], ["spec.yaml:", "scheduler.max_t", "stop.training_iteration"]),
     ({"racing": True}, [], ["spec.yaml:", "racing", "replicas: 3"]),
     ({"resources": {"gpu": 1}}, [], ["gpu"]),
     ({}, ["--trials", "0"], ["--trials 0"]),
     ({}, ["--trials", "x"], ["--trials", "'x'"]),
-    ({}, ["--name", "../up"], ["--name ../up", "lowercase letters"]),
-    ({}, ["--name", "x" * 10_000], [f"--name {'x' * 79}…: name: ", "1 to 100 lowercase"]),
+    ({}, ["--name", "../up"], ["--name ../up", "letters a-z or A-Z"]),
+    ({}, ["--name", "x" * 10_000], [f"--name {'x' * 79}…: name: ", "1 to 100 letters"]),
     ({}, ["--set", "lr"], ["--set lr", "key=value"]),
     ({}, ["--set", "config.lr=[1"], ["--set config.lr=[1"]),
     ({}, ["--pool", "lokyy"], ["'lokyy'", "'loky'"]),
@@ -657,6 +777,16 @@ def test_a_disk_that_refuses_is_exit_code_4(here: Here, spec: Path, tmp_path: Pa
     code, _, err = here("run", spec, "--pool", "inline")
     assert code == 4
     assert len(err.splitlines()) == 1
+    assert f"cannot make the folder {here.root} in {tmp_path / 'file'}: it is no folder" in err
+
+
+def test_a_root_in_which_no_folder_can_be_made_is_named_with_the_reason(
+    here: Here, spec: Path
+) -> None:
+    here.root = Path("/proc/sweeps")
+    code, _, err = here("run", spec, "--pool", "inline")
+    assert (code, len(err.splitlines())) == (4, 1)
+    assert "cannot make the folder /proc/sweeps in /proc: its file system takes none" in err
 
 
 def test_whatever_the_outside_says_is_one_printable_line(

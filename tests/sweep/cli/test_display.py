@@ -173,7 +173,10 @@ def test_how_a_slice_ended_is_told(event: Closed, kind: Kind, words: str) -> Non
 
 def test_what_happens_to_many_trials_at_once_is_one_line() -> None:
     moves = [Moved(n, Status.PRUNED, "it waited") for n in range(12)]
-    assert told(*moves) == [(Kind.STOPPED, "12 trials pruned, trial 0 because it waited")]
+    assert told(*moves) == [(Kind.STOPPED, "12 trials pruned: it waited")]
+    moves[3] = Moved(3, Status.PRUNED, "it waited longer")
+    said = "12 trials pruned, for instance trial 0: it waited"
+    assert told(*moves) == [(Kind.STOPPED, said)]
     assert len(told(*moves[:3])) == 3
 
 
@@ -237,6 +240,27 @@ def test_a_torn_note_is_no_note(tmp_path: Path, content: str) -> None:
     assert progress.read_notes(folder, past) == {(0, 0): Note(4, 4.0, 0.5)}
     past.trials[0].replicas[0].curve = trials.trial(0, Status.RUNNING, [1.0] * 4).replicas[0].curve
     assert progress.read_notes(folder, past) == {}
+
+
+def test_a_torn_note_does_not_hide_the_one_before_it(tmp_path: Path) -> None:
+    folder, notes = sweeps.make(tmp_path), progress.NewestNotes()
+    past = trials.history([trials.trial(0, Status.RUNNING)], 1)
+    folder.make_trial(0)
+    path = folder.trial(0) / "progress.json"
+    assert notes.read(folder, past) == {}
+    for content in (
+        '{"training_iteration": 45, "score": 0.5}',
+        "",
+        '{"training_iteration": 45, "sc',
+        '{"training_iteration": 45}',
+    ):
+        path.write_text(content)
+        assert notes.read(folder, past) == {(0, 0): Note(45, 45.0, 0.5)}, content
+    path.write_text('{"training_iteration": 46, "score": null}')
+    assert notes.read(folder, past) == {(0, 0): Note(46, 46.0, 0.5)}
+    past.trials[0].replicas[0].slices += 1
+    path.write_text("")
+    assert notes.read(folder, past) == {}, "the trial begins anew"
 
 
 @pytest.mark.parametrize("worker", ["", "node-2-0"])

@@ -1,8 +1,12 @@
 """Workers of `sweep run` that start while the command still reads its spec."""
 
 import contextlib
+import errno
 import os
 import signal
+import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from multiprocessing import connection
 from pathlib import Path
@@ -12,10 +16,12 @@ import joblib
 import pytest
 
 from sweep.cli.main import main
-from sweep.driver import launch, prepare
+from sweep.driver import prepare
+from sweep.driver.creation import resolving
+from sweep.ledger import tables
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from tests.support.command_line import write_spec
+from tests.support.command_line import environment, write_spec
 from tests.support.waiting import wait_until
 from trainables.core.processes import worker
 
@@ -28,7 +34,7 @@ class Starts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[Any] = []
         self.before: list[int] = []
-        new, resolve = worker._new, launch.resolve
+        new, resolve = worker._new, resolving.resolve
 
         def noted(variables: Any) -> Any:
             self.made.append(new(variables))
@@ -40,7 +46,7 @@ class Starts:
             return resolve(*arguments, **options)
 
         monkeypatch.setattr(worker, "_new", noted)
-        monkeypatch.setattr(launch, "resolve", resolved)
+        monkeypatch.setattr(resolving, "resolve", resolved)
 
 
 @pytest.fixture(name="starts")
@@ -213,13 +219,13 @@ def test_no_more_are_kept_than_trials_fit_beside_each_other(
 ) -> None:
     monkeypatch.setattr(joblib, "cpu_count", lambda: 8)
     kept: list[list[int]] = []
-    resolve = launch.resolve
+    resolve = resolving.resolve
 
     def noted(*arguments: Any, **options: Any) -> Any:
         kept.append([worker.process_of(one).pid for one in worker._spare])
         return resolve(*arguments, **options)
 
-    monkeypatch.setattr(launch, "resolve", noted)
+    monkeypatch.setattr(resolving, "resolve", noted)
     assert run(tmp_path, "-j", "3", **spec) == 0
     ((one,),) = kept
     assert len(starts.made) == 3
@@ -246,3 +252,51 @@ def test_a_worker_of_a_function_imports_no_specs_and_no_ledger(tmp_path: Path) -
     assert run(tmp_path, "-j", "1", trainable="lean:train", stop=flat) == 0
     with contextlib.closing(Ledger(Folder(tmp_path, "demo").ledger)) as ledger:
         assert {row.metrics["seen"] for row in ledger.results(0)} == {"nothing"}
+
+
+def test_shared_memory_that_cannot_be_written_is_one_line_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(**_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(worker, "ProcessPoolExecutor", refused)
+    assert run(tmp_path) == 4
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "shm gives none (Read-only file system)" in said
+    assert "--shm-size=1g, or use --pool inline" in said
+
+
+@pytest.mark.parametrize("files", [12, 16, 24, 28, 32, 36])
+def test_a_process_that_may_open_few_files_says_in_one_line_how_to_allow_more(
+    tmp_path: Path, files: int
+) -> None:
+    done = run_limited(tmp_path, f"-n {files}")
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "`ulimit -n" in done.stderr
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.slow
+def test_a_process_that_may_allow_itself_more_files_does(tmp_path: Path) -> None:
+    done = run_limited(tmp_path, "-Sn 32")
+    assert done.returncode == 0, done.stderr
+
+
+def run_limited(root: Path, limit: str) -> "subprocess.CompletedProcess[str]":
+    words = [sys.executable, "-m", "sweep.cli.main", "run", str(write_spec(root)), *HERE]
+    limited = ["sh", "-c", f'ulimit {limit}; exec "$@"', "sh", *words, "--root", str(root)]
+    return subprocess.run(limited, env=environment(), capture_output=True, text=True, check=False)
+
+
+def test_a_database_that_a_process_may_not_open_for_its_many_files_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr(os, "open", refused)
+    error = sqlite3.OperationalError("unable to open database file")
+    assert tables.reason(error).startswith("Too many open files; allow more with `ulimit -n 1024`")

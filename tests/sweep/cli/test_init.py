@@ -31,16 +31,22 @@ def test_what_is_written_runs_and_learns(kind: str, here: Here, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("folder", "name"),
-    [("walker-2", "walker-2"), ("My Agent", "mine"), ("true", "mine"), ("con", "mine")],
+    [
+        *(("walker-2", "walker-2"), ("my_agent", "my_agent"), ("Walker", "Walker")),
+        *(("My Exp 2", "My-Exp-2"), ("Übung", "Ubung"), ("実験", "sweep"), ("_a..b_", "a.b")),
+        *(("true", "'true'"), ("2026", "'2026'"), ("1e3", "'1e3'"), ("2026-01-02", "'2026-01-02'")),
+        *(("Con", "sweep-Con"), ("x" * 120, "x" * 100)),
+    ],
 )
-def test_the_sweep_is_called_as_its_folder_where_it_can_be(
+def test_the_sweep_is_called_as_its_folder(
     folder: str, name: str, here: Here, tmp_path: Path
 ) -> None:
     """So that a second one does not meet the first."""
     assert main(["init", folder]) == 0
     text = (tmp_path / folder / "space.yaml").read_text()
     assert f"\nname: {name}\n" in text
-    assert f"sweep results {name} " in text
+    called = name.strip("'")
+    assert f"sweep results {called} " in text
     assert here("run", str(tmp_path / folder / "space.yaml"), "--dry-run")[0] == 0
 
 

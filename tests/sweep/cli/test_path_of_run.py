@@ -10,7 +10,8 @@ from joblib.externals.loky.process_executor import ProcessPoolExecutor
 
 from sweep.cli.main import main
 from sweep.driver import launch, prepare
-from sweep.driver.launch import Resolved
+from sweep.driver.creation import resolving, samples
+from sweep.driver.creation.resolving import Resolved
 from sweep.history.events import Closed
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger, iterate
@@ -73,18 +74,18 @@ def test_a_new_sweep_is_resolved_once_and_its_points_are_checked_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     resolved: list[Resolved] = []
-    resolve = launch.resolve
+    resolve = resolving.resolve
 
     def noted(*arguments: Any, **options: Any) -> Resolved:
         resolved.append(resolve(*arguments, **options))
         return resolved[-1]
 
-    monkeypatch.setattr(launch, "resolve", noted)
+    monkeypatch.setattr(resolving, "resolve", noted)
     Traced.calls.clear()
     asha = {"name": "asha", "grace_period": 1, "reduction_factor": 3}
     folder = run(tmp_path, "inline", scheduler=asha)
     assert len(resolved) == 1
-    assert Traced.calls == ["check"] * launch.SAMPLES + ["setup"]
+    assert Traced.calls == ["check"] * samples.SAMPLES + ["setup"]
     ledger = Ledger(folder.ledger)
     assert reading.spec_of(ledger) == resolved[0].spec
     assert resolved[0].spec.scheduler.options["finish_best"] > 0  # as a new sweep's ledger names it
@@ -122,7 +123,7 @@ def test_one_environment_of_a_kind_is_made_to_check_a_new_sweep(
 
 def test_what_was_resolved_for_another_spec_is_not_driven_with(tmp_path: Path) -> None:
     folder = run(tmp_path, "inline")
-    other = launch.resolve(reading.spec_of(Ledger(folder.ledger)), ())
+    other = resolving.resolve(reading.spec_of(Ledger(folder.ledger)), ())
     changed = other.spec.model_copy(update={"seed": 8})
     given = Resolved(changed, other.trainable, other.scheduler, other.searcher)
     asked = launch.Launch(folder, 1, "inline", resolved=given)

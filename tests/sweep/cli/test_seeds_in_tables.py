@@ -43,11 +43,32 @@ def test_tables_have_a_column_of_seeds_and_json_their_scores(here: Here) -> None
     assert here.json("status", "demo")["counts"].keys() <= {"COMPLETED", "PRUNED"}
 
 
+def test_the_curves_of_a_trials_seeds_are_shown_as_a_band(here: Here) -> None:
+    best = here.json("best", "demo")
+    data = here.json("show", "demo", best["trial"])
+    assert [row["iteration"] for row in data["band"]] == [1, 2, 3]
+    last = data["band"][-1]
+    assert last["mean"] == pytest.approx(best["score"])
+    assert (last["least"], last["greatest"]) == (min(best["scores"]), max(best["scores"]))
+    lines = here("show", "demo", best["trial"])[1].splitlines()
+    assert any("of 3 seeds, 3 values" in line for line in lines)
+    drawn = {line.split()[0]: line.split()[1] for line in lines if "▁" in line or "█" in line}
+    assert set(drawn) == {"greatest", "mean", "least"}
+    assert max("".join(drawn.values())) in drawn["greatest"]  # on one scale
+    assert min("".join(drawn.values())) in drawn["least"]
+
+
+def test_a_trial_of_one_seed_has_no_band(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, trials=1)
+    sweeps.run(folder)
+    assert overview.show(lookup.read(folder), 0, [])["band"] == []
+
+
 def test_the_best_trial_is_shown_with_the_scores_of_its_seeds(here: Here) -> None:
     _, out, _ = here("best", "demo")
     data = here.json("best", "demo")
     assert "# mean of 3 seeds: " in out
-    assert "partly luck" not in out
+    assert "it has one seed" not in out
     assert (len(data["scores"]), data["aggregate"], data["final_evaluation"]) == (3, "mean", None)
 
 
@@ -62,7 +83,7 @@ def test_one_trial_is_shown_seed_by_seed_with_the_decisions_about_each(here: Her
     assert here("show", "demo", best, "--log")[1].count("==> ") in (0, 3)
 
 
-def test_the_exported_model_is_the_best_seeds_and_the_card_says_which(
+def test_the_exported_model_is_the_network_that_did_best_and_the_card_says_of_which_seed(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     here = Here(capsys, tmp_path / "sweeps")
@@ -70,10 +91,11 @@ def test_the_exported_model_is_the_best_seeds_and_the_card_says_which(
     assert here("run", spec, "--pool", "inline")[0] == 0
     _, said, _ = here("export-model", "two", "--out", tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
-    scores = here.json("best", "two")["scores"]
-    assert card["replica"] == scores.index(max(scores))
+    compared = card["played"]["compared"]
+    assert {row["replica"] for row in compared} == {0, 1}
+    assert card["replica"] == max(compared, key=lambda row: row["mean"])["replica"]
     assert (card["seed"], card["seeds"]) == (seed_of(7, 0, card["replica"]), 2)
-    assert f"seed {card['replica']}, the best of 2" in said
+    assert f"seed {card['replica']} of 2" in said
     assert f"- seed: {card['seed']}" in (tmp_path / "out" / "card.md").read_text()
 
 

@@ -16,28 +16,33 @@ def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
     return Here(capsys, tmp_path / "sweeps")
 
 
-def test_what_is_taken_over_and_what_not_is_said_when_a_sweep_begins(
+def test_what_is_learnt_from_earlier_sweeps_is_said_when_a_sweep_begins(
     here: Here, tmp_path: Path
 ) -> None:
     assert here("run", write_spec(tmp_path, **SHORT, space=SPACE), "--pool", "inline")[0] == 0
-    wide = {**SPACE, "lr": {"uniform": [0.0, 0.05]}}
-    start = {"name": "next", "warm_start": {"sweep": "demo"}}
-    spec = write_spec(tmp_path, **SHORT, space=wide, **start)
+    start = {"name": "next", "searcher": {"name": "tpe", "prior": ["demo"]}}
+    spec = write_spec(tmp_path, **{**SHORT, "trials": 6}, space=SPACE, **start)
     code, out, _ = here("run", spec, "--dry-run")
     assert code == 0
-    assert "warm start: 0 trials of demo" in out
+    assert "prior: 3 trials of demo" in out
     code, _, err = here("run", spec, "--pool", "inline")
     assert code == 0
-    assert "sweep: warm start: 0 trials of demo\n" in err
-    assert "sweep: warm start: left out trial 2: lr 0." in err
-    wrong = ("run", spec, "--name", "other", "--set", "warm_start.sweep=dmo")
+    assert "sweep: prior: 3 trials of demo\n" in err
+    told = [here("explain", "next", str(number))[1] for number in range(6)]
+    assert any(
+        "from its prior: in earlier sweeps, settings like these beat" in " ".join(t.split())
+        for t in told
+    )
+    wrong = ("run", spec, "--name", "other", "--set", "searcher.prior=[dmo]")
     assert here(*wrong, "--dry-run")[0] == 2
-    wrong_too = here("validate", spec, "--set", "warm_start.sweep=dmo")
+    wrong_too = here("validate", spec, "--set", "searcher.prior=[dmo]")
     assert (wrong_too[0], "a sweep in" in wrong_too[2]) == (2, True)
     code, out, err = here(*wrong)
     assert (code, out) == (2, "")
-    assert "warm_start.sweep: 'dmo' is not allowed; expected a sweep in" in err
+    assert "searcher.prior: 'dmo' is not allowed; expected a sweep in" in err
     assert len(err.splitlines()) == 1
+    left = here("run", spec, "--name", "rest", "--set", "searcher.prior=root", "--set", "mode=max")
+    assert "sweep: prior: demo is left out: it has mode min\n" in left[2]
 
 
 def test_a_space_is_widened_on_resume(here: Here, tmp_path: Path) -> None:

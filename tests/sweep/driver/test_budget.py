@@ -1,5 +1,6 @@
 """What ends a sweep before all its trials have ended, and what goes on when there is more."""
 
+import contextlib
 import math
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,13 @@ from sweep.driver.limits import BudgetTracker
 from sweep.errors import UsageError
 from sweep.history.events import Status
 from sweep.history.history import History
+from sweep.ledger import hold
 from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
 from sweep.testing import Simulation, SimulationResult, check_kills
 from tests.support import sweeps, trials
-from tests.support.command_line import Here, write_spec
+from tests.support.command_line import Here, start, write_spec
+from tests.support.waiting import wait_until
 
 #: Ten trials of five iterations, a second and ten steps each.
 SPEC: dict[str, Any] = {
@@ -56,6 +60,7 @@ def spent(course: SimulationResult) -> tuple[float, float]:
         ({"cpu_hours": 12 / 3600}, 12, "budget.cpu_hours: 0.00333 of 0.00333333 hours"),
         ({"target": 2.2}, 12, "budget.target: trial 2 has 2.2, 2.2 was wanted"),
         ({"patience": 3}, 35, "budget.patience: 3 trials in a row were no better than 3.5"),
+        ({"settled": 0.2}, 36, "budget.settled: as much training again is expected to improve"),
     ],
 )
 def test_a_budget_that_is_used_up_ends_the_sweep_and_says_why(
@@ -75,6 +80,84 @@ def test_a_target_is_reached_by_a_trial_that_keeps_to_the_constraints() -> None:
     spec = {**SPEC, "scheduler": "fifo", "constraints": {"cost": "<= 1"}, "budget": {"target": 5}}
     with Simulation(spec, costly) as simulation:
         assert "budget.target: trial 2 has 8, 5 was wanted" in simulation.run().history.why
+
+
+@pytest.mark.parametrize(
+    ("beside", "which"),
+    [
+        ("objectives: {cost: min}", "objectives"),
+        ('constraints: {cost: "<= 1"}', "constraints"),
+        ("aggregate: worst\nreplicas: 2", "aggregate"),
+    ],
+)
+def test_settled_is_refused_where_not_the_expectation_alone_decides(
+    beside: str, which: str
+) -> None:
+    text = SPEC_WITH_PATIENCE.replace("{patience: 3, min_delta: 0.5}", "{settled: 0.02}")
+    with pytest.raises(UsageError, match=rf"budget\.settled: 0\.02 .*with {which} it is not"):
+        specs.parse(f"{text}{beside}\n", "spec.yaml")
+
+
+def test_a_share_that_cannot_be_reached_is_refused_on_resume(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"trials": 1, "stop": {"training_iteration": 1}}
+    folder = sweeps.make(tmp_path, **changes, constraints={"loss": "<= 100"})
+    assert sweeps.run(folder) == "finished"
+    with pytest.raises(UsageError, match=r"^--budget settled: 0\.02 is not allowed"):
+        sweeps.run(folder, budget={"settled": 0.02})
+    assert sweeps.history(folder).changed == {}
+
+
+def settling(at: Any) -> dict[str, float]:
+    """Every fourth setting is good, and these are alike."""
+    return {"score": 10.0 * (at.trial % 4 == 3) + at.trial % 3 / 100, "timesteps_this_iter": 10.0}
+
+
+SETTLING: dict[str, Any] = {
+    "trials": 40,
+    "stop": {"training_iteration": 2},
+    "scheduler": "fifo",
+    "searcher": "random",
+    "budget": {"settled": 0.02},
+}
+
+
+def test_a_sweep_is_settled_when_good_settings_are_no_better_than_each_other() -> None:
+    with Simulation(SETTLING, settling) as simulation:
+        course = simulation.run()
+    ended = len(course.history.trials)
+    assert (course.how, 8 <= ended < 40) == ("finished", True)
+    assert "less than 2.00% is settled" in course.history.why
+    rising = Simulation(SETTLING, lambda at: {"score": float(at.trial)})
+    with rising as simulation:
+        assert simulation.run().history.why == "", "each setting is better than those before"
+
+
+def test_what_was_settled_is_a_function_of_the_history() -> None:
+    """In batches the end is the same for any number of slots, and a fold anew says the same."""
+    spec, ends = {**SETTLING, "deterministic": {"batch": 4}}, []
+    for slots in (1, 3):
+        with Simulation(spec, settling, slots) as simulation:
+            course = simulation.run()
+        ends.append((course.history.why, len(course.history.trials)))
+        past, said = History(course.history.objective), []
+        for record in course.records:
+            past.extend([record])
+            said.append(next(limits._settled(past, 0.02), ""))
+        assert said[-1] == course.history.why
+    assert ends[0] == ends[1]
+
+
+@pytest.mark.slow
+def test_a_settled_sweep_goes_on_with_a_smaller_share(tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"trials": 24, "scheduler": "fifo", "searcher": "random"}
+    changes |= {"stop": {"training_iteration": 1}, "deterministic": {"batch": 4}}
+    folder = sweeps.make(tmp_path, **changes, budget={"settled": 0.3})
+    assert sweeps.run(folder) == "finished"
+    before = sweeps.history(folder)
+    assert before.why.startswith("budget.settled: ")
+    assert len(before.trials) < 24
+    assert sweeps.run(folder, budget={"settled": 1e-9}) == "finished"
+    assert len(sweeps.history(folder).trials) == 24
 
 
 def test_every_resource_of_a_trial_counts(tmp_path: Path) -> None:
@@ -131,6 +214,67 @@ def test_time_counts_over_all_drivers(tmp_path: Path) -> None:
     assert more.spent_s >= 0.9
 
 
+@pytest.mark.slow
+def test_what_a_killed_driver_ran_since_its_last_event_counts(tmp_path: Path) -> None:
+    """One slice of ten minutes: no event tells how long the driver has lived."""
+    folder = driver_of_one_slice(tmp_path, lives_s=3.0)
+    assert sweeps.history(folder).spent_s == 0.0
+    assert sweeps.run(folder, budget={"time_s": 3.0}) == "finished"
+    past = sweeps.history(folder)
+    assert past.why == "budget.time_s: 3 seconds are over"
+    assert past.spent_s >= 3.0
+    (trial,) = past.trials
+    assert trial.status is Status.PRUNED
+
+
+@pytest.mark.slow
+def test_who_mends_or_sends_after_a_kill_keeps_what_the_driver_ran(tmp_path: Path) -> None:
+    folder = driver_of_one_slice(tmp_path, lives_s=1.0)
+    lived = drove_at(folder)
+    for _ in range(2):
+        with hold.hold(folder, print):
+            pass
+    assert drove_at(folder) == lived
+    began = sweeps.history(folder).began_at
+    assert sweeps.run(folder, budget={"time_s": 1.0}) == "finished"
+    assert sweeps.history(folder).spent_s >= lived - began
+
+
+def test_time_in_which_trackers_take_the_rest_counts_no_more(tmp_path: Path) -> None:
+    folder = thin(tmp_path, trials=1)
+    assert sweeps.run(folder) == "finished"
+    past = sweeps.history(folder)
+    assert past.unrecorded_s(past.began_at + 3600.0) == 0.0
+
+
+def driver_of_one_slice(root: Path, lives_s: float) -> Folder:
+    """Kill a driver whose only slice goes on, when its signs of life span so many seconds."""
+    spec = write_spec(
+        root, scheduler="fifo", trials=1, deterministic=None, config={"step_s": 600.0}
+    )
+    driver = start("run", spec, "--jobs", 1, cwd=root, start_new_session=True)
+    folder = Folder(root / "sweeps", "demo")
+
+    def has_lived() -> bool:
+        assert driver.poll() is None, driver.communicate()
+        if not folder.ledger.exists():
+            return False
+        past = sweeps.history(folder)
+        return bool(past.of(Status.RUNNING)) and drove_at(folder) - past.began_at >= lives_s
+
+    try:
+        wait_until(has_lived)
+    finally:
+        driver.kill()
+        driver.communicate()
+    return folder
+
+
+def drove_at(folder: Folder) -> float:
+    with contextlib.closing(Ledger(folder.ledger)) as ledger:
+        return ledger.drove_at
+
+
 def test_the_command_line_shows_the_reason_and_takes_more(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +314,10 @@ def test_the_command_line_shows_the_reason_and_takes_more(
         ("{time_s: 0}", "budget.time_s: 0 is not allowed; expected a value greater than 0"),
         ("{times_s: 1}", "did you mean 'time_s'"),
         ("{patience: 0}", "budget.patience: 0 is not allowed"),
+        ("{settled: 0}", "budget.settled: 0 is not allowed; expected a value greater than 0"),
+        ("{settled: 1}", "budget.settled: 1 is not allowed; expected a value less than 1"),
+        ("{settled: .nan}", "budget.settled: '.nan' is not allowed; expected a finite number"),
+        ("{settled: often}", "budget.settled: 'often' is not allowed; expected a valid number"),
         ("3", "budget: 3 is not allowed; expected a mapping"),
     ],
 )

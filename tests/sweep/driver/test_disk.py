@@ -13,9 +13,9 @@ from sweep.driver import launch, limits
 from sweep.driver.final_evaluation import FinalEvaluation, FinalEvaluator
 from sweep.driver.launch import Launch
 from sweep.errors import StorageError
+from sweep.history.curve import Point
 from sweep.history.events import ParentCheckpoint, Recorded, Saved, Status
 from sweep.history.history import History
-from sweep.history.replica import Point
 from sweep.history.seeds import FIRST_TEST
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
@@ -116,7 +116,7 @@ def test_where_all_is_needed_the_sweep_pauses_and_says_with_what_it_goes_on(
     spec = write_spec(tmp_path, trials=1, **changes, checkpoint={"max_disk": "1KB"})
     code, _, err = here("run", spec, "--pool", "inline")
     assert code == 4
-    assert "of checkpoints are needed to go on, 1 KB are allowed" in err
+    assert "of checkpoints and logs are needed to go on, 1 KB are allowed" in err
     folder = Folder(tmp_path / "sweeps", "demo")
     before = sweeps.history(folder).trials[0].iteration
     assert (before, sweeps.history(folder).ended) == (1, "failed")

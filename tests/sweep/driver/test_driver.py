@@ -358,7 +358,8 @@ def test_a_turn_looks_at_no_slice_that_still_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
-    folder = sweeps.make(tmp_path, scheduler="fifo", trackers=[])
+    limits = {"no_answer_s": None}  # else it looks once a second
+    folder = sweeps.make(tmp_path, scheduler="fifo", trackers=[], limits=limits)
     with (
         launch.opened(Launch(folder, 4), Endless) as (context, _warnings),
         contextlib.closing(Driver(context, lambda _records: None).turns()) as turns,

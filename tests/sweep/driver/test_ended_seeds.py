@@ -10,6 +10,7 @@ import pytest
 from sweep.driver import decisions, launch
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
+from sweep.history.curve import Point
 from sweep.history.events import (
     Closed,
     Created,
@@ -22,7 +23,7 @@ from sweep.history.events import (
     UserHold,
 )
 from sweep.history.history import History
-from sweep.history.replica import Point, Replica
+from sweep.history.replica import Replica
 from sweep.history.trial import Trial
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Verb
@@ -129,7 +130,7 @@ def test_with_deterministic_the_others_end_together() -> None:
 
 def test_a_race_goes_on_without_the_trial_whose_further_seed_diverged() -> None:
     def curve(at: CurvePoint) -> dict[str, Any]:
-        bad = (at.trial, at.replica, at.iteration) == (0, 1, 2)
+        bad = (at.trial, at.replica, at.iteration) == (0, 1, 3)
         score = math.nan if bad else 10 - at.trial / 10 + 0.3 * at.replica
         return {"score": score, "done": at.iteration == 3}
 

@@ -1,6 +1,7 @@
 """Test seeds: the best trials are trained anew, and the search never notices."""
 
 import math
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -257,19 +258,27 @@ def here(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Here:
     return here
 
 
-def test_best_says_that_the_best_of_many_single_scores_is_partly_luck(here: Here) -> None:
+def test_best_says_in_two_lines_how_much_was_luck_and_how_sure_the_pick_is(here: Here) -> None:
     _, out, _ = here("best", "demo")
-    assert "# the best of 9 scores of one seed each is partly luck" in out
+    expected, runner_up = out.splitlines()[2:4]
+    assert re.fullmatch(
+        r"# expected on a new seed: \S+ ± \S+; of its score of \S+, \S+ was (bad )?luck", expected
+    )
+    assert re.fullmatch(
+        r"# runner-up: trial \d, expected \S+ ± \S+; best of all with probability 0\.\d\d against "
+        r"0\.\d\d; (they are told|.* more seeds? of both would (not )?tell them) apart",
+        runner_up,
+    )
     assert f"sweep best demo --root {here.root} --test-seeds 10" in out
 
 
-def test_of_one_score_it_is_not_said_that_the_best_is_luck(here: Here, tmp_path: Path) -> None:
+def test_of_one_score_nothing_is_said_of_luck(here: Here, tmp_path: Path) -> None:
     space = {"fail_at": {"grid": [1, 99]}}
     spec = write_spec(tmp_path, name="half", trials=2, searcher="grid", space=space)
     assert here("run", spec, "--pool", "inline")[0] == 1
     code, out, _ = here("best", "half")
     assert (code, here.json("best", "half")["scored"]) == (0, 1)
-    assert "partly luck" not in out
+    assert "luck" not in out
 
 
 def test_best_trains_under_test_seeds_and_then_shows_them_again_for_nothing(here: Here) -> None:
@@ -281,7 +290,6 @@ def test_best_trains_under_test_seeds_and_then_shows_them_again_for_nothing(here
         "of 3 seeds; " in line and "in the search" in line for line in final_evaluation_remarks
     )
     assert any(" beats one of trial " in line for line in final_evaluation_remarks)
-    assert "partly luck" not in out
     again = here("best", "demo")
     assert [line for line in out.splitlines() if line in again[1].splitlines()]
     final_evaluation = here.json("best", "demo")["final_evaluation"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sweep import spec as specs
-from sweep.driver import launch
+from sweep.driver.creation import resolving
 from sweep.driver.proposals import Proposer
 from sweep.errors import BadConfig, UsageError
 from sweep.testing import Simulation, curves, simulate
@@ -72,7 +72,7 @@ def test_a_population_of_trainers_may_not_change_how_they_collect() -> None:
     changes = {"name": "pbt", "perturbation_interval": 2, "hyperparam_mutations": ["num_workers"]}
     text = "\n".join(f"{key}: {value}" for key, value in {**spec, "scheduler": changes}.items())
     with pytest.raises(BadConfig, match=r"'num_workers' is not allowed; .* change: lr;"):
-        launch.resolve(specs.parse(text, "test.yaml"), ())
+        resolving.resolve(specs.parse(text, "test.yaml"), ())
 
 
 @pytest.mark.usefixtures("fixed")

@@ -145,3 +145,27 @@ def test_only_a_function_that_goes_on_from_its_checkpoint_is_promoted(
         return
     assert failed
     assert all("did not ask for it" in trial.reason for trial in failed)
+
+
+def twelve(config: dict[str, Any]) -> None:
+    start = get_checkpoint()
+    for i in range(0 if start is None else start["i"] + 1, 12):
+        report({"loss": config["lr"] / (i + 1)}, checkpoint={"i": i} if config["saves"] else None)
+
+
+@pytest.mark.parametrize("saves", [True, False])
+@pytest.mark.parametrize("slice_s", [1e-9, 60.0])
+def test_a_trial_has_as_many_iterations_as_its_function_has_reports(
+    tmp_path: Path, saves: bool, slice_s: float
+) -> None:
+    """However many slices it takes, and whether the last one begins after the last report."""
+    changes: dict[str, Any] = {"scheduler": "fifo", "deterministic": None, "trials": 2}
+    changes |= {"stop": {"training_iteration": 50}, "limits": {"slice_s": slice_s}}
+    folder = sweeps.make(tmp_path, **changes, **{**named("twelve"), "config": {"saves": saves}})
+    sweeps.run(folder)
+    for trial in sweeps.history(folder).trials:
+        assert (trial.status, trial.reason) == (Status.COMPLETED, "the trainable was done")
+        losses = [trial.searched["lr"] / n for n in range(1, 13)]
+        rows = sweeps.curve(folder, trial.number)
+        assert [row.iteration for row in rows] == [*range(1, 13)]
+        assert [row.metrics["loss"] for row in rows] == losses

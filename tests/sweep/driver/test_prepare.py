@@ -4,7 +4,8 @@ from typing import Any
 import pytest
 
 from sweep import spec as specs
-from sweep.driver import launch, prepare
+from sweep.driver import prepare
+from sweep.driver.creation import resolving
 from tests.support.quadratic import Quadratic
 from trainables.algorithms.ppo import PPO
 
@@ -52,7 +53,7 @@ def test_a_gpu_that_only_the_settings_or_only_the_resources_name_is_remarked(
         f"config: {{num_gpus: {asked}}}, resources: {{gpu: {given}}}, "
         f"space: {{lr: {{loguniform: [1e-3, 0.9]}}}}, stop: {{training_iteration: 1}}}}"
     )
-    remarks = prepare.remarks(launch.resolve(specs.parse(text, "small.yaml"), ()))
+    remarks = prepare.remarks(resolving.resolve(specs.parse(text, "small.yaml"), ()))
     assert [said in one for one in remarks] == [True] * bool(said)
 
 
@@ -60,4 +61,4 @@ def test_a_trainable_that_names_no_gpu_is_given_one_without_a_remark() -> None:
     lines = SPEC.replace("ppo", "tests.support.quadratic:Quadratic").splitlines()
     text = "\n".join(line for line in lines if not line.startswith("config: "))
     spec = specs.parse(f"{text}\nresources: {{gpu: 1}}", "small.yaml")
-    assert prepare.remarks(launch.resolve(spec, ())) == []
+    assert prepare.remarks(resolving.resolve(spec, ())) == []

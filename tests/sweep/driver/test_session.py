@@ -22,6 +22,7 @@ from tests.support.command_line import start, write_spec
 from tests.support.quadratic import expected_loss
 from tests.support.waiting import wait_until
 from trainables.core import rng
+from trainables.core.processes.reaper import tidies
 
 #: Long enough to be in the middle of when a signal arrives.
 SLOW = {"noise": 0.1, "step_s": 0.05}
@@ -161,16 +162,22 @@ def test_an_impatient_person_ends_it_without_a_traceback(
     assert resumed.returncode == 0
 
 
+def workers(driver: psutil.Process) -> list[psutil.Process]:
+    """Return all below it but what tidies up after killed processes."""
+    return [child for child in driver.children(recursive=True) if not tidies(child.pid)]
+
+
 @pytest.mark.slow
 def test_a_job_that_is_suspended_and_goes_on_loses_nothing(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
+    """As Ctrl-Z suspends it: the signal goes to the driver, and its workers rest with it."""
     driver = psutil.Process(running.pid)
     # One that is just starting a child sleeps until that, which is stopped, has begun.
     at_rest = (psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP)
-    os.killpg(running.pid, signal.SIGSTOP)
-    wait_until(lambda: all(p.status() in at_rest for p in [driver, *driver.children()]))
-    os.killpg(running.pid, signal.SIGCONT)
+    running.send_signal(signal.SIGTSTP)
+    wait_until(lambda: all(p.status() in at_rest for p in [driver, *workers(driver)]))
+    running.send_signal(signal.SIGCONT)
     _, err = running.communicate(timeout=120)
     assert (running.returncode, err) == (0, "")
     trials = sweeps.history(Folder(tmp_path / "sweeps", "demo")).trials

@@ -1,13 +1,17 @@
 """`sweep sync`, and the outbox against a real MLflow server behind a proxy that misbehaves."""
 
 import itertools
+import shutil
+import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import sweep
 from sweep import trackers
 from sweep.driver import outbox, sync
 from sweep.driver.outbox import Outbox
@@ -16,6 +20,7 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.trackers import Comparable
 from sweep.trackers._shared.mlflow_store import ServerStore, store_url
+from sweep.trackers._shared.optuna_storage import Storage
 from tests.support import sweeps
 from tests.support.command_line import Here
 from tests.support.faulty_proxy import OF_S3, Fault, FaultyProxy
@@ -26,6 +31,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 PATIENCE_S = 60.0
+HERE: dict[str, Any] = {"pool": "inline", "progress": False}
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +51,48 @@ def proxy(port: int, monkeypatch: pytest.MonkeyPatch) -> Iterator[FaultyProxy]:
         yield proxy
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_folder_that_was_copied_or_renamed_has_an_experiment_and_a_study_of_its_name(
+    tmp_path: Path, kept: bool
+) -> None:
+    first = sweeps.make(tmp_path, trials=2, scheduler="fifo", trackers=["mlflow", "optuna"])
+    sweep.resume(first.name, root=tmp_path, **HERE)
+    before = _runs(tmp_path)
+    other = Folder(tmp_path, "other")
+    (shutil.copytree if kept else Path.rename)(first.path, other.path)
+    sweep.resume("other", root=tmp_path, trials=4, **HERE)
+    after = _runs(tmp_path)
+    assert {name: of for name, of in after.items() if name == "demo"} == before
+    assert sorted(title for title, _ in after["other"]) == [
+        *("other", "trial 0", "trial 1", "trial 2", "trial 3"),
+    ]
+    with closing(Storage(other.optuna, only_read=True)) as storage:
+        assert (storage.find("demo"), storage.find("other")) == (None, 1)
+    for folder in (first, other) if kept else (other,):
+        assert [differences(folder, name) for name in ("mlflow", "optuna")] == [[], []]
+
+
+def _runs(root: Path) -> dict[str, set[tuple[str, int]]]:
+    """Experiment → the title of each of its runs, and how many rows it has."""
+    with closing(sqlite3.connect(root / "mlflow.db")) as database:
+        found = database.execute(
+            "SELECT experiments.name, runs.name, count(metrics.key) FROM runs "
+            "JOIN experiments USING (experiment_id) LEFT JOIN metrics USING (run_uuid) "
+            "WHERE runs.lifecycle_stage = 'active' GROUP BY runs.run_uuid"
+        ).fetchall()
+    named = {name for name, _, _ in found}
+    return {one: {(title, n) for name, title, n in found if name == one} for one in named}
+
+
 def make(tmp_path: Path, proxy: FaultyProxy) -> Folder:
     folder = sweeps.make(tmp_path, trials=3, trackers=["mlflow"])
     sync.keep(folder.tracking_uri, f"http://127.0.0.1:{proxy.port}")
     return folder
 
 
-def differences(folder: Folder) -> list[str]:
-    """Where MLflow differs from the ledger: rows that are missing, twice, or other ones."""
-    tracker = trackers.find("mlflow")(sync.where(folder))
+def differences(folder: Folder, name: str = "mlflow") -> list[str]:
+    """Where a copy differs from the ledger: rows that are missing, twice, or other ones."""
+    tracker = trackers.find(name)(sync.where(folder))
     assert isinstance(tracker, Comparable)
     return tracker.differences()
 

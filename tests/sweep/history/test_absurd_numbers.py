@@ -76,6 +76,8 @@ def test_what_is_written_while_nobody_drives_takes_no_time_of_the_budget() -> No
             Recorded(5, 1, 1060.0, TermEnded("stopped")),
             Recorded(6, 2, 1060.0 + day, Dropped(0, 0, ("bb",))),
             Recorded(7, 3, 1070.0 + day, TermBegan("host", 1, 1)),
+            Recorded(8, 4, 1080.0 + day, TermBegan("host", 1, 1, unrecorded_s=8.0)),
+            Recorded(9, 5, 1081.0 + day, TermBegan("host", 1, 1, unrecorded_s=-1e300)),
         ]
     )
-    assert history.spent_s == 60.0
+    assert history.spent_s == 68.0

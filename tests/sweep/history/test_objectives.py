@@ -1,6 +1,7 @@
 """Several objectives and constraints: ranking, the front, what searchers and copies are told."""
 
 import io
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,13 @@ from rich.console import Console
 from sweep import plugins, searchers
 from sweep import spec as specs
 from sweep.cli import tables, trial_tables
-from sweep.driver import launch
+from sweep.driver.creation import resolving
 from sweep.errors import BadConfig, UsageError
 from sweep.history import ranking
+from sweep.history.curve import Point
 from sweep.history.events import Status
+from sweep.history.history import History
 from sweep.history.objective import Objective
-from sweep.history.replica import Point
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.operations import export
@@ -41,11 +43,49 @@ def trial(number: int, objective: Objective, score: float | None, cost: float | 
     return made
 
 
+def history(trials: list[Trial]) -> History:
+    made = History(trials[0].objective if trials else TWO)
+    made.trials = trials
+    return made
+
+
+def text(trials: list[Trial]) -> Callable[[Trial], str]:
+    past = history(trials)
+    return lambda one: ranking.order_text(one, past.expected(one), one is past.best)
+
+
+def ranked(trials: list[Trial]) -> list[Trial]:
+    past = history(trials)
+    return ranking.ranked(trials, past.objective, past.expectations.place)
+
+
 def numbers(trials: list[Trial]) -> list[int]:
     return [trial.number for trial in trials]
 
 
 # ---- ranking --------------------------------------------------------------------------------
+
+ANY = st.one_of(st.none(), st.floats(allow_nan=True), st.sampled_from([0.0, -0.0, 1.0]))
+SINGLE = Objective("score", "min", Score())
+
+
+@given(st.lists(st.tuples(ANY, ANY), max_size=12), st.sampled_from([SINGLE, LIMITED]))
+def test_the_texts_by_which_mlflow_sorts_put_trials_in_their_order(
+    results: list[tuple[float | None, float | None]], objective: Objective
+) -> None:
+    trials = [trial(n, objective, score, cost) for n, (score, cost) in enumerate(results)]
+    pick = history(trials).best  # before one without a score, which may break no constraint
+    order = sorted(ranked(trials), key=lambda one: one is not pick)
+    assert sorted(trials, key=text(trials)) == order
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
+def test_of_two_objectives_the_first_trial_by_text_is_the_first_in_rank(
+    pairs: list[tuple[int, int]],
+) -> None:
+    trials = [trial(n, TWO, float(a), float(b)) for n, (a, b) in enumerate(pairs)]
+    assert min(trials, key=text(trials)) is ranked(trials)[0]
+
 
 PAIRS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=25)
 
@@ -59,34 +99,34 @@ def test_the_front_holds_exactly_what_none_is_better_than(pairs: list[tuple[int,
         return any(a >= mine[0] and b <= mine[1] and (a, b) != mine for a, b in pairs)
 
     expected = {number for number, pair in enumerate(pairs) if not beaten(pair)}
-    assert set(numbers(ranking.front(trials, TWO))) == expected
+    assert set(numbers(history(trials).front())) == expected
 
 
 @given(PAIRS)
 def test_each_front_is_what_is_left_of_the_ones_before(pairs: list[tuple[int, int]]) -> None:
     trials = [trial(n, TWO, float(a), float(b)) for n, (a, b) in enumerate(pairs)]
-    ranked = ranking.ranked(trials, TWO)
-    while ranked:
-        front = ranking.front(ranked, TWO)
-        assert numbers(ranked[: len(front)]) == numbers(front)
-        ranked = ranked[len(front) :]
+    left, past = ranked(trials), history(trials)
+    while left:
+        front = ranking.front(left, TWO, past.expectations.place)
+        assert numbers(left[: len(front)]) == numbers(front)
+        left = left[len(front) :]
 
 
 def test_within_a_front_the_metric_decides_then_age() -> None:
     trials = [trial(n, TWO, a, b) for n, (a, b) in enumerate([(1, 0), (3, 2), (2, 1), (3, 2)])]
-    assert numbers(ranking.ranked(trials, TWO)) == [1, 3, 2, 0]
+    assert numbers(ranked(trials)) == [1, 3, 2, 0]
 
 
 def test_what_lacks_a_score_comes_last_and_is_on_no_front() -> None:
     trials = [trial(0, TWO, 9.0, None), trial(1, TWO, 1.0, 1.0)]
-    assert numbers(ranking.ranked(trials, TWO)) == [1, 0]
-    assert numbers(ranking.front(trials, TWO)) == [1]
+    assert numbers(ranked(trials)) == [1, 0]
+    assert numbers(history(trials).front()) == [1]
 
 
 def test_what_breaks_a_constraint_ranks_behind_by_how_much() -> None:
     values = [(9.0, 4.0), (8.0, 3.0), (1.0, 2.0), (7.0, None), (2.0, 0.0)]
     trials = [trial(n, LIMITED, *pair) for n, pair in enumerate(values)]
-    assert numbers(ranking.ranked(trials, LIMITED)) == [4, 2, 1, 0, 3]
+    assert numbers(ranked(trials)) == [4, 2, 1, 0, 3]
     assert [t.feasible for t in trials] == [False, False, True, False, True]
 
 
@@ -177,7 +217,7 @@ def test_results_and_best_show_the_front(swept: Folder) -> None:
     assert best["trial"] == results["front"][0]
     shown = drawn(tables.results(results))
     assert f"front (none is better in every objective): trials {results['front'][0]}" in shown
-    assert "front by front, " in shown
+    assert "front by front" in shown
     assert "breaks" in shown
     assert "# front" in drawn(trial_tables.best(best))
 
@@ -197,7 +237,7 @@ def test_a_model_of_a_front_is_exported_by_its_trials_number(swept: Folder, tmp_
 def test_the_end_of_a_sweep_names_a_trial_of_the_front_to_take_away(swept: Folder) -> None:
     past = sweeps.history(swept)
     ended = {"root": "sweeps", "how": "finished", "seconds": 1.0, "unsent": [], "trackers": []}
-    data = {**overview.summary(past, "demo"), **ended, "exports": True}
+    data = {**overview.summary(past, "demo"), **ended, "exports": True, "trained": True}
     first = past.front()[0].number
     shown = drawn(tables.summary(data))
     assert f"export-model demo --trial {first} --out exported-demo" in shown
@@ -249,7 +289,7 @@ stop: {training_iteration: 2}
 )
 def test_what_cannot_be_compared_is_refused(line: str, place: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
-        launch.resolve(specs.parse(f"{TEXT}{line}\n", "test.yaml"), ())
+        resolving.resolve(specs.parse(f"{TEXT}{line}\n", "test.yaml"), ())
     assert place in str(caught.value)
     assert hint in str(caught.value)
     assert "\n" not in str(caught.value)

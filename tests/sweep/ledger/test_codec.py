@@ -88,7 +88,7 @@ def test_rows_come_from_their_own_table() -> None:
         ({"trial": 2**63}, "trial: a number of more than 64 bits, not a whole number from 0 on"),
         ({"reason": 5}, "reason: 5, not text"),
         ({"reason": None}, "reason: None, not text"),
-        ({"end": "gaol"}, "end: 'gaol', not one of 'goal', 'time', "),
+        ({"end": "gaol"}, "end: 'gaol', not one of 'goal', "),
         ({"end": []}, "end: a list of 0, not one of "),
         ({"remembered": []}, "remembered: a list of 0, not a mapping"),
         ({"dropped": {"a": "b"}}, "dropped: a mapping of 1, not a list"),

@@ -32,7 +32,7 @@ from tests.support.postgres import PASSWORD, Server
 COMMANDS = (
     ("ls", 0, "demo   finished"),
     ("status demo", 0, "9 of 9 trials"),
-    ("results demo", 0, "demo: loss, least first"),
+    ("results demo", 0, "demo: loss, best on a new seed first"),
     ("results demo --csv", 0, "settings/lr"),
     ("best demo", 0, "# trial 7 of demo"),
     ("show demo 7", 0, "trial 7 of demo"),

@@ -102,6 +102,21 @@ def test_a_full_disk_and_a_small_container_are_warnings(
     assert "--jobs 1" in rows["memory"][0]["todo"]
 
 
+def test_shared_memory_that_cannot_be_written_is_a_problem(
+    doctor: Doctor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.access
+
+    def read_only(path: Path, mode: int) -> bool:
+        return path != machine._SHARED and real(path, mode)
+
+    monkeypatch.setattr(os, "access", read_only)
+    row = doctor(code=2)["memory"][-1]
+    assert row["level"] == "problem"
+    assert "cannot be written" in row["seen"]
+    assert "--pool inline" in row["todo"]
+
+
 def test_a_key_that_others_can_read_is_a_problem(
     doctor: Doctor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -98,7 +98,8 @@ def _check_formats(here: Here, tmp_path: Path) -> None:
     returns = set()
     for form, without in WITHOUT.items():
         folder = tmp_path / form
-        assert here("export-model", "demo", "--format", form, "--out", folder)[0] == 0
+        words = ["--checkpoint", "best", "--format", form, "--out", folder]
+        assert here("export-model", "demo", *words)[0] == 0
         returns.add(_run_card(folder, *without))
         again = here.json("play", folder, "--episodes", 2)
         assert (again["format"], again["episodes"]) == (form, played["episodes"])
@@ -432,6 +433,7 @@ def test_a_registered_model_answers_with_the_policys_own_actions(
     spec = write_spec(tmp_path, **PPO | {"trials": 1, "trackers": ["mlflow"]})
     assert here("run", spec, "--pool", "inline")[0] == 0
     words = ["export-model", "demo", "--register", "cartpole", "--root", str(here.root)]
+    words += ["--checkpoint", "best"]
     for version in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-m", "sweep.cli.main", *words],

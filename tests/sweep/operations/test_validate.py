@@ -16,7 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
-from sweep.driver.launch import Resolved
+from sweep.driver.creation.resolving import Resolved
 from sweep.driver.prepare import prepare
 from sweep.operations import validate
 from sweep.operations.smoke_test import STEPS, SmokeTest, smoke_test
@@ -328,3 +328,72 @@ def test_points_are_counted_with_their_conditions(tmp_path: Path) -> None:
         validate.count_points(Space.parse({f"p{i}": {"randint": [1, 10**9]} for i in range(9)}))
         is None
     )
+
+
+class Episodic(Trainable):
+    """Ends its first episode in iteration `length`, of 10 steps each."""
+
+    def step(self) -> dict[str, Any]:
+        steps = 10 * (self.iteration + 1)
+        ended = {"episode_reward_mean": 1.0, "episode_len_mean": 10.0 * self.config["length"]}
+        return {"timesteps_total": steps, **(ended if steps >= ended["episode_len_mean"] else {})}
+
+    def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
+        return {}
+
+    def load_checkpoint(self, checkpoint: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("length", "time_attr", "grace", "expected"),
+    [
+        (1, "training_iteration", 1, []),
+        (4, "training_iteration", 4, []),
+        (
+            4,
+            "training_iteration",
+            1,
+            [
+                "first came in iteration 4, with episodes of 40 steps",
+                "the rungs 1, 3 of training_iteration lie before it and are taken there",
+            ],
+        ),
+        (
+            3,
+            "timesteps_total",
+            20,
+            [
+                "first came in iteration 3, at timesteps_total 30, with episodes of 30 steps",
+                "the rung 20 of timesteps_total lies before it and is taken there",
+            ],
+        ),
+        (
+            99,
+            "training_iteration",
+            20,
+            [
+                "the first 20 results have no number in episode_reward_mean",
+                "the rung 20 of training_iteration lies there",
+            ],
+        ),
+    ],
+)
+def test_rungs_before_the_first_episode_has_ended_are_foreseen(
+    length: int, time_attr: str, grace: int, expected: list[str], tmp_path: Path
+) -> None:
+    spec = write_spec(
+        tmp_path,
+        trainable="tests.sweep.operations.test_validate:Episodic",
+        config={"length": length},
+        metric="episode_reward_mean",
+        scheduler={"name": "asha", "time_attr": time_attr, "grace_period": grace},
+        stop={time_attr: 27 * (10 if time_attr == "timesteps_total" else 1)},
+    )
+    resolved, _text = prepare(str(spec), ())
+    warnings = validate.result_warnings(resolved, smoke_test(resolved))
+    found = [one for one in warnings if one.startswith("metric: ") and "rung" in one]
+    assert len(found) == bool(expected)
+    for words in expected:
+        assert words in found[0]
+    assert not any("\n" in one for one in found)

@@ -92,7 +92,11 @@ def test_an_objective_that_is_called_score_is_no_trials_score_in_mlflow(tmp_path
     assert [sent.missing for sent in sync.send(folder, print, PATIENCE_S)] == [0]
     assert verify(folder).damages == ()
     query = "SELECT key, count(*) FROM metrics WHERE key LIKE '%score' GROUP BY key ORDER BY key"
-    assert execute(folder.mlflow, query) == [("results/score", 9), ("score", 1)]
+    assert execute(folder.mlflow, query) == [
+        ("expected_score", 1),
+        ("results/score", 9),
+        ("score", 1),
+    ]
 
 
 def test_looking_changes_no_file(folder: Folder) -> None:

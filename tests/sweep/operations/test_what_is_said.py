@@ -57,7 +57,12 @@ class Evaluated(Quadratic):
 
 def test_validate_does_not_doubt_a_metric_that_an_evaluation_brings_later(tmp_path: Path) -> None:
     spec = {"trainable": f"{__name__}:Evaluated", "metric": "evaluation/score"}
-    assert warnings_of(tmp_path, **spec) == []
+    assert warnings_of(tmp_path, **spec, scheduler="fifo") == []
+    (said,) = warnings_of(tmp_path, **spec)  # with rungs at 1, 3 and 9
+    assert said == (
+        "metric: evaluation/score first came in iteration 4; the rungs 1, 3 of training_iteration "
+        "lie before it and are taken there"
+    )
 
 
 def test_the_examples_take_the_values_of_grids_in_turn_as_trials_do(tmp_path: Path) -> None:
@@ -80,6 +85,13 @@ def test_validate_says_that_rungs_lie_below_the_first_iteration(tmp_path: Path) 
     scheduler = {"name": "asha", "time_attr": "timesteps_total", "grace_period": 1, "max_t": 90}
     (said,) = warnings_of(tmp_path, scheduler=scheduler)
     assert "the rungs 1, 3, 9 lie below the first one" in said
+
+
+def test_validate_says_where_rungs_grow(tmp_path: Path) -> None:
+    scheduler, stop = {"name": "asha", "grace_period": 2}, {"loss": {"<=": -1.0}}
+    resolved, _text = prepare.prepare(str(write_spec(tmp_path, scheduler=scheduler, stop=stop)), [])
+    told = validate.preview(resolved, 1)["warnings"]
+    assert any("rungs grow as trials reach them, at training_iteration 2, 6, 18" in w for w in told)
 
 
 def test_validate_has_no_doubts_where_everything_is_there(tmp_path: Path) -> None:

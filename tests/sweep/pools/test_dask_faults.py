@@ -8,7 +8,8 @@ import signal
 import socket
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import psutil
 import pytest
 
 from sweep import pools
-from sweep.errors import StorageError, UsageError
+from sweep.errors import StorageError, UsageError, WorkerLost
 from sweep.history.events import Closed, End, Goal, Opened, Recorded, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -28,7 +29,7 @@ from tests.support import sweeps
 from tests.support.cluster import Cluster, free_port, running
 from tests.support.command_line import start, write_spec
 from tests.support.relay import Relay
-from tests.support.slices import slice_spec
+from tests.support.slices import note, slice_spec
 from tests.support.waiting import wait_until
 from trainables.checkpoint import signing
 
@@ -107,6 +108,159 @@ def command(process: psutil.Process) -> list[str]:
     with contextlib.suppress(psutil.Error):
         return list(process.cmdline())
     return []
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Let a process stand still meanwhile; its children go on."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"no_answer_s": 4.0}, "its worker has stood still for 4 s"),
+        ({"no_progress_s": 4.0, "no_answer_s": 600.0}, "no progress for 4 s"),
+    ],
+)
+def test_a_worker_that_is_stopped_is_given_up_its_trial_goes_on_and_it_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, Any], why: str
+) -> None:
+    monkeypatch.setattr(cluster_pool, "CONNECT_S", 2.0)
+    changes = {**TWO, "trainable": "tests.support.mishaps:Hangs"}
+    folder = sweeps.make(tmp_path / "sweeps", limits=limits, **changes)
+    with running(tmp_path, 2) as cluster, contextlib.ExitStack() as until:
+        wait_until(lambda: cluster.joined == 2)
+        still: list[int] = []
+
+        def watch(_recorded: Sequence[Recorded]) -> None:
+            if not still and (folder.trial(0) / "hung").exists():
+                name = note(folder.trial(0))["worker"]
+                still.append(cluster.workers["ab".index(name)].pid)
+                until.enter_context(stopped(still[0]))
+
+        pool = f"dask@{cluster.address}"
+        assert sweeps.run(folder, slots=2, pool=pool, watch=watch) == "finished"
+        (reason,) = lost(folder, 0)
+        assert reason.startswith(why)
+        assert "retry 1 of 3" in reason
+        assert_whole(folder)
+        (slow,) = slices_of(still[0])
+        until.close()
+        psutil.wait_procs([slow], timeout=60)
+        assert not slow.is_running()
+
+
+@pytest.mark.slow
+def test_a_worker_that_goes_on_after_it_was_given_up_ends_its_slice_and_is_used_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
+    with running(tmp_path, 1) as cluster, contextlib.ExitStack() as until:
+        pool = until.enter_context(contextlib.closing(pools.find(f"dask@{cluster.address}")(2)))
+        said: list[str] = []
+        pool.say = said.append
+        pool.connect(tmp_path)
+        spec = slice_spec(tmp_path / "a", {"step_s": 0.05}, goal=Goal(100_000), paths=HERE)
+        first = pool.submit(replace(spec, slice_s=3600.0))
+        wait_until(lambda: pool.pid(first) is not None)
+        slow = psutil.Process(pool.pid(first))
+        with stopped(cluster.workers[0].pid):
+            wait_until(lambda: pool.silence(first) > 2.0)
+            pool.end(first, WorkerLost(None, None, "it stands still"))
+            assert isinstance(first.exception(timeout=60), WorkerLost)
+            assert said[-1] == "worker a does not answer: it is left out until it does"
+            second = pool.submit(slice_spec(tmp_path / "b", trial=1, paths=HERE))
+            assert slow.is_running()
+        psutil.wait_procs([slow], timeout=60)
+        assert not slow.is_running()
+        assert second.result(timeout=60).end is End.GOAL
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_stopped_ends_the_driver_with_code_4_at_no_trials_charge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
+    monkeypatch.setattr("sweep.driver.driver.GRACE_S", 1.0)
+    changes = {**TWO, "trainable": "tests.support.quadratic:Quadratic", "metric": "score"}
+    config, limits = {"step_s": 600.0}, {"no_answer_s": 3.0}
+    folder = sweeps.make(tmp_path / "sweeps", **{**changes, "config": config, "limits": limits})
+    with running(tmp_path, 1) as cluster, contextlib.ExitStack() as until:
+        wait_until(lambda: cluster.joined == 1)
+
+        def watch(recorded: Sequence[Recorded]) -> None:
+            if any(isinstance(one.event, Opened) for one in recorded):
+                until.enter_context(stopped(cluster.scheduler.pid))
+
+        with pytest.raises(StorageError, match="has stopped answering; nothing is lost") as ended:
+            sweeps.run(folder, pool=f"dask@{cluster.address}", watch=watch)
+        assert ended.value.exit_code == 4
+    assert [trial.replicas[0].lost for trial in sweeps.history(folder).trials] == [0]
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_stopped_before_it_has_a_worker_ends_the_driver_with_code_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
+    folder = sweeps.make(tmp_path / "sweeps", limits={"no_answer_s": 3.0})
+    with running(tmp_path, 0) as cluster, contextlib.ExitStack() as until:
+
+        def watch(recorded: Sequence[Recorded]) -> None:
+            if any(isinstance(one.event, Opened) for one in recorded):
+                until.enter_context(stopped(cluster.scheduler.pid))
+
+        with pytest.raises(StorageError, match="has stopped answering; nothing is lost") as ended:
+            sweeps.run(folder, pool=f"dask@{cluster.address}", watch=watch)
+        assert ended.value.exit_code == 4
+        until.close()
+        cluster.add("a")
+        assert sweeps.run(folder, pool=f"dask@{cluster.address}") == "finished"
+    assert sweeps.decisions(folder) == sweeps.decisions(reference(tmp_path / "here"))
+
+
+@pytest.mark.slow
+def test_a_slice_that_waits_for_a_worker_has_no_limits_while_the_scheduler_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_pool, "LISTEN_S", 0.1)
+    with running(tmp_path, 0) as cluster, contextlib.ExitStack() as until:
+        pool = until.enter_context(contextlib.closing(pools.find(f"dask@{cluster.address}")(2)))
+        pool.connect(tmp_path)
+        outcome = pool.submit(slice_spec(tmp_path / "a", paths=HERE))
+        with stopped(cluster.scheduler.pid):
+            wait_until(lambda: pool.silence(outcome) > 1.0)
+        wait_until(lambda: pool.silence(outcome) == 0.0)
+        pool.end(outcome, WorkerLost(None, None, "it stands still"))
+        cluster.add("a")
+        assert outcome.result(timeout=120).end is End.GOAL
+
+
+def slices_of(pid: int) -> list[psutil.Process]:
+    """The processes of slices below a worker."""
+    children = psutil.Process(pid).children(recursive=True)
+    return [one for one in children if "popen_loky" in str(command(one))]
+
+
+def lost(folder: Folder, trial: int) -> list[str]:
+    events = [record.event for record in Ledger(folder.ledger).read()]
+    closed = [e for e in events if isinstance(e, Closed) and e.trial == trial]
+    return [event.reason for event in closed if event.end is End.LOST]
+
+
+def assert_whole(folder: Folder) -> None:
+    trials = sweeps.history(folder).trials
+    assert [trial.status for trial in trials] == [Status.COMPLETED] * 2
+    whole = [*map(float, range(1, 10))]
+    for trial in trials:
+        values = [row.metrics["value"] for row in sweeps.curve(folder, trial.number)]
+        assert values == whole
 
 
 @pytest.mark.slow

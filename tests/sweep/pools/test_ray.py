@@ -17,11 +17,13 @@ from typing import Any
 import psutil
 import pytest
 
+from benchmarks.chaos.victims import starter_of
 from sweep import pools
 from sweep.errors import BadConfig, LimitPassed, StorageError, UsageError, WorkerLost
-from sweep.history.events import Closed, End, Goal, Recorded, Status
+from sweep.history.events import Closed, End, Goal, Opened, Recorded, Status
 from sweep.ledger.folder import Folder
 from sweep.pools import ray as pool_of_ray
+from sweep.pools._shared import cluster as cluster_pool
 from sweep.slices.cache import StaleProcess
 from tests.support import sweeps
 from tests.support.cluster import free_port
@@ -98,6 +100,32 @@ def test_a_trial_goes_back_to_its_worker_and_a_slice_ends_alone_when_its_process
 
 
 @pytest.mark.slow
+def test_an_actor_that_is_stopped_is_given_up_and_another_one_takes_its_place(
+    ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
+    with connected(ray_cluster, tmp_path, 2) as pool:
+        running = pool.submit(slice_spec(tmp_path / "a", SLOW, **ENDLESS))
+        wait_until(lambda: pool.pid(running) is not None)
+        slow = psutil.Process(pool.pid(running))
+        actor = starter_of(slow)
+        assert actor is not None
+        actor.suspend()
+        try:
+            wait_until(lambda: pool.silence(running) > 2.0)
+            pool.end(running, WorkerLost(None, None, "it stands still"))
+            assert isinstance(running.exception(timeout=60), WorkerLost)
+            later = slice_spec(tmp_path / "b", trial=1, paths=HERE)
+            assert pool.submit(later).result(timeout=120).end is End.GOAL
+        finally:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                actor.resume()
+        psutil.wait_procs([slow, actor], timeout=60)
+        assert not slow.is_running()
+        wait_until(lambda: pool.slots == 2, 120)
+
+
+@pytest.mark.slow
 def test_nodes_come_and_go_and_a_worker_that_is_killed_costs_its_slice_alone(
     ray_cluster: RayCluster, tmp_path: Path
 ) -> None:
@@ -116,7 +144,7 @@ def test_nodes_come_and_go_and_a_worker_that_is_killed_costs_its_slice_alone(
         assert isinstance(on.pop("b/0").exception(timeout=120), StaleProcess)
         name, running = on.popitem()
         wait_until(lambda: pool.pid(running) is not None)
-        worker = psutil.Process(pool.pid(running)).parent()
+        worker = starter_of(psutil.Process(pool.pid(running)))
         assert worker is not None
         worker.kill()
         error = running.exception(timeout=120)
@@ -228,6 +256,27 @@ def test_a_head_that_dies_ends_the_driver_with_code_4_and_the_sweep_goes_on_to_t
     here = sweeps.make(tmp_path / "here")
     assert sweeps.run(here) == "finished"
     assert sweeps.decisions(folder) == sweeps.decisions(here)
+
+
+@pytest.mark.slow
+def test_a_head_that_is_stopped_while_a_slice_waits_for_a_worker_ends_the_driver_with_code_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
+    folder = sweeps.make(tmp_path / "there", limits={"no_answer_s": 3.0})
+    with running(0) as cluster:
+        servers = cluster.processes("head", "gcs_server")
+
+        def watch(recorded: Sequence[Recorded]) -> None:
+            if any(isinstance(one.event, Opened) for one in recorded):
+                for server in servers:
+                    server.suspend()
+
+        with pytest.raises(StorageError, match="has stopped answering; nothing is lost") as ended:
+            sweeps.run(folder, pool=f"ray@{cluster.address}", watch=watch)
+    assert ended.value.exit_code == 4
+    assert sweeps.run(folder, pool="inline") == "finished"
+    assert [trial.replicas[0].lost for trial in sweeps.history(folder).trials] == [0] * 9
 
 
 def listens(port: int) -> bool:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import re
+import zlib
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +28,15 @@ BRED = {
 RUNGS = {"name": "rungs", "searcher": "random", "trials": 40, "trackers": (), "replicas": 2}
 
 #: Settings with names as long as those of PPO, too many to stand beside each other.
+CLIMBING = {
+    "name": "climbing",
+    "searcher": "random",
+    "trials": 60,
+    "stop": {"training_iteration": 64},
+    "scheduler": {"name": "asha", "grace_period": 1, "reduction_factor": 2},
+    "trackers": (),
+    "space": {"lr": {"loguniform": [0.001, 0.9]}, "a_long_name_of_it": {"uniform": [0, 1]}},
+}
 WIDE = {
     "name": "wide",
     "searcher": "random",
@@ -55,7 +66,7 @@ def tab() -> Iterator[Browser]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     root = tmp_path_factory.mktemp("pages")
     made = []
-    for changes in (HOSTILE, BRED, RUNGS, WIDE):
+    for changes in (HOSTILE, BRED, RUNGS, WIDE, CLIMBING):
         folder = sweeps.make(root, **changes)
         sweeps.run(folder)
         made.append(root / f"{folder.name}.html")
@@ -96,6 +107,68 @@ def test_names_of_settings_do_not_run_into_each_other(
     for (left, right, _), (following, _, _) in pairwise(boxes):
         needed = height / math.sin(math.radians(25)) if tilted else right - left
         assert following - left >= needed, boxes
+
+
+#: Text that stands less than 2 pixels from what is right of it: cells of a row, ticks of an axis.
+RUN_TOGETHER = """
+JSON.stringify((() => {
+  for (const each of document.querySelectorAll("details")) each.open = true;
+  const box = (node) => {
+    const range = document.createRange();
+    range.selectNodeContents(node);
+    return range.getBoundingClientRect();
+  };
+  const rows = [...document.querySelectorAll("tr, .xaxislayer-above, .xaxislayer-below")];
+  return rows.flatMap((row) => {
+    const its = [...row.querySelectorAll("td, th, .xtick text")].filter((one) => one.textContent);
+    const boxes = its.map(box).sort((one, other) => one.left - other.left);
+    const close = boxes.slice(1).some((one, index) => one.left - boxes[index].right < 2);
+    return close ? [row.textContent] : [];
+  });
+})())
+"""
+
+
+def test_on_a_phone_no_two_columns_run_together(tab: Browser, pages: list[Path]) -> None:
+    for path in pages:
+        tab.open_drawn(path, 390)
+        assert json.loads(tab.evaluate(RUN_TOGETHER)) == []
+
+
+def colours(pdf: bytes) -> set[tuple[int, ...]]:
+    """The colours that a PDF of Chromium's draws with, of 0 to 255."""
+    found = set()
+    for packed in re.findall(rb"stream\r?\n(.*?)endstream", pdf, re.DOTALL):
+        try:
+            drawn = zlib.decompressobj().decompress(packed)
+        except zlib.error:  # an image, or a font
+            continue
+        for three in re.findall(rb"([\d.]+) ([\d.]+) ([\d.]+) (?:rg|RG)\n", drawn):
+            found.add(tuple(round(255 * float(part)) for part in three))
+    return found
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_it_is_printed_with_every_picture_and_in_the_colours_of_the_day(
+    tab: Browser, pages: list[Path], dark: bool
+) -> None:
+    """Also by a person who sees it by night, and has not scrolled down to every picture."""
+    charts = "document.querySelectorAll('[data-chart]').length"
+    drawn = "document.querySelectorAll('.js-plotly-plot').length"
+    tab.trouble.clear()
+    tab.open_drawn(pages[-1], dark=dark, every=False)
+    assert tab.evaluate(drawn) < tab.evaluate(charts)
+    width = "document.querySelector('.js-plotly-plot .main-svg').getAttribute('width')"
+    before = tab.evaluate(width)
+    printed = colours(tab.printed())
+    assert tab.evaluate(drawn) == tab.evaluate(charts)
+    blue, orange, green = (37, 99, 235), (232, 89, 12), (10, 125, 90)
+    assert {blue, orange, green} <= printed, "curves, bars, what was completed"
+    night = {(16, 19, 24), (24, 28, 35), (122, 176, 255), (110, 168, 254)}
+    assert not night & printed
+    tab.until(f"{width} === '{before}'")
+    assert tab.evaluate("document.documentElement.className") == ""
+    assert tab.trouble == []
 
 
 def test_words_of_users_are_neither_run_nor_links(tab: Browser, pages: list[Path]) -> None:

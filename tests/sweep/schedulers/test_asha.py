@@ -1,15 +1,17 @@
 import contextlib
 import math
 import sqlite3
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from sweep.driver.decisions import topped_up
 from sweep.errors import BadConfig
-from sweep.history.events import Changed, Goal, Status, TermBegan, UserHold
+from sweep.history.events import Changed, Goal, Opened, Status, TermBegan, UserHold
 from sweep.ledger.ledger import Ledger
 from sweep.schedulers import SchedulerContext, asha
+from sweep.spec.objective import Score
 from sweep.testing import CurvePoint, Simulation, SimulationResult, check_kills, simulate
 from tests.support.trials import history, trial
 
@@ -34,13 +36,6 @@ def test_the_top_rung_is_the_stopping_criterion_on_the_same_time() -> None:
         3000,
         9000,
     )
-
-
-def test_without_a_top_rung_it_says_which_setting_to_give() -> None:
-    with pytest.raises(BadConfig, match=r"stop\.timesteps_total"):
-        asha.Scheduler(
-            asha.Options(time_attr="timesteps_total"), SchedulerContext({"episodes_total": 5})
-        )
 
 
 def test_a_grace_period_above_the_top_rung_is_refused() -> None:
@@ -80,11 +75,33 @@ def test_a_trial_that_was_promoted_before_still_counts_in_its_rung() -> None:
     assert [resume.trial for resume in plan.resume] == [5]
 
 
-@pytest.mark.parametrize("missing", [None, math.nan])
-def test_a_missing_score_ranks_last(missing: float | None) -> None:
-    trials = [trial(0, PAUSED, [missing]), trial(1, PAUSED, [-50.0]), trial(2, PAUSED, [missing])]
+@pytest.mark.parametrize("missing", [[math.inf] * 3, [1.0, 1.0, math.nan]])
+def test_a_missing_score_ranks_last(missing: list[float]) -> None:
+    trials = [trial(0, PAUSED, missing), trial(1, PAUSED, [-50.0] * 3), trial(2, PAUSED, missing)]
     plan = scheduler().plan(history(trials, wanted=3), free=1)
     assert [resume.trial for resume in plan.resume] == [1]
+
+
+@pytest.mark.parametrize("missing", [None, math.nan])
+def test_what_never_had_the_metric_has_no_place_at_a_rung(missing: float | None) -> None:
+    ended = [trial(n, Status.COMPLETED, [missing]) for n in range(2)]
+    assert not scheduler().plan(history([*ended, trial(2, PAUSED, [1.0])], wanted=3), free=1)
+    known = [trial(n, PAUSED, [float(n)]) for n in (2, 3, 4)]
+    (promoted,) = scheduler().plan(history([*ended, *known], wanted=5), free=1).resume
+    assert promoted.why == "promoted to rung 3: score 4 is place 1 of 3 at rung 1"
+
+
+def test_a_value_between_two_results_is_told_with_both() -> None:
+    three = [trial(n, PAUSED, [n, n + 2.0]) for n in range(3)]
+    (promoted,) = scheduler(grace=1.5).plan(history(three, wanted=3), free=1).resume
+    own = "score 3 (interpolated between 2 at 1 and 4 at 2)"
+    assert promoted.why == f"promoted to rung 4.5: {own} is place 1 of 3 at rung 1.5"
+    several = [trial(n, PAUSED, [n, n + 2.0]) for n in range(3)]
+    for one in several:
+        one.objective = replace(one.objective, score=Score(kind="best"))
+        one.replicas[0].objective = one.objective
+    (promoted,) = scheduler(grace=1.5).plan(history(several, wanted=3), free=1).resume
+    assert promoted.why.startswith("promoted to rung 4.5: score 3 (interpolated) is place 1 of 3")
 
 
 def test_where_less_is_better_the_smallest_is_promoted() -> None:
@@ -201,7 +218,9 @@ def rising(at: CurvePoint) -> dict[str, Any]:
 def finished(course: SimulationResult) -> list[int]:
     """The trials that were sent to the top at the end, in order."""
     why = [(d.trial, d.what["why"]) for d in course.decisions if d.kind == "slice"]
-    return list(dict.fromkeys(trial for trial, text in why if text.startswith("finished:")))
+    return list(
+        dict.fromkeys(trial for trial, text in why if text.startswith("trained to the end:"))
+    )
 
 
 def unfinished(course: SimulationResult, best: int) -> list[int]:
@@ -236,7 +255,9 @@ def test_the_decision_says_why_and_carries_the_ranking() -> None:
         one.replicas[0].goal = Goal(goal, top=9)
     (resume,) = finisher().plan(history(four, wanted=4), free=3).resume
     assert (resume.trial, resume.goal) == (1, Goal(9, top=9))
-    assert resume.why.startswith("finished: score 5 is place 1 of 3 that wait or are done")
+    assert resume.why.startswith(
+        "trained to the end: score 5 is place 1 of 3 that wait or are done"
+    )
     assert resume.evidence["trials"] == [1, 2, 0]
     assert resume.evidence["scores"] == [5.0, 3.0, 1.0]
 
@@ -265,7 +286,7 @@ def test_nobody_is_finished_while_others_climb_or_begin() -> None:
 
 
 def test_who_ends_worse_than_one_that_waits_is_not_the_winner() -> None:
-    """Trial 2 falls behind trial 1 on its way to the top, so that one is finished too."""
+    """Trial 3 falls behind trial 2 on its way to the top, so that one is finished too."""
     course = simulate(
         SMALL, lambda at: {"score": at.trial - (5.0 if (at.trial, at.iteration) > (3, 3) else 0)}
     )
@@ -372,3 +393,31 @@ def test_where_nobody_waits_at_the_end_it_is_refused_with_the_reason(
     with pytest.raises(BadConfig, match="trials that wait for a promotion") as refused:
         simulate({**SMALL, "scheduler": scheduler}, rising)
     assert refused.value.key == "scheduler.finish_best"
+
+
+@pytest.mark.parametrize("kind", ["promotion", "stopping"])
+def test_without_a_top_rung_rungs_grow_as_trials_reach_them(kind: str) -> None:
+    """Trials end by themselves, at iteration 40; nothing else says where."""
+
+    def curve(at: CurvePoint) -> dict[str, Any]:
+        return {"score": (at.trial * 7) % 27 + at.iteration / 100, "done": at.iteration == 40}
+
+    asked = {"name": "asha", "type": kind, "reduction_factor": 3}
+    course = simulate({"trials": 27, "scheduler": asked, "stop": {}}, curve, slots=2)
+    trials = course.history.trials
+    goals = {r.event.goal for r in course.records if isinstance(r.event, Opened)}
+    assert {goal.top for goal in goals} == {None}
+    assert {1.0, 3.0, 9.0, 27.0} <= {goal.at for goal in goals} <= {1.0, 3.0, 9.0, 27.0, 81.0, None}
+    best = max(trials, key=lambda trial: (trial.number * 7) % 27)
+    assert (best.status, best.iteration) == (Status.COMPLETED, 40)
+    assert sum(trial.iteration for trial in trials) < 27 * 40 / 2
+
+
+def test_rungs_that_grow_are_told() -> None:
+    growing = asha.Scheduler(asha.Options(), SchedulerContext())
+    assert growing.levels == ()
+    assert growing.remark == (
+        "scheduler: neither max_t nor stop.training_iteration is given, so rungs grow as trials "
+        "reach them, at training_iteration 1, 3, 9, 27, …; who is promoted last trains to its end"
+    )
+    assert not asha.Scheduler(asha.Options(max_t=9), SchedulerContext()).remark

@@ -117,21 +117,32 @@ def test_bred_trials_do_not_count_and_the_population_keeps_its_size() -> None:
     assert len(children) == len(course.history.of(Status.PRUNED)) == 6
 
 
-def test_asynchronously_a_trial_is_compared_with_the_newest_of_each_other() -> None:
+def test_asynchronously_a_trial_is_compared_with_each_other_where_both_have_been() -> None:
     """Each verdict is checked against what the ledger knew at that moment."""
     course = simulate({**with_scheduler(synch=False), "trials": 6}, curve, slots=3)
-    newest: dict[int, float] = {}
+    values: dict[int, dict[int, float]] = {}
+    parents = {trial.number: trial.parent for trial in course.history.trials}
     ended: set[int] = set()
     done: set[int] = set()
     verdicts = []
+
+    def value(trial: int, iteration: int) -> float:
+        """Of a child from before it began, what its parent had."""
+        while iteration not in values[trial]:
+            trial = parents[trial] or 0
+        return values[trial][iteration]
+
     for record in course.records:
         event = record.event
         if isinstance(event, Closed):
-            newest[event.trial] = float(event.rows[-1].metrics["score"])
+            own = values.setdefault(event.trial, {})
+            own |= {row.iteration: float(row.metrics["score"]) for row in event.rows}
             done |= {event.trial} if event.status is Status.COMPLETED else set()
-            newest = {n: value for n, value in newest.items() if n not in ended | done}
         elif isinstance(event, Moved) or (isinstance(event, Opened) and event.slice > 0):
-            best_first = sorted(newest, key=lambda n: (-newest[n], n))
+            living = [n for n in values if n not in ended | done]
+            both = {n: min(max(values[n]), max(values[event.trial])) for n in living}
+            ahead = {n: value(n, at) - value(event.trial, at) for n, at in both.items()}
+            best_first = sorted(living, key=lambda n: (-ahead[n], n))
             count = min(math.ceil(len(best_first) / 4), len(best_first) // 2)
             worst = best_first[len(best_first) - count :]
             assert (event.trial in worst) == isinstance(event, Moved)

@@ -83,7 +83,7 @@ def test_a_member_that_has_not_reported_yet_has_no_children_and_stays(synch: boo
 
 def test_members_that_diverged_have_no_children_and_are_replaced() -> None:
     def diverging(at: CurvePoint) -> dict[str, Any]:
-        return {"score": 1.0 if at.trial == 0 else math.nan}
+        return {"score": math.nan if at.trial and at.iteration > 2 else 1.0}
 
     course = simulate({**with_scheduler(perturbation_interval=4), "trials": 8}, diverging, slots=4)
     bred = [trial.parent for trial in course.history.trials if trial.parent is not None]

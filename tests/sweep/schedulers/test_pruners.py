@@ -195,12 +195,12 @@ def test_a_trial_keeps_its_slot_from_look_to_look() -> None:
     assert Status.COMPLETED in {course.history.trials[n].status for n in order[first:third]}
 
 
-def test_a_look_without_a_value_ends_nobody() -> None:
+def test_a_look_is_taken_at_the_first_result_that_has_the_metric() -> None:
     def late(at: CurvePoint) -> dict[str, Any]:
         return curve(at) if at.iteration > 6 else {"loss": 1.0}
 
     course = simulate(spec({"name": "threshold", "lower": 99.0}), late)
-    assert {trial.iteration for trial in course.history.trials} == {8}
+    assert {trial.iteration for trial in course.history.trials} == {7}
 
 
 @pytest.mark.parametrize(
@@ -290,7 +290,7 @@ def test_a_pruner_sees_looks_however_finely_time_is_counted(
 
 
 def test_completed_trials_are_compared_where_a_judged_one_stands() -> None:
-    """Their own iterations end elsewhere; what they had by then counts."""
+    """Their own iterations end elsewhere; what they had there lies between two of them."""
 
     def uneven(at: CurvePoint) -> dict[str, Any]:
         return {"score": at.iteration - 5.0 * at.trial, "timesteps_this_iter": 100 + 10 * at.trial}
@@ -299,7 +299,7 @@ def test_completed_trials_are_compared_where_a_judged_one_stands() -> None:
     course = simulate(spec(scheduler, 4, stop={"timesteps_total": 1000}), uneven)
     assert [t.iteration for t in course.history.trials] == [10, 1, 1, 1]
     moved = next(r.event for r in course.records if isinstance(r.event, Moved))
-    assert (moved.evidence["look"], moved.evidence["values"]) == (110, [2.0])
+    assert (moved.evidence["look"], moved.evidence["values"]) == (110, [1.1])
 
 
 JUDGES: dict[str, dict[str, Any]] = {

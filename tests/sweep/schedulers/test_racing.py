@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from sweep.history.curve import Point
 from sweep.history.events import Goal, Opened, Status
 from sweep.history.history import History
-from sweep.history.replica import Point, Replica
+from sweep.history.replica import Replica
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger

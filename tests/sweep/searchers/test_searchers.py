@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from sweep import spec as specs
 from sweep.cli import tables
-from sweep.driver import launch
+from sweep.driver.creation import resolving
 from sweep.driver.proposals import _Known
 from sweep.errors import UsageError
 from sweep.history.events import Closed, End, Goal, Opened, Row, Status
@@ -308,7 +308,7 @@ def test_a_searcher_that_cannot_search_is_refused_with_place_and_remedy(
 ) -> None:
     text = TEXT.format(searcher=searcher, space=space)
     with pytest.raises(UsageError) as caught:
-        launch.resolve(specs.parse(text, "test.yaml"), ())
+        resolving.resolve(specs.parse(text, "test.yaml"), ())
     assert place in str(caught.value)
     assert hint in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -106,6 +106,39 @@ def test_a_function_ends_only_at_a_checkpoint_of_its_own(tmp_path: Path) -> None
     assert [row.iteration for row in outcome.rows] == [1, 2, 3, 4]
 
 
+FUNCTION = "tests.support.quadratic:quadratic_function"
+
+
+@pytest.mark.parametrize("save_every", [1, 5, 12, 100])
+def test_a_function_that_reports_twelve_times_has_twelve_iterations(
+    tmp_path: Path, save_every: int
+) -> None:
+    config = {"iterations": 12, "save_every": save_every}
+    policy = keeping(every=1000, keep_best=0)
+    spec = slice_spec(tmp_path, config, trainable=FUNCTION, goal=Goal(99), policy=policy)
+    outcome = run_slice(spec)
+    assert (outcome.end, outcome.why) == (End.DONE, "")
+    assert [row.iteration for row in outcome.rows] == [*range(1, 13)]
+    assert len({row.metrics["loss"] for row in outcome.rows}) == 12
+    # What the last report saved is there for an export; an earlier one was not due.
+    assert [saved.iteration for saved in outcome.saved] == [12] * (12 % save_every == 0)
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_function_that_was_paused_at_its_last_report_ends_without_another(
+    tmp_path: Path, cached: bool
+) -> None:
+    spec = slice_spec(tmp_path, {"iterations": 4}, trainable=FUNCTION, goal=Goal(4))
+    head = run_slice(spec)
+    if not cached:
+        cache.forget()
+    tail = go_on(spec, head, Goal(9, top=9))
+    assert (tail.end, tail.source, tail.rows, tail.saved) == (End.DONE, 4, (), ())
+    replica = Replica(0, 0, Objective("loss", "min", Score()), goal=Goal(9, top=9))
+    event = judge(replica, tail, (), Limits())
+    assert (event.status, event.reason) == (Status.COMPLETED, "the trainable was done")
+
+
 def test_who_asks_a_function_to_stop_is_heard_at_its_next_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,11 +164,12 @@ def test_what_cannot_be_saved_runs_to_its_goal_in_one_slice(tmp_path: Path) -> N
     assert (outcome.end, len(outcome.rows), outcome.saved) == (End.DONE, 4, ())
 
 
-def test_a_crash_keeps_results_up_to_the_last_checkpoint(tmp_path: Path) -> None:
+def test_a_crash_keeps_all_results(tmp_path: Path) -> None:
     spec = slice_spec(tmp_path, {"fail_at": 5}, policy=keeping(every=3, keep_best=0))
     outcome = run_slice(spec)
     assert outcome.end is End.CRASHED
-    assert [row.iteration for row in outcome.rows] == [1, 2, 3]
+    assert [row.iteration for row in outcome.rows] == [1, 2, 3, 4]
+    assert [saved.iteration for saved in outcome.saved] == [3]
     assert outcome.error_at == 5
     assert "RuntimeError: fail_at: 5" in outcome.error
 

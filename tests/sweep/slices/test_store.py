@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 
 import sweep
 from sweep.cli.main import main
-from sweep.errors import BadConfig, StorageError
+from sweep.errors import BadConfig, StorageError, UsageError
 from sweep.history.events import End, Goal, Saved
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
@@ -446,6 +447,20 @@ def test_the_word_of_somebody_else_is_not_taken(
     folder.checkpoints.write_text(folder.checkpoints.read_text().replace("evil", "team"))
     sweeps.run(folder, checkpoints="faulty://team")  # now it is one's own
     assert stores.of(folder).url
+
+
+def test_a_copied_folder_does_not_go_on_in_the_storage_of_the_first(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path, checkpoints="faulty://team")
+    sweeps.run(folder)
+    before, other = in_storage(), Folder(tmp_path, "copy")
+    shutil.copytree(folder.path, other.path)
+    said = r"^copy: is a copy of the sweep 'demo' beside it and shares its checkpoints in faulty"
+    with pytest.raises(UsageError, match=said):
+        sweeps.run(other)
+    assert in_storage() == before
+    assert sweeps.run(folder) == "finished"
+    shutil.rmtree(folder.path)
+    assert sweeps.run(other) == "finished", "it was renamed"
 
 
 def test_a_storage_without_the_sweep_is_no_place_to_go_on(tmp_path: Path) -> None:

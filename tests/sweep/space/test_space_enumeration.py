@@ -3,7 +3,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sweep.errors import BadSpace
@@ -50,7 +50,6 @@ def test_the_points_of_a_conditional_space_are_visited_once_each() -> None:
     assert points[0].settings == {"a": "x", "b": 1, "n": 1, "twice": 2}
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_any_small_space_is_enumerated_as_by_brute_force(data: st.DataObject) -> None:
     raw: dict[str, Any] = {}

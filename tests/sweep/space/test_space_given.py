@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sweep.driver import launch
+from sweep.driver.creation import resolving
 from sweep.errors import BadConfig, BadSpace, Source
 from sweep.history.events import Status
 from sweep.searchers import Request
@@ -210,11 +210,12 @@ def test_what_is_forbidden_survives_the_ledger(tmp_path: Path) -> None:
 
 
 def test_what_the_trainable_refuses_of_a_group_is_answered_with_its_line() -> None:
-    head = "name: a\ntrials: 1\ntrainable: ppo\nmetric: a\nmode: max\nconfig: {env: CartPole-v1}\n"
+    head = "name: a\ntrials: 1\ntrainable: ppo\nmetric: episode_reward_mean\nmode: max\n"
+    head += "config: {env: CartPole-v1}\n"
     group = "space:\n  model:\n    activation: tanh\n    hidden: {choice: [[0]]}\n"
     spec = parse(head + group, "f.yaml")
     with pytest.raises(BadConfig, match=r"^f.yaml:10: space.model.hidden"):
-        launch.resolve(spec, ())
+        resolving.resolve(spec, ())
 
 
 def test_a_mistake_is_answered_with_its_line() -> None:

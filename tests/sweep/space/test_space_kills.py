@@ -43,28 +43,26 @@ def test_a_killed_driver_tries_the_same_settings() -> None:
 
 
 @pytest.mark.slow
-def test_a_warm_start_survives_every_kill() -> None:
+def test_what_was_learnt_from_another_sweep_survives_every_kill() -> None:
     with Simulation(SPEC, curve) as first:
         first.run()
-        start = {**SPEC, "trials": 4, "warm_start": {"sweep": str(first.folder.path)}}
-        course = check_kills(start, curve)
-        cold = check_kills({**SPEC, "trials": 4}, curve)
-    assert [t.searched for t in course.history.trials] != [t.searched for t in cold.history.trials]
+        searcher = {**SPEC["searcher"], "prior": [str(first.folder.path)]}
+        course = check_kills({**SPEC, "searcher": searcher}, curve)
+    assert any(trial.origin == "prior" for trial in course.history.trials)
 
 
-def test_what_still_runs_elsewhere_is_taken_as_ended_early() -> None:
+def test_what_still_runs_elsewhere_is_learnt_from_as_far_as_it_came() -> None:
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(Simulation(SPEC, curve, slots=2))
         halted: list[Simulation] = []
         first.run(seen=lambda _k: halted.append(stack.enter_context(first.copy())))
         some = halted[len(halted) // 2]
-        before = {trial.status for trial in sweeps.history(some.folder).trials}
-        start = {"sweep": str(some.folder.path), "trials": "all"}
-        second = stack.enter_context(Simulation({**SPEC, "warm_start": start}, curve))
-        earlier = sweeps.history(second.folder).earlier
-    assert before & {Status.RUNNING, Status.PAUSED}
-    assert {trial.status for trial in earlier} <= {Status.COMPLETED, Status.PRUNED}
-    assert len(earlier) >= 2
+        before = sweeps.history(some.folder)
+        searcher = {"name": "tpe", "prior": [str(some.folder.path)]}
+        second = stack.enter_context(Simulation({**SPEC, "searcher": searcher}, curve))
+        (learnt,) = sweeps.history(second.folder).learnt
+    assert {trial.status for trial in before.trials} & {Status.RUNNING, Status.PAUSED}
+    assert [trial.trial for trial in learnt.trials] == [trial.number for trial in before.ranked()]
 
 
 def test_children_stay_at_the_grid_value_of_their_parent() -> None:

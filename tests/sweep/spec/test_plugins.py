@@ -160,3 +160,22 @@ def test_settings_name_what_is_installed_and_are_answered_with_it(site: Path) ->
         PPO.check_config({"env": "mazes"})
     with pytest.raises(ConfigError, match="'set_x:M' is not allowed; expected an environment cla"):
         PPO.check_config({"env": "maze"})
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "ours"),
+    [
+        (searchers.KIND, "bayes", "tpe"),
+        (searchers.KIND, "TPESampler", "tpe"),
+        (searchers.KIND, "RandomSampler", "random"),
+        (searchers.KIND, "sobol", "qmc"),
+        (schedulers.KIND, "ASHAScheduler", "asha"),
+        (schedulers.KIND, "MedianPruner", "median"),
+        (schedulers.KIND, "population_based", "pbt"),
+    ],
+)
+def test_a_name_of_another_tool_is_answered_with_ours(
+    kind: Kind[Any], name: str, ours: str
+) -> None:
+    with pytest.raises(UnknownName, match=f"did you mean '{ours}'"):
+        kind.find(name)

@@ -265,21 +265,45 @@ def test_a_mistake_is_answered_with_its_place_value_and_remedy(
     "name",
     [
         *("", ".", "..", "../../etc", "/abs", "a/b", "a" * 101, "a..b", "a.", "con", "lpt1.txt"),
-        *("-rf", "_a", "Tiny", "a b", "a\\b", "😀", "é", "e\u0301", "\u202etini", "%s{0}"),
+        *(
+            "-rf",
+            "_a",
+            "Con",
+            "LPT1.txt",
+            "a b",
+            "a\\b",
+            "😀",
+            "é",
+            "e\u0301",
+            "\u202etini",
+            "%s{0}",
+        ),
         *("'; drop table", "$(id)", "a?b", "a#b", "a\tb", "~"),
         *("mlflow.db", "mlflow.db-wal", "mlflow.db.lock", "mlflow.db.new", "mlartifacts"),
+        *("MLflow.db", "mlArtifacts"),
     ],
 )
 def test_a_name_that_is_no_slug_is_refused(name: str) -> None:
     error = refused(SPEC, Override("name", name, "--name …"))
     assert error.key == "name"
     assert error.value == name
-    assert "lowercase letters" in error.allowed
+    assert "letters a-z or A-Z" in error.allowed
     assert error.file == "--name …"
 
 
 @pytest.mark.parametrize(
-    "name", ["a", "0", "a.b_c-d", "console", "ppo-2024.01.01", "mlflow.dbs", "a" * 100]
+    "name",
+    [
+        "a",
+        "0",
+        "Tiny",
+        "PPO-CartPole",
+        "a.b_c-d",
+        "console",
+        "ppo-2024.01.01",
+        "mlflow.dbs",
+        "a" * 100,
+    ],
 )
 def test_a_slug_is_a_name(name: str) -> None:
     assert parse(SPEC, "spec.yaml", [Override("name", name, "--name")]).name == name

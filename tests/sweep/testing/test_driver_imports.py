@@ -15,6 +15,7 @@ import json
 import sys
 from sweep import spec as specs
 from sweep.driver import launch
+from sweep.driver.creation import resolving
 from sweep.testing import simulate
 
 def simulated(**keys):
@@ -39,7 +40,7 @@ def prepared(**keys):
     with_grid = keys.get("searcher") in ("grid", "brute_force")
     space = {"lr": {"choice": [0.1, 0.2]} if with_grid else {"uniform": [0.1, 0.2]}}
     spec = {"trials": 4, "stop": {"training_iteration": 9}, "space": space, **PPO, **keys}
-    found = launch.resolve(specs.parse(json.dumps(spec), "spec"), (), new=True)
+    found = resolving.resolve(specs.parse(json.dumps(spec), "spec"), (), new=True)
     config = found.trainable.complete_config(found.spec.config, found.spec.stop)
     assert found.trainable.settle_config(config)["learner"] in ("fused", "compiled")
     assert found.trainable.default_resource_request(config)["cpu"] == 1

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 
 import pytest
 
-from sweep.history.events import Created, Dropped, End, Recorded, Row, Status
+from sweep.history.events import Created, Dropped, End, Recorded, Row, Status, TermEnded
 from sweep.history.history import History
 from sweep.ledger import tables as ledger_tables
 from sweep.ledger.folder import Folder
@@ -33,7 +33,6 @@ from sweep.trackers._shared import mlflow_store, mlflow_view
 from sweep.trackers._shared.mlflow_content import (
     LONGEST_KEY,
     LONGEST_PARAMETER,
-    Content,
     finite,
     key,
     parameter,
@@ -48,6 +47,7 @@ from sweep.trackers._shared.mlflow_store import (
     store_url,
 )
 from sweep.trackers.mlflow import Tracker
+from tests.support.command_line import start, write_spec
 from tests.support.events import STARTED, Story, publish_with, row, rows, tell_everything
 from tests.support.mlflow_server import await_health, free_port, serving
 from tests.support.mlflow_tables import migrated
@@ -78,10 +78,11 @@ class Run:
 
     @property
     def curves(self) -> dict[tuple[str, int], float | None]:
-        """(key, step) → value; every pair stands there once."""
-        curves = {(key, step): value for key, value, _time, step in self.rows}
-        assert len(curves) == len(self.rows)
-        return curves
+        """(key, step) → value; every pair stands there once, but for what moves with others."""
+        by_time = sorted(self.rows, key=lambda row: row[2])
+        once = [row for row in by_time if row[0] != "expected_score"]
+        assert len({(key, step) for key, _value, _time, step in once}) == len(once)
+        return {(key, step): value for key, value, _time, step in by_time}
 
 
 @pytest.fixture(scope="module")
@@ -234,14 +235,23 @@ def expected(story: Story, trial: int) -> dict[tuple[str, int], float | None]:
 
 
 def scores(story: Story, trial: int) -> dict[tuple[str, int], float | None]:
-    """What the trial was worth whenever it came to rest, by its steps then."""
+    """What the trial was worth whenever it came to rest, by its steps then.
+
+    And what was expected of it then, and whenever a driver left.
+    """
     past, found = History(story.where.objective), dict[tuple[str, int], float | None]()
+    steps = 0
     for record in story.records:
         past.extend([record])
-        if getattr(record.event, "trial", None) == trial:
-            its = past.trials[trial]
-            if its.rests and its.rests[-1].k == record.k and its.score is not None:
-                found["score", 100 * its.iteration] = its.score
+        its = past.trials[trial] if trial < len(past.trials) else None
+        if its is None:
+            continue
+        steps = max(steps, 100 * its.iteration)
+        rested = bool(its.rests) and its.rests[-1].k == record.k and its.score is not None
+        if rested and getattr(record.event, "trial", None) == trial:
+            found["score", 100 * its.iteration] = its.score
+        if (rested or isinstance(record.event, TermEnded)) and (now := past.expected(its)):
+            found["expected_score", steps] = now.value
     return found
 
 
@@ -449,6 +459,58 @@ def test_a_paused_trial_is_still_running(story: Story) -> None:
     assert (runs(story)["0"].status, runs(story)["0"].end) == ("RUNNING", None)
 
 
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("how", ["stopped", "failed"])
+def test_a_paused_trial_of_a_sweep_that_nobody_drives_is_scheduled(
+    story: Story, how: str, whole: bool
+) -> None:
+    story.begin()
+    story.start(0)
+    story.start(1)
+    story.close(0, Status.PAUSED, rows(0, 1, 2))
+    story.close(1, Status.COMPLETED, rows(1, 1, 2))
+    story.end(how)
+    last = len(story.records)
+    publish(story, last=None if whole else last - 1)
+    if not whole:
+        assert runs(story)["0"].status == "RUNNING"
+        publish(story, first=last)
+    assert (runs(story)["0"].status, runs(story)["0"].end) == ("SCHEDULED", None)
+    assert runs(story)["1"].status == "FINISHED"
+    assert differences(story) == []
+    story.begin()
+    publish(story, first=last + 1)
+    assert differences(story) == []
+    story.go_on(0)
+    publish(story, first=last + 2)
+    assert runs(story)["0"].status == "RUNNING"
+
+
+def test_the_run_of_a_sweep_that_goes_on_has_no_end_and_then_its_last_one(story: Story) -> None:
+    tracker = Tracker(story.where)
+    ends = []
+    for _ in range(2):
+        seen = len(story.records)
+        story.begin()
+        tracker.publish(story.records[seen:])
+        assert (runs(story)[""].status, runs(story)[""].end) == ("RUNNING", None)
+        seen = len(story.records)
+        story.end("stopped")
+        ends.append(int(story.records[-1].at * 1000))
+        tracker.publish(story.records[seen:])
+        assert (runs(story)[""].status, runs(story)[""].end) == ("KILLED", ends[-1])
+    seen = len(story.records)
+    story.begin()
+    story.end("stopped")
+    tracker.publish(story.records[seen:])  # in one piece: its status is what it was
+    assert runs(story)[""].end == int(story.records[-1].at * 1000) > ends[0]
+
+
+def differences(story: Story) -> list[str]:
+    with closing(Tracker(story.where)) as tracker:
+        return tracker.differences()
+
+
 def test_a_trial_that_is_revived_runs_again_and_its_curve_goes_on(story: Story) -> None:
     story.begin()
     story.start(0)
@@ -477,10 +539,9 @@ def test_a_trial_that_is_revived_runs_again_and_its_curve_goes_on(story: Story) 
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("remembered", [False, True])
-def test_iterations_that_are_run_again_keep_the_rows_that_came_first(
+def test_iterations_that_are_run_again_have_their_new_values(
     story: Story, restarted: bool, remembered: bool
 ) -> None:
-    """The ledger replaces results that are run again; what stands in MLflow cannot be replaced."""
     story.begin()
     story.start(0)
     story.close(0, Status.PAUSED, rows(0, 1, 4), End.CRASHED)
@@ -495,7 +556,7 @@ def test_iterations_that_are_run_again_keep_the_rows_that_came_first(
     assert_whole(story)
     curves = runs(story)["0"].curves
     seconds = [curves["time_total_s", 100 * iteration] for iteration in range(1, 6)]
-    assert seconds == [0.5, 1.0, 1.5, 2.0, 47.5]
+    assert seconds == [0.5, 1.0, 28.5, 38.0, 47.5]
 
 
 def test_the_sweep_has_the_best_score_so_far_for_every_slice_and_the_counts(told: Story) -> None:
@@ -627,37 +688,6 @@ def test_no_row_of_a_trial_is_older_than_its_run(told: Story) -> None:
         assert all(time >= run.start for _key, _value, time, _step in run.rows)
 
 
-def test_rows_that_an_earlier_release_dated_stay_and_a_repair_dates_them(told: Story) -> None:
-    """It gave each a millisecond after the sweep's creation, by its iteration or its event."""
-    sent = len(told.records)
-    publish(told)
-    created = int(told.where.created_at * SECOND)
-    numbers = [(v.number, v.key, v.time) for v in Content(told.where).extend(told.records).sweep]
-    parent = runs(told)[""].id
-    as_an_earlier_release_wrote_it(told)
-    with closing(sqlite3.connect(told.where.folder.mlflow)) as database, database:
-        for table in ("metrics", "latest_metrics"):
-            update = f"UPDATE {table} SET timestamp = {created} + step / 100 WHERE run_uuid != ?"  # noqa: S608 ours
-            database.execute(update, (parent,))
-            aside = f"UPDATE {table} SET step = -1 - ?"  # noqa: S608 ours
-            where = " WHERE key = ? AND timestamp = ? AND run_uuid = ? AND step >= 0"
-            database.executemany(aside + where, [(*place, parent) for place in numbers])
-            update = f"UPDATE {table} SET timestamp = {created} - 1 - step, step = -1 - step"  # noqa: S608 ours
-            database.execute(f"{update} WHERE step < 0")
-    told.close(4, Status.PAUSED, rows(4, 1, 3), End.CRASHED)
-    told.go_on(4)
-    told.close(4, Status.PAUSED, rows(4, 2, 5), source=1)
-    publish(told)
-    publish(told, sent + 1)
-    assert_whole(told)
-    tracker = Tracker(told.where)
-    assert "rows have other times" in tracker.differences()[0]
-    tracker.set_aside()
-    publish(told)
-    assert_whole(told)
-    assert tracker.differences() == []
-
-
 # ---- copies of earlier releases -----------------------------------------------------------------
 
 
@@ -665,7 +695,8 @@ def as_an_earlier_release_wrote_it(story: Story) -> None:
     """No scores, no load, no mark of the layout; what was pruned is KILLED, by its bare name."""
     with closing(sqlite3.connect(story.where.folder.mlflow)) as database, database:
         for table in ("metrics", "latest_metrics"):
-            database.execute(f"DELETE FROM {table} WHERE key = 'score' OR key LIKE 'system/%'")  # noqa: S608 ours
+            where = "key IN ('score', 'expected_score') OR key LIKE 'system/%'"
+            database.execute(f"DELETE FROM {table} WHERE {where}")  # noqa: S608 ours
         database.execute("DELETE FROM tags WHERE key = 'sweep.layout'")
         database.execute(
             "UPDATE runs SET status = 'KILLED', name = substr(name, instr(name, 'trial')) "
@@ -715,11 +746,25 @@ def one_by_one(where: TrackerContext, k: float) -> Iterator[list[Recorded]]:
 
 def test_keys_that_mlflow_refuses_are_made_readable_and_stay_apart() -> None:
     assert key("evaluation/episode_reward_mean") == "evaluation/episode_reward_mean"
-    odd = ["a@b", "a#b", "../x", "/x", ".", "a//b", "x" * 300, "é", "a\n", "", "\ud800"]
+    odd = ["a@b", "a#b", "../x", "/x", ".", "a//b", "x" * 300, "é→", "a\n", "", "\ud800"]
     made = [key(name) for name in odd]
     assert len(set(made)) == len(odd)
     assert all(0 < len(name) <= LONGEST_KEY for name in made)
     assert made[0].startswith("a_b-")
+    assert key("Größe@1").startswith("Größe_1-")
+
+
+def test_names_in_any_alphabet_reach_mlflow_as_they_are(story: Story) -> None:
+    """By its client, which refuses names as its servers do."""
+    names = ["Größe/mittel", "потеря", "損失/平均", "απώλεια 2", "الخسارة", "précision: µ"]
+    odd = {name: float(number) for number, name in enumerate(names)}
+    story.begin()
+    story.start(0, 学習率=0.5)
+    story.close(0, Status.PAUSED, rows(0, 1, 1, **odd))
+    publish(through_the_client(story))
+    run = runs(story)["0"]
+    assert {name: run.curves.get((name, 100)) for name in names} == odd
+    assert run.params["学習率"] == "0.5"
 
 
 def test_odd_keys_and_long_values_reach_mlflow(story: Story) -> None:
@@ -855,7 +900,9 @@ def contents_of(database: Path) -> dict[str, list[Any]]:
         names[parent] = "parent"
         runs = (
             "run_uuid, name, source_type, source_name, entry_point_name, user_id, status, "
-            "start_time, end_time, deleted_time, source_version, lifecycle_stage"
+            # A client cannot take the end of a run away that goes on.
+            "start_time, CASE status WHEN 'RUNNING' THEN NULL ELSE end_time END, "
+            "deleted_time, source_version, lifecycle_stage"
         )
         queries = {name: f"SELECT * FROM {name}" for name in ("params", "tags")}  # noqa: S608 ours
         of_metrics = "SELECT run_uuid, key, value, timestamp, step, is_nan FROM"
@@ -1093,7 +1140,7 @@ def test_the_page_of_a_sweep_compares_its_trials_best_first(told: Story, root: P
     view = json.loads(client.get_experiment(experiment).tags[f"mlflow.sharedViewState.{key}"])
     state = json.loads(view["state"])
     assert compared_by(told, state) == ["3", "2", "1", "0", "4"]
-    assert state["selectedColumns"][0] == "metrics.`score`"
+    assert state["selectedColumns"][:2] == ["metrics.`expected_score`", "metrics.`score`"]
     line, parallel = state["compareRunCharts"]
     assert line["metricKey"] == "info/score"
     assert parallel["selectedParams"] == ["lr", "layers", "net"]
@@ -1113,6 +1160,23 @@ def test_the_page_of_a_sweep_without_a_view_compares_its_trials_too(
         *("3", "2", "1", "0", "4")
     ]
     assert asked["compareRunsMode"] == "CHART"
+
+
+def test_of_equal_trials_the_page_has_the_lowest_number_first_as_every_table_has(
+    story: Story,
+) -> None:
+    story.begin(trials=12)
+    for number in range(12):
+        story.start(number)
+        value = {"info/score": 7.0 if number in (2, 5, 11) else -float(number // 3)}
+        story.close(number, Status.COMPLETED, [row(number, 1, **value)], End.DONE)
+    publish(story)
+    client, experiment = client_of(story)
+    tags = client.get_experiment(experiment).tags
+    view = json.loads(tags[f"mlflow.sharedViewState.{story.where.sweep_id}"])
+    shown = compared_by(story, json.loads(view["state"]))
+    assert shown == [str(trial.number) for trial in story.history.ranked()]
+    assert shown[:5] == ["2", "5", "11", "0", "1"]
 
 
 def compared_by(story: Story, asked: Mapping[str, Any]) -> list[str]:
@@ -1180,3 +1244,42 @@ def test_a_real_server_that_hangs_is_given_up_on_soon_and_gets_the_rest_later(
     for number in range(5):
         assert exact(copied[str(number)]) == expected(story, number)
     assert json.loads(copied["1"].params["net"]) is None
+
+
+@pytest.mark.slow
+def test_on_a_real_server_a_sweep_that_is_interrupted_and_resumed_has_the_end_of_its_last_driver(
+    root: Path, tmp_path: Path
+) -> None:
+    port = free_port()
+    shelf = Story.create(root, "shelf")
+    spec = write_spec(
+        tmp_path, trials=9, trackers=["mlflow"], config={"noise": 0.1, "step_s": 0.05}
+    )
+    where = ("--jobs", 1, "--tracking-uri", f"http://127.0.0.1:{port}")
+    with serving(store_url(shelf.where.folder), port):
+        interrupted = start("run", spec, *where, cwd=tmp_path)
+        assert interrupted.stdout is not None
+        next(line for line in interrupted.stdout if line.startswith("trial 2 starts"))
+        interrupted.send_signal(signal.SIGINT)
+        interrupted.communicate(timeout=120)
+        assert interrupted.returncode == 130
+        before = _runs_on(port)
+        assert before["demo"].status == "KILLED"
+        trials = {name: run.status for name, run in before.items() if name != "demo"}
+        assert "RUNNING" not in trials.values(), trials
+        assert "SCHEDULED" in trials.values(), trials
+        resumed_at = time.time() * 1000
+        out, err = start("resume", "demo", *where[:2], cwd=tmp_path).communicate(timeout=240)
+        after = _runs_on(port)["demo"]
+        assert after.status == "FINISHED", out + err
+        assert before["demo"].end_time < resumed_at < after.end_time
+        assert after.start_time == before["demo"].start_time
+
+
+def _runs_on(port: int) -> dict[str, Any]:
+    """Name of each run on a server → what MLflow's own client says of it."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"http://127.0.0.1:{port}")
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    return {run.info.run_name: run.info for run in client.search_runs(experiments)}

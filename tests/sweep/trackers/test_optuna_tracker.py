@@ -595,6 +595,25 @@ def test_events_can_be_published_from_any_thread(told: Story) -> None:
     assert_whole(told)
 
 
+def test_optunas_best_trial_breaks_no_constraint(tmp_path: Path) -> None:
+    limits = {"constraints": {"loss": ">= 0.2"}, "scheduler": "fifo", "deterministic": None}
+    folder = sweeps.make(tmp_path, **limits)
+    sweeps.run(folder)
+    sweeps.copy_to_optuna(folder)
+    trials = sweeps.history(folder).trials
+    least = min(trials, key=lambda trial: trial.score or 0.0)
+    storage = RDBStorage(
+        sa.URL.create("sqlite", database=str(folder.optuna)).render_as_string(False),
+        engine_kwargs={"poolclass": sa.NullPool},
+    )
+    study = optuna.load_study(study_name="demo", storage=storage)
+    best = sweeps.history(folder).highest  # Optuna goes by the scores
+    assert best is not None
+    assert not least.feasible
+    assert study.best_trial.number == best.number
+    assert study.trials[least.number].constraints == {"loss": least.violations[0]}
+
+
 def test_a_study_is_made_without_a_word_of_optunas(tmp_path: Path) -> None:
     code = """
 import optuna

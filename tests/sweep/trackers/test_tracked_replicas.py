@@ -2,6 +2,7 @@
 
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from operator import itemgetter
@@ -136,7 +137,7 @@ def _of(database: sqlite3.Connection, query: str, run: str) -> list[Any]:
 
 
 def _rows(found: list[Any]) -> dict[tuple[str, int], float]:
-    once = [(key, step) for key, step, _value, _time in found if key != "score"]
+    once = [(key, step) for key, step, _value, _time in found if not key.endswith("score")]
     assert len(set(once)) == len(once)
     return {(key, step): value for key, step, value, _ in sorted(found, key=itemgetter(3))}
 
@@ -152,16 +153,30 @@ def ledgers(folder: Folder, trial: int, replica: int) -> dict[int, Any]:
 
 def scores_as_they_came(folder: Folder) -> dict[tuple[str, int], float]:
     """(trial, steps) → score when a trial last came to rest there."""
+    return {(str(n), steps): score for _, n, steps, score in _rests(folder)}
+
+
+def scored(folder: Folder) -> list[tuple[int, int]]:
+    """Event and trial of each score that differs from the one before it."""
+    newest: dict[int, tuple[int, float]] = {}
+    found = []
+    for k, number, *score in _rests(folder):
+        if newest.get(number) != (now := (int(score[0]), score[1])):
+            newest[number] = now
+            found.append((k, number))
+    return found
+
+
+def _rests(folder: Folder) -> Iterator[tuple[int, int, int, float]]:
+    """Event, trial, steps and score wherever a trial came to rest."""
     past = History(where(folder).objective)
-    found: dict[tuple[str, int], float] = {}
     for record in records(folder):
         past.extend([record])
         event = record.event
         if isinstance(event, Closed | Moved) and not is_test(event.replica):
             trial = past.trials[event.trial]
             if trial.rests and trial.rests[-1].k == record.k and trial.score is not None:
-                found[str(event.trial), 10 * trial.iteration] = trial.score
-    return found
+                yield record.k, trial.number, 10 * trial.iteration, trial.score
 
 
 def assert_whole(folder: Folder, found: dict[str, Run]) -> None:
@@ -236,6 +251,19 @@ def test_the_seeds_of_a_race_come_once_and_the_rows_that_came_first_stand(
         first = ledgers(raced, trial.number, 0)
         assert losses(found[str(trial.number)])[10] == first[10]
         assert found[str(trial.number)].tags["sweep.replicas"] == str(len(trial.replicas))
+
+
+def test_a_score_is_sent_whatever_the_times_of_those_before_it(
+    raced: Folder, tables: Path, tmp_path: Path
+) -> None:
+    """As many milliseconds after the creation as the second one's event has stands the first."""
+    dated = Folder(tmp_path, raced.name)
+    shutil.copytree(raced.path, dated.path)
+    first, second = (k for k, trial in scored(raced) if trial == 0)
+    with closing(sqlite3.connect(dated.ledger)) as database, database:
+        database.execute("UPDATE sweep SET created_at = 1000.0")
+        database.execute("UPDATE events SET at = 1000 + 0.001 * k * ? / ?", (second, first))
+    assert_whole(dated, copied(dated, tables, tmp_path, 4))
 
 
 def test_a_trials_newest_score_is_that_of_all_seeds_that_joined_it(

@@ -1,6 +1,7 @@
 """`sweep explain`: each decision in words, with the numbers that it was based on."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -42,17 +43,17 @@ def test_a_promotion_is_told_with_its_place_and_the_scores_around_it(folder: Fol
     steps = explain(folder, number)["decisions"]
     assert [step["what"] for step in steps] == [
         "proposed",
-        "started to 1",
+        "started, up to 1",
         "paused",
-        "went on to 3",
+        "continued, up to 3",
         "paused",
-        "went on to 9",
+        "continued, up to 9",
         "completed",
     ]
     promoted = steps[3]
     (table,) = promoted["tables"]
-    assert table["columns"] == ["places", "trials", "scores"]
-    assert [number in row for row in table["rows"]].count(True) == 1
+    assert table["columns"] == ["places", "trials", "scores", "steps"]
+    assert [row[1] for row in table["rows"]].count(number) == 1
     scores = [row[2] for row in table["rows"]]
     assert scores == sorted(scores)
     assert promoted["facts"]["rung"] == 1
@@ -63,7 +64,7 @@ def test_a_trial_that_was_left_behind_is_told_where_it_stands(folder: Folder) ->
     number = sweeps.history(folder).ranked()[-1].number
     data = explain(folder, number)
     assert data["status"] == "PRUNED"
-    assert data["decisions"][-1]["what"] == "stopped"
+    assert data["decisions"][-1]["what"] == "pruned"
     assert data["stands"]["facts"]["place"] == data["stands"]["facts"]["of"] == 9
 
 
@@ -85,7 +86,7 @@ def test_a_stopped_trial_is_told_what_it_was_compared_with(tmp_path: Path) -> No
     sweeps.run(folder)
     pruned = sweeps.history(folder).of(Status.PRUNED)[0]
     last = explain(folder, pruned.number)["decisions"][-1]
-    assert last["what"] == "stopped"
+    assert last["what"] == "pruned"
     assert last["facts"]["pruner"] == "MedianPruner"
     assert len(last["tables"][0]["rows"]) == last["facts"]["completed"] >= 2
 
@@ -96,9 +97,9 @@ def test_the_command_prints_words_and_numbers_or_json(
     root, number = str(folder.root), str(best(folder))
     assert main(["explain", "demo", number, "--root", root]) == 0
     text = capsys.readouterr().out
-    assert "went on to 3" in text
+    assert "continued, up to 3" in text
     assert "place 1 of" in text
-    assert "places" in text
+    assert "place  trial" in text
     assert main(["explain", "demo", number, "--root", root, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["trial"] == int(number)
 
@@ -119,7 +120,7 @@ def test_a_decision_about_several_seeds_is_told_once(tmp_path: Path) -> None:
     steps = explain(told.where.folder, 0)["decisions"]
     assert [(step["what"], step["facts"]) for step in steps] == [
         ("proposed", {}),
-        ("started to 9", {"of": 3}),
+        ("started, up to 9", {"of": 3}),
     ]
 
 
@@ -153,6 +154,24 @@ def test_what_a_grid_gave_is_told_beside_what_the_searcher_chose(tmp_path: Path)
     came = [explain(folder, number)["decisions"][0] for number in range(2)]
     why = "in turn, as grid says, the rest by the searcher tpe"
     assert [(step["what"], step["why"]) for step in came] == [("given", why)] * 2
+
+
+def test_a_score_that_nobody_reported_is_told_to_be_interpolated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asha = {"name": "asha", "grace_period": 1.5, "max_t": 9}
+    folder = sweeps.make(tmp_path, scheduler=asha, searcher="random", trackers=())
+    sweeps.run(folder)
+    ranked = sweeps.history(folder).ranked()
+
+    def shown(number: int) -> str:
+        assert main(["explain", "demo", str(number), "--root", str(folder.root)]) == 0
+        return " ".join(capsys.readouterr().out.split())
+
+    promoted = shown(ranked[0].number)
+    assert re.search(r"\(interpolated between \S+ at 1 and \S+ at 2\) is place 1 of", promoted)
+    left = shown(ranked[-1].number)
+    assert "scores at training_iteration 1.5, interpolated where a trial reported" in left
 
 
 def test_every_trial_can_be_explained(folder: Folder) -> None:

@@ -77,9 +77,21 @@ def test_the_root_is_named_in_a_command_unless_it_is_the_one_that_is_looked_in(
 def test_who_gives_a_name_that_is_taken_is_told_how_to_go_on_there(tmp_path: Path) -> None:
     folder = Folder(tmp_path, "demo")
     folder.path.mkdir()
-    go_on = rf"`sweep resume demo --root {tmp_path}`, or give another --name"
+    go_on = rf"`sweep resume demo --root {tmp_path}`, delete it with `sweep rm demo"
     with pytest.raises(NameTaken, match=go_on), folder.creating():
         pass
+
+
+def test_two_names_that_differ_in_case_alone_do_not_stand_side_by_side(tmp_path: Path) -> None:
+    with Folder(tmp_path, "PPO-CartPole").creating():
+        pass
+    said = r"^name: 'ppo-cartpole' differs from 'PPO-CartPole' in .*; give another --name$"
+    with pytest.raises(UsageError, match=said), Folder(tmp_path, "ppo-cartpole").creating():
+        pass
+    with Folder(tmp_path, "PPO-CartPole-2").creating():
+        pass
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"PPO-CartPole", "PPO-CartPole-2"}
 
 
 def test_a_clone_is_none_of_the_trials_that_are_wanted_and_done() -> None:
@@ -321,7 +333,7 @@ def test_what_is_no_short_line_is_drawn_by_rich(cell: str) -> None:
 
 def test_a_table_gives_way_in_its_last_column_only() -> None:
     row = {"trial": 1, "status": "PRUNED", "score": 1.0, "scores": [1.0]}
-    row |= {"iterations": 12345, "steps": 9876543.0}
+    row |= {"expected": None, "expected_error": None, "iterations": 12345, "steps": 9876543.0}
     long = {f"setting_number_{k}": 0.5 for k in range(9)}
     made = tables.ranking([{**row, "settings": long}], "cut")
     narrow = io.StringIO()

@@ -14,6 +14,7 @@ from sweep.history.seeds import seed_of
 from tests.support import sweeps
 from tests.support.command_line import environment
 from tests.support.waiting import wait_until
+from trainables.algorithms import command
 from trainables.algorithms.command import Command
 from trainables.errors import ConfigError, TrainableError
 from trainables.trainable import TrialContext
@@ -49,6 +50,25 @@ def test_settings_reach_it_in_every_way(
         assert told == {"lr": "0.1", "a.b": "[1, 2]", "text": "x y"}
     else:
         assert told == {"lr": "0.1", "a_b": "[1, 2]"}
+
+
+@pytest.mark.parametrize(
+    ("booleans", "told"),
+    [
+        ("value", ["--use-bn=true", "--bias=false", "--text=true"]),
+        ("flag", ["--use-bn", "--text=true"]),
+        ("flag_or_no", ["--use-bn", "--no-bias", "--text=true"]),
+    ],
+)
+def test_true_and_false_can_be_given_as_flags(
+    booleans: str, told: list[str], tmp_path: Path
+) -> None:
+    program = "import json, sys; print(json.dumps({'told': ' '.join(sys.argv[1:])}))"
+    given = {"use-bn": True, "bias": False, "text": "true"}
+    command = {"command": [sys.executable, "-c", program], "booleans": booleans}
+    trainable = Command({**command, **given}, TrialContext(5, "7", "trial 7", tmp_path))
+    assert trainable.train()["told"] == " ".join(told)
+    trainable.stop()
 
 
 @pytest.mark.parametrize("how", ["data", "files"])
@@ -122,7 +142,10 @@ def test_it_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("how", "last", "words"),
-    [("fails", 2, "ended with exit code 3"), ("data", 0, "ended without a result")],
+    [
+        ("fails", 2, "ended with exit code 3: Oh no: line 3\n"),
+        ("data", 0, "ended without a result: not a result: {\n"),
+    ],
 )
 def test_how_it_ends_is_said(how: str, last: int, words: str, tmp_path: Path) -> None:
     trainable = made(tmp_path, how=how, last=last)
@@ -130,6 +153,62 @@ def test_how_it_ends_is_said(how: str, last: int, words: str, tmp_path: Path) ->
     with pytest.raises(TrainableError, match=words):
         trainable.train()
     trainable.stop()
+
+
+def test_of_a_program_that_fails_the_last_lines_of_its_error_output_are_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trainable = made(tmp_path, how="fails", last=0)
+    with pytest.raises(TrainableError) as caught:
+        trainable.train()
+    trainable.stop()
+    below = "  not a result: {\n  line 1\n  line 2 of \\x1b[31mred\n  Oh no: line 3"
+    assert str(caught.value).endswith(f"\nThe last lines of its error output:\n{below}")
+    written = capfd.readouterr().err
+    assert written == "not a result: {\nline 1\n\nline 2 of \x1b[31mred\n\nOh no: line 3\n"
+
+
+#: Fills its standard error, kills itself, and leaves a process behind that holds it for ever.
+DIES = "seq 30000 >&2; sleep 600 > left & echo $! > pid; kill -9 $$"
+
+
+def test_what_a_program_leaves_behind_does_not_hold_up_the_end_of_its_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "_ERRORS_S", 0.1)
+    monkeypatch.chdir(tmp_path)
+    trainable = Command({"command": ["sh", "-c", DIES]}, TrialContext(5, "7", "7", tmp_path))
+    with pytest.raises(TrainableError, match=r"was ended by SIGKILL: 30000\n"):
+        trainable.train()
+    trainable.stop()
+    left = psutil.Process(int((tmp_path / "pid").read_text()))
+    assert left.is_running()
+    left.kill()
+    wait_until(lambda: has_ended(left))
+    assert capfd.readouterr().err.splitlines() == [str(n + 1) for n in range(30000)]
+
+
+#: Prints more than a pipe holds, and leaves a process behind that holds its output for ever.
+ENDS = """
+sleep 600 & echo $! > pid
+seq 30000
+echo '{"loss": 1}'
+printf '{"loss": 2}'
+"""
+
+
+def test_what_a_program_leaves_behind_does_not_hold_up_what_it_printed_and_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    trainable = Command({"command": ["sh", "-c", ENDS]}, TrialContext(5, "7", "7", tmp_path))
+    assert losses(trainable, 2) == [1, 2]
+    trainable.train()
+    assert trainable.has_ended
+    left = psutil.Process(int((tmp_path / "pid").read_text()))
+    trainable.stop()
+    left.kill()
+    assert capfd.readouterr().out.splitlines() == [str(n + 1) for n in range(30000)]
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [

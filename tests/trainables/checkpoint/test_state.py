@@ -94,7 +94,7 @@ _plain: st.SearchStrategy[Any] = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(_plain)
 def test_plain_data_comes_back_equal(value: Any) -> None:
     assert same(round_trip(value), value)
@@ -572,7 +572,6 @@ def test_one_large_container_takes_no_more_than_was_counted(count: int) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None)
 @given(_plain)
 def test_whatever_is_written_swells_no_more_than_its_scan_says(value: Any) -> None:
     packed = pack(value)
@@ -634,7 +633,7 @@ def test_a_damaged_tag_is_refused(fields: dict[str, Any]) -> None:
         unpack(_without_memo({"x": fields}), [])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.binary(max_size=60))
 def test_random_opcodes_are_refused_or_plain(garbage: bytes) -> None:
     try:

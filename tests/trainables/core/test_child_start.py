@@ -97,5 +97,5 @@ def test_one_worker_more_than_files_may_be_open_for_is_refused_in_one_line() -> 
     assert last.startswith("OSError: [Errno 24] ")
     assert last.endswith(
         "of the 24 files that this process may have open are, and one more worker "
-        "takes 8: start fewer, or raise `ulimit -n`"
+        f"takes {worker.FILES}: start fewer, or raise `ulimit -n`"
     )

@@ -2,7 +2,10 @@
 
 import copy
 import logging
+import re
 from functools import partial
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -317,6 +320,29 @@ def test_K1_to_K8_every_key_has_the_classic_default(item: str) -> None:
 def test_K2_K6_what_the_recipe_of_an_algorithm_sets_otherwise() -> None:
     ours = default_config(Config)
     assert {key: ours[key] for key in OURS} == OURS
+
+
+#: Keys whose classic value says the same in another form, or of which K2 and K6 say all.
+IN_ANOTHER_FORM = frozenset(
+    {"callbacks", "model", "multiagent", "optimizer", "tf_session_args", "local_tf_session_args"}
+)
+ALGORITHMS = ("ppo", "a2c", "impala", "dqn", "sac", "td3", "iql", "bc")
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS)
+def test_K5_K6_every_other_default_than_the_classic_one_is_declared(algorithm: str) -> None:
+    ours = default_config(import_module(f"trainables.algorithms.{algorithm}").Config)
+    plain = CLASSIC.keys() & ours.keys() - IN_ANOTHER_FORM
+    differ = {key for key in plain if ours[key] != CLASSIC[key]}
+    assert differ <= {*OURS, "num_workers"}
+    page = (Path(__file__).parents[3] / "docs" / "trainer-checklist.md").read_text()
+    rows = {line.split("|")[1].strip(): line for line in page.splitlines() if line[:3] == "| K"}
+    for key in differ - {"num_workers"}:
+        assert f"`{key}` (" in rows["K6"], key
+    (told,) = re.findall(rf"\b{algorithm} ([\d.]+e-\d)", rows["K6"])
+    assert float(told) == ours["lr"]
+    words = f"`num_workers` is {ours['num_workers']} where the classic default is 2"
+    assert words in rows["K5"]
 
 
 def test_K3_every_key_has_a_sentence() -> None:

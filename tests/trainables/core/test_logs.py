@@ -1,6 +1,7 @@
 """What a trainer tells of itself: times, one-time logs, metrics, the length of an iteration."""
 
 import logging
+import re
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ import psutil
 import pytest
 
 from tests.support.trainers import differences, make, run, stable
+from trainables.algorithms.ppo import PPO
 from trainables.core import logs
 from trainables.core.logs import OneTimeLog, summary
 from trainables.core.results import VOLATILE_KEYS
@@ -171,6 +173,45 @@ def test_B5_the_data_are_told_of_once_as_shapes_and_bounds(
     assert "observations: float32 (96, 4) min " in batch
     assert " mean " in batch
     trainer.stop()
+
+
+@pytest.mark.parametrize("env", ["agents:Targets", "external:Counting", "external:Roles"])
+def test_P1_every_part_of_a_step_is_timed_where_agents_come_and_go(env: str) -> None:
+    policies = {"policies": ["shared"]}
+    more = {} if env.endswith("Counting") else {"multiagent": policies}
+    config = {"env": f"tests.support.{env}", "rollout_fragment_length": 40, **more}
+    trainer = PPO({**config, "train_batch_size": 40, "sgd_minibatch_size": 10})
+    times = trainer.train()["sampler_perf"]
+    trainer.stop()
+    assert set(times) >= {
+        f"mean_{one}_ms" for one in ("raw_obs_processing", "inference", "env_wait")
+    }
+    assert all(ms > 0 for ms in times.values()), times
+
+
+def test_B5_of_several_policies_the_data_of_each_are_told_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = {"env": "tests.support.agents:Informed", "rollout_fragment_length": 10}
+    agents = {"policies": ["left", "right", "brief"]}
+    with caplog.at_level("INFO"):
+        trainer = PPO({**config, "sgd_minibatch_size": 10, "multiagent": agents})
+        run(trainer, 3)
+        trainer.stop()
+    told = [one.getMessage() for one in caplog.records if one.name == logs.logger.name]
+    alone = ("spaces", "sample asked for", "infos", "connectors", "filters", "policy")
+    each = ("raw observations", "policy inputs", "policy outputs", "sample batch")
+    subjects = [f"worker 0: {one}" for one in alone]
+    for pid in agents["policies"]:
+        subjects += [f"worker 0: {one} of policy {pid}" for one in each]
+        subjects += [f"trainer, policy {pid}: {one[9:]}" for one in SUBJECTS[-3:]]
+    assert sorted(re.match(r"[^:]*: [^:]*", line)[0] for line in told) == sorted(subjects)  # type: ignore[index]
+    (spaces,) = [line for line in told if line.startswith("worker 0: spaces: ")]
+    assert "left: {observation: 'Discrete(3)', action: 'Discrete(3)'}" in spaces
+    (connectors,) = [line for line in told if line.startswith("worker 0: connectors: ")]
+    assert "left: FlatteningPreprocessor, rows, NoFilter, policy, clip" in connectors
+    rounded = [one for one in caplog.records if "train_batch_size" in one.getMessage()]
+    assert len(rounded) <= 1
 
 
 def test_W2_the_level_is_the_package_loggers(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from threadpoolctl import ThreadpoolController
 
-from tests.support.trainers import differences, make, run
+from tests.support.trainers import make
 from trainables.algorithms.ppo import PPO
 from trainables.core.resources import EnvironmentVariables, blas_threads
 from trainables.errors import ConfigError, TrainableError, WorkerError
@@ -74,18 +74,6 @@ def test_W10_a_gpu_that_torch_does_not_see_points_at_the_installation(key: str) 
         with pytest.raises(ConfigError, match=r"CUDA installation.*nvidia-smi") as caught:
             check({"env": "CartPole-v1", key: 1})
         assert caught.value.place == key
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_K5_learning_on_a_gpu_can_be_saved_and_restored() -> None:
-    trainer = make({"num_gpus": 1})
-    run(trainer, 2)
-    assert next(trainer.policy.model.parameters()).is_cuda
-    state = trainer.get_state()
-    again = make({"num_gpus": 1})
-    again.set_state(state)
-    assert differences(state["trainable"], again.get_state()["trainable"]) == []
-    again.train()
 
 
 def test_K6_thread_counts_reach_torch() -> None:

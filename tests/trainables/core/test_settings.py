@@ -4,12 +4,17 @@ import numpy as np
 import pytest
 
 from tests.support.trainers import make
+from trainables.algorithms.a2c import A2C
+from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO, Config
+from trainables.algorithms.sac import SAC
+from trainables.algorithms.td3 import TD3
 from trainables.core import legacy_names
 from trainables.core.legacy_names import Renamed
 from trainables.core.resources import MOST_WORKERS
 from trainables.core.settings import known_keys, parse
 from trainables.errors import ConfigError
+from trainables.trainer.trainer import Trainer
 
 
 def refusal(config: dict[str, Any]) -> ConfigError:
@@ -18,17 +23,54 @@ def refusal(config: dict[str, Any]) -> ConfigError:
     return caught.value
 
 
-@pytest.mark.parametrize("place", sorted(legacy_names.TABLE))
+TRAINERS = (PPO, A2C, DQN, SAC, TD3)
+
+
+@pytest.mark.parametrize("place", sorted({key for table in legacy_names.TABLES for key in table}))
 def test_T24_every_old_name_is_answered_with_a_key_that_exists(place: str) -> None:
-    entry = legacy_names.TABLE[place]
-    outer, _, inner = place.partition(".")
-    if isinstance(entry, Renamed):
-        today, _, nested = entry.today.partition(".")
-        assert today in known_keys(Config)
-        kind: Any = Config.model_fields[today].annotation if nested else None
-        assert not nested or nested in kind.model_fields
-    assert place not in known_keys(Config)
-    assert str(entry) in str(refusal({outer: {inner: 1} if inner else 1}))
+    answered = set()
+    for trainer in TRAINERS:
+        keys = known_keys(trainer.config_class)
+        entry = legacy_names.entry(place, keys)
+        if place in keys or entry is None:
+            continue
+        if isinstance(entry, Renamed):
+            today, _, nested = entry.today.partition(".")
+            assert today in keys or "." in place
+            field = trainer.config_class.model_fields.get(today)
+            kind: Any = field.annotation if nested and field else None
+            assert kind is None or nested in kind.model_fields
+        answered.add(str(entry))
+        outer, _, inner = place.partition(".")
+        given = {"env": "CartPole-v1", outer: {inner: 1} if inner else 1}
+        with pytest.raises(ConfigError) as caught:
+            trainer.check_config(given)
+        assert str(entry) in str(caught.value)
+    assert answered
+
+
+@pytest.mark.parametrize(
+    ("trainer", "key", "today"),
+    [
+        (DQN, "batch_size", "replay_batch_size"),
+        (SAC, "batch_size", "replay_batch_size"),
+        (TD3, "batch_size", "replay_batch_size"),
+        (PPO, "batch_size", "sgd_minibatch_size"),
+        (SAC, "ent_coef", "initial_alpha"),
+        (A2C, "ent_coef", "entropy_coeff"),
+        (DQN, "target_update_interval", "target_network_update_freq"),
+        (DQN, "exploration_fraction", "exploration_config"),
+        (TD3, "action_noise", "exploration_config"),
+        (DQN, "n_steps", "n_step"),
+        (PPO, "n_steps", "rollout_fragment_length"),
+    ],
+)
+def test_a_word_leads_to_the_key_that_the_trainer_has(
+    trainer: type[Trainer], key: str, today: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"its name is {today}(:|$)"):
+        trainer.check_config({"env": "CartPole-v1", key: 1})
+    assert today in known_keys(trainer.config_class)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +131,9 @@ def test_K7_K8_neutral_values_of_the_classic_keys_are_accepted() -> None:
 @pytest.mark.parametrize(
     ("config", "words"),
     [
-        ({"multiagent": {"replay_mode": "lockstep"}}, "several agents, which is not built"),
+        ({"multiagent": {"replay_mode": "lockstep"}}, "the same time steps for all policies is"),
+        ({"multiagent": {"policy_map_capacity": 2}}, "all policies stay in memory"),
+        ({"multiagent": {"policy_map_cache": "cache"}}, "all policies stay in memory"),
     ],
 )
 def test_K7_K8_other_values_are_refused_with_what_is_missing(

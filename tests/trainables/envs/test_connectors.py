@@ -7,14 +7,19 @@ from typing import Any
 import numpy as np
 import onnxruntime
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 
 from tests.support.own_connectors import ACTIONS
 from tests.support.trainers import PLAIN, differences, final_state, make, run
 from trainables import Callbacks
+from trainables.algorithms.a2c import A2C
+from trainables.algorithms.bc import BC
 from trainables.algorithms.dqn import DQN
+from trainables.algorithms.impala import IMPALA
+from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
+from trainables.algorithms.td3 import TD3
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import ActionAdapter, layout_of, row_space
 from trainables.envs.spaces.leaves import leaf_values
@@ -241,6 +246,65 @@ def test_E12_a_policy_chooses_before_actions_are_spread_over_their_bounds() -> N
     assert (made.clipping(False).send(chosen)[2] == [-5.0, 8.0]).all()
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "sent"),
+    [
+        ([50.0, -2.0], [150.0, 2.0], [100.0, 0.0]),
+        ([0.0, -np.inf], [np.inf, np.inf], [0.0, 0.0]),
+        ([-np.inf, 4.0], [-3.0, 6.0], [-3.0, 5.0]),
+        ([-3.4e38, 50.0], [3.4e38, 150.0], [0.0, 100.0]),  # the ends of float32 are no bounds
+    ],
+)
+def test_only_numbers_between_two_bounds_are_spread_over_them(
+    low: list[float], high: list[float], sent: list[float]
+) -> None:
+    space = Box(np.array(low, np.float32), np.array(high, np.float32))
+    adapter = ActionAdapter(space, clip=True, normalize=True)
+    assert adapter(np.zeros((1, 2), np.float32)).tolist() == [sent]
+
+
+def test_what_lies_between_minus_1_and_1_already_is_sent_as_it_is() -> None:
+    for space in (Box(-1.0, 1.0, (2,), np.float32), Discrete(3), Box(-np.inf, np.inf, (1,))):
+        assert ActionAdapter(space, clip=True, normalize=True).spread is None
+
+
+WIDE = "tests.support.environments:Wide"
+
+
+@pytest.mark.parametrize("algorithm", [PPO, A2C, IMPALA])
+def test_actions_begin_in_the_middle_of_their_bounds_by_default(algorithm: type[Trainer]) -> None:
+    trainer = algorithm({"env": WIDE, "num_envs_per_worker": 2, "rollout_fragment_length": 16})
+    assert trainer.settings.sampling.normalize_actions is True
+    fragment = fragment_of(trainer)
+    assert np.abs(fragment.actions).mean() < 2
+    drawn = trainer.compute_action(np.zeros(1, np.float32), explore=True)
+    best = trainer.compute_action(np.zeros(1, np.float32))
+    trainer.stop()
+    assert 98 < best[0] < 102
+    assert 50 <= drawn[0] <= 150
+    expected = np.clip(fragment.actions[..., 0] + 1, 0, 2) / 2
+    np.testing.assert_allclose(fragment.rewards, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "config", "expected"),
+    [
+        (PPO, {}, True),
+        (PPO, {"normalize_actions": False}, None),
+        (PPO, {"model": {"custom_action_dist": "tests.support.own_distributions:Beta"}}, False),
+        (PPO, {"env": "tests.support.external:Counting"}, False),
+        (SAC, {}, False),
+        (TD3, {}, False),
+        (BC, {"input": "nowhere/*.json"}, False),
+    ],
+)
+def test_what_auto_means(
+    algorithm: type[Trainer], config: dict[str, Any], expected: bool | None
+) -> None:
+    found = algorithm.settle_config({"env": WIDE, **config})
+    assert found.get("normalize_actions") is expected
+
+
 @pytest.mark.parametrize("action", ACTIONS)
 def test_the_inverse_of_what_is_sent_is_what_was_chosen(action: str) -> None:
     space = ACTIONS[action]
@@ -263,7 +327,7 @@ def test_W14_E12_the_list_is_logged_and_its_times_are_in_the_results(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level("INFO"):
-        trainer = make({**CASES["one's own"], "normalize_actions": True})
+        trainer = make({**CASES["one's own"], "env_config": {"action": "interval"}})
         result = trainer.train()
     assert set(result["connector_metrics"]) == {
         *("Steps_ms", "FrameStack_ms", "PreviousAction_ms", "PreviousReward_ms")
@@ -273,7 +337,7 @@ def test_W14_E12_the_list_is_logged_and_its_times_are_in_the_results(
     expected = ["NoPreprocessor", "rows", "Steps", "FrameStack", "NoFilter", "PreviousAction"]
     expected += ["PreviousReward", "policy", "unsquash", "clip"]
     assert trainer.inference.connectors.described() == expected
-    assert any("connectors" in one.message for one in caplog.records)
+    assert f"worker 0: connectors: {', '.join(expected)}" in [one.message for one in caplog.records]
     trainer.stop()
     plain = make()
     assert "connector_metrics" not in plain.train()
@@ -281,13 +345,26 @@ def test_W14_E12_the_list_is_logged_and_its_times_are_in_the_results(
 
 
 def test_actions_pass_through_connectors_of_ones_own() -> None:
-    mirrored = {"connectors": [f"{HERE}:Mirrored"], "clip_actions": False}
+    as_they_are = {"normalize_actions": False, "clip_actions": False}
+    mirrored = {"connectors": [f"{HERE}:Mirrored"], **as_they_are}
     trainer = make({**WORLD, "env_config": {"action": "interval"}, **mirrored})
     fragment = fragment_of(trainer)
     sums = -fragment.actions.sum(axis=2) / 8
     steps = np.round((fragment.rewards - sums) * 2)
     assert set(steps.ravel()) == {1, 2, 3, 4, 5}
     trainer.stop()
+
+
+def test_a_checkpoint_whose_actions_were_not_spread_is_refused_where_they_are(
+    tmp_path: Path,
+) -> None:
+    trainer = make({"env": WIDE, "normalize_actions": False})
+    path = trainer.save(tmp_path)
+    trainer.stop()
+    other = make({"env": WIDE})
+    with pytest.raises(ConfigError, match=r"normalize_actions: True .*as in the checkpoint"):
+        other.restore(path)
+    other.stop()
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -301,7 +378,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "with action_mask",
     ),
     "files": ({"connectors": ["FrameStack"], "output": "logdir"}, "with output"),
-    "written actions": ({"normalize_actions": True, "output": "logdir"}, "with output"),
     "an evaluation": (
         {"evaluation_config": {"normalize_actions": True}, "evaluation_interval": 1},
         "what it has learnt to see",
@@ -322,6 +398,8 @@ def test_images_and_squashed_actions_are_refused() -> None:
     for previous in ("lstm_use_prev_action", "lstm_use_prev_reward"):
         with pytest.raises(ConfigError, match=rf"^model\.{previous}.*no room beside pixels"):
             make({**WORLD, **image, "model": {previous: True}})
+    with pytest.raises(ConfigError, match=r"normalize_actions.*actions in files"):
+        BC.check_config({"env": WIDE, "input": "nowhere/*.json", "normalize_actions": True})
     with pytest.raises(ConfigError, match=r"normalize_actions.*within the bounds already"):
         SAC({"env": "Pendulum-v1", "normalize_actions": True})
 

@@ -52,8 +52,11 @@ def test_W14_E12_the_steps_at_environments_are_in_the_log_and_in_the_results(rem
     (result,) = [trainer.train()]
     assert result["connector_metrics"].keys() == {f"{name}_ms" for name in STEPS}
     assert all(ms > 0 for ms in result["connector_metrics"].values())
-    expected = ["FlatteningPreprocessor", "rows", "NoFilter", "policy", "clip", "Unflatten"]
-    assert trainer.inference.connectors.described() == expected
+    before, after = (
+        ["FlatteningPreprocessor", "rows", "NoFilter"],
+        ["unsquash", "clip", "Unflatten"],
+    )
+    assert trainer.inference.connectors.described() == [*before, "policy", *after]
     trainer.stop()
 
 

@@ -89,6 +89,17 @@ def test_a_slow_measurement_is_told_with_what_to_set(
 
 
 @pytest.mark.slow
+def test_games_of_turns_are_measured_with_actions_of_whose_turn_it_is() -> None:
+    report = check.check("tests.support.agents:Turns", steps=20)
+    assert (report["level"], report["breaches"]) == ("A", [])
+
+
+def test_games_with_masks_are_checked_with_moves_that_are_allowed() -> None:
+    report = check.check("pettingzoo.classic.connect_four.connect_four:raw_env", steps=40)
+    assert (report["level"], report["breaches"]) == ("B", [])
+    assert report["steps_per_s"] is not None
+
+
 def test_an_episode_that_its_seed_and_actions_decide_is_replayed() -> None:
     assert measured(f"{HERE}:Unreadable").level == "B"
 

@@ -23,6 +23,7 @@ from tests.support.policy_clients import (
     raw,
     serving,
 )
+from tests.support.waiting import wait_until
 from trainables.algorithms.ppo import PPO
 from trainables.envs.external import EpisodeLost, PolicyClient, PolicyServer, PolicyServerError
 from trainables.envs.external.calling import AGENT, MOST_QUEUED
@@ -96,8 +97,7 @@ def test_what_a_client_says_reaches_the_trainer_as_it_was() -> None:
         client.end_episode(episode, [7, 8, 9], truncated=True)
         with pytest.raises(Exception, match="not running here: begin it first"):
             client.end_episode(episode, [7, 8, 9])
-        while len(polled) < 3:
-            pass
+        wait_until(lambda: len(polled) >= 3)
     first, second, third = polled
     assert first.observations[episode][AGENT].tolist() == [1, 2, 3]
     assert second.rewards[episode] == {AGENT: 0.75}
@@ -122,8 +122,7 @@ def test_a_request_that_comes_again_is_answered_alike_and_counts_once() -> None:
         )
         ended = request(2, "end", reward=2.0)
         assert raw(server, ended) == raw(server, ended) == (200, {"number": 2, "version": 0})
-        while len(polled) < 2:
-            pass
+        wait_until(lambda: len(polled) >= 2)
         assert [one.rewards["e"][AGENT] for one in polled] == [0.0, 2.0]
 
 
@@ -132,8 +131,7 @@ def test_a_decision_that_takes_long_is_asked_for_again() -> None:
         raw(server, request())
         asked = request(1, "get_action")
         assert raw(server, asked)[0] == raw(server, asked)[0] == 503
-        while not server.poll().observations:
-            pass
+        wait_until(lambda: bool(server.poll().observations))
         server.send_actions({"e": {AGENT: 1}})
         assert raw(server, asked) == (200, {"number": 1, "action": 1})
 
@@ -249,7 +247,8 @@ def test_what_a_client_computes_is_what_the_policy_computes() -> None:
     trainer.stop()
     assert layers is not None
     mean, scale = np.array([1.0, 0, 0, 0]), np.array([1.0, 2, 1, 1])
-    server.take_policies(1, {"": {**layers, "mean": mean, "scale": scale, "clip": 10.0}})
+    seen_by = {"mean": mean, "scale": scale, "clip": 10.0, "exact": False}
+    server.take_policies(1, {"": {**layers, **seen_by}})
     policy = LocalPolicy(server.policy(), server.action_space)
     seen = np.array([0.5, 0.25, -0.5, 1.0], np.float32)
     filtered = ((seen - mean) / scale).astype(np.float32)
@@ -265,15 +264,15 @@ def test_what_a_client_decides_is_never_refused_by_its_server(mean: float) -> No
     """The float32 nearest to a bound may lie beyond it, and a mean far beyond the bounds."""
     box = {"box": [1], "low": -0.1, "high": 0.1, "dtype": "float64"}
     one = {"layers": [(np.zeros((3, 1)), np.array([mean]))], "log_std": np.zeros(1)}
-    of_all = {"mean": np.zeros(1), "scale": np.ones(1), "clip": None, "activation": "tanh"}
+    seen_by = {"mean": np.zeros(1), "scale": np.ones(1), "clip": None, "exact": False}
+    of_all = {**seen_by, "activation": "tanh"}
     with serving(spaces={**SPACES, "action_space": box}) as (server, polled):
         server.take_policies(1, {"": {**one, **of_all}})
         with PolicyClient(server.address, inference="local") as client:
             episode = client.start_episode()
             chosen = [client.get_action(episode, np.zeros(3)) for _ in range(20)]
             client.end_episode(episode, np.zeros(3))
-        while len(polled) < 21:
-            pass
+        wait_until(lambda: len(polled) >= 21)
     assert {float(abs(action[0])) for action in chosen} >= {0.1}
     known = [logps[AGENT] for one in polled for logps in one.logps.values() if logps]
     assert len(known) == (0 if mean else 20)  # so far away it is as it is under the policy
@@ -384,8 +383,7 @@ def test_an_id_may_be_used_again_after_its_end_as_that_of_an_external_env() -> N
             client.start_episode("e")
             assert client.get_action("e", np.zeros(3, np.float32)) == 2
             client.end_episode("e", np.zeros(3, np.float32))
-        while len(polled) < 4:
-            pass
+        wait_until(lambda: len(polled) >= 4)
     assert [one.terminateds["e"]["__all__"] for one in polled] == [False, True] * 2
 
 

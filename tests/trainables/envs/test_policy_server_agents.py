@@ -21,6 +21,7 @@ from tests.support.policy_clients import (
     serving,
     who,
 )
+from tests.support.waiting import wait_until
 from trainables.algorithms.ppo import PPO
 from trainables.envs.external import (
     EpisodeError,
@@ -165,8 +166,7 @@ def test_what_a_client_says_of_its_agents_reaches_the_trainer_as_it_was() -> Non
         client.log_returns(episode, {"a": 0.25, "b": 1.0}, {"a": {"left": 3}}, {"b": True})
         client.log_action(episode, {"a": [7, 8, 9]}, {"a": 1}, {"a": -0.5})
         client.end_episode(episode, {"a": [0, 0, 0]}, truncated=True)
-        while len(polled) < 3:
-            pass
+        wait_until(lambda: len(polled) >= 3)
     first, second, third = polled
     assert first.observations[episode]["b"].tolist() == [4, 5, 6]
     assert second.rewards[episode] == {"a": 0.75, "b": 1.0}
@@ -184,8 +184,7 @@ def test_a_request_that_comes_again_is_answered_alike_and_back_pressure_says_lat
         assert raw(server, asked) == raw(server, asked) == (200, {"number": 1, "action": {"a": 2}})
         paid = request(2, "end", reward={"a": 2.0})
         assert raw(server, paid) == raw(server, paid)
-        while len(polled) < 2:
-            pass
+        wait_until(lambda: len(polled) >= 2)
         assert [one.rewards["e"] for one in polled] == [{}, {"a": 2.0}]
     with serving(answers=False, spaces=ROLES) as (server, _):
         raw(server, request())

@@ -15,7 +15,7 @@ import sweep
 from sweep.history.events import OtherKernel, Status
 from sweep.ledger.ledger import Ledger
 from tests.support.kernels import kernel
-from tests.support.trainers import differences, final_state, make, run
+from tests.support.trainers import PLAIN, differences, final_state, make, run
 from tests.trainables.learners import test_fused as fused
 from trainables.algorithms.ppo import PPO, STATS, fused_options
 from trainables.envs.spaces.actions import ActionLayout
@@ -198,6 +198,72 @@ def test_a_checkpoint_of_numpy_is_learnt_from_in_numpy(
     run(restored, 1)
     expected, found = (one.policy.get_state() for one in (straight, restored))
     assert differences(found, expected) == []
+
+
+AGENTS: dict[str, Any] = {
+    "env": "tests.support.agents:Targets",
+    "env_level": "A",
+    "multiagent": {"policies": {"left": {"lr": 1e-3}, "right": None, "brief": None}},
+    "num_envs_per_worker": 2,
+    "rollout_fragment_length": 11,
+    "sgd_minibatch_size": 16,
+}
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_several_policies_that_go_on_with_another_kernel_say_so_together(
+    by_hand: bool,
+    built: compiled.Kernel,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = PPO(AGENTS)
+    first.train()
+    path, state = saved_by(first, tmp_path)
+    here(monkeypatch, None)
+    with caplog.at_level(logging.WARNING):
+        if by_hand:
+            second = PPO(AGENTS)
+            second.restore(path)
+        else:
+            allowed = replace(CONTEXT, other_kernel=True)
+            second = PPO({**AGENTS, "learner": COMPILED}, allowed)
+            second.load_checkpoint(state)
+    assert "the curve is no longer exact" in caplog.text
+    why = f"kernel numpy (saved with {built.name})"
+    assert second.exactness.startswith("D")
+    assert second.exactness.count(why) == 1
+    assert why in second.train()["exactness"]
+    assert why in second.save_checkpoint("")["inexact"]
+
+
+def test_policies_that_began_in_numpy_go_on_in_numpy(
+    built: compiled.Kernel, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here(monkeypatch, None)
+    first = PPO(AGENTS)
+    first.train()
+    path, _ = saved_by(first, tmp_path)
+    here(monkeypatch, built)
+    second = PPO(AGENTS)
+    second.restore(path)
+    first.train()
+    assert "exactness" not in second.train()
+    assert differences(second.get_weights(), first.get_weights()) == []
+
+
+def test_a_kernel_that_is_asked_for_says_that_a_checkpoint_had_none(
+    built: compiled.Kernel, tmp_path: Path
+) -> None:
+    for learner, several in (("fused", {}), ("torch", {}), ("fused", AGENTS)):
+        first = PPO({**PLAIN, **several, "learner": learner})
+        path, _ = saved_by(first, tmp_path)
+        second = PPO({**PLAIN, **several, "learner": COMPILED})
+        second.restore(path)
+        was = "torch" if learner == "torch" else "numpy"
+        assert f"kernel {built.name} (saved with {was})" in second.exactness
+        assert "exactness" in second.train()
 
 
 # ---- a sweep -----------------------------------------------------------------------------------

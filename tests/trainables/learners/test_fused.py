@@ -20,6 +20,7 @@ from trainables.learners.fused.compiled import CompiledLearner
 from trainables.learners.fused.flat import FlatOptimizer
 from trainables.learners.fused.ppo import FusedLearner, Loss
 from trainables.learners.sgd import Learner
+from trainables.learners.standardizing import LEAST_ROWS
 from trainables.learners.torch_learner import TorchLearner
 from trainables.policies.architecture import Activation, Architecture, OptimizerConfig
 from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
@@ -142,6 +143,7 @@ def learn(
         minibatch_size=of.minibatch_size,
         rate=1e-3,
         target_kl=of.target_kl,
+        normalize_advantages=of.normalize_advantages,
     )
 
 
@@ -241,6 +243,38 @@ def test_one_update_is_that_of_torch(layout: ActionLayout) -> None:
     assert told[0].keys() == told[1].keys() == {*STATS, "explained_variance", "lr", "grad_norm"}
     for name, value in told[1].items():
         assert told[0][name] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+
+
+@pytest.mark.parametrize("size", [1, 3, LEAST_ROWS - 1])
+def test_minibatches_of_few_rows_are_standardised_by_the_whole_batch(size: int) -> None:
+    layout, of = LAYOUTS["discrete"], settings(sgd_minibatch_size=size)
+    batch = batch_of(layout, 22)
+    scaled = (batch.advantages - batch.advantages.mean()) / (batch.advantages.std() + 1e-8)
+    by_hand = TrainBatch(**{**vars(batch), "advantages": scaled})
+    plain = settings(sgd_minibatch_size=size, normalize_advantages=False)
+    expected = make_policy(layout)
+    learn(theirs(expected, plain), by_hand, plain)
+    begun = weights(make_policy(layout))["actor.0.weight"]
+    assert np.abs(weights(expected)["actor.0.weight"] - begun).max() > 1e-3
+    for make in BOTH:
+        policy = make_policy(layout)
+        learn(make(policy, of), batch, of)
+        assert_close(weights(policy), weights(expected), 1e-7)
+
+
+def test_a_batch_of_one_row_is_learnt_from_as_it_is_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    layout, of = LAYOUTS["discrete"], settings()
+    batch = batch_of(layout, 1)
+    for make in BOTH:
+        caplog.clear()
+        policy, plain = make_policy(layout), make_policy(layout)
+        learn(make(policy, of), batch, of)
+        assert "one row to learn from" in caplog.text
+        caplog.clear()
+        learn(make(plain, settings(normalize_advantages=False)), batch, of)
+        assert_close(weights(policy), weights(plain), 1e-7)
 
 
 OPTIMIZERS: dict[str, tuple[dict[str, Any], float | None]] = {

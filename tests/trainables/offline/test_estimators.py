@@ -18,6 +18,7 @@ from trainables.envs.exactness import measuring
 from trainables.envs.make import EnvironmentConfig
 from trainables.offline.estimators import (
     Episodes,
+    bounded,
     estimate,
     fitted_values,
     read_episodes,
@@ -63,6 +64,37 @@ def test_ratios_beyond_all_numbers_are_no_nan() -> None:
         assert all(math.isfinite(one) for one in found)
     never = terms("wis", rewards, np.full((3, 50), -np.inf), 0.9)
     assert estimate(never, np.random.default_rng(0)) is None
+
+
+def test_products_of_ratios_beyond_all_numbers_are_bounded() -> None:
+    """Each ratio is below 4, and over 800 steps their product is above the highest float64."""
+    rewards, log_ratios = np.ones((3, 800)), np.full((3, 800), np.log(3.96))
+    log_ratios[1] = -1.0
+    for values in (0.0, 5.0):
+        fitted = np.full_like(rewards, values), np.full_like(rewards, values)
+        given = terms("dr", rewards, log_ratios, 0.99, fitted)
+        found = estimate(given, np.random.default_rng(0))
+        assert found is not None
+        assert np.isfinite(found).all()
+        if not values:  # without values it is pdis, also where that is bounded
+            per_decision = terms("pdis", rewards, log_ratios, 0.99)
+            np.testing.assert_allclose(given.above, per_decision.above, rtol=1e-12)
+    counts = {name: bounded(name, log_ratios) for name in ("is", "wis", "pdis", "dr")}
+    assert counts == {"is": 2, "wis": 0, "pdis": 2, "dr": 2}
+    back = np.concatenate([log_ratios, np.full((3, 900), -1.5)], axis=1)
+    assert (bounded("is", back), bounded("dr", back)) == (0, 2)
+
+
+def test_doubly_robust_is_the_papers_recursion() -> None:
+    drawn = np.random.default_rng(5)
+    rewards, taken, of_state = drawn.normal(size=(3, 4, 30))
+    log_ratios = drawn.normal(size=(4, 30))
+    ahead = np.zeros(4)
+    for t in reversed(range(30)):
+        error = rewards[:, t] + 0.9 * ahead - taken[:, t]
+        ahead = of_state[:, t] + np.exp(log_ratios[:, t]) * error
+    found = terms("dr", rewards, log_ratios, 0.9, (taken, of_state)).above
+    np.testing.assert_allclose(found, ahead, rtol=1e-9)
 
 
 # ---- a small tabular problem ---------------------------------------------------------------------
@@ -156,8 +188,9 @@ class Table(gymnasium.Env[Any, Any]):
 
 def line(eps_id: list[int], t: list[int], ended: list[int], **columns: Any) -> dict[str, Any]:
     obs = [[float(i), 0.0, 0.0] for i in t]
+    following = [[float(i + 1), 0.0, 0.0] for i in t]
     flags = [i in ended for i in range(len(t))]
-    given = {"obs": obs, "new_obs": obs, "actions": [0] * len(t), "eps_id": eps_id, "t": t}
+    given = {"obs": obs, "new_obs": following, "actions": [0] * len(t), "eps_id": eps_id, "t": t}
     made = {"rewards": [1.0] * len(t), "terminateds": flags, "action_logp": [-0.5] * len(t)}
     return {"type": "SampleBatch", **given, **made, **columns}
 
@@ -264,6 +297,24 @@ def test_W17_simulation_plays_episodes(tmp_path: Path) -> None:
     trainer.stop()
     assert result["off_policy"]["simulation"] >= 8.0
     assert list(result["off_policy"]) == ["simulation"]
+
+
+def test_estimates_of_ratios_that_are_bounded_are_said_to_be_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = line([0] * 400, list(range(400)), [399])
+    given |= {"action_logp": [-9.0] * 400}
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(given))
+    trainer = bc(path, input_evaluation=["is", "wis", "pdis", "dr"], train_batch_size=400)
+    results = run(trainer, 2)
+    trainer.stop()
+    for result in results:
+        assert all(math.isfinite(one) for one in result["off_policy"].values())
+        assert {"is", "wis", "pdis", "dr"} <= result["off_policy"].keys()
+    said = [r.getMessage() for r in caplog.records if "counts the ratios" in r.getMessage()]
+    assert [one.split()[1] for one in said] == ["is", "pdis", "dr"]
+    assert "is counts the ratios of 1 of 1 episodes as e^600" in said[0]
 
 
 @pytest.mark.slow

@@ -14,10 +14,11 @@ from tests.support.trainers import PLAIN
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, StoredDataError
-from trainables.offline.batches import Columns
+from trainables.offline.batches import Columns, as_sent
 from trainables.offline.config import IOContext, OfflineConfig
 from trainables.offline.packed import unpack
 from trainables.offline.writer import JsonWriter, OutputWriter
+from trainables.rollout.batch import Fragment
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -78,6 +79,39 @@ def test_K7_B2_a_line_is_a_batch_of_what_was_sampled(tmp_path: Path) -> None:
             assert row["prev_rewards"] == before["rewards"]
         assert (rows[0]["prev_actions"], rows[0]["prev_rewards"]) == (0, 0.0)
         assert not any(row["terminateds"] for row in rows[:-1])
+
+
+def test_actions_that_are_spread_over_their_bounds_are_written_as_the_environment_has_them(
+    tmp_path: Path,
+) -> None:
+    trainer = trainer_in(tmp_path, env="tests.support.environments:Wide", env_config={})
+    samples = trainer.workers.sample()
+    trainer.reporter.sampled(samples)
+    trainer.stop()
+    ((chosen,), (line,)) = samples[0].fragments, lines(tmp_path)
+    written, rows = np.array(line["actions"]), chosen.actions.swapaxes(0, 1).reshape(-1, 1)
+    np.testing.assert_allclose(written, 100 + 50 * rows, rtol=1e-5)
+    before = np.where(np.array(line["t"])[1:, None] == 0, 0, written[:-1])
+    np.testing.assert_allclose(line["prev_actions"][1:], before)
+    densities = chosen.logp.T.reshape(-1) - np.log(50)  # of numbers that lie 50 times as far apart
+    np.testing.assert_allclose(line["action_logp"], densities, rtol=1e-4)
+
+
+def test_in_lanes_what_was_done_before_is_written_likewise() -> None:
+    real, flag = np.zeros((3, 1), np.float32), np.zeros((3, 1), np.bool_)
+    numbers = np.array([0.5, -1.0, 0.0], np.float32).reshape(3, 1, 1)
+    columns = {
+        **dict.fromkeys(("terminated", "truncated", "valid", "autoreset"), flag),
+        "observations": real[..., None],
+        "rewards": real,
+        "t": np.array([[0], [1], [2]]),
+        "actions": numbers,
+        "prev_actions": np.concatenate([numbers[:1] * 0, numbers[:-1]]),
+    }
+    spread = np.array([50], np.float32), np.array([100], np.float32)
+    sent = as_sent(Fragment.of(columns), spread)
+    assert sent.actions.ravel().tolist() == [125.0, 50.0, 100.0]
+    assert sent.prev_actions.ravel().tolist() == [0.0, 125.0, 50.0]
 
 
 @pytest.mark.parametrize("mode", ["plain", "workers", "episodes", "vector"])
@@ -310,6 +344,7 @@ class Kept(OutputWriter):
 
     def __init__(self, context: IOContext) -> None:
         assert context.worker_index == 0
+        self.context = context
         self.batches: list[Columns] = []
         ALL.append(self)
 
@@ -324,7 +359,8 @@ def test_W18_a_writer_of_ones_own(tmp_path: Path) -> None:
     trainer = trainer_in(tmp_path, output=f"{__name__}:Kept")
     trainer.train()
     trainer.stop()
-    assert len(ALL[-1].batches) == 1
+    (kept,) = ALL[-1:]
+    assert len(kept.batches) == 1
     assert set(ALL[-1].batches[0]) == COLUMNS
     with pytest.raises(
         ConfigError, match=r"output: .* derived from .*OutputWriter; it made a dict"

@@ -21,7 +21,7 @@ from trainables.errors import ConfigError, StoredDataError
 from trainables.offline.batches import Batch
 from trainables.offline.config import IOContext
 from trainables.offline.packed import unpack
-from trainables.offline.reader import InputReader, JsonReader, RowsByPolicy
+from trainables.offline.reader import InputReader, JsonReader, Rows, RowsByPolicy
 from trainables.offline.sources import files_reader
 from trainables.offline.workers import fragment_of
 from trainables.offline.writer import OutputWriter
@@ -64,8 +64,8 @@ def lines(folder: Path) -> list[dict[str, Any]]:
 def of_vectors() -> RowsByPolicy:
     """What `Reaching` shows, with three choices: what RLlib's files here are of."""
     box, choice = spaces.Box(-1.0, 1.0, (2,), np.float32), spaces.Discrete(3)
-    one = EnvSpaces(box, choice, box, None)
-    return RowsByPolicy(lambda: {"ones": one, "others": one})
+    of = Rows(EnvSpaces(box, choice, box, None), of_agents=True)
+    return RowsByPolicy(lambda: {"ones": of, "others": of})
 
 
 # ---- what is written -----------------------------------------------------------------------------
@@ -251,10 +251,10 @@ def as_line(**policies: Mapping[str, Any]) -> dict[str, Any]:
 
 def columns_of(action: int, rows: int = 8, **more: Any) -> dict[str, Any]:
     """An episode in which always the same was done, whatever was shown."""
-    shown = np.eye(3)[np.arange(rows) % 3].tolist()
+    shown = np.eye(3)[np.arange(rows + 1) % 3].tolist()
     return {
-        "obs": shown,
-        "new_obs": shown,
+        "obs": shown[:-1],
+        "new_obs": shown[1:],
         "actions": [action] * rows,
         "rewards": [float(action)] * rows,
         "terminateds": [False] * (rows - 1) + [True],
@@ -281,12 +281,12 @@ def test_a_policy_of_which_no_row_is_left_has_no_batch(tmp_path: Path) -> None:
     line = as_line(ones=given, others=columns_of(2))
     path = written(tmp_path / "data", as_line(ones=given), line)
     box, choice = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(3)
-    one = EnvSpaces(box, choice, spaces.Discrete(3), None)
-    reader = JsonReader([path], RowsByPolicy(lambda: {"ones": one, "others": one}))
+    of = Rows(EnvSpaces(box, choice, spaces.Discrete(3), None), of_agents=True)
+    reader = JsonReader([path], RowsByPolicy(lambda: {"ones": of, "others": of}))
     assert list(reader.next()["policy_batches"]) == ["others"]
     path.write_text(json.dumps(as_line(ones=given)))
     with pytest.raises(StoredDataError, match="no batch with a row in any of 1 file"):
-        JsonReader([path], RowsByPolicy(lambda: {"ones": one})).next()
+        JsonReader([path], RowsByPolicy(lambda: {"ones": of})).next()
 
 
 def test_each_policy_learns_from_its_own_batches(tmp_path: Path) -> None:
@@ -422,8 +422,8 @@ def test_what_is_no_batch_is_said_with_file_line_and_policy(
 ) -> None:
     path = written(tmp_path / "data", WHOLE, line, WHOLE)
     box, choice = spaces.Box(0.0, 1.0, (3,), np.float32), spaces.Discrete(3)
-    one = EnvSpaces(box, choice, spaces.Discrete(3), None)
-    reader = JsonReader([path], RowsByPolicy(lambda: {"ones": one, "others": one}))
+    of = Rows(EnvSpaces(box, choice, spaces.Discrete(3), None), of_agents=True)
+    reader = JsonReader([path], RowsByPolicy(lambda: {"ones": of, "others": of}))
     assert reader.next()["count"] == 8
     with pytest.raises(StoredDataError, match=words) as error:
         reader.next()

@@ -56,6 +56,14 @@ class Boxes(gymnasium.Env[Any, Any]):
         self.action_space = spaces.Box(-1, 1, (2, 2), np.float32)
 
 
+class Pictures(gymnasium.Env[Any, Any]):
+    """Observations that are images, channels first."""
+
+    def __init__(self, **_: Any) -> None:
+        self.observation_space = spaces.Box(0, 255, (2, 8, 9), np.uint8)
+        self.action_space = spaces.Discrete(2)
+
+
 def rows(env: str = CARTPOLE) -> Rows:
     return Rows(measuring.look(EnvironmentConfig(env=env)).spaces)
 
@@ -146,6 +154,28 @@ def test_K7_a_data_set_of_minari_has_each_row_once_and_is_read_again(sets: Path)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # of what it would like to know
+def test_K7_images_lie_in_files_as_the_environment_or_the_policy_lays_them_out(
+    sets: Path,
+) -> None:
+    import minari
+
+    env = f"{__name__}:Pictures"
+    first = np.random.default_rng(3).integers(256, size=(22, 2, 8, 9)).astype(np.uint8)
+    last = np.moveaxis(first, 1, -1)
+    for layout in (first, last):
+        given = played(sets.parent / "json", (21,), obs=layout[:-1], new_obs=layout[1:])
+        read = all_of(files_reader("input", str(given), rows(env)))
+        np.testing.assert_array_equal(read["obs"], last[:-1])
+        np.testing.assert_array_equal(read["new_obs"], last[1:])
+    assert convert(str(given), "minari:ours/pictures-v0", env) == 21
+    dataset = minari.load_dataset("ours/pictures-v0")
+    assert dataset.observation_space == Pictures().observation_space
+    np.testing.assert_array_equal(dataset[0].observations, first)
+    again = all_of(files_reader("input", "minari:ours/pictures-v0", rows(env)))
+    np.testing.assert_array_equal(again["obs"], last[:-1])
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of what it would like to know
 def test_what_minari_itself_recorded_is_read(sets: Path) -> None:
     """Dicts and choices that begin elsewhere than at 0, as the policy sees and counts them."""
     from minari import create_dataset_from_buffers
@@ -198,7 +228,7 @@ def test_spaces_that_are_tables_come_back_as_they_were(sets: Path) -> None:
 @pytest.mark.parametrize("to", ["a.json", "a.parquet", "minari:a-v0"])
 def test_lines_of_which_no_row_is_left_make_no_file(to: str, tmp_path: Path) -> None:
     path, one = tmp_path / "rows.json", {"obs": [[0.0] * 4], "actions": [0], "rewards": [1.0]}
-    line = {"type": "SampleBatch", **one, "terminateds": [False]}
+    line = {"type": "SampleBatch", **one, "t": [0], "terminateds": [False]}
     path.write_text(f"{json.dumps(line)}\n" * 3)
     with pytest.raises(StoredDataError, match=r"no batch with a row .*; give the column new_obs"):
         convert(str(path), to, CARTPOLE)
@@ -213,11 +243,16 @@ def test_lines_of_which_no_row_is_left_make_no_file(to: str, tmp_path: Path) -> 
 
 def test_rows_that_do_not_lead_to_each_other_are_episodes_of_their_own(tmp_path: Path) -> None:
     given = played(tmp_path, (4, 4), t=np.array([0, 1, 2, 3, 2, 3, 7, 8]))
-    batches = list(each_once(files_reader("input", str(given), rows())))
-    assert [len(one["rewards"]) for one in runs(tmp_path, batches)] == [4, 2, 2]
-    jumped = [dict(batches[0])]
-    jumped[0]["new_obs"] = batches[0]["new_obs"] + (np.arange(4) == 1)[:, None]
-    assert [len(one["rewards"]) for one in runs(tmp_path, jumped)] == [2, 2]
+
+    def lengths() -> list[int]:
+        batches = each_once(files_reader("input", str(given), rows()))
+        return [len(one["rewards"]) for one in runs(tmp_path, batches)]
+
+    assert lengths() == [4, 2, 2]
+    line = json.loads(given.read_text().splitlines()[0])
+    line["new_obs"][1][0] += 1.0
+    given.write_text(json.dumps(line))
+    assert lengths() == [2, 2]
 
 
 @pytest.mark.parametrize("kind", ["parquet", "minari"])

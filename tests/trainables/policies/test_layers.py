@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from trainables.learners.torch_learner import shuffled
+from trainables.policies.architecture import Architecture
 from trainables.policies.layers import activate, unit_pixels
 from trainables.rollout.batch import TrainBatch
 
@@ -31,13 +32,14 @@ def test_bytes_become_numbers_from_0_to_1_in_one_new_array_only(
 ) -> None:
     every = torch.arange(256, dtype=torch.uint8)
     expected = every.float() / 255.0
+    of = Architecture((2, 3, 1), (), (), "relu", highest_byte=255.0)
 
     def second(*_: object) -> None:
         raise AssertionError("a second array of the size of the first")
 
     monkeypatch.setattr(torch.Tensor, "__truediv__", second)
-    assert torch.equal(unit_pixels(every), expected)
-    assert unit_pixels(expected) is expected
+    assert torch.equal(unit_pixels(every, of), expected)
+    assert unit_pixels(expected, of) is expected
 
 
 def test_shuffled_images_are_copied_row_by_row_not_byte_by_byte() -> None:

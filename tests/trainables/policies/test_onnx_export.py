@@ -171,7 +171,9 @@ def test_exported_actions_are_of_the_environments_type_and_within_its_bounds(
     kind: str, tmp_path: Path
 ) -> None:
     model = {"lstm_use_prev_action": True, "hidden": [4]}
-    config = {"env": f"{__name__}:Steered", "env_config": {"kind": kind}, "model": model}
+    # A previous action that comes in float16 is too coarse to be spread, with weights this large.
+    spreads = {"normalize_actions": kind != "float16"}
+    config = {"env": f"{__name__}:Steered", "env_config": {"kind": kind}, "model": model, **spreads}
     trainer = make(config)
     trainer.train()
     with torch.no_grad():

@@ -12,10 +12,13 @@ import torch
 from tests.support.trainers import differences, final_state, make, run
 from trainables.algorithms.a2c import A2C
 from trainables.algorithms.dqn import DQN
+from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, ExportError
 from trainables.policies.onnx.formats import FILES, opened
+from trainables.policies.own.module import in_acting_mode
 from trainables.trainable import TrialContext
+from trainables.trainer.trainer import Trainer
 
 HERE = "tests.support.own_networks"
 IMAGES = {"env": "tests.support.spaces:AnySpaces", "observation_filter": "NoFilter"}
@@ -90,6 +93,101 @@ def test_a2c_learns_with_it() -> None:
     trainer.train()
     assert differences(before, trainer.policy.model.weights()) != []
     trainer.stop()
+
+
+def batches_counted(trainer: Trainer) -> int:
+    """Passes that moved the statistics of the module's normalisation."""
+    weights = trainer.get_weights()["default_policy"]
+    (counted,) = [one for name, one in weights.items() if name.endswith("num_batches_tracked")]
+    return int(counted)
+
+
+VALUES = {
+    "env": "CartPole-v1",
+    "seed": 0,
+    "rollout_fragment_length": 4,
+    "learning_starts": 8,
+    "replay_batch_size": 4,
+    "model": {"custom_model": f"{HERE}:Values"},
+}
+
+
+@pytest.mark.parametrize("double", [True, False])
+def test_only_the_pass_that_is_learnt_from_moves_statistics(double: bool) -> None:
+    trainer = DQN({**VALUES, "double_q": double})
+    rows = fragment_rows(trainer)
+    for _ in range(3):
+        trainer.update(rows)
+    assert batches_counted(trainer) == 3
+    assert all(one.training for one in trainer.policy.model.modules())
+    trainer.stop()
+
+
+def fragment_rows(trainer: DQN) -> dict[str, Any]:
+    """Rows of a replay, drawn at random."""
+    stream = np.random.default_rng(0)
+    seen = stream.normal(size=(2, 4, 4)).astype(np.float32)
+    return {
+        "observations": seen[0],
+        "new_obs": seen[1],
+        "actions": np.array([0, 1, 0, 1]),
+        "rewards": np.ones(4, np.float32),
+        "terminated": np.zeros(4, np.bool_),
+    }
+
+
+def test_v_traces_pass_moves_no_statistics() -> None:
+    trainer = IMPALA({"env": "CartPole-v1", "model": NET})
+    trainer.train()
+    trainer.train()
+    assert batches_counted(trainer) == 2
+    trainer.stop()
+
+
+def test_a_part_that_stays_in_its_acting_mode_is_left_in_it() -> None:
+    net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2).eval())
+    with in_acting_mode(net):
+        assert not any(one.training for one in net.modules())
+    assert [one.training for one in net.modules()] == [True, True, False]
+
+
+def test_a_last_minibatch_of_one_row_is_learnt_from_with_the_statistics_of_acting() -> None:
+    sizes = {"num_envs_per_worker": 1, "rollout_fragment_length": 3, "sgd_minibatch_size": 2}
+    trainer = PPO({"env": "CartPole-v1", "model": NET, "num_sgd_iter": 1, **sizes})
+    before = trainer.get_weights()["default_policy"]["module.policy.weight"]
+    result = trainer.train()  # minibatches of 2 rows and of 1
+    assert np.isfinite(result["learner"]["policy_loss"])
+    assert batches_counted(trainer) == 1
+    (sample,) = trainer.workers.sample()
+    alone = trainer.learning_rows(sample.fragments).only(np.array([True, False, False]))
+    trainer.learn_on_batch(alone)
+    assert batches_counted(trainer) == 1
+    assert (trainer.get_weights()["default_policy"]["module.policy.weight"] != before).any()
+    trainer.stop()
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "config", "words"),
+    [
+        (PPO, {"model": NET, "sgd_minibatch_size": 1}, "sgd_minibatch_size: 1 .*one row"),
+        (
+            A2C,
+            {"model": NET, "num_envs_per_worker": 1, "rollout_fragment_length": 1},
+            "train_batch_size: 1 .*one row",
+        ),
+        (DQN, {**VALUES, "replay_batch_size": 1}, "replay_batch_size: 1 .*one row"),
+    ],
+)
+def test_normalisation_that_never_sees_two_rows_is_refused(
+    algorithm: type[Trainer], config: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words) as error:
+        algorithm({"env": "CartPole-v1", **config})
+    assert "\n" not in str(error.value)
+    plain = "Lone" if algorithm is DQN else "Plain"
+    algorithm.check_config(
+        {"env": "CartPole-v1", **config, "model": {"custom_model": f"{HERE}:{plain}"}}
+    )
 
 
 def test_equal_seeds_make_equal_weights_whatever_was_drawn_before() -> None:

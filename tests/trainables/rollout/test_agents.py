@@ -11,7 +11,7 @@ from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.support.agents import Comings, Dicts
+from tests.support.agents import Comings, Dicts, Targets
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, EnvError, NotFiniteError
 from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker, MultiAgentBatch, checked
@@ -89,7 +89,7 @@ def as_told(row: Mapping[str, Any]) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     seed=st.integers(0, 2**20),
     envs=st.integers(1, 3),
@@ -304,6 +304,43 @@ def test_P14_what_came_before_a_step_that_is_left_out_leads_into_no_other_trajec
         assert np.isclose(row["final_values"], actor.values(row["new_obs"][None])[0], atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
+@pytest.mark.parametrize("size", [3, 12])
+def test_P14_a_horizon_leaves_out_the_last_decision_of_whose_turn_it_is_not(
+    mode: str, size: int
+) -> None:
+    made = spec("Turns", horizon=6, batch_mode=mode, rollout_fragment_length=size)
+    with working(made) as worker:
+        actor = worker.get_policy("shared")
+        samples = [worker.sample() for _ in range(24 // size)]
+    assert actor is not None
+    assert all(isinstance(one, MultiAgentBatch) for one in samples)
+    found = [row for one in samples if one.policy_batches for row in rows(one)]  # type: ignore[attr-defined, arg-type]
+    seen = [(int(row["observations"][0]), float(row["rewards"])) for row in found]
+    assert {*seen} == {(0, 11.0), (1, 11.0), (2, 11.0), (3, 11.0), (4, 11.0)}
+    assert not any(row["terminated"] for row in found)
+    for row in found:
+        turn = int(row["observations"][0])
+        assert int(row["new_obs"][0]) == turn + 2
+        # The player whose turn would be next is cut off where it is, the other one before its last.
+        if turn == 4:
+            assert row["truncated"]
+            following = actor.values(np.full((1, 5), 6.0, np.float32))[0]
+            assert np.isclose(row["final_values"], following, atol=1e-5)
+        elif turn != 3:
+            assert not row["truncated"]
+    assert {one.length for sample in samples for one in sample.episodes} == {6}
+
+
+def test_P14_games_of_turns_are_trained_on_up_to_a_horizon() -> None:
+    env = "tests.support.agents:Turns"
+    sizes = {"num_envs_per_worker": 2, "rollout_fragment_length": 10, "sgd_minibatch_size": 4}
+    trainer = PPO({"env": env, "multiagent": SHARED, "env_level": "C", "horizon": 5, **sizes})
+    result = trainer.train()
+    trainer.stop()
+    assert result["episode_len_mean"] == 5.0
+
+
 def test_E11_steps_without_any_agent_are_said_once_and_an_episode_of_them_is_an_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -401,3 +438,36 @@ def test_E10_a_sample_whose_agents_wait_for_what_follows_is_whole() -> None:
         assert isinstance(batch, MultiAgentBatch)
         assert (batch.counted, batch.agent_steps()) == (worker.spec.steps, worker.spec.steps - 1)
         assert checked(batch, worker.spec) is batch
+
+
+class Patient(Targets):
+    """Its episodes have 1200 steps."""
+
+    def step(self, actions: Mapping[str, Any]) -> Any:
+        self._t += 1
+        over = dict.fromkeys(self.agents, self._t == 1200)
+        shown, rewards = self._show(), dict.fromkeys(self.agents, 1.0)
+        self.agents = [agent for agent in self.agents if not over[agent]]
+        return shown, rewards, over, dict.fromkeys(over, False), {}
+
+
+def test_P8_steps_of_several_agents_that_wait_for_an_episode_are_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config: dict[str, Any] = {
+        "env": f"{__name__}:Patient",
+        "multiagent": {"policies": ["shared"]},
+        "batch_mode": "complete_episodes",
+        "rollout_fragment_length": 20,
+        "num_envs_per_worker": 1,
+        "train_batch_size": 20,
+        "sgd_minibatch_size": 20,
+    }
+    with caplog.at_level("WARNING"):
+        trainer = PPO(config)
+        for _ in range(2):
+            (sample,) = trainer.workers.sample()
+        trainer.stop()
+    assert sample.count == 1200
+    (record,) = [one for one in caplog.records if "unfinished" in one.getMessage()]
+    assert "worker 0 holds 1001 steps of 1 unfinished episode(s)" in record.getMessage()

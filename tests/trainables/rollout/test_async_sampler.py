@@ -29,6 +29,9 @@ ASYNC: dict[str, Any] = {
 }
 
 
+pytestmark = pytest.mark.usefixtures("threads_answer_in_time")
+
+
 def worker_of(trainer: PPO) -> RolloutWorker:
     assert isinstance(trainer.workers, LocalWorkers)
     return trainer.workers.worker
@@ -267,10 +270,11 @@ def test_P4_a_black_hole_drops_what_comes_after_the_first_batch_and_tells_its_ep
     first = run(trainer, 1)[0]
     steps = 3 * 16 * 2 * (RESULTS + 1)  # many more than a queue would hold
     wait_until(lambda: sum(len(sub_env.unwrapped.sent) for sub_env in envs.sub_envs) > steps)
+    wait_until(lambda: len(source._episodes) > 3 * 2 * RESULTS)  # some came with the first batch
     assert not source._results
     waiting = len(source._episodes)
     result = run(trainer, 1)[0]
-    assert result["episodes_this_iter"] >= waiting > 3 * 2 * RESULTS
+    assert result["episodes_this_iter"] >= waiting
     assert result["timesteps_this_iter"] == first["timesteps_this_iter"] == 48
     assert result["fake_sampler"] is True
     assert learnt_from(trainer) == learnt_from(trainer)

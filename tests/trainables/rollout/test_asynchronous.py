@@ -14,7 +14,7 @@ from gymnasium import spaces
 
 from tests.support.environments import Counting, Outcome
 from tests.support.failing_workers import mishap
-from tests.support.waiting import wait_until
+from tests.support.waiting import Deadline, wait_until
 from trainables.algorithms.impala import IMPALA
 from trainables.errors import WorkerError
 from trainables.rollout.batch import Sample
@@ -141,7 +141,8 @@ def test_nobody_waits_for_a_slow_child_and_its_sample_says_how_old_its_weights_a
         trainer.train()
     assert (len(learnt.steps[0]), len(learnt.steps[1])) == (4 * SAMPLE, 0)
     (tmp_path / "hold-rollout-worker-1").unlink()
-    while not learnt.steps[1]:
+    deadline = Deadline()
+    while deadline.waits(not learnt.steps[1]):
         result = trainer.train()
     assert learnt.ages[-1] == result["weights_age"]["max"] >= 4
     assert learnt.is_whole
@@ -189,7 +190,8 @@ def test_T9_a_child_that_fails_is_replaced_and_nothing_is_learnt_twice(
     trainer = make(tmp_path, own, what=what, at=20)
     learnt = Learnt(trainer)
     with caplog.at_level(logging.WARNING):
-        while len(learnt.steps[1]) < 4 * SAMPLE:
+        deadline = Deadline()
+        while deadline.waits(len(learnt.steps[1]) < 4 * SAMPLE):
             result = trainer.train()
     trainer.stop()
     assert (tmp_path / "failed").exists()
@@ -205,7 +207,8 @@ def test_T9_a_child_that_fails_is_replaced_and_nothing_is_learnt_twice(
 def test_T9_without_a_replacement_the_error_says_which_settings_go_on(tmp_path: Path) -> None:
     trainer = make(tmp_path, what="kill", at=20)
     with pytest.raises(WorkerError, match=r"worker 1 \(pid \d+\) died.*recreate_failed_workers"):
-        while True:
+        deadline = Deadline()
+        while deadline.waits(True):
             trainer.train()
     trainer.stop()
 
@@ -215,13 +218,15 @@ def test_T25_the_others_go_on_with_whole_batches_until_none_is_left(tmp_path: Pa
     trainer = make(tmp_path, own, what="kill", at=20)
     learnt = Learnt(trainer)
     result = trainer.train()
-    while result["num_healthy_workers"] == 2:
+    deadline = Deadline()
+    while deadline.waits(result["num_healthy_workers"] == 2):
         result = trainer.train()
     assert trainer.train()["timesteps_this_iter"] == 2 * SAMPLE
     assert learnt.is_whole and len(learnt.steps[1]) == 2 * SAMPLE
     psutil.Process(workers_of(trainer).pids()[0]).kill()
     with pytest.raises(WorkerError, match="none of 2 rollout"):
-        while True:
+        deadline = Deadline()
+        while deadline.waits(True):
             trainer.train()
     trainer.stop()
 
@@ -254,7 +259,8 @@ def test_a_resumed_trial_goes_on_from_whole_counters_weights_and_environments(
 def firsts(trainer: IMPALA) -> list[list[int]]:
     """The first step of each worker that is learnt from next."""
     learnt = Learnt(trainer)
-    while not (learnt.steps[0] and learnt.steps[1]):
+    deadline = Deadline()
+    while deadline.waits(not (learnt.steps[0] and learnt.steps[1])):
         trainer.train()
     return [[learnt.steps[index][0]] for index in (0, 1)]
 

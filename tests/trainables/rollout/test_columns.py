@@ -299,6 +299,26 @@ def test_a_restored_worker_writes_the_same_columns() -> None:
     again.close()
 
 
+@pytest.mark.parametrize("kind", ["in step", "polled"])
+def test_what_was_done_before_a_restore_is_known_to_who_requests_it_first_then(kind: str) -> None:
+    polled = {"remote_worker_envs": True, "remote_env_batch_wait_ms": 1.0, "env_level": "C"}
+    config = polled if kind == "polled" else {}
+    plain, again = worker_with(config, frozenset()), worker_with(config)
+    (latest,) = [one.copy() for one in plain.sample().fragments[-1:]]
+    state = copy.deepcopy(plain.get_state())
+    again.set_state(state)
+    assert differences(again.get_state()["sampler"]["before"], state["sampler"]["before"]) == []
+    if kind == "in step":
+        fragment = again.sample().fragments[0]
+        goes_on = fragment.t[0] > 0
+        assert goes_on.any()
+        for name in ("actions", "rewards"):
+            expected = np.where(goes_on, latest[name][-1], 0)
+            assert fragment[f"prev_{name}"][0].tolist() == expected.tolist()
+    again.close()
+    plain.close()
+
+
 class AsksForAll(Callbacks):
     """Wants all that there is."""
 

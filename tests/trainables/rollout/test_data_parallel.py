@@ -4,12 +4,15 @@ import os
 import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.distributed import distributed_c10d
 
 from tests.support.trainers import differences, final_state, make
 from tests.support.trainers import run as run_with_config
@@ -23,6 +26,7 @@ from trainables.policies.filters import make_filters
 from trainables.rollout.batch import TrainBatch
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.ranks.process_group import (
+    add_up,
     find_free_port,
     get_node_ip,
     leave_group,
@@ -87,7 +91,7 @@ def resumed(disturbed: Runs) -> Iterator[Runs]:
     """A fresh trainer that went on from the save, undisturbed."""
     _, _, path = disturbed
     marker = next(path.parent.glob("**/failed"))
-    trainer = failing("kill", marker, data_parallel_timeout_s=3.0)
+    trainer = failing("kill", marker)
     trainer.restore(path)
     results = run(trainer, 2)
     yield trainer, [results, final_state(trainer)], path
@@ -184,9 +188,20 @@ def test_B9_ranks_whose_weights_differ_end_the_trial_s_slice(disturbed: Runs) ->
     assert group(trainer).healthy() == 0
 
 
+#: Seconds in which a rank that stands still is to be given up; others are waited for as usual.
+SOON_S = 3.0
+
+
+def be_quick(rank: Any) -> None:
+    """Wait so long in an exchange from now on, in which all the ranks have met already."""
+    distributed_c10d._set_pg_timeout(timedelta(seconds=SOON_S))
+    rank.policy.reduce = partial(add_up, timeout_s=SOON_S)
+
+
 @pytest.mark.slow
 def test_B10_a_rank_that_stands_still_is_waited_for_so_long_and_no_longer(resumed: Runs) -> None:
     trainer = resumed[0]
+    group(trainer).foreach_worker(be_quick)
     os.kill(group(trainer).pids()[1], signal.SIGSTOP)
     words = r"came later than 3.0 s \(data_parallel_timeout_s\)"
     with pytest.raises(WorkerError, match=words) as one:
@@ -201,6 +216,7 @@ def test_B10_a_rank_that_stands_still_is_waited_for_so_long_and_no_longer(resume
 def test_B10_a_rank_that_stands_still_is_told_nothing_for_ever(resumed: Runs) -> None:
     trainer, _, path = resumed
     trainer.restore(path)
+    group(trainer)._timeout_s = SOON_S
     os.kill(group(trainer).pids()[1], signal.SIGSTOP)
     words = r"rollout worker 1 \(pid \d+\) hangs: no answer within 3.0 s \(data_parallel_timeout_s"
     with pytest.raises(WorkerError, match=words):
@@ -257,6 +273,23 @@ def test_B9_the_named_fields_are_standardised_in_each_minibatch(alone: Rank) -> 
         np.testing.assert_allclose(column.mean(1), 0.0, atol=1e-5)
         np.testing.assert_allclose(column.std(1), 1.0, atol=1e-4)
     assert abs(float(seen[0]["values"].mean())) > 0
+
+
+def test_B9_minibatches_of_few_rows_are_standardised_by_the_batch_of_all_ranks(alone: Rank) -> None:
+    seen: list[torch.Tensor] = []
+    assert isinstance(alone.learner, TorchLearner)
+    loss = alone.learner.loss
+
+    def watching(model: Any, minibatch: Mapping[str, torch.Tensor]) -> Any:
+        seen.append(minibatch["advantages"])
+        return loss(model, minibatch)
+
+    alone.learner.loss = watching
+    alone.sample_and_learn(48, 1, 1, ("advantages",), 1e-3)
+    assert [len(one) for one in seen] == [1] * 48
+    column = torch.cat(seen)
+    assert column.mean().item() == pytest.approx(0.0, abs=1e-5)
+    assert column.std(correction=0).item() == pytest.approx(1.0, abs=1e-4)
 
 
 def test_B10_a_group_of_one_meets_at_a_free_port_of_this_machine(alone: Rank) -> None:

@@ -89,6 +89,20 @@ def test_B1_truncated_fragments_have_exactly_the_steps_that_were_asked_for() -> 
     trainer.stop()
 
 
+def test_B1_rows_in_which_a_native_vector_only_starts_an_episode_are_no_steps() -> None:
+    native = {"env": "tests.support.vectors:counting_next_step", "native_vector_env": True}
+    plain = {"batch_mode": "truncate_episodes", "train_batch_size": 24, "env_level": "C"}
+    trainer = make({**COUNTING, **native, **plain})
+    (sample,) = trainer.workers.sample()
+    (fragment,) = sample.fragments
+    # 12 rows of 2 environments; after the 5 steps of an episode comes 1 that only starts the next.
+    assert fragment.autoreset.tolist() == [[row in (5, 11)] * 2 for row in range(12)]
+    assert sample.count == 20
+    before = trainer.progress.timesteps
+    assert trainer.train()["timesteps_total"] - before == 20
+    trainer.stop()
+
+
 def test_P15_rows_of_episodes_in_flight_wait_for_the_next_sample() -> None:
     """Every episode comes whole, whichever samples it was collected in."""
     trainer = make({**WHOLE, "num_envs_per_worker": 3, "normalize_rewards": False})

@@ -11,6 +11,7 @@ import torch
 from gymnasium import spaces
 
 from tests.support.external import BOX, PLAYED, Counting, seen
+from tests.support.waiting import Deadline
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.algorithms.sac import SAC
@@ -19,7 +20,12 @@ from trainables.errors import ConfigError, EnvError
 from trainables.rollout.batch import Sample
 from trainables.trainer.trainer import Trainer
 
-SMALL = {"train_batch_size": 48, "num_envs_per_worker": 1, "rollout_fragment_length": 48}
+SMALL: dict[str, Any] = {
+    "train_batch_size": 48,
+    "num_envs_per_worker": 1,
+    "rollout_fragment_length": 48,
+    "external_timeout_s": 60.0,
+}
 HERE = "tests.support.external"
 
 
@@ -368,7 +374,8 @@ def test_an_episode_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.Mo
     trainer = ppo(f"{HERE}:Counting")
     try:
         samples = sampled(trainer, 2)
-        while not any(one.faulty for sample in samples for one in sample.episodes):
+        deadline = Deadline()
+        while deadline.waits(not any(e.faulty for sample in samples for e in sample.episodes)):
             samples += sampled(trainer)
     finally:
         trainer.stop()
@@ -408,6 +415,17 @@ def test_E3_connectors_and_an_environment_that_calls_do_not_combine(key: str, va
     for refused in (PPO, PPO.check_config):
         with pytest.raises(ValueError, match=f"{key}.*do not combine"):
             refused(config)
+
+
+def test_E3_actions_far_from_0_are_not_spread_and_the_log_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name, told in (("Dialled", True), ("Counting", False)):
+        caplog.clear()
+        trainer = ppo(f"{HERE}:{name}")
+        trainer.stop()
+        assert trainer.settings.sampling.normalize_actions is False
+        assert ("normalize_actions is false with an environment that calls" in caplog.text) is told
 
 
 def test_evaluation_plays_in_an_environment_that_can_be_stepped() -> None:
@@ -552,3 +570,30 @@ def test_an_id_may_be_used_again_after_its_end() -> None:
 def test_an_error_of_a_call_is_one_of_the_package() -> None:
     with pytest.raises(EpisodeError, match="start_episode"):
         Counting().end_episode("never", seen(0, 0))
+
+
+class Patient(ExternalEnv):
+    """Plays one episode of 1200 steps after the other."""
+
+    def __init__(self) -> None:
+        super().__init__(spaces.Discrete(2), BOX)
+
+    def run(self) -> None:
+        while True:
+            episode = self.start_episode()
+            for step in range(1200):
+                self.get_action(episode, seen(0, step))
+                self.log_returns(episode, 1.0)
+            self.end_episode(episode, seen(0, 1200))
+
+
+def test_P8_steps_that_wait_for_an_episode_of_a_caller_are_warned_of_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level("WARNING"):
+        trainer = ppo(f"{__name__}:Patient", batch_mode="complete_episodes")
+        (sample,) = trainer.workers.sample()
+        trainer.stop()
+    assert sample.count == 1200
+    (record,) = [one for one in caplog.records if "unfinished" in one.getMessage()]
+    assert "worker 0 holds 1001 steps of 1 unfinished episode(s)" in record.getMessage()

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 
 from tests.support.external import AGENTS, BOX, ROLES, Counting, Roles, seen_by
-from tests.support.waiting import wait_until
+from tests.support.waiting import Deadline, wait_until
 from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO
 from trainables.envs.external import EpisodeError, EpisodeLost, ExternalEnv
@@ -32,6 +32,7 @@ SMALL: dict[str, Any] = {
     "model": {"hidden": [8]},
     "sgd_minibatch_size": 16,
     "num_sgd_iter": 1,
+    "external_timeout_s": 60.0,
 }
 
 
@@ -261,7 +262,8 @@ def test_E8_the_end_of_an_episode_that_is_lost_says_why(monkeypatch: pytest.Monk
         monkeypatch.setattr(Roles, name, value)
     with ppo(callbacks=Noting) as trainer:
         samples = sampled(trainer, 2)
-        while not any(one.faulty for sample in samples for one in sample.episodes):
+        deadline = Deadline()
+        while deadline.waits(not any(e.faulty for sample in samples for e in sample.episodes)):
             samples += sampled(trainer)
         (watch,) = [trainer.workers.local_worker()._sampler.watch]  # type: ignore[union-attr]
         errors = [error for _, error in watch._calls._own.ends if error is not None]

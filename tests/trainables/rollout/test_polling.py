@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.remote import remote_envs
 from tests.support.trainers import SMALL, make, run
+from tests.support.waiting import Deadline
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
 from trainables.rollout.batch import Fragment
@@ -25,7 +26,11 @@ POLLS: dict[str, Any] = {
     "evaluation_interval": None,
     "remote_worker_envs": True,
     "remote_env_batch_wait_ms": 1.0,
+    "env_step_timeout_s": 60.0,
 }
+
+
+pytestmark = pytest.mark.timeout(120)  # a sampler that asks nobody waits for ever
 
 
 def awaiting(folder: Path, steps: int = 16) -> dict[str, Any]:
@@ -99,7 +104,8 @@ def test_W15_E4_an_environment_that_dies_or_hangs_is_restarted_while_others_go_o
     envs.reset([1, 2])
     envs.send([0, 1], np.array([1, 1]))
     both: set[int] = set()
-    while len(both) < 2:
+    deadline = Deadline()
+    while deadline.waits(len(both) < 2):
         both |= set(envs.poll()[0].tolist())
     envs.send([0], np.array([1]))  # it hangs
     heard, step = envs.poll()
@@ -111,7 +117,8 @@ def test_W15_E4_an_environment_that_dies_or_hangs_is_restarted_while_others_go_o
     envs.send([0, 1], np.array([1, 1]))
     faults: dict[int, Exception] = {}
     both = set()
-    while len(both) < 2:
+    deadline = Deadline()
+    while deadline.waits(len(both) < 2):
         heard, step = envs.poll()
         both |= set(heard.tolist())
         faults |= step.faults

@@ -95,12 +95,22 @@ def test_what_is_sent_is_clipped_and_what_was_chosen_is_stored() -> None:
     sent = np.stack(
         [sub_env.unwrapped.sent for sub_env in trainer.workers.worker.envs.sub_envs], axis=1
     )
-    assert np.abs(fragment.actions).max() > 0.5
-    np.testing.assert_array_equal(sent, np.clip(fragment.actions, -0.1, 0.1))
+    assert np.abs(fragment.actions).max() > 1.5
+    np.testing.assert_allclose(sent, 0.1 * np.clip(fragment.actions, -1.0, 1.0), rtol=1e-6)
 
 
 def test_unclipped_actions_are_sent_as_chosen_where_that_is_set() -> None:
     config = {"env_config": {"continuous": True}, "clip_actions": False}
+    fragment, trainer = fragment_of({"env": f"{HERE}:Counting", **config})
+    sent = np.stack(
+        [sub_env.unwrapped.sent for sub_env in trainer.workers.worker.envs.sub_envs], axis=1
+    )
+    np.testing.assert_allclose(sent, np.float32(0.1) * fragment.actions, rtol=1e-6)
+
+
+def test_numbers_of_the_environments_own_are_sent_as_chosen_where_that_is_set() -> None:
+    as_they_are = {"clip_actions": False, "normalize_actions": False}
+    config = {"env_config": {"continuous": True}, **as_they_are}
     fragment, trainer = fragment_of({"env": f"{HERE}:Counting", **config})
     sent = np.stack(
         [sub_env.unwrapped.sent for sub_env in trainer.workers.worker.envs.sub_envs], axis=1

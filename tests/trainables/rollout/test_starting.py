@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,8 @@ def test_a_driver_that_is_killed_while_workers_start_leaves_no_word_and_no_semap
     spec = write_spec(tmp_path)
     driver = start("run", spec, "-j", 2, "--root", tmp_path / "sweeps", cwd=tmp_path)
     family = psutil.Process(driver.pid)
-    wait_until(lambda: any("popen_loky" in " ".join(_command(c)) for c in family.children()))
+    below = partial(family.children, recursive=True)
+    wait_until(lambda: any("popen_loky" in " ".join(_command(child)) for child in below()))
     driver.kill()
     _, said = driver.communicate()  # until the last of the family has closed it
     assert "leaked" not in said

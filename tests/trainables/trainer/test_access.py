@@ -10,7 +10,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from tests.support.trainers import SMALL, differences, make, run
+from trainables.algorithms.dqn import DQN
 from trainables.algorithms.ppo import PPO, Config
+from trainables.algorithms.sac import SAC
+from trainables.algorithms.td3 import TD3
 from trainables.core.settings import parse
 from trainables.errors import CheckpointError, ConfigError, TrainableError
 from trainables.rollout.workers.access import DEFAULT_POLICY_ID
@@ -193,6 +196,60 @@ def test_B7_B8_computed_and_applied_gradients_are_what_learning_on_the_batch_doe
     assert differences(one.get_weights(), make().get_weights()) != []
     one.stop()
     other.stop()
+
+
+REPLAYS: dict[str, tuple[type[Trainer], dict[str, Any]]] = {
+    "dqn": (DQN, {"env": "CartPole-v1"}),
+    "dqn in torch": (DQN, {"env": "CartPole-v1", "learner": "torch", "n_step": 2}),
+    "dqn by priorities": (DQN, {"env": "CartPole-v1", "prioritized_replay": True}),
+    "sac": (SAC, {"env": "Pendulum-v1"}),
+    "td3 in torch": (TD3, {"env": "Pendulum-v1", "learner": "torch"}),
+}
+
+
+@pytest.mark.parametrize("case", REPLAYS)
+def test_B8_an_algorithm_with_a_replay_learns_on_rows_of_it(case: str) -> None:
+    kind, config = REPLAYS[case]
+    config = {"learning_starts": 1000, "observation_filter": "MeanStdFilter", **config}
+    one, other = (kind({**config, "rollout_fragment_length": 32, "seed": 5}) for _ in range(2))
+    for trainer in (one, other):
+        trainer.train()
+    before = one.get_weights()
+    rows: Any = one.replay.sample(16)  # type: ignore[attr-defined]  # of those with a replay
+    (learnt,) = one.learn_on_batch(rows).values()
+    assert learnt["batch_count"] == 16
+    assert differences(before, one.get_weights()) != []
+    held = one.workers.foreach_worker(lambda worker: worker.get_weights())[0]
+    mine = one.policy.acting_weights()
+    assert differences(dict(held[DEFAULT_POLICY_ID]), mine) == []
+    seen = other.seen(rows, getattr(getattr(other, "n_step", None), "weight", 1.0))
+    assert other.update(seen).items() <= learnt.items()  # type: ignore[attr-defined]  # likewise
+    assert differences(one.get_weights(), other.get_weights()) == []
+    unknown: Any = {name: column for name, column in rows.items() if name != "indices"}
+    one.learn_on_batch(unknown)
+    one.stop()
+    other.stop()
+
+
+def test_B7_dqn_gives_the_gradients_that_it_learns_by_and_sac_has_no_single_one() -> None:
+    config = {"learning_starts": 1000, "rollout_fragment_length": 32, "seed": 5}
+    one, other = (DQN({"env": "CartPole-v1", "learner": "torch", **config}) for _ in range(2))
+    for trainer in (one, other):
+        trainer.train()
+    rows = one.replay.sample(16)
+    gradients, info = one.compute_gradients(rows)  # type: ignore[arg-type]  # rows of a replay
+    assert info["batch_count"] == 16
+    norm = one.apply_gradients(gradients)
+    (learnt,) = other.learn_on_batch(rows).values()
+    assert (learnt["grad_norm"], learnt["mean_q"]) == (norm, info["mean_q"])
+    assert differences(one.get_weights(), other.get_weights()) == []
+    one.stop()
+    other.stop()
+    sac = SAC({"env": "Pendulum-v1", **config})
+    for ask in (sac.compute_gradients, sac.apply_gradients):
+        with pytest.raises(NotImplementedError, match="SAC learns by several optimisers"):
+            ask({})
+    sac.stop()
 
 
 # ---- workers ---------------------------------------------------------------------------------

@@ -200,6 +200,8 @@ def test_every_entry_of_the_state_is_among_the_parts_that_were_left_out() -> Non
     # horizons, restarts and native vectors: test_vector_envs.py shows it.
     worker = {"workers/0/level", "workers/0/lanes", "workers/0/sampler/ghosts"}
     worker |= {"workers/0/sampler/memory"}  # empty here; the test below is about one that is not
+    # What came before the next row is for columns that are requested: test_columns.py.
+    worker |= {"workers/0/sampler/unrolls", "workers/0/sampler/before"}
     known = set(PARTS) | exempt | worker
     names = {
         "recent_observations",

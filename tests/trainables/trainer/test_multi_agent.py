@@ -1,6 +1,6 @@
 """Several policies in one trainer: they learn, come back to the bit, and leave each other alone."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from trainables.algorithms.sac import SAC
 from trainables.errors import ConfigError
 from trainables.rollout.agents.worker import MultiAgentBatch
 from trainables.rollout.callbacks import Callbacks
+from trainables.trainer.multi_agent import several
 from trainables.trainer.trainer import Trainer
 
 HERE = "tests.support.agents"
@@ -270,6 +271,117 @@ def test_policies_are_reached_by_their_names(tmp_path: Path) -> None:
     other.stop()
 
 
+def test_T21_T22_a_model_comes_and_goes_by_its_policys_name(tmp_path: Path) -> None:
+    trainer, other = made(EACH), made(EACH, seed=7)
+    path = other.export_policy_checkpoint(str(tmp_path), "model", "right")
+    before = numbers(trainer)
+    trainer.import_model(path, "right")
+    found = numbers(trainer)
+    assert found == {**before, "right": numbers(other)["right"]}
+    assert found["right"] != before["right"]
+    trainer.train()
+    for pid in EACH["policies"]:
+        exported = Path(trainer.export_policy_model(str(tmp_path / pid), pid))
+        assert exported == tmp_path / pid / "policy.onnx"
+        assert exported.is_file()
+    calls: list[Callable[[], object]] = [
+        lambda: trainer.import_model(path),
+        lambda: trainer.import_model(path, "nobody"),
+        lambda: trainer.export_policy_model(str(tmp_path), "nobody"),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match="one of brief, left, right"):
+            call()
+    trainer.stop()
+    other.stop()
+
+
+def test_a_method_with_two_names_is_one_method_with_several_policies() -> None:
+    kind = several(PPO)
+    names: dict[Any, list[str]] = {}
+    for name, one in vars(Trainer).items():
+        if callable(one):
+            names.setdefault(one, []).append(name)
+    twice = [both for both in names.values() if len(both) > 1]
+    assert sorted(map(sorted, twice)) == [
+        ["compute_action", "compute_single_action"],
+        ["import_model", "import_policy_weights"],
+    ]
+    for first, second in twice:
+        assert getattr(kind, first) is getattr(kind, second)
+
+
+def test_T19_arguments_stand_in_the_same_order_with_several_policies() -> None:
+    trainer, other = made(EACH, model={"use_lstm": True, "lstm_use_prev_reward": True}), made(EACH)
+    first = trainer.get_initial_state("left")
+    assert [part.shape for part in first] == [(64,), (64,), (1,)]
+    named: Any = trainer.compute_action(
+        1, state=first, prev_reward=1.0, policy_id="left", full_fetch=True
+    )
+    in_order: Any = trainer.compute_action(1, first, None, 1.0, None, "left", True, False)
+    assert repr(in_order) == repr(named)
+    of_right: Any = trainer.compute_single_action(1, first, None, 1.0, None, "right", True)
+    assert of_right[2]["value"] != named[2]["value"]
+    assert other.get_initial_state("left") == []
+    for ask in (trainer.get_initial_state, lambda: trainer.compute_action(0, first)):
+        with pytest.raises(ConfigError, match="one of brief, left, right"):
+            ask()
+    trainer.stop()
+    other.stop()
+
+
+def test_T19_T21_T22_a_policy_that_is_alone_need_not_be_named(tmp_path: Path) -> None:
+    trainer = made(callbacks=Looking, evaluation_interval=1)
+    trainer.train()
+    policy = trainer.get_policy()
+    assert policy is not None
+    assert policy.compute_single_action(1)[0] == trainer.compute_action(1)
+    assert trainer.get_initial_state() == []
+    exported = Path(trainer.export_policy_model(str(tmp_path)))
+    assert exported.is_file()
+    weights = Path(trainer.export_policy_checkpoint(str(tmp_path)))
+    before = numbers(trainer)
+    trainer.set_weights(
+        {"shared": {n: one * 0 for n, one in trainer.get_weights()["shared"].items()}}
+    )
+    assert numbers(trainer) != before
+    trainer.import_policy_weights(weights)
+    assert numbers(trainer) == before
+    with pytest.raises(ConfigError, match="it is the last"):
+        trainer.remove_policy("")  # type: ignore[attr-defined]  # of those with policies
+    assert trainer.get_policy("nobody") is None
+    trainer.stop()
+
+
+class Looking(Callbacks):
+    """Asks for the only policy where agents play."""
+
+    def on_episode_start(self, *, worker: Any, episode: Any, **more: Any) -> None:
+        assert worker.get_policy() is worker.get_policy("shared")
+        assert worker.get_policy() is not None
+
+
+def test_B12_workers_take_the_weights_of_several_policies_or_of_the_only_one() -> None:
+    trainer, alone = made({**EACH, "policies_to_train": ["left"]}), made()
+    assert trainer.workers.foreach_trainable_policy(lambda _, name: name) == ["left"]
+    zero = {n: one * 0 for n, one in trainer.get_weights()["left"].items()}
+    trainer.workers.sync_weights({"left": zero})
+    (held,) = trainer.workers.foreach_worker(lambda one: one.get_weights())
+    assert not any(one.any() for one in held["left"].values())
+    assert any(one.any() for one in held["right"].values())
+    with pytest.raises(ConfigError, match="one of brief, left, right"):
+        trainer.workers.sync_weights(zero)
+    alone.workers.sync_weights({n: one * 0 for n, one in alone.get_weights()["shared"].items()})
+    (held,) = alone.workers.foreach_worker(lambda one: one.get_weights())
+    assert not any(one.any() for one in held["shared"].values())
+    (size,) = alone.workers.foreach_worker(
+        lambda one: one.for_policy(lambda policy: policy.memory_size)
+    )
+    assert size == 0
+    trainer.stop()
+    alone.stop()
+
+
 def everything(observations: Mapping[str, Any]) -> dict[str, Any]:
     """What all are shown, to each of them; nothing of one that has left."""
     seen = [observations.get(agent, -1) for agent in ("left", "right", "brief")]
@@ -383,6 +495,23 @@ def test_policies_are_drawn_anew_in_episodes_of_an_evaluation_that_begin_alike()
     assert len(set(seen[0])) == 4
 
 
+def test_a_minibatch_may_have_the_rows_of_all_agents_of_a_policy() -> None:
+    sizes: dict[str, Any] = {"num_envs_per_worker": 1, "rollout_fragment_length": 4}
+    trainer = made(**{**sizes, "sgd_minibatch_size": 10})  # left and right always, brief in half
+    learnt = trainer.train()["learner"]["shared"]
+    assert learnt["grad_norm"] > 0
+    trainer.stop()
+    with pytest.raises(ConfigError, match=r"sgd_minibatch_size: 13 .*at most the 12 rows"):
+        made(**{**sizes, "sgd_minibatch_size": 13})
+    with pytest.raises(ConfigError, match=r"sgd_minibatch_size: 5 .*at most the 4 rows"):
+        made({"policies": [*EACH["policies"]]}, **{**sizes, "sgd_minibatch_size": 5})
+    by_steps = {**SHARED, "count_steps_by": "agent_steps"}
+    one_step = {**sizes, "rollout_fragment_length": 1, "sgd_minibatch_size": 1}
+    trainer = made(by_steps, **one_step)  # all agents act in it, so there are several rows
+    assert trainer.train()["agent_timesteps_total"] > 1
+    trainer.stop()
+
+
 # ---- what is refused -----------------------------------------------------------------------------
 
 
@@ -399,6 +528,14 @@ def nowhere(agent: str) -> str:
         (
             {"multiagent": {**SHARED, "policy_mapping_fn": f"{__name__}:nowhere"}},
             "'nobody' is not allowed; expected one of shared",
+        ),
+        (
+            {"multiagent": {**SHARED, "policy_mapping_fn": {"left": ["shared"]}}},
+            r"policy_mapping_fn: left: \['shared'\] is none of shared",
+        ),
+        (
+            {"multiagent": {**SHARED, "policies_to_train": [["shared"]]}},
+            r"policies_to_train: .*'shared'",
         ),
         ({"multiagent": {"policies": {"a": {"num_workers": 2}}}}, "the same for all policies"),
         ({"multiagent": {"policies": {"a": {"lrr": 1e-3}}}}, "policies.a.lrr: .*'lr'"),

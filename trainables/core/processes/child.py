@@ -1,16 +1,13 @@
 """A child process that answers one request at a time: both ends of the protocol.
 
 `ChildProcess` is the parent's end. The child's end is a server: an object that is made there at the
-first request, and whose methods are all that can be asked for. Children that are started with spawn
-or forkserver die at once inside a worker of a joblib pool; those of `starting` work there and
-everywhere else. Requests and answers are numbered: an answer that nobody waited for to the end is
-not taken for a later one's. Times are seconds.
+first request, and whose methods are all that can be asked for. Requests and answers are numbered:
+an answer that nobody waited for to the end is not taken for a later one's. Times are seconds.
 """
 
 import contextlib
 import faulthandler
 import math
-import multiprocessing
 import os
 import signal
 import time
@@ -23,13 +20,12 @@ from typing import Any, NamedTuple, TypeAlias
 from trainables.core.logs import LogConfig, is_shown, set_level, show
 from trainables.core.processes.ending import (
     die_with_parent,
-    ignore_terminal_signals,
     kill_at_exit,
     leave,
     limit_standstill,
 )
 from trainables.core.processes.printing import lose_what_is_not_taken
-from trainables.core.processes.starting import ONE_THREAD, child_context
+from trainables.core.processes.program import become_program
 from trainables.core.resources import ResourcesConfig, limit_child
 from trainables.errors import (
     CallbackError,
@@ -59,12 +55,12 @@ Pipe: TypeAlias = "connection.Connection[Any, Any]"
 
 
 class Patience(NamedTuple):
-    """How long an answer is waited for."""
+    """The longest wait for an answer."""
 
     seconds: float | None = None
     """None: until it comes."""
     setting: str = ""
-    """Where that is set."""
+    """The setting that says so."""
 
 
 # ---- the parent's end ----------------------------------------------------------------------------
@@ -91,6 +87,9 @@ class ChildProcess:
         resources: ResourcesConfig | None = None,
         logs: LogConfig | None = None,
     ) -> None:
+        # Not at the top: most trainers start no child, and this imports loky.
+        from trainables.core.processes.starting import ONE_THREAD, child_context
+
         self._name = name
         self._patience = self._standstill = patience
         self._pipe, theirs = connection.Pipe()
@@ -109,9 +108,9 @@ class ChildProcess:
         their_stack.close()
         self.pid = int(self._process.pid)
         self.ends: tuple[Any, Any] = (self._pipe, self._process.sentinel)
-        """What becomes ready when it says something or dies."""
+        """The handles that become ready when the child answers or dies."""
         self.failure = ""
-        """What has become of it, in words with a verb, if it can answer no more."""
+        """The reason why it can answer no more, in words with a verb; empty while it can."""
         self.exitcode: int | None = None
         """Of one that has died."""
         self._error: WorkerError | None = None  # which every later request raises, too
@@ -124,7 +123,7 @@ class ChildProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process runs and can be asked."""
+        """True if the process runs and can be asked."""
         return not self._error and self._process is not None and bool(self._process.is_alive())
 
     def send(self, method: str, *args: Any) -> None:
@@ -185,7 +184,7 @@ class ChildProcess:
         return self._asked_at + seconds + (0.0 if self._begun else START_TIMEOUT_S)
 
     def left(self, seconds: float | None) -> float | None:
-        """How many of them are left; None without a limit."""
+        """Return how many of the seconds are left; None without a limit."""
         if seconds is None:
             return None
         return max(0.0, self.deadline(seconds) - time.monotonic())
@@ -265,7 +264,7 @@ class ChildProcess:
         return self._failed(f"died; exit code {self.exitcode}", WorkerDied)
 
     def _read_stack(self) -> str:
-        """Where the threads of a child that hangs are; empty if it is stopped altogether."""
+        """Return the stacks of a hanging child's threads; empty if it is stopped altogether."""
         with contextlib.suppress(ProcessLookupError):  # it has died meanwhile
             os.kill(self.pid, signal.SIGUSR1)
         written = b""
@@ -320,11 +319,9 @@ def _serve(
     """
     global _asked  # noqa: PLW0603 there is one parent
     faulthandler.register(signal.SIGUSR1, file=stack.fileno())
-    ignore_terminal_signals()
+    become_program(is_main=False)
     die_with_parent(parent)
     lose_what_is_not_taken()
-    # A daemon may start no processes, but environments may be ones; they die with this one anyway.
-    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     limit_child(resources)
     if log:
         log()
@@ -339,7 +336,7 @@ def _serve(
             if server is None and method != END:
                 server = make()
             pipe.send((number, "ok", getattr(server, method)(*args)))
-        except Exception as error:  # noqa: BLE001 whatever it is, the parent must hear of it
+        except BaseException as error:  # noqa: BLE001 whatever it is, the parent must hear of it
             pipe.send((number, "error", _described(error, resources)))
         if method == END:
             leave()

@@ -23,9 +23,6 @@ from typing import Any, NoReturn
 #: Where Linux keeps named semaphores.
 _SEMAPHORES = Path("/dev/shm")  # noqa: S108 nothing is made in it
 
-#: What a terminal or a service manager sends to all processes of a group.
-TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
-
 
 def die_with_parent(parent: int) -> None:
     """End this process with SIGKILL as soon as process `parent` is gone."""
@@ -39,7 +36,7 @@ def die_with_parent(parent: int) -> None:
 def kill_at_exit(process: BaseProcess) -> None:
     """Kill `process` if it still runs when the interpreter exits.
 
-    Multiprocessing would send it SIGTERM, which `ignore_terminal_signals` leaves without effect,
+    Multiprocessing would send it SIGTERM, which has no effect there (`program`),
     and wait for its end for ever.
     """
     _children.add(process)
@@ -55,6 +52,18 @@ _children: "weakref.WeakSet[BaseProcess]" = weakref.WeakSet()
 util.Finalize(None, _kill_children, exitpriority=10)  # before multiprocessing waits for them
 
 
+def has_ended(pid: int) -> bool:
+    """Return whether a process is gone, though its parent may not know it yet."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(connection.wait([descriptor], 0))
+    finally:
+        os.close(descriptor)
+
+
 def kill_family(pid: int) -> None:
     """Kill a process with all its descendants; those that are gone already are passed over."""
     import psutil  # not at the top: children that start set what ends them first
@@ -64,18 +73,6 @@ def kill_family(pid: int) -> None:
         for process in (head, *head.children(recursive=True)):
             with contextlib.suppress(psutil.Error):
                 process.kill()
-
-
-def ignore_terminal_signals() -> None:
-    """Leave Ctrl-C, a closed terminal and SIGTERM to the parent, which decides what is saved.
-
-    SIGTERM reaches a whole process group where timeout(1), systemd or Slurm send it. It gets a
-    handler, since an ignored one would be ignored by every program that a trainable starts.
-    """
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: None)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
 
 
 def forget_semaphores(pid: int) -> None:

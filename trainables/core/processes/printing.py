@@ -1,4 +1,4 @@
-"""What a process prints while it computes costs it nothing where the disk takes it no more.
+"""Output of a process that costs it nothing where the disk is full.
 
 A trial prints into its log. On a disk that is full that would be an error of whatever called
 `print`, an environment's step for example, though nothing of the training is wrong.

@@ -12,14 +12,14 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import resource_tracker
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from joblib.externals.loky.backend import context, fork_exec, process
 from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
-from trainables.core.processes.ending import TERMINAL_SIGNALS
+from trainables.core.processes.program import TERMINAL_SIGNALS
 
 #: Variables of a child that computes: trials run side by side, each child on a core of its own.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -31,13 +31,17 @@ _GUARD: Final = (
     "if os.getppid() != int(sys.argv[1]): os.kill(os.getpid(), 9)\n"
     "os.execv(sys.argv[2], sys.argv[2:])\n"
 )
-#: Runs a module as ``python -m`` does; Python looks for no garbage in what it imports. All of that
-#: stays, and to look through it again and again takes a third of the time until a child can work.
+#: Runs a module as ``python -m`` does, though not one of the current folder, where a person may
+#: have a `sweep.py`. Python looks for no garbage in what it imports: all of that stays, and to look
+#: through it again and again takes a third of the time until a child can work.
 _BOOT: Final = (
-    "import gc, runpy, sys\n"
+    "import sys\n"
+    "if sys.path and not sys.path[0]: del sys.path[0]\n"
+    "import gc, runpy\n"
     "gc.disable()\n"
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)\n"
 )
+_SAFE_PATH: Final = "PYTHONSAFEPATH"
 #: For the processes that tidy up; as after ``python -W``.
 _QUIET: Final = "ignore:resource_tracker:UserWarning"
 
@@ -47,7 +51,8 @@ def guarded(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), *command]
 
 
-def _booted(command: Sequence[str]) -> Sequence[str]:
+def booted(command: Sequence[str]) -> Sequence[str]:
+    """A command of loky's with a module, as one that imports it without looking for garbage."""
     python, flag, module, *arguments = command
     return [python, "-c", _BOOT, module, *arguments] if flag == "-m" else command
 
@@ -55,22 +60,35 @@ def _booted(command: Sequence[str]) -> Sequence[str]:
 #: The module that loky's process imports its `main` from: the same one, without all of joblib.
 loky_tracker.main.__module__ = "trainables.core.processes.tidying"
 
-_child = threading.local()  # `wrap`: from loky's command to ours, while this thread starts a child
-_unguarded = fork_exec.fork_exec
+_child = threading.local()  # `launch`: what starts a child of loky's in place of loky, here
+#: How loky starts a command with these files and variables; returns its pid.
+launch = fork_exec.fork_exec
+Launch: TypeAlias = Callable[[Sequence[str], Sequence[int], Mapping[str, str] | None], int]
 
 
 def _fork_exec(
     command: Sequence[str], keep: Sequence[int], env: Mapping[str, str] | None = None
 ) -> int:
-    """What loky starts processes with; those that are ours begin as the small programs."""
-    wrap = getattr(_child, "wrap", None)
-    return int(_unguarded(wrap(command) if wrap else command, keep, env))
+    """Start a process for loky: by `launch`, or by the function in its place (`launching`)."""
+    found: Launch = getattr(_child, "launch", None) or launch
+    return int(found(command, keep, env))
 
 
 fork_exec.fork_exec = _fork_exec
 
 
-class _Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
+@contextlib.contextmanager
+def launching(by: Launch) -> Iterator[None]:
+    """While it is entered, this thread starts loky's processes by this function."""
+    start_trackers()  # before: not as children that are guarded, which end with what was killed
+    _child.launch = by
+    try:
+        yield
+    finally:
+        _child.launch = None
+
+
+class Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
     """A child of loky's kind that ends with its parent, and imports without looking for garbage."""
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
@@ -81,18 +99,20 @@ class _Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802 multiprocessing's name
-        start_trackers()  # not as children that are guarded: they outlive what was killed
-        # The kernel's signal comes when the *thread* ends that has started the child.
-        in_main = threading.current_thread() is threading.main_thread()
-        _child.wrap = (lambda command: guarded(_booted(command))) if in_main else _booted
-        try:
+        with launching(_guarded_launch):
             return process.LokyProcess._Popen(process_obj)
-        finally:
-            _child.wrap = None
+
+
+def _guarded_launch(
+    command: Sequence[str], keep: Sequence[int], env: Mapping[str, str] | None
+) -> int:
+    # The kernel's signal comes when the *thread* ends that has started the child.
+    in_main = threading.current_thread() is threading.main_thread()
+    return int(launch(guarded(booted(command)) if in_main else booted(command), keep, env))
 
 
 _context = context.LokyContext()
-_context.Process = _Process
+_context.Process = Process
 
 
 def child_context() -> Any:
@@ -107,8 +127,21 @@ def start_trackers() -> None:
     """
     with _quiet():
         for tracker in (resource_tracker, loky_tracker):
-            with blocked(*TERMINAL_SIGNALS):
+            with blocked(*TERMINAL_SIGNALS), _installed_first(tracker):
                 tracker.ensure_running()
+
+
+@contextlib.contextmanager
+def _installed_first(tracker: Any) -> Iterator[None]:
+    """Start a tracker without the current folder first on its path, as `_BOOT` does."""
+    if tracker._resource_tracker._fd is not None or _SAFE_PATH in os.environ:
+        yield
+        return
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[_SAFE_PATH]
 
 
 @contextlib.contextmanager

@@ -12,10 +12,8 @@ import contextlib
 import errno
 import gc
 import importlib
-import os
 import resource
 from collections.abc import Iterable, Iterator, Mapping
-from multiprocessing import connection
 from pathlib import Path
 from typing import Any
 
@@ -23,24 +21,16 @@ from joblib.externals.loky import process_executor
 from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoolExecutor
 
 from trainables.core.importing import large_import
-from trainables.core.processes.ending import (
-    TERMINAL_SIGNALS,
-    die_with_parent,
-    ignore_terminal_signals,
-    kill_family,
-)
+from trainables.core.processes.ending import has_ended, kill_family
 from trainables.core.processes.printing import lose_what_is_not_taken
-from trainables.core.processes.starting import (
-    ONE_THREAD,
-    blocked,
-    child_context,
-    start_trackers,
-)
+from trainables.core.processes.program import TERMINAL_SIGNALS, become_program
+from trainables.core.processes.starting import ONE_THREAD, blocked, start_trackers
+from trainables.core.processes.supervised import supervised_context
 
 #: Variables of every worker, set before any library reads them.
 VARIABLES = ONE_THREAD | {"PYTHONHASHSEED": "0"}
 #: Open files that a worker costs the process that starts it, at most.
-FILES = 8
+FILES = 14
 #: Workers that were started early and that nobody has taken yet, the first one first.
 _spare: list[ProcessPoolExecutor] = []
 
@@ -52,7 +42,7 @@ def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
     inside `starting`.
 
     Raises:
-        OSError: this process may not have so many files open.
+        OSError: this process may not have so many files open, or there is no shared memory.
     """
     while _spare and not variables:
         executor = _spare.pop(0)
@@ -64,15 +54,24 @@ def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
 
 def _new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
     _allow_files()
+    context = supervised_context()
     start_trackers()  # else its semaphores start them, open to what a terminal sends
-    return ProcessPoolExecutor(
-        max_workers=1,
-        timeout=None,
-        context=child_context(),
-        initializer=_prepare,
-        initargs=(os.getpid(),),
-        env={**VARIABLES, **variables},
-    )
+    try:
+        return ProcessPoolExecutor(
+            max_workers=1,
+            timeout=None,
+            context=context,
+            initializer=_prepare,
+            env={**VARIABLES, **variables},
+        )
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        why = (
+            f"worker processes need semaphores, and /dev/shm gives none ({error.strerror}): mount "
+            f"it so that it can be written, in a container with --shm-size=1g, or use --pool inline"
+        )
+        raise OSError(error.errno, why) from error
 
 
 def _allow_files() -> None:
@@ -102,9 +101,9 @@ def process_of(executor: ProcessPoolExecutor) -> Any:
 
 
 def is_alive(executor: ProcessPoolExecutor) -> bool:
-    """Whether its process runs."""
+    """Return whether the process of an executor runs."""
     process = process_of(executor)
-    return process is not None and not connection.wait([process.sentinel], 0)
+    return process is not None and not has_ended(process.pid)
 
 
 def end(executor: ProcessPoolExecutor) -> None:
@@ -133,13 +132,13 @@ def start_early(imports: Iterable[str], count: int) -> None:
                 executor.submit(_import, names)
 
 
-def measure_memory() -> None:
+def measure_memory(*, measures: bool = True) -> None:
     """Call this in a worker's first computation: loky measures from its end how the worker grows.
 
     It replaces one that has grown by 300 MB since then. What it imports early is no computation:
     measured from there, a trial's replay would be a leak.
     """
-    process_executor._USE_PSUTIL = True
+    process_executor._USE_PSUTIL = measures
 
 
 def _keep(count: int) -> None:
@@ -161,7 +160,6 @@ def _import(names: Iterable[str]) -> None:
     gc.freeze()  # what is imported stays, and is looked through no more
 
 
-def _prepare(parent: int) -> None:
-    die_with_parent(parent)
-    ignore_terminal_signals()
+def _prepare() -> None:
+    become_program()
     lose_what_is_not_taken()

@@ -6,7 +6,7 @@ call of an environment is announced (`trainables.envs.exactness.watching.beat`).
 
 import copy
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -16,7 +16,9 @@ from gymnasium import spaces
 from trainables.core import rng
 from trainables.envs import make
 from trainables.envs.exactness import traces
+from trainables.envs.exactness.random_actions import RandomActions, for_one_of
 from trainables.envs.exactness.watching import beat
+from trainables.envs.faults import close, closing
 from trainables.envs.make import Env, EnvironmentConfig
 from trainables.envs.rendering import draw, rendered
 from trainables.envs.state.capture import seed_spaces
@@ -57,21 +59,22 @@ def _state_failure(
     config: EnvironmentConfig, original: VectorEnv, restored: VectorEnv
 ) -> tuple[str, list[str]]:
     beat()
-    original.reset(_env_seeds(original, "original"))
+    seen = original.reset(_env_seeds(original, "original"))
     tail = _shortened(original.observation_space, TAIL_STEPS)
-    _run(original, "head", _shortened(original.observation_space, HEAD_STEPS))
+    head = _shortened(original.observation_space, HEAD_STEPS)
+    _, seen = _run(original, "head", head, seen)
     if unread := sorted(set(original.left_out())):
         # What is left out may matter only after more steps than are compared.
         return f"its state cannot be read: {', '.join(unread)}", unread
     captured = copy.deepcopy(original.get_state())
     position = rng.capture_global()
     before = _outside(config)
-    expected = _run(original, "tail", tail)
+    expected, _ = _run(original, "tail", tail, seen)
     beat()
     restored.reset(_env_seeds(restored, "copy"))
     restored.set_state(captured)
     rng.restore_global(position)
-    if _run(restored, "tail", tail) != expected:
+    if _run(restored, "tail", tail, seen)[0] != expected:
         return "a restored copy went on in another way", []
     return _leak(before, _outside(config)), []
 
@@ -80,24 +83,34 @@ def _env_seeds(envs: VectorEnv, name: str) -> list[int]:
     return [_seed(name, i) for i in range(envs.sub_env_count)]
 
 
-def _run(envs: VectorEnv, name: str, steps: int) -> list[str]:
-    """All that `steps` random actions bring about; the tail is reset once on the way."""
-    choices = [copy.deepcopy(envs.action_space) for _ in range(envs.count)]
-    for i, space in enumerate(choices):
-        space.seed(_seed(name, "actions", i))
+def _run(envs: VectorEnv, name: str, steps: int, current: Any) -> tuple[list[str], Any]:
+    """All that `steps` random actions bring about; the tail is reset once on the way.
+
+    Args:
+        envs: are stepped.
+        name: of what is drawn.
+        steps: of each environment.
+        current: (N, *O) what they show now.
+
+    Returns:
+        What was brought about, and a copy of what they show at last.
+    """
+    drawing = [for_one_of(envs, _seed(name, "actions", i)) for i in range(envs.count)]
     seen: list[str] = []
     for t in range(steps):
         beat()
         if t == FORCED_RESET:
-            seen.append(fingerprint(envs.reset(None)))
-        drawn = [space.sample() for space in choices]
+            current = envs.reset(None)
+            seen.append(fingerprint(current))
+        drawn = [one.draw(current[i]) for i, one in enumerate(drawing)]
         beat()
         step = envs.step(np.asarray(drawn))
         ended = np.flatnonzero(step.terminated | step.truncated)
         parts = [step.observations, step.rewards, step.terminated, step.truncated]
         parts += [step.final_observations[env_index] for env_index in ended]
         seen += [fingerprint(part) for part in parts]
-    return seen
+        current = step.observations
+    return seen, copy.deepcopy(current)
 
 
 # ---- episodes --------------------------------------------------------------------------------
@@ -116,11 +129,11 @@ class Episodes:
         """Why an episode is not decided by its seed and actions."""
         first, second = self._make(), self._make()
         self._steps = _shortened(first.observation_space, EPISODE_STEPS)
-        expected = {seed: self._play(first, seed) for seed in self._seeds}
+        expected = {seed: self._play(first, seed)[0] for seed in self._seeds}
         before = _outside(self._config)
         for i in range(EPISODES):
             self._play(first, _seed("another episode", i))
-        seen = {seed: self._play(second, seed) for seed in reversed(self._seeds)}
+        seen = {seed: self._play(second, seed)[0] for seed in reversed(self._seeds)}
         if seen != expected:
             return "a new copy with the same seed and actions did something else"
         return _leak(before, _outside(self._config))
@@ -128,27 +141,27 @@ class Episodes:
     def replay_failure(self) -> str:
         """Why a replayed episode does not go on as the original."""
         original, replayed = self._make(), self._make()
-        self._play(original, self._seeds[0])
+        _, seen = self._play(original, self._seeds[0])
         saved = copy.deepcopy(original.get_state())
         position = rng.capture_global()
-        expected = self._steps_of(original, "tail")
+        expected, _ = self._steps_of(original, "tail", seen)
         self._play(replayed, self._seeds[1])
         rng.seed_global(SEED, "elsewhere")
         replayed.set_state(saved)
         rng.restore_global(position)
         if lost := replayed.get_state()["lost"]:
             return f"of an episode: {lost}"
-        if self._steps_of(replayed, "tail") != expected:
+        if self._steps_of(replayed, "tail", seen)[0] != expected:
             return "a replayed episode went on in another way"
         return ""
 
     def memory_failure(self) -> str:
-        """What an environment carries from one episode to the next, which a new one would lose."""
+        """Return the state that an environment carries between episodes; a new one loses it."""
         with _made_env(self._config) as fresh, _made_env(self._config) as used:
             for i in range(EPISODES):
                 beat()
-                used.reset(seed=_seed("earlier", i))
-                _steps(used, self._steps, "earlier")
+                seen, _ = used.reset(seed=_seed("earlier", i))
+                _steps(used, self._steps, "earlier", seen)
             carried = traces.changed(self._traces(used), self._traces(fresh))
         if not carried:
             return ""
@@ -160,7 +173,7 @@ class Episodes:
     def close(self) -> None:
         """Close all environments."""
         for sub_env in self._sub_envs:
-            sub_env.close()
+            close(sub_env)
 
     def _traces(self, env: Env) -> traces.Traces:
         rng.seed_global(SEED, "memory")
@@ -179,16 +192,17 @@ class Episodes:
         self._sub_envs.append(made)
         return made
 
-    def _play(self, sub_env: Replayed, seed: int) -> list[str]:
+    def _play(self, sub_env: Replayed, seed: int) -> tuple[list[str], Any]:
         rng.seed_global(seed, "measure")
         sub_env.seed_spaces(seed)
         beat()
         observation, _ = sub_env.reset(seed=seed)
         first = fingerprint(sub_env.connector.observe(observation))
-        return [first, *self._steps_of(sub_env, str(seed))]
+        seen, last = self._steps_of(sub_env, str(seed), observation)
+        return [first, *seen], last
 
-    def _steps_of(self, sub_env: Replayed, name: str) -> list[str]:
-        return _steps(sub_env, self._steps, name, observe=sub_env.connector.observe)
+    def _steps_of(self, sub_env: Replayed, name: str, current: Any) -> tuple[list[str], Any]:
+        return _steps(sub_env, self._steps, name, current, observe=sub_env.connector.observe)
 
 
 # ---- drawing ---------------------------------------------------------------------------------
@@ -213,31 +227,39 @@ def _looked_at(config: EnvironmentConfig, look: Callable[[Env], object]) -> list
     with _made_env(config) as env:
         seed_spaces(env, SEED)
         beat()
-        first = fingerprint(env.reset(seed=_seed("looked at"))[0])
+        current, _ = env.reset(seed=_seed("looked at"))
+        first = fingerprint(current)
         steps = _shortened(env.observation_space, EPISODE_STEPS)
-        return [first, *_steps(env, steps, "looked at", look)]
+        return [first, *_steps(env, steps, "looked at", current, look)[0]]
 
 
 def _steps(
     env: Env,
     count: int,
     name: str,
+    current: Any,
     look: Callable[[Env], object] = lambda _: None,
     observe: Callable[[Any], Any] = lambda observation: observation,
-) -> list[str]:
-    """What random actions bring about, over episode ends; `look` is called before each step."""
-    choices = copy.deepcopy(env.action_space)
-    choices.seed(_seed("actions", name))
+) -> tuple[list[str], Any]:
+    """Take random actions over the ends of episodes; `look` is called before each step.
+
+    Returns:
+        That, and a copy of what the environment shows at last; `current` is what it shows now.
+    """
+    actions = RandomActions(env.observation_space, env.action_space, _seed("actions", name))
     seen: list[str] = []
+    observation = current
     for _ in range(count):
         look(env)
+        drawn = actions.draw(observation)
         beat()
-        observation, reward, terminated, truncated, _ = env.step(choices.sample())
+        observation, reward, terminated, truncated, _ = env.step(drawn)
         seen.append(fingerprint([observe(observation), reward, terminated, truncated]))
         if terminated or truncated:
             beat()
-            seen.append(fingerprint(observe(env.reset()[0])))
-    return seen
+            observation, _ = env.reset()
+            seen.append(fingerprint(observe(observation)))
+    return seen, copy.deepcopy(observation)
 
 
 # ---- both ------------------------------------------------------------------------------------
@@ -264,7 +286,7 @@ def _shortened(space: spaces.Space[Any], steps: int) -> int:
     return steps // SHORTER if np.prod(space.shape or ()) > LARGE_OBSERVATION else steps
 
 
-def _made_env(config: EnvironmentConfig) -> closing[Env]:
+def _made_env(config: EnvironmentConfig) -> AbstractContextManager[Env]:
     beat()
     return closing(make.make_env(config))
 

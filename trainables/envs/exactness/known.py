@@ -22,7 +22,7 @@ _MODULES = "gymnasium.envs.classic_control"
 
 
 class _Registered(NamedTuple):
-    """How gymnasium registers an environment."""
+    """The registration of an environment in gymnasium."""
 
     entry_point: str
     vector_entry_point: str | None = None
@@ -61,7 +61,7 @@ def _is_registered_so(name: str, expected: _Registered) -> bool:
 
 
 def _is_plain(config: EnvironmentConfig) -> bool:
-    """Whether nothing is asked of the environment by which it might come back otherwise."""
+    """Return whether no setting asks anything of the environment that might change its level."""
     free: dict[str, Any] = {name: getattr(config, name) for name in _FREE}
     plain = EnvironmentConfig(env=config.env, **free)
     asked = config.env_level in ("auto", "A")

@@ -1,4 +1,4 @@
-"""How exactly environments come back from a checkpoint: measured, not taken on trust.
+"""Exactness of environments that come back from a checkpoint: measured, not taken on trust.
 
 Levels:
 
@@ -32,6 +32,7 @@ from trainables.envs import make
 from trainables.envs.exactness import traces
 from trainables.envs.exactness.comparison import SEED, Episodes, state_failure
 from trainables.envs.exactness.watching import beat, heard_by
+from trainables.envs.faults import closing, logging_once
 from trainables.envs.make import EnvironmentConfig
 
 Level = Literal["A", "B", "C", "D"]
@@ -69,7 +70,7 @@ class Measured:
 
     @classmethod
     def of_data(cls, data: object) -> Self | None:
-        """What `as_data` gave; None: it did not."""
+        """Return the measurement given by `as_data`; None if it is none."""
         if not isinstance(data, Mapping) or data.keys() != {"level", "reasons", "left_out"}:
             return None
         lists = [data["reasons"], data["left_out"]]
@@ -82,6 +83,7 @@ def _is_texts(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
 
+@logging_once()
 def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     """Measure the level in this process.
 
@@ -96,7 +98,7 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
         with _counting() as others:
             found = [_measure(config, restarts)]
         beat()
-        with contextlib.closing(make.make_env(config)) as env:
+        with closing(make.make_env(config)) as env:
             hints = [*others(), *traces.hints_of_chance(env)]
         brief = time.perf_counter() - began < BRIEF_S
         if others() or (hints and brief):

@@ -43,6 +43,7 @@ from trainables.envs.exactness.watching import (
     watched,
 )
 from trainables.envs.external.calling import Called
+from trainables.envs.faults import closing, logging_once
 from trainables.envs.make import (
     EnvironmentConfig,
     EnvSpaces,
@@ -70,7 +71,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Look:
-    """What one environment says of itself."""
+    """The spaces and properties that one environment declares."""
 
     spaces: EnvSpaces
     limit: int | None
@@ -78,7 +79,9 @@ class Look:
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
     """Agent → its spaces, where there are several; `spaces` are those of the first."""
     calls_us: bool = False
-    """Whether it calls the trainer, so that nobody can step it, or measure how it comes back."""
+    """True if it calls the trainer, so that it can be neither stepped nor measured."""
+    rows_per_step: int = 1
+    """Rows that a step of it makes for a policy, at most: one for each of the policy's agents."""
 
 
 _looks: dict[object, tuple[Any, object]] = {}
@@ -89,7 +92,7 @@ _measured: dict[object, tuple[Measured, object]] = {}
 
 
 def look(config: EnvironmentConfig) -> Look:
-    """What an environment of these settings says of itself; one is made and closed in a process.
+    """Return the look at an environment of these settings; one is made and closed in a process.
 
     Where it hangs, the process ends with a message.
 
@@ -100,7 +103,7 @@ def look(config: EnvironmentConfig) -> Look:
 
 
 def once(config: EnvironmentConfig, what: str, find: Callable[[], T]) -> T:
-    """What `find` returns, called once in a process for environments of these settings.
+    """Return the result of `find`, called once in a process for environments of these settings.
 
     It makes an environment; where that hangs, the process ends with a message.
     """
@@ -192,7 +195,7 @@ class Inquiry:
                 self._begin()
 
     def look(self) -> Look:
-        """What the environment says of itself.
+        """Return the look at the environment.
 
         Raises:
             ConfigError: it cannot be made, a call of it hangs, or no policy can live in its spaces.
@@ -221,7 +224,7 @@ class Inquiry:
         return self._found
 
     def as_data(self) -> dict[str, Any]:
-        """What was measured, as plain data, for other trials of the same settings."""
+        """Return the measurement as plain data, for other trials of the same settings."""
         if self._found is None or self._name is None:
             return {}
         return {self._name: self._found.as_data()}
@@ -262,7 +265,8 @@ class Inquiry:
 
     def _started(self) -> "_Child | None":
         packed = _packed(self._config, self._restarts)
-        with contextlib.suppress(AssertionError, OSError):  # a daemon may start no process
+        # A daemon may start no process, and nobody may where loky is not installed.
+        with contextlib.suppress(AssertionError, ImportError, OSError):
             return None if packed is None else _Child(self._config, packed)
         return None
 
@@ -289,7 +293,7 @@ class Inquiry:
         return found
 
     def _answer(self, ask: Callable[["_Child"], T | None]) -> T | None:
-        """What a child answers, or another one should its process die; None: there is no child."""
+        """Return a child's answer, or another one's if its process dies; None without a child."""
         if self._child is None:
             return None
         with self._letting_go():
@@ -303,7 +307,7 @@ class Inquiry:
 def known_by(
     config: EnvironmentConfig, restarts: bool, remembered: Mapping[str, Any]
 ) -> Measured | None:
-    """What is remembered of an environment; None: nothing."""
+    """Return the remembered measurement of an environment; None if there is none."""
     return Measured.of_data(remembered.get(_name_of(config, restarts) or ""))
 
 
@@ -322,7 +326,7 @@ def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
 
 
 def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
-    """What these settings are called in every process; None: they have no name that others know."""
+    """Return the name of these settings in every process; None if others could not know it."""
     try:
         text = json.dumps([_relevant(config), restarts], sort_keys=True)
     except (TypeError, ValueError):
@@ -331,7 +335,7 @@ def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
 
 
 def _here(config: EnvironmentConfig, restarts: bool = False) -> tuple[object, object]:
-    """What these settings are called in this process, and what must live as long as that holds."""
+    """Return the key of these settings in this process, and the objects that must live as long."""
     known = (registry.find(config.env), gymnasium.registry.get(config.env))
     name = _name_of(config, restarts) or repr((_relevant(config), restarts))
     return (name, *map(id, known)), known
@@ -341,7 +345,7 @@ def _look(config: EnvironmentConfig) -> Look:
     with rng.kept_global():
         rng.seed_global(SEED, "look")
         beat()
-        with contextlib.closing(make_env(config)) as env:
+        with closing(make_env(config), config.env) as env:
             limit = env.spec.max_episode_steps if env.spec is not None else None
             both = env.observation_space, env.action_space
             agents = agents_spaces(config, *both)
@@ -365,7 +369,7 @@ class _Page:
         self._descriptor = -1
         self._waited = False
         self.busy = False
-        """Whether another process measures, and nobody has waited for it yet."""
+        """True while another process measures that nobody has waited for yet."""
         if path is None:
             return
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -384,7 +388,7 @@ class _Page:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def read(self, config: EnvironmentConfig) -> Measured | None:
-        """What stands there; None: nothing that is whole.
+        """Return the measurement in the file; None if there is no whole one.
 
         Raises:
             Hangs: it hung while this process waited. Later ones try again: it may be repaired.
@@ -434,7 +438,7 @@ def _packed(config: EnvironmentConfig, restarts: bool) -> bytes | None:
 
 
 def _unpacked(packed: bytes) -> tuple[EnvironmentConfig, bool]:
-    """What a child was given; what the environment is made by is known here from then on.
+    """Return the settings that a child was given, and register the maker of its environment.
 
     Its module is imported, which may take longer than any call.
     """
@@ -463,7 +467,7 @@ class _Child:
             self.process.send("measure")
 
     def seen(self) -> Look | None:
-        """What the environment says of itself; None: it cannot be made there."""
+        """Return the look at the environment; None if it cannot be made there."""
         if self._look is None:
             self._hear(Look)
         return self._look
@@ -504,13 +508,14 @@ class _Child:
 
 
 class _Server:
-    """What the child answers: it notes that it goes on and what it sees, then what it measured."""
+    """The child's answers: it notes its progress and its look, then its measurement."""
 
     def __init__(self, packed: bytes, beat_s: float) -> None:
         self._packed = packed
         self._beat_s = beat_s
         self._noted_at = -beat_s
 
+    @logging_once()
     def measure(self) -> Measured:
         """Its level; any error means that the environment cannot be made here."""
         with heard_by(self._beat):

@@ -1,10 +1,9 @@
-"""Whether an environment can be drawn, and that it does the same while it is: measured."""
-
-import contextlib
+"""Rendering: whether an environment can be drawn and does the same while it is, measured."""
 
 from trainables.core import rng
 from trainables.envs.exactness.comparison import drawing_failure
 from trainables.envs.exactness.watching import beat, watched
+from trainables.envs.faults import closing
 from trainables.envs.make import Env, EnvironmentConfig, make_env, make_raw_env
 from trainables.envs.rendering import MODE, draw, frames_per_second, picture, rendered
 from trainables.envs.state import mujoco
@@ -21,7 +20,7 @@ def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> fl
         _check_mode(config, key, value)
         with rng.kept_global():
             beat()
-            with contextlib.closing(make_env(rendered(config))) as env:
+            with closing(make_env(rendered(config))) as env:
                 beat()
                 env.reset(seed=0)
                 beat()
@@ -38,7 +37,7 @@ def _check_mode(config: EnvironmentConfig, key: str, value: bool | str) -> None:
     if key == "record_env" and named != MODE:
         hint = f"remove it: {key} draws the environment that it records"
         raise ConfigError("env_config.render_mode", named, f"{MODE} with {key}: {value}", hint)
-    with contextlib.closing(make_raw_env(config)) as env:
+    with closing(make_raw_env(config)) as env:
         modes = [str(mode) for mode in env.metadata.get("render_modes") or ()]
         why = mujoco.why_no_picture(env)
     if named not in modes:

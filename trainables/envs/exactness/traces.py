@@ -1,4 +1,4 @@
-"""What environments leave behind outside their state: in their objects, classes and modules.
+"""Traces of environments outside their state: in their objects, classes and modules.
 
 A short run cannot reach a counter's effect after a thousand episodes; but it can see that something
 counts. Only values that python can read are compared, not a simulator's own memory.
@@ -46,7 +46,7 @@ NO_TRACE = (
 
 
 def inside(sub_env: Any) -> Traces:
-    """What the objects that belong to one environment hold; the library's wrappers are left out."""
+    """Return the values in the objects of one environment; the library's wrappers are left out."""
     walk = _Walk()
     for layer in _all_layers(sub_env):
         if not type(layer).__module__.startswith(f"{LIBRARY}.wrappers"):
@@ -56,7 +56,7 @@ def inside(sub_env: Any) -> Traces:
 
 
 def outside(sub_env: Any) -> Traces:
-    """What the classes of an environment's layers and the modules of its package hold."""
+    """Return the values in the classes of an environment's layers and in its package's modules."""
     walk = _Walk()
     for layer in _all_layers(sub_env):
         for kind in type(layer).__mro__:
@@ -70,7 +70,7 @@ def outside(sub_env: Any) -> Traces:
 
 
 def hints_of_chance(sub_env: Any) -> list[str]:
-    """What else may decide in the modules of an environment's package: a clock, threads, others."""
+    """Return other sources of chance in an environment's package: a clock, threads, others."""
     packages = {_package(one) for name in _modules(sub_env) for one in _named_in(name)}
     return sorted({package.lstrip("_") for package in packages & CHANCE})
 

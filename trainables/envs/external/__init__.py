@@ -1,6 +1,7 @@
 """Environments that call the trainer: in a thread, or over HTTP.
 
 calling  an environment with a thread of its own, and what is asked of every polled one
+polling  polls an environment, and answers it
 server   an environment whose episodes are played by clients
 client   plays episodes with the policy of a server
 wire     what stands in their requests and answers

@@ -65,7 +65,7 @@ class EpisodeError(EnvError):
 
 
 class Polled(NamedTuple):
-    """What happened since the last poll; all are episode → agent → value."""
+    """Events since the last poll; all are episode → agent → value."""
 
     observations: Values
     rewards: Values
@@ -84,7 +84,7 @@ class Polled(NamedTuple):
 
 @dataclass
 class _Event:
-    """What agents see, and what happened since the event before it; all are agent → value."""
+    """Observations of agents, and the changes since the event before; all are agent → value."""
 
     observations: ByAgent
     actions: ByAgent | None
@@ -100,7 +100,7 @@ class _Event:
 
     @property
     def asks(self) -> bool:
-        """Whether actions are waited for."""
+        """True if actions are waited for."""
         return self.actions is None and not self.ended
 
 
@@ -111,9 +111,9 @@ class _Episode:
     events: deque[_Event] = field(default_factory=deque)
     answer: Any = None
     pending: bool = False
-    """Whether an answer is waited for."""
+    """True while an answer is waited for."""
     asked: bool = False
-    """Whether the event that was polled last waits for it."""
+    """True if the event that was polled last waits for an answer."""
     rewards: dict[str, float] = field(default_factory=dict)
     """Agent → what came since the latest event."""
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -129,7 +129,7 @@ class _Episode:
     heard_at: float = 0.0
 
     def add(self, rewards: ByAgent, infos: ByAgent, done: Iterable[str]) -> None:
-        """What the latest actions have brought."""
+        """Take in the effects of the latest actions."""
         for agent, reward in rewards.items():
             self.rewards[agent] = self.rewards.get(agent, 0.0) + float(reward)
         for agent, info in infos.items():
@@ -172,7 +172,7 @@ class ExternalEnv:
         self.action_space = action_space
         self.observation_space = observation_space
         self.has_agents = not isinstance(action_space, spaces.Space)
-        """Whether there are several."""
+        """True if the environment has several agents."""
         self._actions = action_space if self.has_agents else {AGENT: action_space}
         self._observations = observation_space if self.has_agents else {AGENT: observation_space}
         self._mapper: Callable[[str, str], str] | None = None
@@ -299,15 +299,15 @@ class ExternalEnv:
             return {agent: episode.policies[agent] for agent in agents}
 
     def is_running(self, episode_id: str) -> bool:
-        """Whether there is such an episode."""
+        """Return whether an episode with this id is running."""
         return episode_id in self._episodes
 
     def is_polled(self, episode_id: str) -> bool:
-        """Whether nothing of such an episode waits, so that another one may have its id at once."""
+        """Return whether nothing of an episode waits, so that its id is free at once."""
         return episode_id not in self._waiting
 
     def answer(self, episode_id: str, timeout_s: float | None = None) -> Any:
-        """What `ask` asked for; TimeoutError where it has not come within so many seconds."""
+        """Return the answer to `ask`; TimeoutError if there is none within `timeout_s` seconds."""
         with self._lock:
             episode = self._found(episode_id)
 
@@ -331,7 +331,7 @@ class ExternalEnv:
             self._thread.start()
 
     def poll(self) -> Polled:
-        """What waits for an answer, of each episode the oldest; waits a moment for something.
+        """Return the oldest event of each episode that waits; waits a moment for one.
 
         Raises:
             EnvError: its thread raised, or ended though it is still wanted.
@@ -555,7 +555,7 @@ class ExternalEnv:
     def _event(
         self, episode_id: str, observation: Any, action: Any, logp: Any, ended: str
     ) -> _Event:
-        """What a call says that agents see and do; EpisodeError for what no space holds."""
+        """Return the event that a call describes; EpisodeError for a value that no space holds."""
         seen = {
             agent: checked(self._observations[agent], one, f"{where}: observation")
             for agent, where, one in self._named(episode_id, "observation", observation)
@@ -605,7 +605,7 @@ class ExternalEnv:
 
 
 def _where(episode_id: str, *agents: str) -> str:
-    """How errors call an episode, and one of its agents."""
+    """Return the words for an episode, and one of its agents, in errors."""
     of = "".join(f", agent {agent!r}" for agent in agents)
     return f"episode {shorten(episode_id)}{of}"
 
@@ -630,7 +630,7 @@ def _checked_logp(space: spaces.Space[Any], logp: Any, where: str) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether it is one that float32 holds, in which the trainer counts."""
+    """Return whether a value is a number that float32 holds, in which the trainer counts."""
     try:
         finite = abs(float(value)) <= LARGEST
     except (OverflowError, TypeError, ValueError):
@@ -702,5 +702,5 @@ class Called(gymnasium.Env[Any, Any]):
 
 
 def calls_us(env: Any) -> bool:
-    """Whether it is polled, instead of being stepped."""
+    """Return whether an environment is polled, instead of being stepped."""
     return all(callable(getattr(env, name, None)) for name in ("poll", "send_actions"))

@@ -74,12 +74,14 @@ class LocalPolicy:
         self._layers = [[unpack(one) for one in pair] for pair in said["layers"]]
         self._mean, self._scale = unpack(said["mean"]), unpack(said["scale"])
         self._clip, self._log_std = said["clip"], unpack(said["log_std"])
+        self._seen = np.float64 if said["exact"] else np.float32
+        """Of what the filter is given."""
         self._tanh = said["activation"] == "tanh"
         self._stream = np.random.default_rng()
 
     def head(self, observation: Any) -> NDArray[np.float32]:
-        """What the last layer gives."""
-        x = (np.asarray(observation, np.float32).reshape(-1) - self._mean) / self._scale
+        """Return the output of the last layer."""
+        x = (np.asarray(observation, self._seen).reshape(-1) - self._mean) / self._scale
         if self._clip is not None:
             x = np.clip(x, -self._clip, self._clip)
         *hidden, (weight, bias) = self._layers

@@ -50,6 +50,7 @@ from trainables.envs.external.wire import (
     encode,
     pack,
 )
+from trainables.envs.faults import close
 from trainables.envs.registry import EnvContext
 from trainables.errors import ConfigError, EnvError, shorten
 
@@ -72,7 +73,7 @@ logger = logging.getLogger(__name__)
 
 
 class ServerConfig(Settings):
-    """What stands in `env_config`."""
+    """Settings of a policy server in `env_config`."""
 
     spaces_of: str | None = Field(
         default=None, description="An environment whose spaces are meant, for example CartPole-v1."
@@ -149,7 +150,7 @@ class _Remote:
     digest: bytes = b""
     """Of that request."""
     asks: bool = False
-    """Whether that waits for an action."""
+    """True if the event waits for an action."""
 
 
 class PolicyServer(ExternalEnv):
@@ -182,7 +183,7 @@ class PolicyServer(ExternalEnv):
 
     @property
     def address(self) -> str:
-        """Where clients find it."""
+        """The URL of the server for its clients."""
         if self._http is None:
             raise EnvError("a policy server listens from its trainer's first iteration on")
         host, port = self._http.server_address[:2]
@@ -219,7 +220,7 @@ class PolicyServer(ExternalEnv):
     # ---- requests ----------------------------------------------------------------------------
 
     def hello(self) -> dict[str, Any]:
-        """What is spoken here."""
+        """Return the protocol's version and the spaces of all agents."""
         both = {
             agent: {
                 "observation_space": describe(one),
@@ -429,7 +430,7 @@ class PolicyServer(ExternalEnv):
             found = with_spaces.action_space, with_spaces.observation_space
             if isinstance(with_spaces, AgentsEnv):
                 found = with_spaces.action_space.of, with_spaces.observation_space.of
-            with_spaces.close()
+            close(with_spaces, of.spaces_of)
             return found
         if of.agents is not None:
             kinds = ("action_space", "observation_space")
@@ -474,7 +475,8 @@ def _name(request: dict[str, Any], key: str, client: str) -> str:
 def _packed(layers: Mapping[str, Any]) -> dict[str, Any]:
     arrays = {name: pack(layers[name]) for name in ("mean", "scale", "log_std")}
     pairs = [[pack(one) for one in pair] for pair in layers["layers"]]
-    return {**arrays, **{name: layers[name] for name in ("activation", "clip")}, "layers": pairs}
+    plain = {name: layers[name] for name in ("activation", "clip", "exact")}
+    return {**arrays, **plain, "layers": pairs}
 
 
 def _flag(request: dict[str, Any], key: str, default: bool) -> bool:
@@ -566,7 +568,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve("/v1/episode", lambda: self.server.policy.called(self._body()))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """What is refused is logged, what is served is not."""
+        """Log refused requests, but no served ones."""
 
     def _serve(self, path: str, answer: Any) -> None:
         self._is_read = "Content-Length" not in self.headers and self.command == "GET"

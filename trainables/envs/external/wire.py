@@ -54,14 +54,14 @@ def pack(array: np.ndarray[Any, Any]) -> dict[str, Any]:
 
 
 def unpack(data: Any) -> np.ndarray[Any, Any]:
-    """What `pack` gave."""
+    """Return the array given to `pack`."""
     space = spaces.Box(-np.inf, np.inf, tuple(map(int, data["shape"])), np.float32)
     made: np.ndarray[Any, Any] = decode(space, data["values"], "an array")
     return made
 
 
 def decode(space: Spaces, data: Any, what: str) -> Any:
-    """What JSON says of an element of a space; `EpisodeError` says of `what` it is none."""
+    """Return the element of a space that JSON describes; `EpisodeError` if `what` is none."""
     if not isinstance(space, spaces.Space):
         return _decode_each(space, data, what)
     if isinstance(space, spaces.Tuple):

@@ -8,7 +8,7 @@ each entry of a Box. The policy counts choices from 0. N rows, K columns.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from gymnasium import spaces
@@ -26,7 +26,7 @@ MOST_CHOICES = 2**20
 
 @dataclass(frozen=True)
 class ActionLayout:
-    """What the columns of an action row are.
+    """The columns of an action row.
 
     A policy's head has one logit per choice of each column, column after column, and then one mean
     per real number.
@@ -72,7 +72,7 @@ class _QuickDiscrete(spaces.Discrete):
     """Knows its own choices at once: gymnasium's way costs as much as a small environment."""
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is one of the choices."""
+        """Return whether `x` is one of the choices."""
         if x.__class__ is np.int64:
             return int(self.start) <= int(x) < int(self.start) + int(self.n)
         return super().contains(x)
@@ -82,7 +82,7 @@ class _QuickMultiDiscrete(spaces.MultiDiscrete):
     """Knows its own rows of choices at once."""
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is a row of choices."""
+        """Return whether `x` is a row of choices."""
         if x.__class__ is np.ndarray and x.dtype == np.int64 and x.shape == self.shape:
             chosen = (x - self.start).view(np.uint64)  # one below the first is a very large one
             return 0 not in (chosen < self.nvec.view(np.uint64)).tobytes()
@@ -126,10 +126,10 @@ class ActionAdapter:
         if isinstance(space, spaces.Box) and space.dtype == np.float32:  # the bounds fit, too
             low, high = low.astype(np.float32), high.astype(np.float32)
         self.counts_from_zero = not len(self._starts)
-        """Whether choices are sent as the policy counts them."""
+        """True if choices are sent as the policy counts them."""
         self._bounds = (low, high) if clip and self._layout.real_columns else None
-        self.spread = spread(space) if normalize and self._layout.real_columns else None
-        """What numbers are multiplied by, and what is added (K,); None: they are sent as chosen."""
+        self.spread = spread(space) if normalize else None
+        """Factors and offsets (K,) of numbers that are sent; None if they are sent as chosen."""
 
     def __call__(self, actions: Array) -> Array:
         """(N,) choices or (N, K) rows → (N, *A) for the environments, rows for nested spaces."""
@@ -159,16 +159,24 @@ class ActionAdapter:
         return rows if self.counts_from_zero else rows - self._starts
 
 
-def spread(space: spaces.Space[Any]) -> tuple[Array, Array]:
-    """Half the width and the middle of each column (K,), float32; 1 and 0 of what is no interval.
+#: Half the width and the middle of each column of an action row (K,), float32.
+Spread: TypeAlias = tuple[Array, Array]
+#: Bounds from here on are those of a number's type, which environments write for none.
+UNBOUNDED = float(np.finfo(np.float32).max) / 2
 
-    Choices are none, and neither are numbers without both bounds.
+
+def spread(space: spaces.Space[Any]) -> Spread | None:
+    """Return what spreads numbers from -1 to 1 over their bounds; None if that changes nothing.
+
+    A column that is no interval has 1 and 0: choices, and numbers without both bounds.
     """
     low, high = bounds(space)
     real = np.isin(np.arange(len(low)), layout_of(space).real_columns)
-    within = real & np.isfinite(low) & np.isfinite(high) & (high > low)
+    within = real & (np.abs(low) < UNBOUNDED) & (np.abs(high) < UNBOUNDED) & (high > low)
     half = np.where(within, np.where(within, high, 0) / 2 - np.where(within, low, 0) / 2, 1.0)
     middle = np.where(within, np.where(within, high, 0) / 2 + np.where(within, low, 0) / 2, 0.0)
+    if (half == 1).all() and (middle == 0).all():
+        return None
     return half.astype(np.float32), middle.astype(np.float32)
 
 
@@ -274,14 +282,14 @@ def row_of(space: spaces.Space[Any], action: Any) -> Array:
 
 
 def unflattener(space: spaces.Space[Any]) -> Unflattener:
-    """What turns one of the adapter's rows into an action of `space`."""
+    """Return a function that turns one of the adapter's rows into an action of `space`."""
     if isinstance(space, ActionLeaf):
         return lambda row: row  # it has the form already
     return _unflattener(space, 0)[0]
 
 
 def _unflattener(space: spaces.Space[Any], first: int) -> tuple[Unflattener, int]:
-    """What reads `space` from column `first` on, and the column after it."""
+    """Return a function that reads `space` from column `first` on, and the column after it."""
     if isinstance(space, spaces.Tuple | spaces.Dict):
         parts = {}
         for key, part in inner(space):

@@ -1,4 +1,4 @@
-"""What stands between an environment and a policy: one list of named steps, wherever it acts.
+"""Connectors between an environment and a policy: one list of named steps, wherever it acts.
 
 Rollouts, evaluations, `compute_action` and the exported file all go through `Connectors`:
 
@@ -26,14 +26,21 @@ from numpy.typing import NDArray
 from trainables.core.importing import load
 from trainables.envs.contract import EnvChecker
 from trainables.envs.spaces.actions import ActionAdapter, layout_of, row_of, row_space, unflattener
-from trainables.envs.spaces.observations import Rows, is_image, make_preprocessor, own_one
+from trainables.envs.spaces.images import NOTHING_ASKED, Asked, is_image, row_dtype
+from trainables.envs.spaces.observations import (
+    NoPreprocessor,
+    Rows,
+    is_wide,
+    make_preprocessor,
+    own_one,
+)
 from trainables.errors import ConfigError
 
 Array = NDArray[Any]
 #: A step as the settings name it: a path or a name of `KNOWN`, alone or with its arguments.
 Named = str | Mapping[str, Mapping[str, Any]]
 OwnSpaces = tuple[spaces.Space[Any], spaces.Space[Any]]
-"""What an environment itself gives, and takes."""
+"""The spaces of the environment itself: of its observations and of its actions."""
 PLACE = "connectors"
 UNFLATTEN = "Unflatten"
 """The last step, where actions are a Tuple or Dict."""
@@ -48,6 +55,7 @@ class EnvConnector:
         observation_space: of the environment itself.
         action_space: likewise.
         own: path of a person's own preprocessor.
+        asked: how images are read.
     """
 
     def __init__(
@@ -55,25 +63,27 @@ class EnvConnector:
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         own: str | None = None,
+        asked: Asked = NOTHING_ASKED,
     ) -> None:
         self.own_spaces: OwnSpaces = (observation_space, action_space)
-        space = observation_space
-        self._preprocess: Any = own_one(own, space) if own else make_preprocessor(space)
+        self._own = own_one(own, observation_space) if own else None
+        given = observation_space if self._own is None else self._own.observation_space
+        self._preprocess, self.note = make_preprocessor(given, asked)
+        """The preprocessor, and a line of doubt about the choice, empty if there is none."""
         self._unflatten = unflattener(action_space)
-        self.observes = own is not None or not isinstance(observation_space, spaces.Box)
-        """Whether observations become others."""
+        self.observes = own is not None or not isinstance(self._preprocess, NoPreprocessor)
+        """True if observations are transformed."""
         self.acts = isinstance(action_space, spaces.Tuple | spaces.Dict)
-        """Whether actions do."""
+        """True if actions are transformed."""
         self.observation_space: spaces.Space[Any] = self._preprocess.observation_space
         """Of what `observe` gives."""
         self.action_space = row_space(action_space) if self.acts else action_space
         """Of what `act` is given."""
-        self.name = type(self._preprocess).__name__
+        self.name = type(self._own if own else self._preprocess).__name__
         """Of the first step."""
         self.depth = self.observes + self.acts
         """That of the environment's outermost layer (`trainables.envs.state.capture`)."""
-        self._is_own = own is not None
-        self._checker = EnvChecker(self.observation_space)
+        self._checker = EnvChecker(given)
         self._observing = self._acting = 0.0
 
     @property
@@ -85,9 +95,11 @@ class EnvConnector:
     def observe(self, observation: Any) -> Any:
         """An observation of the environment's own as the array that the list goes on with."""
         began = perf_counter()
+        if self._own is not None:
+            observation = self._own(observation)
+            if not self._checker.fits(observation):
+                observation = self._checker.converted(observation, self.name)
         seen = self._preprocess(observation)
-        if self._is_own and not self._checker.fits(seen):
-            seen = self._checker.converted(seen, self.name)
         self._observing += perf_counter() - began
         return seen
 
@@ -116,8 +128,10 @@ class EnvConnector:
         return np.stack([np.array(self.observe(one)) for one in observations])
 
     def invert(self, row: Array) -> Any:
-        """What `observe` made this array of; a preprocessor of one's own does not say it."""
-        return self._preprocess.invert(row)
+        """Return the observation behind this array; unknown after a user-defined preprocessor."""
+        made = self._preprocess.invert(row)
+        own: Any = self._own
+        return made if own is None else own.invert(made)
 
 
 class Connector:
@@ -149,11 +163,11 @@ class Connector:
         return actions
 
     def acted(self, memory: Array, actions: Array) -> Array:
-        """What is carried on after actions, as the policy chose them, clipped if so set."""
+        """Return the memory after actions, as the policy chose them, clipped if so set."""
         return memory
 
     def rewarded(self, memory: Array, rewards: Array) -> Array:
-        """What is carried on after the rewards (N,) of those actions."""
+        """Return the memory after the rewards (N,) of those actions."""
         return memory
 
 
@@ -167,15 +181,24 @@ class FrameStack(Connector):
         self, observation_space: spaces.Box, action_space: spaces.Space[Any], frames: int = 4
     ) -> None:
         super().__init__(_stacked(observation_space, frames), action_space)
-        self._one = observation_space
-        self.memory_size = (frames - 1) * int(np.prod(observation_space.shape))
+        self.is_wide = is_wide(observation_space)
+        """True if a number in memory has a high and a low part: memory is float32, and these are
+        exact to 48 bits."""
+        parts = 2 if self.is_wide else 1
+        self.memory_size = parts * (frames - 1) * int(np.prod(observation_space.shape))
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
         """(N, …, frames · D)."""
+        if self.is_wide:
+            high, low = np.split(memory.astype(rows.dtype), 2, axis=1)
+            memory = high + low
         before = memory.reshape(len(rows), *rows.shape[1:-1], -1).astype(rows.dtype)
         stacked = np.concatenate([before, rows], axis=-1)
         following = stacked[..., rows.shape[-1] :].reshape(len(rows), -1)
-        return stacked, following.astype(np.float32)
+        high = following.astype(np.float32)
+        if self.is_wide:
+            return stacked, np.concatenate([high, (following - high).astype(np.float32)], axis=1)
+        return stacked, high
 
 
 def _stacked(box: spaces.Box, frames: int) -> spaces.Box:
@@ -234,13 +257,13 @@ class PreviousReward(Connector):
         return np.zeros_like(memory)
 
     def rewarded(self, memory: Array, rewards: Array) -> Array:
-        """What came since: an agent may be rewarded in several steps between two actions."""
+        """Return the memory with rewards added: an agent may act once in several steps."""
         return memory + np.asarray(rewards, dtype=np.float32)[:, None]
 
 
 def _after(what: str, box: spaces.Box, more: int) -> spaces.Box:
     """So many numbers of the last action or reward, then the observation."""
-    if len(box.shape) == 3 or is_image(box):
+    if is_image(box):
         allowed = "false for observations that are images"
         why = f"there is no room beside pixels for numbers, and observations are {box.shape}"
         raise ConfigError(f"model.lstm_use_prev_{what}", True, allowed, why)
@@ -278,7 +301,7 @@ def _tried(
     box: spaces.Box,
     action_space: spaces.Space[Any],
 ) -> Connector:
-    row = np.zeros((1, *row_shape(box)), dtype=np.uint8 if is_image(box) else np.float32)
+    row = np.zeros((1, *row_shape(box)), dtype=row_dtype(box))
     allowed = "a class derived from trainables.Connector that can be made of these spaces"
     try:
         made: object = source(box, action_space, **arguments)
@@ -306,7 +329,7 @@ def row_shape(box: spaces.Box) -> tuple[int, ...]:
 
 
 class Spaces(Protocol):
-    """What the list needs to know of an environment (`trainables.envs.make.EnvSpaces`)."""
+    """The spaces of an environment, as the list needs them (`trainables.envs.make.EnvSpaces`)."""
 
     @property
     def observation(self) -> spaces.Box:
@@ -314,7 +337,7 @@ class Spaces(Protocol):
 
     @property
     def action(self) -> spaces.Space[Any]:
-        """What the environment itself takes."""
+        """The action space of the environment itself."""
 
     def at_env(self) -> EnvConnector:
         """The list's first step and its last, made anew."""
@@ -324,7 +347,7 @@ class Spaces(Protocol):
 
 
 class Filtering(Protocol):
-    """What the list needs of an observation filter."""
+    """An observation filter, as the list needs it."""
 
     def __call__(self, x: Array, update: bool = True) -> Array:
         """Filter rows; `update` counts them first."""
@@ -342,14 +365,22 @@ class Connectors:
         observation_filter: shared with its owner, who synchronises it.
         clip: whether actions are clipped to the action space's bounds.
         normalize: whether the policy's numbers from -1 to 1 are spread over those bounds.
+        exact: whether rows keep what the filter needs of numbers that float32 does not hold.
     """
 
     def __init__(
-        self, of: Spaces, name: str, observation_filter: Filtering, clip: bool, normalize: bool
+        self,
+        of: Spaces,
+        name: str,
+        observation_filter: Filtering,
+        clip: bool,
+        normalize: bool,
+        exact: bool = False,
     ) -> None:
         self._of, self._name = of, name
         self.filter, self.clip, self.normalize = observation_filter, clip, normalize
-        self.rows = Rows(of.observation, name)
+        self.exact = exact
+        self.rows = Rows(of.observation, name, exact)
         """Takes observations (N, *O) as rows, with checks."""
         self.before, self._behind = of.make_steps()
         self.steps: tuple[Connector, ...] = (*self.before, *self._behind)
@@ -364,6 +395,14 @@ class Connectors:
         """Which of what is carried is whose."""
         self.memory_size: int = ends[-1]
         """L."""
+        box = self.before[-1].observation_space if self.before else of.observation
+        self._given_size = int(np.prod(box.shape))
+        self._added = sum(one.observation_space.shape[0] for one in self._behind[-1:])
+        self._added -= self._given_size if self._behind else 0
+        """Numbers that stand before those that the filter is given."""
+        wide = self.is_exact and not is_image(box)
+        self.given_dtype = np.dtype(np.float64) if wide else row_dtype(box)
+        """Of rows as the filter is given them."""
         self.seconds = dict.fromkeys(self.names, 0.0)
         """Step → how long it took, all in all."""
 
@@ -374,7 +413,7 @@ class Connectors:
 
     def clipping(self: S, clip: bool) -> S:
         """The same list with actions clipped to the action space's bounds, or not."""
-        return type(self)(self._of, self._name, self.filter, clip, self.normalize)
+        return type(self)(self._of, self._name, self.filter, clip, self.normalize, self.exact)
 
     @property
     def names(self) -> list[str]:
@@ -383,12 +422,22 @@ class Connectors:
 
     def described(self) -> list[str]:
         """The whole list, from the environment to the policy and back."""
-        sent = ["unsquash"] * self.normalize + ["clip"] * self.clip
+        sent = ["unsquash"] * (self.adapter.spread is not None) + ["clip"] * self.clip
         sent += [UNFLATTEN] * self.at_env.acts
         before, behind = ([type(one).__name__ for one in s] for s in (self.before, self._behind))
         own = [type(one).__name__ for one in self._acting]
         filtered = [type(self.filter).__name__]
         return [self.at_env.name, "rows", *before, *filtered, *behind, "policy", *own, *sent]
+
+    @property
+    def is_exact(self) -> bool:
+        """True if rows are of float64, since the filter needs it."""
+        return self.row_dtype == np.float64
+
+    @property
+    def row_dtype(self) -> np.dtype[Any]:
+        """Of what `rows` gives."""
+        return self.rows.dtype
 
     def initial(self, count: int) -> Array:
         """(count, L) as episodes begin."""
@@ -406,13 +455,45 @@ class Connectors:
         """
         following = carried.copy() if self.parts else carried
         rows = self._through(self.before, rows, carried, following)
+        rows = self._filtered(rows, counted)
+        return self._through(self._behind, rows, carried, following), following
+
+    def observe_both(
+        self, rows: Array, carried: Array, counted: bool | NDArray[np.bool_] = False
+    ) -> tuple[Array, Array, Array]:
+        """Rows (N, *S) as the networks see them, the same unfiltered, and what is carried on.
+
+        What is unfiltered is of `given_dtype`; `see` makes of it what the networks see. The
+        arguments are those of `observe`.
+        """
+        following = carried.copy() if self.parts else carried
+        rows = self._through(self.before, rows, carried, following)
+        seen = self._filtered(rows, counted)
+        seen = self._through(self._behind, seen, carried, following)
+        return seen, self._through(self._behind, rows, carried, following), following
+
+    def given(self, rows: Array, carried: Array) -> Array:
+        """Return rows (N, *S) unfiltered, as `observe_both` gives them."""
+        following = carried.copy() if self.parts else carried
+        rows = self._through(self.before, rows, carried, following)
+        return self._through(self._behind, rows, carried, following)
+
+    def see(self, given: Array) -> Array:
+        """Return unfiltered rows (B, *S) as the networks see them now; nothing is counted."""
+        if not self._added:
+            return self._filtered(given, False)
+        added, given = given[:, : self._added], given[:, self._added :]
+        return np.concatenate([added.astype(np.float32), self._filtered(given, False)], axis=1)
+
+    def _filtered(self, rows: Array, counted: bool | NDArray[np.bool_]) -> Array:
+        """Rows as the filter gives them, in the precision of networks."""
         if counted is True or counted is False:
             rows = self.filter(rows, update=counted)
         else:
             if counted.any():
                 self.filter(rows[counted])
             rows = self.filter(rows, update=False)
-        return self._through(self._behind, rows, carried, following), following
+        return rows.astype(np.float32) if rows.dtype == np.float64 else rows
 
     def _through(
         self, steps: Sequence[Connector], rows: Array, carried: Array, following: Array
@@ -431,7 +512,7 @@ class Connectors:
         return self.adapter(actions)
 
     def acted(self, carried: Array, actions: Array) -> Array:
-        """What is carried on after the policy's actions; E12: as they were before unsquashing."""
+        """Return the memory after the policy's actions; E12: as they were before unsquashing."""
         if not self.parts:
             return carried
         bounded, following = self.adapter.bounded(actions), carried.copy()
@@ -440,7 +521,7 @@ class Connectors:
         return following
 
     def rewarded(self, carried: Array, rewards: Array) -> Array:
-        """What is carried on after the rewards (N,) of those actions, the environment's own."""
+        """Return the memory after the rewards (N,) of those actions, the environment's own."""
         if not self.parts:
             return carried
         following = carried.copy()

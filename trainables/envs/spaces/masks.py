@@ -26,7 +26,7 @@ MASK = "action_mask"
 
 
 class MaskedObservation(spaces.Dict):
-    """What an environment gives, and last the mask of so many `choices`."""
+    """The observation of an environment, and last the mask of its `choices`."""
 
     def __init__(self, parts: Mapping[str, spaces.Space[Any]], choices: int) -> None:
         others = [(key, part) for key, part in parts.items() if key != MASK]
@@ -105,14 +105,14 @@ class OfAgent(gymnasium.Env[Any, Any]):
 
 
 def column_starts(layout: ActionLayout) -> Array:
-    """Where the choices of each column begin in a mask."""
+    """Return the index of each column's first choice in a mask."""
     sizes = np.array([layout.sizes[column] for column in layout.choice_columns])
     starts: Array = np.cumsum(sizes) - sizes
     return starts
 
 
 def all_columns_choose(masks: Array, starts: Array) -> bool:
-    """Whether each column of each mask (…, A) has a valid choice."""
+    """Return whether each column of each mask (…, A) has a valid choice."""
     return bool(np.logical_or.reduceat(masks > 0, starts, axis=-1).all())
 
 

@@ -1,9 +1,10 @@
 """Between environment and policy: observations of every kind as rows of one array.
 
-What a policy sees has one of two forms: a vector (D,) of float32, or an image (H, W, C) of uint8.
-A Box stays as it is (`NoPreprocessor`) and is reshaped when rows are taken; everything else is
-flattened, in the space's own order: choices one-hot, bits and numbers as they are, pixels divided
-by 255. N environments.
+What a policy sees has one of two forms: a vector (D,) of float32, or an image (H, W, C) of uint8
+or float32. A vector stays as it is (`NoPreprocessor`) and is reshaped when rows are taken; so does
+an image (H, W, C), and one of another layout is laid out so (`ImagePreprocessor`). Everything else
+is flattened, in the space's own order: choices one-hot, bits and numbers as they are, pixels
+divided by the largest that their bounds allow (`images`). N environments.
 """
 
 import copy
@@ -15,6 +16,15 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trainables.core.importing import load
+from trainables.envs.spaces.images import (
+    PLACE,
+    Asked,
+    ImagePreprocessor,
+    is_image,
+    part_divisor,
+    row_dtype,
+    view,
+)
 from trainables.envs.spaces.leaves import count_choices, inner, named_leaves
 from trainables.errors import ConfigError, EnvError, NotFiniteError
 
@@ -22,18 +32,12 @@ Array = NDArray[Any]
 Write = Callable[[Any, Array], None]
 Read = Callable[[Array], Any]
 Leaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
-PIXEL = 255.0
 #: A choice is read as one feature for each of its values.
 MOST_FEATURES = 2**20
 NAMES: Mapping[type[spaces.Space[Any]], str] = {
     spaces.Dict: "DictFlatteningPreprocessor",
     spaces.Tuple: "TupleFlatteningPreprocessor",
 }
-
-
-def is_image(space: spaces.Space[Any]) -> bool:
-    """Whether a policy sees it as an image (H, W, C): a Box of bytes with three axes."""
-    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) == 3
 
 
 class NoPreprocessor:
@@ -58,7 +62,9 @@ class NoPreprocessor:
 
 
 class FlatteningPreprocessor:
-    """Writes all leaves of a space into one vector (D,) of float32, by a plan made once.
+    """Writes all leaves of a space into one vector (D,), by a plan made once.
+
+    It is of float32, or of float64 where float32 would round a leaf (`is_wide`).
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, Box, or a Tuple or Dict of these.
@@ -71,11 +77,13 @@ class FlatteningPreprocessor:
         _check_leaves(space)
         self.space = space
         self._write, self._read, self._size = _plan(space, 0)
-        self.observation_space = spaces.Box(-np.inf, np.inf, (self._size,), np.float32)
+        wide = any(map(is_wide, named_leaves(space, "observation").values()))
+        self._dtype: type[np.floating[Any]] = np.float64 if wide else np.float32
+        self.observation_space = spaces.Box(-np.inf, np.inf, (self._size,), self._dtype)
 
-    def __call__(self, observation: Any) -> NDArray[np.float32]:
+    def __call__(self, observation: Any) -> NDArray[np.floating[Any]]:
         """A new vector (D,)."""
-        out: NDArray[np.float32] = np.zeros(self._size, np.float32)
+        out: NDArray[np.floating[Any]] = np.zeros(self._size, self._dtype)
         try:
             self._write(observation, out)
         except (IndexError, KeyError, TypeError, ValueError) as error:
@@ -124,19 +132,48 @@ def own_one(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
     return cast("OwnPreprocessor", made)
 
 
-def make_preprocessor(space: spaces.Space[Any]) -> NoPreprocessor | FlatteningPreprocessor:
-    """The one that a space needs."""
-    return NoPreprocessor(space) if isinstance(space, spaces.Box) else FlatteningPreprocessor(space)
+def make_preprocessor(
+    space: spaces.Space[Any], asked: Asked
+) -> tuple[NoPreprocessor | ImagePreprocessor | FlatteningPreprocessor, str]:
+    """Return the one that a space needs, and one line where it may be the wrong one.
+
+    Raises:
+        ConfigError: the settings ask for an image where there is none, or leave its layout open.
+    """
+    if not isinstance(space, spaces.Box):
+        if asked.layout not in (None, "flat"):
+            allowed = "null or flat where observations are no Box"
+            hint = f"a {type(space).__name__} is flattened, images in it too"
+            raise ConfigError(PLACE, asked.layout, allowed, hint)
+        return FlatteningPreprocessor(space), ""
+    seen = view(space, asked)
+    if seen.axes:
+        is_laid_out = seen.axes == "HWC"
+        return NoPreprocessor(space) if is_laid_out else ImagePreprocessor(space, seen), ""
+    flat = is_image(space) or part_divisor(space) != 1.0
+    return (FlatteningPreprocessor if flat else NoPreprocessor)(space), seen.note
+
+
+def is_wide(space: spaces.Space[Any]) -> bool:
+    """Return whether a vector holds numbers that float32 rounds, as it does those near 1.7e9."""
+    if not isinstance(space, spaces.Box) or is_image(space):
+        return False
+    return not np.can_cast(np.dtype(space.dtype), np.float32)
 
 
 class Rows:
     """Takes observations (N, *O): as new rows (N, D) of float32, or images as they are.
 
-    Errors call where observations come from by `name`.
+    Args:
+        space: of an observation.
+        name: how errors call where observations come from.
+        exact: whether rows are of float64 where float32 does not hold the space's numbers.
     """
 
-    def __init__(self, space: spaces.Box, name: str) -> None:
+    def __init__(self, space: spaces.Box, name: str, exact: bool = False) -> None:
         self._name = name
+        wide = exact and is_wide(space)
+        self.dtype = np.dtype(np.float64) if wide else row_dtype(space)
         self._size = int(np.prod(space.shape))
         self._image = space.shape if is_image(space) else None
 
@@ -148,11 +185,13 @@ class Rows:
             NotFiniteError: NaN or infinity.
         """
         if self._image is not None:
-            images = np.array(observations, dtype=np.uint8)
+            images = np.array(observations, dtype=self.dtype)
             if images.shape[1:] != self._image:
                 raise self._other_size(observations)
+            if check and self.dtype == np.float32:
+                require_finite(images, f"{self._name}, environment", "observation")
             return images
-        flat = np.array(observations, dtype=np.float32)
+        flat = np.array(observations, dtype=self.dtype)
         if flat.ndim != 2:
             flat = flat.reshape(len(observations), -1)
         if flat.shape[1] != self._size:
@@ -173,7 +212,8 @@ def require_finite(values: Array, rows: str, what: str) -> None:
     finite = np.isfinite(values)
     if np.count_nonzero(finite) != finite.size:  # the cheapest way to ask, in every tick
         row = int(np.argwhere(~finite)[0][0])
-        raise NotFiniteError(f"{rows} {row}: {what} {values[row]} is not finite")
+        shown = f"of shape {values.shape[1:]}" if values.ndim > 2 else values[row]  # in one line
+        raise NotFiniteError(f"{rows} {row}: {what} {shown} is not finite")
 
 
 def _check_leaves(space: spaces.Space[Any]) -> None:
@@ -203,7 +243,7 @@ def _check_leaves(space: spaces.Space[Any]) -> None:
 
 
 def _plan(space: spaces.Space[Any], first: int) -> tuple[Write, Read, int]:
-    """What writes and reads `space` from feature `first` on, and the feature after it."""
+    """Return a writer and a reader of `space` from feature `first` on, and the next feature."""
     if isinstance(space, spaces.Tuple | spaces.Dict):
         return _plan_parts(space, first)
     if isinstance(space, spaces.Discrete):
@@ -267,10 +307,10 @@ def _plan_numbers(space: spaces.Box | spaces.MultiBinary, first: int) -> tuple[W
     size = int(np.prod(space.shape))
     last = first + size
     part, flat = slice(first, last), (size,)
-    scale = PIXEL if is_image(space) else 1.0
+    scale = part_divisor(space)
 
     def write(observation: Any, out: Array) -> None:
-        numbers = np.asarray(observation, dtype=np.float32)
+        numbers = np.asarray(observation, dtype=out.dtype)
         out[part] = numbers if numbers.shape == flat else numbers.reshape(size)
         if scale != 1.0:
             out[part] /= scale

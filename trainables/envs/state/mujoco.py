@@ -42,19 +42,19 @@ def _log(text: str) -> None:
 
 
 def is_data(value: Any) -> bool:
-    """Whether `value` is the data of a simulation (MjData)."""
+    """Return whether `value` is the data of a simulation (MjData)."""
     mujoco = sys.modules.get("mujoco")
     return mujoco is not None and isinstance(value, mujoco.MjData)
 
 
 def is_model(value: Any) -> bool:
-    """Whether `value` is the model that is simulated (MjModel)."""
+    """Return whether `value` is the model of a simulation (MjModel)."""
     mujoco = sys.modules.get("mujoco")
     return mujoco is not None and isinstance(value, mujoco.MjModel)
 
 
 def is_renderer(value: Any) -> bool:
-    """Whether `value` only draws what is simulated."""
+    """Return whether `value` is a renderer, which only draws the simulation."""
     drawing = sys.modules.get("gymnasium.envs.mujoco.mujoco_rendering")
     return drawing is not None and isinstance(value, drawing.MujocoRenderer)
 

@@ -27,7 +27,7 @@ class NotPlainError(Exception):
 
 
 def is_plain(value: Any) -> bool:
-    """Whether `encode` can give it."""
+    """Return whether `encode` accepts `value`."""
     try:
         encode(value)
     except NotPlainError:

@@ -18,6 +18,7 @@ from gymnasium import spaces
 from trainables.core import rng
 from trainables.envs.atari import LIFE_LOST
 from trainables.envs.exactness.watching import beat
+from trainables.envs.faults import close, logging_once
 from trainables.envs.make import Env, EnvironmentConfig, connect, make_env
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.connectors import EnvConnector
@@ -44,6 +45,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         self._make = make
         self._limit = limit
         self._fresh = True
+        self._failures_to_close: set[str] = set()
         self._seeds = [0, 0]  # of the episodes, of the spaces
         self._episode = 0
         self._actions: list[Any] = []
@@ -143,7 +145,8 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
 
     def _begin(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
         if not self._fresh:
-            self.env.close()
+            with logging_once(self._failures_to_close):
+                close(self.env)
             self.env = self._make()
         self._fresh = False
         seed_spaces(self.env, self._derived(1, "spaces"), self.connector.depth)
@@ -167,7 +170,7 @@ def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -
 
 
 def steps_to_replay(state: Any) -> int:
-    """How many steps are played again when a state is restored, with all that lies within it."""
+    """Return how many steps a restore of this state replays, with all states within it."""
     if isinstance(state, Mapping):
         if state.keys() >= {"seeds", "actions", "lives", "seen"}:
             return len(state["actions"][1])

@@ -21,7 +21,7 @@ NONE: Mapping[int, Any] = types.MappingProxyType({})
 
 
 class WorkerContext(NamedTuple):
-    """Where environments are: what their seeds come from, and what errors call them."""
+    """The place of environments: the sources of their seeds, and their names in errors."""
 
     seed: int = 0
     """Of the trial."""
@@ -30,15 +30,15 @@ class WorkerContext(NamedTuple):
     num_workers: int = 0
     """Child processes that collect; 0: the trainer's own process does."""
     is_drawn: bool = False
-    """Whether somebody looks at environment 0."""
+    """True if environment 0 is rendered."""
 
     def name(self, env_index: int) -> str:
-        """How errors call one environment."""
+        """Return the name of one environment in errors."""
         return f"worker {self.worker}, environment {env_index}"
 
 
 class Step(NamedTuple):
-    """What one step of all environments gave. The arrays are valid until the next step."""
+    """The results of one step of all environments. The arrays are valid until the next step."""
 
     observations: Array
     """(N, *O)"""
@@ -67,7 +67,7 @@ class Step(NamedTuple):
     """(N,) True where no step was made, since the environment had not answered yet. None: all
     did."""
     is_calm: bool = False
-    """Whether it is known that no episode ended and none failed: every flag is False."""
+    """True if it is known that no episode ended and none failed: every flag is False."""
 
 
 class VectorEnv(Protocol):
@@ -86,7 +86,7 @@ class VectorEnv(Protocol):
     action_space: spaces.Space[Any]
     own_spaces: OwnSpaces
     restarts_unasked: bool
-    """Whether environments begin their next episode before anybody can know that one has
+    """True if environments begin their next episode before anybody can know that one has
     ended."""
     before_restart: Callable[[Step], None] | None
     """Called inside `step` when environments have ended and before they are reset."""
@@ -110,7 +110,7 @@ class VectorEnv(Protocol):
         """Take back what `get_state` gave, in environments that were made alike and reset once."""
 
     def get_counters(self) -> dict[str, Any]:
-        """What is counted beside the environments: it is exact even where they are not."""
+        """Return the counts beside the environments: they are exact even where these are not."""
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
         """Take back what `get_counters` gave."""

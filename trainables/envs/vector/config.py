@@ -1,4 +1,4 @@
-"""How environments are stepped side by side: the settings, and whether they fit one another."""
+"""Stepping of environments side by side: the settings, and checks that they fit one another."""
 
 import logging
 
@@ -15,7 +15,7 @@ ONLY_SEPARATE = ("restart_failed_sub_environments", "remote_worker_envs")
 
 
 class VectorConfig(Section):
-    """How a worker's environments are stepped, cut off and restarted."""
+    """Settings of a worker's environments: their steps, horizons and restarts."""
 
     horizon: int | None = Field(
         default=None,

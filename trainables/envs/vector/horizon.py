@@ -1,4 +1,4 @@
-"""Where episodes end though their environment does not say so: hard and soft horizons.
+"""Horizons, hard and soft: ends of episodes that the environment does not declare.
 
 N environments. A hard horizon cuts the episode off where the environment is stepped, since it must
 be reset there. Soft horizons, and ends that are to be ignored, are applied here to a finished step.
@@ -30,7 +30,7 @@ class TimeLimit:
         self._soft = config.horizon if config.soft_horizon else None
         self._no_done = config.no_done_at_end
         self.is_set = config.horizon is not None
-        """Whether an episode may end though its environment does not say so."""
+        """True if an episode may end though its environment does not say so."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:

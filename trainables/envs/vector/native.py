@@ -15,6 +15,7 @@ from gymnasium.vector import VectorEnv as GymnasiumVectorEnv
 from gymnasium.vector.utils import batch_space, iterate
 from numpy.typing import NDArray
 
+from trainables.envs.faults import close
 from trainables.envs.make import EnvironmentConfig, connect, make_vector
 from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.state.capture import capture, left_out, restore, seed_spaces
@@ -60,7 +61,7 @@ def make_native(
 
 
 class NativeVectorEnv:
-    """What all of them share.
+    """The part that all native vector environments share.
 
     Args:
         vector: the environment.
@@ -137,11 +138,11 @@ class NativeVectorEnv:
         return left_out(self._vector)
 
     def close(self) -> None:
-        """Let go of the environment."""
-        self._vector.close()
+        """Close the environment."""
+        close(self._vector, f"worker {self._place.worker}, native vector environment")
 
     def _taken(self, given: tuple[Any, ...]) -> Step:
-        """What the environment's step means."""
+        """Return the environment's step in our form."""
         raise NotImplementedError
 
     def _reset(self, **how: Any) -> Array:
@@ -157,7 +158,7 @@ class NativeVectorEnv:
     def _called(
         self, method: str, parts: int, expected: str, *args: Any, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """What the method returned, which is so many parts."""
+        """Return the results of a method of the vector environment, checked to be `parts` many."""
         try:
             given: Any = getattr(self._vector, method)(*args, **kwargs)
         except Exception as error:

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 
 from trainables.core import rng
 from trainables.envs.contract import EnvContractError, Outcome
+from trainables.envs.faults import Fault
 from trainables.envs.make import EnvironmentConfig, for_children
 from trainables.envs.state.replay import make_sub_env
 from trainables.envs.vector.base import Step, WorkerContext
 from trainables.envs.vector.config import VectorConfig
 from trainables.envs.vector.remote_slot import RemoteEnvSlot
-from trainables.envs.vector.restarts import Fault
 from trainables.envs.vector.separate import SeparateVectorEnv, standing
 
 

@@ -14,10 +14,10 @@ from gymnasium import spaces
 from trainables.core import rng
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.envs.contract import EnvContractError, Outcome, is_plain
+from trainables.envs.faults import Fault, Gone, close
 from trainables.envs.make import Env, EnvironmentConfig, connect
 from trainables.envs.spaces.connectors import EnvConnector, OwnSpaces
 from trainables.envs.state.replay import steps_to_replay
-from trainables.envs.vector.restarts import Fault, Gone
 from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import WorkerError
 
@@ -25,7 +25,7 @@ ALIGNMENT = 64
 
 
 class Shared:
-    """What two processes share of a step, once its spaces are known; it travels to one that starts.
+    """Memory of a step that two processes share, once its spaces are known; it travels to a child.
 
     It is anonymous memory, so it is gone with the last process that holds it, however that ends.
     """
@@ -81,17 +81,20 @@ def _bytes(space: spaces.Space[Any]) -> int:
 
 
 class EnvServer(EnvSlot):
-    """What the process of an environment answers: all that a slot does; `remake` is asked first.
+    """The process of an environment, which answers as a slot does; `remake` is asked first.
 
     Args:
         make: makes the environment.
         config: what it makes.
         shared: holds the numbers of a step.
+        name: of the environment, in the log.
     """
 
-    def __init__(self, make: Callable[[], Env], config: EnvironmentConfig, shared: Shared) -> None:
+    def __init__(
+        self, make: Callable[[], Env], config: EnvironmentConfig, shared: Shared, name: str
+    ) -> None:
         self._make, self._config = make, config
-        self._shared = shared
+        self._shared, self._name = shared, name
         self._is_mapped = False
 
     def remake(self, seed: int) -> OwnSpaces:
@@ -125,8 +128,8 @@ class EnvServer(EnvSlot):
         rng.restore_global(state["global_streams"])
 
     def end(self) -> None:
-        """Let go of the environment; the process ends."""
-        self.close()
+        """Close the environment; the process ends."""
+        close(self, self._name)
 
     def _shown(self, observation: Any) -> Any:
         if self._shared.observation is None:
@@ -168,7 +171,7 @@ class RemoteEnvSlot:
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """What becomes ready when it answers or dies; nothing if it is gone."""
+        """Handles that become ready when it answers or dies; empty if it is gone."""
         return () if self._gone else self._child.ends
 
     @property
@@ -183,14 +186,15 @@ class RemoteEnvSlot:
 
     def start(self, seed: int) -> None:
         """Start the process and ask it to make the environment."""
-        server = (self._make, self._config, self._shared)
-        self._child = ChildProcess(f"environment {self._name}", EnvServer, server, self._patience)
+        name = f"environment {self._name}"
+        server = (self._make, self._config, self._shared, name)
+        self._child = ChildProcess(name, EnvServer, server, self._patience)
         self._gone, self._is_started = None, True
         self._send("remake", seed)
 
     @property
     def seconds(self) -> dict[str, float]:
-        """How long the connector's steps took, there."""
+        """Seconds that the connector's steps took, there."""
         return dict(zip(self.connector.seconds, self._shared.numbers[3:].tolist(), strict=True))
 
     def finish_start(self) -> None:
@@ -208,7 +212,7 @@ class RemoteEnvSlot:
             self._send("step", action)
 
     def receive_step(self) -> Outcome:
-        """What the step gave; a shared observation is written again by the next request."""
+        """Return the result of a step; a shared observation is overwritten by the next request."""
         observation, info = self._receive(self._patience)
         reward, terminated, truncated, *_ = self._shared.numbers.tolist()
         return self._seen(observation), reward, bool(terminated), bool(truncated), info
@@ -227,7 +231,7 @@ class RemoteEnvSlot:
             self.finish_start()
 
     def render(self) -> Any:
-        """What the environment draws."""
+        """Return a picture of the environment."""
         return self._ask("render")
 
     def seed_spaces(self, seed: int) -> None:

@@ -13,9 +13,10 @@ import numpy as np
 
 from trainables.core import rng
 from trainables.envs.contract import EnvContractError, Outcome
+from trainables.envs.faults import close, described
 from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.vector.base import WorkerContext
-from trainables.errors import EnvError, WorkerError
+from trainables.errors import EnvError
 
 logger = logging.getLogger(__name__)
 
@@ -27,35 +28,27 @@ BACK_OFF_S = 0.05
 SETTING = "restart_failed_sub_environments: true"
 
 
-class Fault(WorkerError):
-    """What an environment in another process did instead of answering, in words with a verb."""
-
-
-class Gone(Fault):
-    """A fault that has ended the process: what the environment was is lost."""
-
-
 class AnySlot(Protocol):
     """One environment, wherever it runs."""
 
     connector: EnvConnector
-    """What stands at it."""
+    """The connector of the environment."""
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """How long the connector's steps took, all in all."""
+        """Seconds that the connector's steps took, all in all."""
 
     def send_step(self, action: Any) -> None:
         """Ask for a step."""
 
     def receive_step(self) -> Outcome:
-        """What the step gave; the observation may be written again by the next request."""
+        """Return the result of a step; the observation may be overwritten by the next request."""
 
     def reset(self, seed: int | None) -> Any:
         """The first observation of the next episode."""
 
     def render(self) -> Any:
-        """What the environment draws."""
+        """Return a picture of the environment."""
 
     def remake(self, seed: int) -> None:
         """An environment made anew; `seed` is for streams of the process, where it has its own."""
@@ -176,16 +169,3 @@ def require_restartable(
         raise EnvError(f"{name}: {error}") from error.__cause__
     if not allowed:
         raise EnvError(f"{name}: {method}() {described(error)}, at step {advice}") from error
-
-
-def close(slot: AnySlot, name: str) -> None:
-    """Let go of an environment that is not needed again: what it raises then is only logged."""
-    try:
-        slot.close()
-    except Exception:
-        logger.exception("%s raised while it was closed", name)
-
-
-def described(error: BaseException) -> str:
-    """An exception in words that say what the environment did."""
-    return str(error) if isinstance(error, Fault) else f"raised {type(error).__name__}: {error}"

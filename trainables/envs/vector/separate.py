@@ -13,6 +13,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
 from trainables.envs.contract import Outcome, is_plain
+from trainables.envs.faults import close
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.registry import EnvContext
 from trainables.envs.rendering import rendered
@@ -115,7 +116,7 @@ class SeparateVectorEnv:
         return self._ends.settle(step)
 
     def render(self) -> Any:
-        """What environment 0 draws."""
+        """Return a picture of environment 0."""
         return self._slots[0].render()
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
@@ -153,9 +154,9 @@ class SeparateVectorEnv:
         return [name for slot in self._slots for name in slot.left_out()]
 
     def close(self) -> None:
-        """Let go of the environments."""
-        for slot in self._slots:
-            slot.close()
+        """Close the environments."""
+        for env_index, slot in enumerate(self._slots):
+            close(slot, self._place.name(env_index))
 
     def _begin_next(
         self, step: Step, final_observations: Mapping[int, Any], faults: dict[int, Exception]
@@ -189,7 +190,7 @@ class SeparateVectorEnv:
 def standing(
     environment: EnvironmentConfig, count: int, place: WorkerContext, remote: bool = False
 ) -> list[tuple[EnvironmentConfig, EnvContext]]:
-    """What each environment is made from: its settings, and where it stands."""
+    """Return the settings and the context of each environment."""
     every = [environment] * count
     if place.is_drawn:
         every[0] = rendered(environment)

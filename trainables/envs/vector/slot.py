@@ -34,7 +34,7 @@ class EnvSlot:
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """How long the connector's steps took."""
+        """Seconds that the connector's steps took."""
         return self.connector.seconds
 
     def step(self, action: Any) -> Outcome:
@@ -67,7 +67,7 @@ class EnvSlot:
         self.env = self._make()
 
     def render(self) -> Any:
-        """What the environment draws."""
+        """Return a picture of the environment."""
         return draw(self.env)
 
     def seed_spaces(self, seed: int) -> None:

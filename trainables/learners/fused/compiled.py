@@ -26,6 +26,7 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import NotFiniteError
 from trainables.learners.fused.flat import Betas
 from trainables.learners.fused.ppo import FusedLearner, Loss
+from trainables.learners.standardizing import LEAST_ROWS
 from trainables.policies.architecture import Architecture
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ MOST_LAYERS, MOST_COLUMNS = 16, 64
 
 
 class Problem(ctypes.Structure):
-    """What a step is about, as kernel.c declares it."""
+    """The problem of a gradient step, as kernel.c declares it."""
 
     _fields_ = (
         *((name, ctypes.c_long) for name in ("bits", "features", "layers", "head", "choices")),
@@ -162,6 +163,7 @@ class CompiledLearner(FusedLearner):
         rows, item = columns.shape[1], columns.itemsize
         if self.loss is not self._asked:
             self._ask(self.loss)
+        self._problem.normalize = self.loss.normalize_advantages and rows >= LEAST_ROWS
         if columns.strides[1] != item:
             columns = np.ascontiguousarray(columns)
         needed = int(self._library.kernel_work(self._told, ctypes.c_long(rows)))
@@ -183,7 +185,7 @@ class CompiledLearner(FusedLearner):
     def _ask(self, loss: Loss) -> None:
         """Compute this loss from now on."""
         problem, self._asked = self._problem, loss
-        problem.normalize, problem.plain = loss.normalize_advantages, loss.clip_param is None
+        problem.plain = loss.clip_param is None
         problem.clip, problem.clip_by = loss.clip_param or 0.0, loss.vf_clip_param or 0.0
         problem.clip_values = loss.vf_clip_param is not None
         problem.value_weight, problem.entropy_weight = loss.vf_loss_coeff, loss.entropy_coeff

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core.resources import blas_threads
-from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
 from trainables.learners.fused.flat import KNOWN
 from trainables.learners.fused.perceptrons import slope
@@ -31,7 +30,7 @@ Layers = list[tuple[Array, Array]]
 
 
 class Learnt(NamedTuple):
-    """What one step found."""
+    """The figures of one gradient step."""
 
     loss: float
     mean_q: float
@@ -105,6 +104,8 @@ class FusedQLearner:
         ]
         self._activation = policy.model.architecture.trunk.activation
         self._masks = policy.model.architecture.trunk.masks
+        trunk = policy.model.architecture.trunk
+        self._highest = np.float32(trunk.highest_byte), np.float32(trunk.highest_number)
         self._double, self._gamma, self._grad_clip = double, gamma, grad_clip
         self._threads = threads
         self._ready = False
@@ -127,7 +128,7 @@ class FusedQLearner:
         """
         count = len(rows["rewards"])
         each, actions = np.arange(count), rows["actions"]
-        before, after = (_columns(rows[name]) for name in ("observations", "new_obs"))
+        before, after = (self._columns(rows[name]) for name in ("observations", "new_obs"))
         if self._masks:
             valid = after[-self._masks :] > 0
             before, after = before[: -self._masks], after[: -self._masks]
@@ -175,6 +176,12 @@ class FusedQLearner:
                 self._ready = False
         self._shared.show_gradients()
 
+    def _columns(self, observations: Array) -> Array:
+        """Return (D, B) features of observations (B, …)."""
+        flat = observations.reshape(len(observations), -1).T
+        highest = self._highest[observations.dtype != np.uint8]
+        return flat if highest == 1.0 else flat / highest
+
     def _forward(self, layers: Layers, x: Array) -> list[Array]:
         """(H, B) of each layer for features (D, B); the last one's are the values."""
         units: list[Array] = []
@@ -196,9 +203,3 @@ class FusedQLearner:
             if i:
                 error = self._layers[i][0].T @ error
                 error *= slope(below, self._activation, np.empty_like(error))
-
-
-def _columns(observations: Array) -> Array:
-    """(D, B) of observations (B, …)."""
-    flat = observations.reshape(len(observations), -1).T
-    return flat / np.float32(PIXEL) if observations.dtype == np.uint8 else flat

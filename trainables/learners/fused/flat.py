@@ -63,9 +63,9 @@ class FlatOptimizer:
         """Weights, gradient, both moments, and one to compute with."""
         self.weights, self.gradient, self._first, self._second, self._scratch = self.vectors
         self.kernel: Kernel | None = None
-        """What makes Adam's steps in numpy's place."""
+        """The compiled kernel that makes Adam's steps in numpy's place."""
         self.moved = False
-        """Whether a step was ever made."""
+        """True once a step was made."""
         self._steps = np.zeros(len(self._sizes), dtype=np.float32)
         self.moments: Mapping[str, Mapping[str, Array]] = {
             name: self._moments(name, index) for index, name in enumerate(self.shapes)

@@ -25,7 +25,7 @@ def parameter_order(architecture: Architecture, reals: bool) -> list[str]:
 
 
 class Buffers:
-    """What a pass over B rows computes; written anew by each."""
+    """Arrays that a pass over B rows computes and overwrites."""
 
     def __init__(self, hidden: tuple[int, ...], head: int, rows: int, kind: np.dtype[Any]) -> None:
         self.units, self.errors, self.slopes = (
@@ -117,7 +117,7 @@ def _stacked(
 
 
 def _halves(units: Array, x: Array) -> tuple[Array, Array]:
-    """What the actor's and the critic's head are given."""
+    """Return the inputs of the actor's and of the critic's head."""
     return (x, x) if units is x else (units[0], units[1])
 
 

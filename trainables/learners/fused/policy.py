@@ -138,7 +138,7 @@ class FlatPolicy(Policy):
             self._part(name)[...] = weights[name]
 
     def kept_moments(self) -> dict[str, dict[str, Array]]:
-        """What the optimiser keeps of each parameter, copied; before the first step nothing."""
+        """Return the optimiser's moments of each parameter, copied; empty before the first step."""
         self.adopt()
         known = self.flat.moments if self.flat.moved or self._is_in_torch else {}
         return {

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from trainables.core.resources import blas_threads
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.envs.spaces.observations import PIXEL
 from trainables.errors import NotFiniteError
 from trainables.learners.fused.distributions import Choices, Reals
 from trainables.learners.fused.flat import KNOWN
 from trainables.learners.fused.perceptrons import Buffers, Perceptrons, parameter_order
 from trainables.learners.fused.policy import FlatPolicy
+from trainables.learners.standardizing import LEAST_ROWS, SMALL, Moments
 from trainables.policies.architecture import Architecture, OptimizerConfig
 from trainables.policies.distributions import NO_CHOICE
 from trainables.rollout.batch import TrainBatch
@@ -100,6 +100,7 @@ class FusedLearner:
         self._networks = Perceptrons(self.adam, architecture, layout.head_size)
         self._features, self._hidden = architecture.features, architecture.hidden
         self._head, self._masks = layout.head_size, architecture.masks
+        self._highest = architecture.highest_byte, architecture.highest_number
         self._choices = Choices(layout) if layout.choice_columns else None
         self._logits = layout.logits
         self._reals: Reals | None = None
@@ -139,6 +140,13 @@ class FusedLearner:
         ends = [i * small + min(i, more) for i in range(parts + 1)]
         return [drawn[:, first:last] for first, last in itertools.pairwise(ends)]
 
+    def standardize_few(self, minibatches: list[Array], by: Moments) -> None:
+        """Standardise what the loss leaves as it is; see `sgd.Learner`."""
+        row = self._features + SCALARS.index("advantages")
+        for one in minibatches:
+            if one.shape[1] < LEAST_ROWS:
+                one[row] = by.standardized(one[row])
+
     def step(self, minibatch: Array, rate: float, share: float = 1.0) -> tuple[Array, float]:
         """One gradient step, of this process alone; see `sgd.Learner`.
 
@@ -172,7 +180,7 @@ class FusedLearner:
         logp, entropies = self._judge(x, taken, buffers)
 
         parts = buffers.parts
-        if of.normalize_advantages:
+        if of.normalize_advantages and rows >= LEAST_ROWS:
             advantages = _normalized(advantages)
         if of.clip_param is None:
             np.multiply(logp, advantages, out=parts[0])
@@ -215,8 +223,8 @@ class FusedLearner:
         if self._masks:
             parts = [parts[0][: -self._masks], *parts[1:], parts[0][-self._masks :]]
         made = np.concatenate(parts, dtype=self._kind, casting="unsafe")
-        if observations.dtype == np.uint8:
-            made[: self._features] /= PIXEL
+        if (highest := self._highest[observations.dtype != np.uint8]) != 1.0:
+            made[: self._features] /= highest
         return made
 
     def _parts(self, columns: Array) -> tuple[Array, Array, Array]:
@@ -291,5 +299,5 @@ def _normalized(advantages: Array) -> Array:
     """(B,) with mean 0 and deviation 1."""
     centred: Array = advantages - np.add.reduce(advantages) / len(advantages)
     deviation = math.sqrt(np.dot(centred, centred) / len(centred))
-    centred /= deviation + 1e-8
+    centred /= deviation + SMALL
     return centred

@@ -40,7 +40,7 @@ class Stack:
         self._buffers: dict[tuple[str, int, tuple[int, ...]], Array] = {}
 
     def forward(self, x: Array, first: int | None = None) -> list[Array]:
-        """What each layer was given, and last what the last one gave; of the `first` networks.
+        """Return the input of each layer, and last the output, of the `first` networks or of all.
 
         All but `x` hold until the next call.
         """

@@ -93,7 +93,7 @@ class SoftLosses(ABC):
 
 
 class SoftLossesOfNumbers(SoftLosses):
-    """Where an action is real numbers between `bounds`, drawn from a squashed Gaussian."""
+    """Soft losses where an action is real numbers between `bounds`, of a squashed Gaussian."""
 
     def __init__(self, model: "Twins", gamma: float, target_entropy: float, bounds: Bounds) -> None:
         super().__init__(model, gamma, target_entropy)
@@ -134,7 +134,7 @@ class SoftLossesOfNumbers(SoftLosses):
 
 
 class SoftLossesOfChoices(SoftLosses):
-    """Where an action is one of A choices: all are weighed by their probabilities."""
+    """Soft losses where an action is one of A choices, weighed by their probabilities."""
 
     def entropies(self, stream: np.random.Generator) -> Array:
         """(2B,) of the distributions; nothing is drawn."""

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.envs.spaces.observations import PIXEL
 from trainables.policies.acting.deciding import Decider, OneByOne, SideBySide
 from trainables.policies.acting.dense import Array, Networks, activate
 from trainables.policies.architecture import Architecture
@@ -40,21 +39,26 @@ class Acted(NamedTuple):
     memory: Array
     """(N, M) for the next step."""
 
+    def outputs_of(self, row: int, fetches: Mapping[str, str]) -> dict[str, float]:
+        """Return the outputs of one row by the names of `Actor.fetches`."""
+        return {key: float(self.columns[name][row]) for key, name in fetches.items()}
+
 
 class Actor:
     """Acts with weights that `load` was given; explores by its own distribution, if by no other."""
 
     columns: ClassVar[Mapping[str, Column]] = {"logp": REAL, "values": REAL}
-    """What `act` gives of each row beside its action: name → shape and type, as it stands in
-    fragments."""
+    """Columns that `act` gives for each row beside its action: name → shape and type, as they stand
+    in fragments."""
     judged: ClassVar[tuple[str, ...]] = ("values",)
     """Those that `judge` gives, also of observations that no action follows."""
     fetches: ClassVar[Mapping[str, str]] = {"logp": "logp", "value": "values"}
-    """What a caller of `compute_action` is given beside the action → the column that it is of."""
+    """Results of `compute_action` beside the action → the column that each is taken from."""
     memory_size = 0
     """M."""
-    state_parts = 0
-    """Arrays of one size that make up a memory, as callers keep it."""
+    state_parts: int | Sequence[int] = 0
+    """Arrays of one size that make up a memory, as callers keep it; or where all but the first
+    begin."""
 
     def __init__(
         self,
@@ -64,9 +68,10 @@ class Actor:
     ) -> None:
         self.exploration = exploration or StochasticSampling(layout)
         self.explore = True
-        """Whether `act` draws actions where it is given a stream."""
+        """True if `act` draws actions where it is given a stream."""
         self._activation = architecture.activation
         self._flat = len(architecture.shape) == 1
+        self._highest = architecture.highest_byte, architecture.highest_number
         self._masks = architecture.masks
         self._trunk = _make_trunk(architecture)
         self._shares = architecture.shares and self._trunk is None
@@ -123,7 +128,7 @@ class Actor:
             self._trunk.load(weights)
 
     def weights(self) -> dict[str, Array]:
-        """What `load` was given, actor and critic stacked; empty before."""
+        """Return the weights given to `load`, actor and critic stacked; empty before."""
         return {**{f"layer {i}": one for i, (one, _) in enumerate(self._layers)}, **self._heads}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
@@ -172,7 +177,7 @@ class Actor:
         return stream
 
     def one_by_one(self, draws: np.random.Generator) -> Decider | None:
-        """What decides for a single environment with the draws of `ahead`; None: `act` has to."""
+        """Return the decider of one environment with the draws of `ahead`; None: `act` has to."""
         plain = type(self) is Actor and self._flat and not self._masks
         if not plain or not isinstance(draws, ChosenAhead):
             return None
@@ -180,7 +185,7 @@ class Actor:
         return OneByOne(self._networks(), draws.race[:, 0]) if single else None
 
     def side_by_side(self, draws: np.random.Generator) -> SideBySide | None:
-        """What decides for all environments with the draws of `ahead`; None: `act` has to."""
+        """Return the decider of all environments with the draws of `ahead`; None: `act` has to."""
         plain = type(self) is Actor and self._flat
         if not plain or not isinstance(draws, ChosenAhead | MeasuredAhead):
             return None
@@ -219,7 +224,7 @@ class Actor:
         return self.advance(observations, memory)[1]
 
     def as_layers(self) -> dict[str, Any] | None:
-        """What its head is made of, for others to run; None where it is more than dense layers."""
+        """Return the layers of its head, for others to run; None if it has more than dense ones."""
         simple = type(self) is Actor and type(self.exploration) is StochasticSampling
         if not simple or not self._flat or self._masks or not self._heads:
             return None
@@ -256,7 +261,7 @@ class Actor:
         return columns
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
-        """What the actor's head gives each row as if it were the only one, and the next memory."""
+        """Return the actor's head of each row as if computed alone, and the next memory."""
         x, following = self._last_each(self._features_each(observations)[:, None, :], memory)
         head: Array = np.matmul(x, self._heads["actor.weight"])[:, 0] + self._heads["actor.bias"]
         if self._masks:
@@ -264,7 +269,7 @@ class Actor:
         return head, following
 
     def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
-        """What the actor's head is given (N, 1, H) for features (N, 1, D), and the next memory."""
+        """Return the actor's head input (N, 1, H) of features (N, 1, D), and the next memory."""
         for weight, bias in self._layers:
             x = np.matmul(x, weight[0])
             x += bias[0]
@@ -286,7 +291,8 @@ class Actor:
         if self._trunk is not None:
             return self._trunk(images)
         flat: Array = images.reshape(len(images), -1).astype(np.float32)
-        return flat / PIXEL if images.dtype == np.uint8 else flat
+        highest = self._highest[images.dtype != np.uint8]
+        return flat if highest == 1.0 else flat / highest
 
 
 def _turned(weight: Array) -> Array:

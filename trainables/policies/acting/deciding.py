@@ -120,7 +120,7 @@ class SideBySide:
             self._lead_to_take = self._race[..., 1] - self._race[..., 0]
         self._weight = networks.heads["actor.weight"]
         self._heads: Array = np.empty((steps, rows, self._weight.shape[1]), dtype=np.float32)
-        """What the actor's head gives; of more than two choices their log-probabilities."""
+        """Outputs of the actor's head; of more than two choices their log-probabilities."""
         # As many biases as rows: adding them costs a third of adding one to all.
         self._layers = [(w[0], bias[0].repeat(rows, 0)) for w, bias in networks.layers]
         self._shares = bool(networks.layers) and len(networks.layers[0][0]) == 1

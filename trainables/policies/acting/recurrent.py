@@ -74,7 +74,7 @@ class RecurrentActor(Actor):
         self._gates = np.ascontiguousarray(stacked.T) * scale, bias * scale
 
     def weights(self) -> dict[str, Array]:
-        """What `load` was given, the LSTM's gates stacked; empty before."""
+        """Return the weights given to `load`, the LSTM's gates stacked; empty before."""
         return {**super().weights(), **({"lstm": self._gates[0]} if self._heads else {})}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:

@@ -325,7 +325,7 @@ class Perturbed(Bounded):
 
     @property
     def distance(self) -> float:
-        """How far actions shall be from the best ones now, in shares of half their range."""
+        """The distance of actions from the greedy ones, in shares of half their range."""
         return self._config.stddev * self._config.scale(self.timesteps)
 
     def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
@@ -334,7 +334,7 @@ class Perturbed(Bounded):
 
 
 class GaussianPolicyConfig(WarmUpConfig, PolicyNoiseConfig):
-    """How a squashed Gaussian policy explores."""
+    """Settings of a squashed Gaussian policy's exploration."""
 
 
 class StateDependentNoise(Bounded):

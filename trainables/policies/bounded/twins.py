@@ -1,4 +1,4 @@
-"""What off-policy actor-critics learn: an actor, two critics of different weights, and targets.
+"""Networks of off-policy actor-critics: an actor, two critics of different weights, and targets.
 
 The critics' layers lie side by side: weights (2, I, O), biases (2, 1, O). The first weights of both
 are torch's usual ones, as TD3's authors have them: where an actor begins near 0, Adam moves its
@@ -82,7 +82,7 @@ class Twins(Networks):
         self.critics = _pairs((features + width, *hidden, outputs), stream)
 
     def heads(self, observations: Tensor, slow: bool = False) -> tuple[Tensor, Tensor]:
-        """What the actor, or the slow one, gives for (B, D), and its last hidden units (B, H)."""
+        """Return the output of the actor, or its target, for (B, D), and its last units (B, H)."""
         layers = self.target_actor if slow else self.actor
         units = hidden_units(layers, observations, self.architecture.activation)
         return layers[-1](units), units
@@ -132,7 +132,7 @@ class Twins(Networks):
 
     @property
     def follows_state(self) -> bool:
-        """Whether noise depends on the state; means are then kept near 0 before squashing."""
+        """True if noise depends on the state; means are then kept near 0 before squashing."""
         return hasattr(self, "actor_log_std")
 
     @torch.no_grad()
@@ -208,7 +208,7 @@ class JudgedPolicy(ActorCriticPolicy):
 
 
 def hidden_units(layers: nn.ModuleList, x: Tensor, activation: str) -> Tensor:
-    """What the last but one of the layers gives."""
+    """Return the output of the layer before the last."""
     for layer in layers[:-1]:
         x = activate(layer(x), activation)
     return x

@@ -1,4 +1,4 @@
-"""How an actor tries what it does not hold for best, while experience is collected.
+"""Exploration by actions that an actor does not hold for best, while experience is collected.
 
 Without a stream, as in an evaluation, every kind gives the best action. N rows, K columns of an
 action; a head is what `distributions` reads.
@@ -43,7 +43,7 @@ class StochasticSampling:
 
     def __init__(self, layout: ActionLayout, noise: ParameterNoise | None = None) -> None:
         self.parameter_noise = noise
-        """What is added to weights while actions are tried; None: nothing."""
+        """Noise on the weights while exploring; None if there is none."""
         self._layout = layout
         self._grid, self._absent = choice_grid(layout)
         self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
@@ -126,7 +126,7 @@ class StochasticSampling:
             self.parameter_noise.on_episode_start(rows)
 
     def get_state(self) -> dict[str, Any]:
-        """What does not follow from settings and steps, as plain data."""
+        """Return the state that does not follow from settings and steps, as plain data."""
         return self.parameter_noise.get_state() if self.parameter_noise else {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -171,7 +171,7 @@ def require_stateless(exploration: StochasticSampling, where: str) -> None:
 
 
 class PolicyNoiseConfig(Settings):
-    """How a Gaussian policy explores."""
+    """Settings of a Gaussian policy's exploration."""
 
     type: Literal["StochasticSampling", "StateDependentNoise"] = Field(
         default="StochasticSampling",
@@ -197,7 +197,7 @@ class PolicyNoiseConfig(Settings):
 
     @property
     def state_dependent(self) -> bool:
-        """Whether noise is a function of the state."""
+        """True if noise is a function of the state."""
         return self.type == "StateDependentNoise"
 
 
@@ -349,7 +349,7 @@ class EpsilonGreedy(StochasticSampling):
 
     @property
     def distance(self) -> float:
-        """How far choices are from the best ones with this share of them, as a divergence."""
+        """The divergence of choices with this share of random ones from the best ones."""
         share = self.epsilon
         return -math.log(1.0 - share + share / self._grid.shape[1])
 

@@ -23,7 +23,7 @@ DUE = -1
 
 
 class ParameterNoiseConfig(Settings):
-    """How noise is added to weights, where a kind of exploration does that."""
+    """Settings of noise on the weights, for kinds of exploration that add it."""
 
     initial_stddev: float = Field(
         default=0.05,
@@ -40,7 +40,7 @@ class ParameterNoiseConfig(Settings):
 
 
 class ParameterNoise:
-    """What is added to the weights, of each environment for as long as its episode.
+    """Noise on the weights, one draw for each environment's episode.
 
     Where the rows are not those of `begin`, each has noise of this step. N environments.
     """

@@ -15,6 +15,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,8 @@ def export(
         graph = policy.onnx_graph(seen, inference.connectors)
         formats.write(graph, temporary)
         if not len(recent):
-            recent = np.zeros((1, *seen.row_shape), dtype=seen.row_dtype)
+            kind = inference.connectors.row_dtype
+            recent = np.zeros((1, *seen.row_shape), dtype=kind)
         check(inference, formats.opened(temporary), recent)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
@@ -112,12 +114,12 @@ def _compare_sequence(inference: InferencePolicy, run: formats.Run, batches: lis
 
 
 def _out(name: str) -> str:
-    """What the file calls an input of its own when it gives it for the next step."""
+    """Return the name of the output that is to be given as the input `name` at the next step."""
     return name.replace("_in_", "_out_")
 
 
 def memory_inputs(inference: InferencePolicy, memory: Array) -> dict[str, Array]:
-    """What the file is given of memories (N, M)."""
+    """Return the inputs of the file for memories (N, M)."""
     from trainables.policies.onnx.graph import output_type
 
     own, carried = inference.split(memory)
@@ -159,7 +161,7 @@ def describe(policy: Policy, inference: InferencePolicy) -> dict[str, Any]:
     valued = inference.actor.judged
     return {
         "inputs": {
-            **_describe_leaves(inference.spaces.raw, "observation", graph.input_type),
+            **_describe_leaves(inference.spaces.raw, "observation", _input_type(inference)),
             **{name: _describe_first(one) for name, one in first.items()},
         },
         "outputs": {
@@ -203,11 +205,16 @@ def _describe_leaves(
 
 
 def raw_inputs(inference: InferencePolicy, batch: Array) -> dict[str, Array]:
-    """What the file is fed for preprocessed observations (n, *S)."""
+    """Return the inputs of the file for preprocessed observations (n, *S)."""
+    own = map(inference.connectors.at_env.invert, batch)
+    return _leaf_inputs(inference.spaces.raw, own, "observation", _input_type(inference))
+
+
+def _input_type(inference: InferencePolicy) -> Callable[[spaces.Space[Any]], np.dtype[Any]]:
+    """Return what says of a leaf of the observation which type the file takes."""
     from trainables.policies.onnx.graph import input_type
 
-    own = map(inference.connectors.at_env.invert, batch)
-    return _leaf_inputs(inference.spaces.raw, own, "observation", input_type)
+    return partial(input_type, exact=inference.connectors.is_exact)
 
 
 def _compare(
@@ -266,7 +273,8 @@ def _compare_actions(
 ) -> None:
     """`off`: by how much means may differ, which are spread over the widths of intervals."""
     rows = [leaf_values(taken, action) for action in actions]
-    off *= max(1.0, float(spread(taken)[0].max()))
+    if (widened := spread(taken)) is not None:
+        off *= max(1.0, float(widened[0].max()))
     for i, name in enumerate(named_leaves(taken, "action")):
         expected = np.stack([row[i] for row in rows])
         seen = outputs[name]

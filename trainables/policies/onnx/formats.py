@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors.numpy import save_file
 
 from trainables.errors import ExportError
 from trainables.policies.onnx import plain
@@ -72,6 +71,8 @@ def write(graph: bytes, path: Path) -> None:
         ExportError: the graph has an operation that the format does not know.
     """
     if path.suffix == ".safetensors":
+        from safetensors.numpy import save_file
+
         described, constants = _read(graph, plain.OPERATIONS, SAFETENSORS)
         save_file(constants, path, metadata={"graph": json.dumps(described)})
     elif path.suffix == ".pt2":
@@ -118,7 +119,7 @@ def _read(
 
 
 def _unknown(node: Mapping[str, Any], operation: Callable[..., Any] | None) -> Iterator[str]:
-    """What of a node an operation does not know: its kind, attributes of it, or its inputs."""
+    """Yield the parts of a node that an operation does not know: its kind, attributes or inputs."""
     if operation is None:
         yield node["kind"]
         return

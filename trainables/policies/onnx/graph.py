@@ -23,8 +23,9 @@ from trainables.envs.spaces.connectors import (
     PreviousAction,
     PreviousReward,
 )
+from trainables.envs.spaces.images import is_bytes, is_image, part_divisor, view
 from trainables.envs.spaces.leaves import named_leaves
-from trainables.envs.spaces.observations import PIXEL, is_image
+from trainables.envs.spaces.observations import is_wide
 from trainables.errors import ConfigError, ExportError
 from trainables.policies.architecture import Architecture
 from trainables.policies.bounded.acting import MEAN_CLIP, Bounds
@@ -51,9 +52,11 @@ class GraphBuilder:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.inputs: list[Any] = []
-        """What is given beside the observation."""
+        """Inputs beside the observation."""
         self.outputs: list[Any] = []
-        """What is given back for the next step."""
+        """Outputs that are the inputs of the next step."""
+        self.is_exact = False
+        """True if the filter receives as float64 the numbers that float32 would round."""
 
     def constant(self, name: str, value: Array) -> str:
         """An array stored in the file."""
@@ -70,9 +73,12 @@ class GraphBuilder:
         index = self.constant(f"{output}:index", columns.astype(np.int64))
         return self.node("Gather", [rows, index], output, axis=1)
 
-    def unit_pixels(self, values: str, highest: float) -> str:
-        """Floats from 0 to `highest` as floats from 0 to 1."""
-        divisor = self.constant(f"{values}:highest", np.array(highest, dtype=np.float32))
+    def unit_pixels(self, values: str, highest: float, kind: int = TensorProto.FLOAT) -> str:
+        """Write floats of a kind from 0 to `highest` as floats from 0 to 1."""
+        if highest == 1.0:
+            return values
+        numbers = helper.tensor_dtype_to_np_dtype(kind)
+        divisor = self.constant(f"{values}:highest", np.array(highest, dtype=numbers))
         return self.node("Div", [values, divisor], f"{values}:unit")
 
     def perceptron(self, rows: str, net: str, weights: dict[str, Array], activation: str) -> str:
@@ -119,15 +125,18 @@ IR_VERSION = 10  # read by every onnxruntime since 1.18
 MEAN_STD = (MeanStdFilter, ConcurrentMeanStdFilter)
 
 
-def input_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
-    """What the file takes for a leaf of the observation: numbers are float32, pixels bytes."""
-    if isinstance(leaf, spaces.Box) and not is_image(leaf):
-        return np.dtype(np.float32)
+def input_type(leaf: spaces.Space[Any], exact: bool) -> np.dtype[Any]:
+    """Return the type of an observation's leaf as an input: float32 for numbers, bytes for pixels.
+
+    `exact`: numbers that float32 rounds are float64, as the filter is given them.
+    """
+    if isinstance(leaf, spaces.Box) and not is_bytes(leaf):
+        return np.dtype(np.float64 if exact and is_wide(leaf) else np.float32)
     return np.dtype(leaf.dtype or np.int64)
 
 
 def output_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
-    """What the file gives for a leaf of the action: what the environment takes."""
+    """Return the type of a leaf of the action as an output: the one that the environment takes."""
     return np.dtype(leaf.dtype or np.int64)
 
 
@@ -150,7 +159,7 @@ def build(model: ActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> byt
 def build_own(model: OwnActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
     """As `build`, of a torch module of a person's own."""
     graph, layout = GraphBuilder(), model.layout
-    x = _floats(graph, _seen(graph, spaces_, connectors))
+    x = _seen(graph, spaces_, connectors)
     inline(graph, model.module, x, model.architecture.shape, ["head", "value"])
     reals = "action_mean" if layout.real_columns else ""
     forbidden = _forbidden(graph, spaces_)
@@ -191,7 +200,7 @@ def build_q(
 def build_own_q(module: torch.nn.Module, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
     """As `build_q`, of a torch module of a person's own."""
     graph = GraphBuilder()
-    x = _floats(graph, _seen(graph, spaces_, connectors))
+    x = _seen(graph, spaces_, connectors)
     inline(graph, module, x, spaces_.observation_shape, ["q"])
     return _of_values(graph, spaces_, connectors, "q")
 
@@ -212,7 +221,7 @@ def _outputs(
     connectors: Connectors,
     forbidden: str = "",
 ) -> list[Any]:
-    """What every policy gives: its head, the action, and the ``value`` that stands there."""
+    """Return the outputs of every policy: its head, the action, and the ``value`` in the graph."""
     outputs = _heads(graph, head, layout, forbidden)
     outputs += _actions(graph, spaces_, layout, reals, connectors)
     return [*outputs, _value("value", np.dtype(np.float32), ())]
@@ -228,7 +237,7 @@ class BoundedActor(Protocol):
 
     @property
     def follows_state(self) -> bool:
-        """Whether means are kept near 0 before they are squashed."""
+        """True if means are kept near 0 before they are squashed."""
 
     def weights(self) -> dict[str, Array]:
         """Those of ``actor``, among others."""
@@ -259,7 +268,7 @@ def build_bounded(model: BoundedActor, spaces_: EnvSpaces, connectors: Connector
 def _finished(graph: GraphBuilder, spaces_: EnvSpaces, outputs: list[Any]) -> bytes:
     """The serialised model, checked against ONNX's own rules; the batch axis is free."""
     inputs = [
-        _value(name, input_type(leaf), leaf.shape or ())
+        _value(name, input_type(leaf, graph.is_exact), leaf.shape or ())
         for name, leaf in named_leaves(spaces_.raw, "observation").items()
     ]
     ends = [*inputs, *graph.inputs], [*outputs, *graph.outputs]
@@ -275,11 +284,13 @@ def _finished(graph: GraphBuilder, spaces_: EnvSpaces, outputs: list[Any]) -> by
 
 
 def _seen(graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors) -> str:
-    """What the networks see (N, D) of what the file is given, or the image itself."""
+    """Return the name of the networks' input, (N, D) or an image, made of the file's inputs."""
+    graph.is_exact = connectors.is_exact
     x = _observations(graph, spaces_)
     for i, one in enumerate(connectors.before):
         x = _stacked(graph, x, i, one)
-    x = _filter(graph, x, connectors.filter)
+    filtered = _filter(graph, x, connectors.filter)
+    x = filtered if filtered != x else _unit(graph, x, spaces_)
     if connectors.part(PreviousAction) is not None:
         x = _with_previous_action(graph, x, spaces_, connectors)
     if connectors.part(PreviousReward) is not None:
@@ -297,9 +308,27 @@ def _stacked(graph: GraphBuilder, x: str, number: int, one: Connector) -> str:
     if type(one) is not FrameStack or is_image(one.observation_space):
         what = "images are stacked" if type(one) is FrameStack else f"{type(one).__name__} does"
         raise ExportError(f"what {what} (connectors) stands in no file of these formats")
-    stacked = graph.node("Concat", [given, x], f"stacked_{number}", axis=1)
-    width = int(np.prod(shape))
-    graph.columns(stacked, np.arange(width - size, width), left)
+    before, width = given, int(np.prod(shape))
+    kept = size // 2 if one.is_wide else size
+    if graph.is_exact:  # high and low parts of each number
+        parts = [np.arange(kept), np.arange(kept, size)]
+        parts_ = [graph.columns(given, part, f"{given}:{i}") for i, part in enumerate(parts)]
+        wide = [graph.node("Cast", [n], f"{n}:wide", to=TensorProto.DOUBLE) for n in parts_]
+        before = graph.node("Add", wide, f"{given}:wide")
+    elif one.is_wide:
+        before = graph.columns(given, np.arange(kept), f"{given}:high")
+    stacked = graph.node("Concat", [before, x], f"stacked_{number}", axis=1)
+    following = np.arange(width - kept, width)
+    if not one.is_wide:
+        graph.columns(stacked, following, left)
+    else:
+        later = graph.columns(stacked, following, f"{left}:whole")
+        high = graph.node("Cast", [later], f"{left}:high", to=TensorProto.FLOAT)
+        kind = TensorProto.DOUBLE if graph.is_exact else TensorProto.FLOAT
+        again = graph.node("Cast", [high], f"{left}:again", to=kind)
+        rest = graph.node("Sub", [later, again], f"{left}:rest")
+        low = graph.node("Cast", [rest], f"{left}:low", to=TensorProto.FLOAT)
+        graph.node("Concat", [high, low], left, axis=1)
     graph.inputs.append(_value(given, np.dtype(np.float32), (size,)))
     graph.outputs.append(_value(left, np.dtype(np.float32), (size,)))
     return stacked
@@ -331,11 +360,17 @@ def _with_previous_action(
 
 
 def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
-    """The raw observation as rows (N, D), or the image itself."""
-    if is_image(spaces_.raw):
-        return "observation"
+    """The raw observation as rows (N, D), of float64 if exact, or as an image (N, H, W, C)."""
+    if isinstance(spaces_.raw, spaces.Box) and (seen := view(spaces_.raw, spaces_.asked)).axes:
+        if seen.axes == "HWC":
+            return "observation"
+        perm = [0, *(axis + 1 for axis in seen.order)]
+        x = graph.node("Transpose", ["observation"], "turned", perm=perm)
+        shape = graph.constant("image", np.array([-1, *seen.shape(spaces_.raw.shape)]))
+        return graph.node("Reshape", [x, shape], "laid_out")
     leaves = list(named_leaves(spaces_.raw, "observation").items())
-    rows = [_leaf(graph, *one) for one in (leaves[:-1] if spaces_.masks else leaves)]
+    kind = TensorProto.DOUBLE if graph.is_exact else TensorProto.FLOAT
+    rows = [_leaf(graph, *one, kind) for one in (leaves[:-1] if spaces_.masks else leaves)]
     return rows[0] if len(rows) == 1 else graph.node("Concat", rows, "rows", axis=1)
 
 
@@ -352,8 +387,10 @@ def _forbidden(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
     return graph.node("Mul", [invalid, graph.constant("no_choice", np.full(1, NO_CHOICE))], "masks")
 
 
-def _leaf(graph: GraphBuilder, name: str, leaf: spaces.Space[Any]) -> str:
-    """One leaf as features (N, d): choices one-hot, everything else as it is."""
+def _leaf(
+    graph: GraphBuilder, name: str, leaf: spaces.Space[Any], kind: int = TensorProto.FLOAT
+) -> str:
+    """One leaf as features (N, d) of a kind: choices one-hot, everything else as it is."""
     flat = graph.node("Flatten", [name], f"{name}:flat", axis=1)
     if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
         sizes = np.atleast_1d(leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec).ravel()
@@ -365,9 +402,9 @@ def _leaf(graph: GraphBuilder, name: str, leaf: spaces.Space[Any]) -> str:
         spread = graph.node("Gather", [wide, index], f"{name}:spread", axis=1)
         known = graph.constant(f"{name}:choices", choices.astype(np.int64))
         hot = graph.node("Equal", [spread, known], f"{name}:hot")
-        return graph.node("Cast", [hot], f"{name}:rows", to=TensorProto.FLOAT)
-    rows = graph.node("Cast", [flat], f"{name}:rows", to=TensorProto.FLOAT)
-    return graph.unit_pixels(rows, PIXEL) if is_image(leaf) else rows
+        return graph.node("Cast", [hot], f"{name}:rows", to=kind)
+    rows = graph.node("Cast", [flat], f"{name}:rows", to=kind)
+    return graph.unit_pixels(rows, part_divisor(leaf), kind)
 
 
 def _filter(graph: GraphBuilder, rows: str, one: Filtering) -> str:
@@ -392,6 +429,15 @@ def _filter(graph: GraphBuilder, rows: str, one: Filtering) -> str:
     return graph.node("Cast", [x], "filtered", to=TensorProto.FLOAT)
 
 
+def _unit(graph: GraphBuilder, x: str, spaces_: EnvSpaces) -> str:
+    """Write an image's numbers as float32 of at most 1; vectors stay as they are."""
+    if not is_image(spaces_.seen):
+        return x
+    if spaces_.observation_dtype == np.uint8:
+        x = graph.node("Cast", [x], "float", to=TensorProto.FLOAT)
+    return graph.unit_pixels(x, spaces_.divisor)
+
+
 def _features(
     graph: GraphBuilder,
     x: str,
@@ -399,8 +445,7 @@ def _features(
     architecture: Architecture,
     shared: bool,
 ) -> str:
-    """What the heads are given (N, F); `shared` hidden layers are below them."""
-    x = _floats(graph, x)
+    """Return the name of the heads' input (N, F); `shared` hidden layers are below them."""
     if architecture.filters:
         x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
         for i, (_, _, stride) in enumerate(architecture.filters):
@@ -414,15 +459,8 @@ def _features(
     return graph.node(architecture.activation.capitalize(), [x], "features")
 
 
-def _floats(graph: GraphBuilder, x: str) -> str:
-    """Pixels from 0 to 1 where `x` is an image of bytes."""
-    if x != "observation":
-        return x
-    return graph.unit_pixels(graph.node("Cast", [x], "float", to=TensorProto.FLOAT), PIXEL)
-
-
 def _memory(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
-    """What the heads of a policy with a memory are given, or of one without."""
+    """Return the name of the heads' input behind the LSTM, or `x` for a policy without one."""
     units = model.architecture.lstm
     if not units:
         return x

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import safe_open
 
 Array = Any
 
@@ -29,6 +28,8 @@ def load(path: str | Path) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
     Raises:
         ValueError: the file holds no policy, or an operation that is not known here.
     """
+    from safetensors import safe_open  # not at the top: trainers that export nothing need it not
+
     with safe_open(path, framework="numpy") as file:
         graph = json.loads((file.metadata() or {}).get("graph", "null"))
         constants = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 no mapping

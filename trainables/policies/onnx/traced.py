@@ -23,7 +23,7 @@ _IMPLIED: dict[str, dict[str, Any]] = {
 
 
 class Graph(Protocol):
-    """Where nodes and constants go."""
+    """The part of a graph that takes nodes and constants."""
 
     nodes: list[Any]
     constants: list[Any]

@@ -48,7 +48,7 @@ class Distribution(Protocol):
 
 @dataclass(frozen=True)
 class OwnDistribution:
-    """Where the class stands, and what it is made for."""
+    """A distribution class by its path, with the space and the number of inputs it is made for."""
 
     path: str
     space: spaces.Space[Any]
@@ -69,7 +69,7 @@ class OwnDistribution:
         return cls(path, space, inputs)
 
     def loaded(self) -> "Callable[[Tensor], Distribution]":
-        """What makes distributions of inputs (B, P)."""
+        """Return a function that makes distributions of inputs (B, P)."""
         make = load(PLACE, self.path, "a class of distributions")
         return lambda inputs: make(inputs, self.space)
 
@@ -83,7 +83,7 @@ class OwnSampling(StochasticSampling):
         self._make = distribution.loaded()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What it loaded stays here."""
+        """Pickle without the loaded class, which stays in this process."""
         return OwnSampling, (self._layout, self._distribution)
 
     def draw(

@@ -7,13 +7,15 @@ B or N rows, *S the shape of a preprocessed and filtered observation, float32; o
 (H, W, C), with pixels from 0 to 1. It learns in its training mode and acts in the other one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from trainables.core import rng
 from trainables.core.importing import load
@@ -48,7 +50,7 @@ class OwnActorCritic(Stochastic):
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
         """Heads and values (B,) of filtered observations."""
         rows, valid = split(observations, self.architecture.masks)
-        head, values = self.module(unit_pixels(rows))
+        head, values = outputs_of(self.module, unit_pixels(rows, self.architecture))
         return allowed(head, valid), values
 
     def value(self, observations: Tensor) -> Tensor:
@@ -61,6 +63,40 @@ class OwnActorCritic(Stochastic):
         """As `Stochastic.evaluate`; there is no memory."""
         head, values = self(observations)
         return Evaluated(*self._logp_entropy(head, actions, head), values)
+
+
+def outputs_of(module: nn.Module, rows: Tensor) -> Any:
+    """Return what a module gives for rows (B, *S), in whichever mode it is.
+
+    A single row has no deviation to normalise by: a layer that refuses to learn from one, such as
+    BatchNorm, takes the statistics that it acts with, and does not move them.
+    """
+    if len(rows) != 1 or not module.training:
+        return module(rows)
+    before = {buffer: buffer.clone() for buffer in module.buffers()}
+    try:
+        return module(rows)
+    except ValueError:
+        layers = [one for one in module.modules() if isinstance(one, _BatchNorm) and one.training]
+        if not layers:
+            raise
+        for buffer, value in before.items():  # layers before the one that refuses have counted it
+            buffer.copy_(value)
+        with in_acting_mode(*layers):
+            return module(rows)
+
+
+@contextmanager
+def in_acting_mode(*modules: nn.Module) -> Iterator[None]:
+    """Let modules compute as they act: what they give moves no statistics; then put them back."""
+    each = {part: part.training for module in modules for part in module.modules()}
+    for module in modules:
+        module.eval()
+    try:
+        yield
+    finally:
+        for part, training in each.items():
+            part.training = training
 
 
 class InTorch(Actor):
@@ -80,11 +116,11 @@ class InTorch(Actor):
         self._log_std = np.array(weights.get("log_std", self._log_std))
 
     def weights(self) -> dict[str, Array]:
-        """What `load` was given."""
+        """Return the weights given to `load`."""
         return self._networks.weights()
 
     def _run(self, observations: NDArray[Any]) -> Any:
-        """What the networks give for filtered observations (N, *S), as tensors."""
+        """Return the networks' outputs for filtered observations (N, *S), as tensors."""
         rows = torch.from_numpy(np.require(observations, requirements=["C", "W"]))
         with torch.inference_mode():
             return self._networks(rows)
@@ -182,6 +218,23 @@ def check(architecture: Architecture, outputs: int, *others: str) -> nn.Module:
     return module
 
 
+def check_learning_rows(architecture: Architecture, module: nn.Module, key: str, rows: int) -> None:
+    """Raise ConfigError where every gradient is one of so few rows that the module refuses them.
+
+    `key` is the setting that says how many.
+    """
+    if rows > 1:
+        return
+    row = torch.rand((1, *architecture.shape), generator=rng.torch_generator(0, "tried"))
+    module.train()
+    try:
+        module(row)
+    except ValueError as error:
+        allowed = f"at least 2 with {_own(architecture).path}"
+        hint = f"it cannot learn from one row: {error}".splitlines()[0]
+        raise ConfigError(key, rows, allowed, hint) from error
+
+
 def _own(architecture: Architecture) -> OwnModule:
     if architecture.own is None:
         raise ValueError("an architecture without a module of one's own")
@@ -191,7 +244,7 @@ def _own(architecture: Architecture) -> OwnModule:
 def _tried(
     own: OwnModule, module: nn.Module, rows: Tensor, expected: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Tensor]:
-    """What a module gives, by name, if that is what is expected."""
+    """Return a module's outputs by name, if they have the expected shapes."""
     given = _given(own, module, rows)
     shapes = [tuple(one.shape) for one in given]
     if shapes != list(expected.values()):
@@ -209,7 +262,7 @@ def _tried(
 
 
 def _given(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...]:
-    """What a module gives for rows: one tensor or several."""
+    """Return a module's outputs for rows, one tensor or several, as a tuple."""
     with rng.kept_global():
         before = rng.capture_global()
         try:

@@ -24,7 +24,7 @@ Noise = Mapping[str, Array]
 
 @dataclass(frozen=True)
 class QArchitecture:
-    """What stands on the trunk: a head with the last hidden layer, and with `dueling` another."""
+    """The head above the trunk with the last hidden layer; with `dueling` there are two."""
 
     trunk: Architecture
     """Convolutions and all hidden layers but the last."""
@@ -94,7 +94,7 @@ class QActor(Actor):
             self._trunk.load(weights)
 
     def weights(self) -> dict[str, Array]:
-        """What `load` was given, transposed; empty before."""
+        """Return the weights given to `load`, transposed; empty before."""
         return dict(self._weights)
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
@@ -109,7 +109,7 @@ class QActor(Actor):
         return Acted(self._choose(observations, stream), {}, memory)
 
     def one_by_one(self, draws: np.random.Generator) -> Decider | None:
-        """What decides for a single environment, epsilon-greedily; None: `act` has to."""
+        """Return the epsilon-greedy decider of one environment; None if `act` has to decide."""
         of, greedy = self._architecture, self._greedy
         plain = type(self) is QActor and self._flat and not self._masks
         plain = plain and not (of.noisy or of.dueling or of.support)

@@ -108,7 +108,7 @@ class Target:
         learnt = {name for name, _ in online.named_parameters()}
         pairs = zip(self.network.kept().items(), online.kept().values(), strict=True)
         self._counted = [(mine, its) for (name, mine), its in pairs if name not in learnt]
-        """What is kept beside parameters, as a module of a person's own may."""
+        """Buffers and the like beside the parameters, as a user's own module may have them."""
 
     @torch.no_grad()
     def follow(self, tau: float) -> None:

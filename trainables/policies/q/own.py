@@ -17,7 +17,7 @@ from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.layers import unit_pixels
 from trainables.policies.networks import Networks
-from trainables.policies.own.module import InTorch, made
+from trainables.policies.own.module import InTorch, made, outputs_of
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 from trainables.policies.q.networks import QNetwork, QPolicy
 
@@ -36,7 +36,8 @@ class OwnQNetwork(QNetwork):
 
     def forward(self, observations: Tensor) -> Tensor:
         """(B, A) values of filtered observations."""
-        return self.module(unit_pixels(observations))  # type: ignore[no-any-return]
+        rows = unit_pixels(observations, self.architecture.trunk)
+        return outputs_of(self.module, rows)  # type: ignore[no-any-return]
 
     def outputs(self, observations: Tensor, noise: Noise) -> Tensor:
         """(B, A, 1) values; there is no noise."""

@@ -8,6 +8,7 @@ policy when it first appears in an episode, and has it for the episode. N enviro
 import logging
 import math
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,14 +26,17 @@ from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError, EnvError, NotFiniteError
 from trainables.policies.acting.actor import Acted, Actor
 from trainables.policies.exploration.actions import require_stateless
-from trainables.policies.filters import Filter, MeanStdFilter, RewardScaler
+from trainables.policies.filters import Filter, MeanStdFilter, RewardScaler, is_filtering
+from trainables.policies.inference import InferencePolicy
+from trainables.rollout.agent_records import Cast
 from trainables.rollout.agents.transitions import Row, Transitions
 from trainables.rollout.batch import Fragment
 from trainables.rollout.config import SamplingConfig
-from trainables.rollout.episode import EpisodeTracker
+from trainables.rollout.episode import Episode, EpisodeTracker
 from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics
 from trainables.rollout.progress import PerfConfig, PerfStats
 from trainables.rollout.recording import VideoRecorder
+from trainables.rollout.samplers.episodes import warn_of_long_episodes
 
 Array = NDArray[Any]
 RECENT_ROWS = 64
@@ -44,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PolicyPlan:
-    """How one policy acts in a worker; it travels to children."""
+    """Actor, spaces and columns of one policy in a worker; it travels to children."""
 
     make_actor: Callable[[], Actor]
     spaces: EnvSpaces
@@ -54,10 +58,12 @@ class PolicyPlan:
     """False: its filter stands still, too."""
     gamma: float
     """With which returns are discounted that scale rewards."""
+    unfiltered: bool = False
+    """True if its fragments are as `WorkerSpec.unfiltered` says."""
 
 
 class CollectedByPolicy(NamedTuple):
-    """What one `AgentsSampler.sample` collected."""
+    """The fragments of one call of `AgentsSampler.sample`, by policy."""
 
     fragments: dict[str, list[Fragment]]
     """Policy → its fragments; absent without a transition."""
@@ -116,7 +122,7 @@ class AgentsSampler:
 
     known_as = "several agents"
     at_own_pace = False
-    """Whether a sample is one fragment, as long as it takes."""
+    """True if a sample is one fragment, as long as it takes."""
 
     def __init__(
         self,
@@ -151,9 +157,9 @@ class AgentsSampler:
         self.perf = PerfStats(PerfConfig())
         self.latest: dict[str, Any] = {}
         self.watch: EpisodeTracker | None = None
-        """Where there are callbacks: what calls them."""
+        """The tracker that calls the callbacks, if there are any."""
         self.film: VideoRecorder | None = None
-        """Where somebody looks at the first environment."""
+        """The recorder of the first environment, if a video is wanted."""
         self._missing = rng.generator(seed, "missing observations", self._index)
         self._streams: dict[str, np.random.Generator] = {}
         self._transitions: dict[str, Transitions] = {}
@@ -161,8 +167,15 @@ class AgentsSampler:
         self._recent: dict[str, deque[Array]] = {}
         self._running: dict[Any, RunningEpisode] = {}
         """Environment → its episode."""
+        self._players: dict[str, InferencePolicy] = {}
+        """Policy → what plays with it, for callbacks that ask about agents."""
+        self._asked_ahead: dict[int, dict[str, str]] = {}
+        """Number of an episode → agent → its policy, where a callback asked before the agent
+        appeared."""
         self._infos: Mapping[str, Any] = {}
-        self._warned = False
+        self._spent: Array = np.zeros(2)
+        """Seconds of this tick in which observations were processed, and policies acted."""
+        self._warned = self._warned_of_length = False
         self.have(plans, mapper, frozenset(plans))
 
     def have(
@@ -178,7 +191,10 @@ class AgentsSampler:
         self._plans, self._mapper = plans, mapper
         for pid in [one for one in plans if one not in kept]:
             self._begin_policy(pid)
-        for own in (self._streams, self._transitions, self._connectors, self._recent):
+        for own in (
+            *(self._streams, self._transitions, self._connectors, self._recent),
+            self._players,
+        ):
             in_order(own, plans)
         bound = {env: {*one.policies.values()} for env, one in self._running.items()}
         return [env for env, pids in bound.items() if pids - kept]
@@ -187,7 +203,11 @@ class AgentsSampler:
         plan, called, config = self._plans[pid], self._called(pid), self._config
         self._streams[pid] = rng.generator(self._seed, "policy", self._index, pid)
         self._connectors[pid] = plan.spaces.connected(
-            called, self._filters[pid], config.clip_actions, config.normalize_actions
+            called,
+            self._filters[pid],
+            config.clip_actions,
+            config.spreads_actions,
+            exact=is_filtering(self._filters[pid]),
         )
         self._transitions[pid] = Transitions(
             called,
@@ -198,13 +218,19 @@ class AgentsSampler:
             self._worker,
             config.clip_rewards,
             self._scaler(pid),
+            unfiltered=plan.unfiltered,
         )
         self._recent[pid] = deque(maxlen=RECENT_ROWS)
+        self._players[pid] = InferencePolicy(self._actors[pid], plan.spaces, self._connectors[pid])
         require_stateless(self._actors[pid].exploration, self.known_as)
 
     def _called(self, pid: str) -> str:
-        """How errors of a policy's transitions begin."""
+        """Return the beginning of errors about a policy's transitions."""
         return f"{self.name}, policy {pid}"
+
+    def _subject(self, what: str, pid: str) -> str:
+        """Return the name under which a subject of a policy is logged."""
+        return f"{what} of policy {pid}"
 
     def _scaler(self, pid: str) -> RewardScaler | None:
         stat = self._filters.get(of_rewards(pid))
@@ -252,16 +278,20 @@ class AgentsSampler:
             recent.clear()
         fragments: dict[str, list[Fragment]] = {}
         episodes: list[RolloutMetrics] = []
-        whole = self._config.batch_mode == "complete_episodes"
+        config = self._config
+        whole = config.batch_mode == "complete_episodes"
         counted = env_steps = 0
         at_once = whole or self.at_own_pace
         while counted < self._steps:
             ticks = 0
-            while ticks < self._config.rollout_fragment_length or at_once:
+            while ticks < config.rollout_fragment_length or at_once:
                 more = self._tick(episodes, whole)
                 counted += more[0] if self._agent_steps else more[1]
                 env_steps += more[1]
                 ticks += 1
+                if whole and not self._warned_of_length:
+                    lengths = self._unfinished()
+                    self._warned_of_length = warn_of_long_episodes(self.name, config, lengths)
                 if counted >= self._steps and (at_once or self._agent_steps):
                     break
             taken = self._take(whole)
@@ -270,6 +300,10 @@ class AgentsSampler:
             self._warn_if_idle(taken, ticks)
         latest = {pid: np.stack(rows) for pid, rows in self._recent.items() if rows}
         return CollectedByPolicy(fragments, env_steps, counted, episodes, latest)
+
+    def _unfinished(self) -> Array:
+        """Return the lengths of the running episodes, in steps of their environments."""
+        return self.episodes.lengths
 
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
         """One step of every environment.
@@ -286,13 +320,14 @@ class AgentsSampler:
         for pid, who in asked.items():
             for (env_index, agent), action in zip(who, self._decide(pid, who), strict=True):
                 actions[env_index][agent] = action
-        decided = clock()
+        deciding = clock() - processed
         step = self._envs.step([*actions.values()])  # type: ignore[arg-type]  # a dict for each
-        self.perf.add(began, processed, decided, decided, clock())
+        self.latest.setdefault("infos", step.infos)
+        self._count_times(processed - began, deciding, clock() - processed - deciding)
         over = step.terminated | step.truncated
         lengths = self.episodes.lengths + 1
         for env_index in self._running:
-            self._settle_step(env_index, step, bool(over[env_index]))
+            self._settle_step(env_index, step, bool(over[env_index]), int(lengths[env_index]))
         ended = over.copy()
         ended[list(step.faults)] = True
         written = self.watch.after_step(step, 0) if self.watch else {}
@@ -318,6 +353,7 @@ class AgentsSampler:
     def _decide(self, pid: str, who: Sequence[tuple[Any, str]]) -> Array:
         """One batched decision of a policy, written down; the actions as environments take them."""
         running, transitions, actor = self._running, self._transitions[pid], self._actors[pid]
+        began = time.perf_counter()
         seen = [running[env].waiting.pop(agent) for env, agent in who]
         self._recent[pid].extend(seen[-RECENT_ROWS:])
         connectors, size = self._connectors[pid], actor.memory_size
@@ -326,10 +362,16 @@ class AgentsSampler:
             for i, (env, agent) in enumerate(who):
                 memory[i] = running[env].memory.get(agent, memory[i])
         memory, carried = memory[:, :size], memory[:, size:]
-        filtered, carried = connectors.observe(
-            np.stack(seen), carried, counted=self._plans[pid].learns
-        )
+        plan, raw = self._plans[pid], np.stack(seen)
+        if plan.unfiltered:
+            filtered, stored, carried = connectors.observe_both(raw, carried, plan.learns)
+        else:
+            filtered, carried = connectors.observe(raw, carried, plan.learns)
+            stored = filtered
+        processed = time.perf_counter()
         acted = self._done(pid, who, filtered, memory)
+        self._spent += processed - began, time.perf_counter() - processed
+        self._keep_latest(pid, filtered, acted)
         following = np.hstack([acted.memory, connectors.acted(carried, acted.actions)])
         rows = []
         for env, agent in who:
@@ -338,35 +380,68 @@ class AgentsSampler:
             rows.append(Row(episode.lanes[agent], episode.steps[agent], episode.number, which))
             episode.steps[agent] += 1
             episode.acted += 1
-        first = transitions.decided(filtered, memory, acted, rows)
+        first = transitions.decided(stored, memory, acted, rows)
         for i, (env, agent) in enumerate(who):
             running[env].open[agent] = first + i
             if following.size:
                 running[env].memory[agent] = following[i]
+            if (seen_by := self._watched(env)) is not None:
+                outputs = acted.outputs_of(i, actor.fetches)
+                seen_by.note_decision(agent, acted.actions[i], following[i], outputs)
         return connectors.send(acted.actions)
+
+    def _count_times(self, asking: float, deciding: float, stepping: float) -> None:
+        """Count the seconds of a tick.
+
+        Args:
+            asking: until it was known who acts.
+            deciding: then, until the environments were sent their actions.
+            stepping: then.
+        """
+        seeing, acting = self._spent.tolist()
+        self._spent[:] = 0.0
+        parts = [0.0, asking + seeing, acting, deciding - seeing - acting, stepping]
+        self.perf.add(*np.cumsum(parts).tolist())
+
+    def _keep_latest(self, pid: str, filtered: Array, acted: Acted) -> None:
+        """Keep what is logged of a policy's decisions, if nothing is kept yet."""
+        for what, one in (("policy inputs", filtered), ("policy outputs", acted)):
+            self.latest.setdefault(self._subject(what, pid), one)
+
+    def _watched(self, env_index: Any) -> Episode | None:
+        """Return the running episode of an environment as callbacks see it; None without them."""
+        return self.watch.running(env_index) if self.watch else None
 
     def _done(
         self, pid: str, who: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
-        """What these agents do: what their policy draws."""
+        """Return the actions of these agents, drawn by their policy."""
         return self._actors[pid].act(filtered, memory, self._streams[pid])
 
     # ---- what came of a step ---------------------------------------------------------------------
 
-    def _settle_step(self, env_index: int, step: Step, over: bool) -> None:
-        """Write down what a step of one environment gave, or that it failed."""
+    def _settle_step(self, env_index: int, step: Step, over: bool, length: int) -> None:
+        """Write down what a step of one environment gave, or that it failed.
+
+        `length` is the number of steps of its episode, this one included.
+        """
         if env_index in step.faults:
             for transitions in self._transitions.values():
                 transitions.drop_episode(self._running[env_index].number)
             return
         seen: Seen = step.final_observations[env_index] if over else step.observations[env_index]
         self._infos = step.infos.get(env_index, {}).get("agents", {})
-        self._settle(env_index, seen, over, dead=bool(step.terminated[env_index]))
+        dead, limit = bool(step.terminated[env_index]), self._ends.hard_horizon
+        is_cut = over and not dead and limit is not None and length >= limit
+        self._settle(env_index, seen, over, dead, is_cut)
 
-    def _settle(self, env_index: Any, seen: Seen, over: bool, dead: bool) -> None:
+    def _settle(
+        self, env_index: Any, seen: Seen, over: bool, dead: bool, is_cut: bool = False
+    ) -> None:
         """Write down what a step of one environment gave to each of its agents.
 
-        Where it is `over` for all of them, `dead` says that it was not only cut off.
+        Where it is `over` for all of them, `dead` says that it was not only cut off, and `is_cut`
+        that the horizon did so.
         """
         episode = self._running[env_index]
         ends = {*seen["terminated"], *seen["truncated"]}
@@ -375,7 +450,11 @@ class AgentsSampler:
         for agent in [one for one in self._agents if one in episode.open]:
             if agent in ends or over:
                 died = (dead and agent not in seen["truncated"]) or agent in seen["terminated"]
-                self._end(env_index, episode, agent, seen["observations"].get(agent), died)
+                shown = seen["observations"].get(agent)
+                if shown is None and is_cut and agent not in ends:
+                    self._leave_out(episode, agent)
+                else:
+                    self._end(env_index, episode, agent, shown, died)
             elif agent in seen["observations"]:
                 observation = self._observed(episode, agent, seen["observations"][agent])
                 self._close(episode, agent, observation)
@@ -431,8 +510,7 @@ class AgentsSampler:
         elif dead and not lasting:
             observation = self._made_up(pid)
         elif lasting:
-            self._transitions[pid].drop_last(episode.open[agent])
-            self._leave(episode, agent)
+            self._leave_out(episode, agent)
             return
         else:
             raise EnvError(
@@ -443,6 +521,15 @@ class AgentsSampler:
             )
         row = self._close(episode, agent, observation)
         row.terminated, row.truncated = dead and not lasting, not dead or lasting
+        self._leave(episode, agent)
+
+    def _leave_out(self, episode: RunningEpisode, agent: str) -> None:
+        """Leave out an agent's last decision, of which nobody knows what followed.
+
+        Its environment did not know that the episode would end here, so an agent whose turn it was
+        not has no observation whose value would go on. The decision before is bootstrapped instead.
+        """
+        self._transitions[episode.policies[agent]].drop_last(episode.open[agent])
         self._leave(episode, agent)
 
     def _leave(self, episode: RunningEpisode, agent: str) -> None:
@@ -464,12 +551,13 @@ class AgentsSampler:
         return self._transitions[pid].lane(env_index, taken)
 
     def _bind(self, env_index: Any, episode: RunningEpisode, agent: str) -> None:
-        pid = self._policy_of(env_index, episode.number, agent)
+        ahead = self._asked_ahead.get(episode.number, {})
+        pid = ahead.get(agent) or self._policy_of(env_index, episode.number, agent)
         episode.policies[agent] = pid
         episode.rewards[agent] = 0.0
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
-        """What the mapping says; ConfigError if no such policy can play this agent."""
+        """Return the policy that the mapping names; ConfigError if it cannot play this agent."""
         pid = self._mapper(agent, episode)
         if pid not in self._plans:
             raise ConfigError(
@@ -488,6 +576,33 @@ class AgentsSampler:
                 f"and does {policy.action}",
             )
         return pid
+
+    def cast(self, env_index: Any, before: int) -> Cast:
+        """Return who plays the episode of an environment that has had `before` others."""
+        own, every = self._numbers
+        return self._cast(env_index, before * every + own + env_index)
+
+    def _cast(self, env_index: Any, number: int) -> Cast:
+        me = weakref.ref(self)  # it holds the episodes that hold this
+
+        def policy_of(agent: str) -> str:
+            sampler = me()
+            assert sampler is not None  # noqa: S101 as it plays the episode
+            return sampler._ahead(env_index, number, agent)
+
+        return Cast(self._players, policy_of)
+
+    def _ahead(self, env_index: Any, number: int, agent: str) -> str:
+        """Return the policy of an agent that may not have appeared yet; it then has this one."""
+        running = self._running.get(env_index)
+        if running is not None and running.number == number and agent in running.policies:
+            return running.policies[agent]
+        if agent not in self._agents:
+            raise ValueError(f"no agent {agent!r}; there are {', '.join(self._agents)}")
+        ahead = self._asked_ahead.setdefault(number, {})
+        if agent not in ahead:
+            ahead[agent] = self._policy_of(env_index, number, agent)
+        return ahead[agent]
 
     def _observed(self, episode: RunningEpisode, agent: str, given: Array) -> Array:
         """(*S) of its own: an environment may write into what it gave."""
@@ -513,7 +628,7 @@ class AgentsSampler:
         return episode
 
     def _ended(self, env_index: int, metrics: RolloutMetrics, step: Step) -> RolloutMetrics:
-        """What is said of an episode; the next one begins."""
+        """Return an episode's metrics with those of its agents, and begin the next episode."""
         episode = self._running[env_index]
         if not episode.acted and not metrics.faulty:
             raise EnvError(
@@ -523,6 +638,7 @@ class AgentsSampler:
             )
         for transitions in self._transitions.values():
             transitions.end_episode(episode.number)
+        self._asked_ahead.pop(episode.number, None)
         self._running[env_index] = self._begun(env_index, step.observations[env_index])
         rewards = {a: [episode.policies[a], total] for a, total in episode.rewards.items()}
         return metrics._replace(agent_rewards=rewards)
@@ -531,6 +647,7 @@ class AgentsSampler:
         """Forget the running episode of one; its next begins with what is `Seen`."""
         for transitions in self._transitions.values():
             transitions.drop_episode(self._running[env_index].number)
+        self._asked_ahead.pop(self._running[env_index].number, None)
         self.episodes.drop(env_index)
         self._running[env_index] = self._begun(env_index, observation)
 

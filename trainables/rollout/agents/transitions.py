@@ -1,4 +1,4 @@
-"""What the agents of one policy did: decisions, what followed each, and the fragments of both.
+"""Transitions of the agents of one policy: decisions, their consequences, and fragments of both.
 
 A *trajectory* is what one agent does from its appearance to its end; it lies in a *lane*, a column
 of fragments, which belongs to one environment and is free again after it. Agents act at ticks of
@@ -20,6 +20,7 @@ from trainables.envs.spaces.connectors import Connectors
 from trainables.policies.acting.actor import Acted, Actor, Column
 from trainables.policies.filters import NoFilter, RewardScaler
 from trainables.rollout.batch import Fragment, requested
+from trainables.rollout.config import clipped
 
 Array = NDArray[Any]
 
@@ -39,9 +40,9 @@ class Row:
     truncated: bool = False
     valid: bool = True
     known: bool = False
-    """Whether it is known what followed."""
+    """True once the consequence of the decision is known."""
     over: bool = False
-    """Whether its episode is over."""
+    """True if its episode is over."""
     dropped: bool = False
     after: Array | None = None
     """(*S) the raw observation that followed; None: not known, or not needed."""
@@ -51,7 +52,7 @@ class Row:
 
     @property
     def ended(self) -> bool:
-        """Whether its trajectory ended with it."""
+        """True if its trajectory ended with it."""
         return self.terminated or self.truncated
 
 
@@ -74,6 +75,7 @@ class Transitions:
         worker: index of the worker, and the number of all.
         clip_rewards: as the setting says.
         scaler: of rewards, where they are normalised; its returns are those of lanes.
+        unfiltered: fragments are as `WorkerSpec.unfiltered` says.
     """
 
     def __init__(
@@ -86,6 +88,8 @@ class Transitions:
         worker: tuple[int, int],
         clip_rewards: bool | float | None,
         scaler: RewardScaler | None = None,
+        *,
+        unfiltered: bool = False,
     ) -> None:
         self._name = name
         self._actor = actor
@@ -94,11 +98,12 @@ class Transitions:
         self._requested = columns
         self._worker = worker
         self._unrolls = 0
-        """How many were numbered."""
+        """The number of unrolls that have a number."""
         self._latest: dict[str, Array] = {}
         """Of each lane (lanes, …) the action and the reward of the last row that was given away."""
         self._clip = clip_rewards
         self._scaler = scaler
+        self._unfiltered = unfiltered
         self.rows: list[Row] = []
         self._blocks: dict[str, list[Array]] = {}
         self._lanes: dict[tuple[int, int], int] = {}
@@ -115,11 +120,14 @@ class Transitions:
 
     # ---- rows ------------------------------------------------------------------------------------
 
-    def decided(self, filtered: Array, memory: Array, acted: Acted, rows: list[Row]) -> int:
-        """Write down a batched decision; returns the number of its first row."""
+    def decided(self, observed: Array, memory: Array, acted: Acted, rows: list[Row]) -> int:
+        """Write down a batched decision, with observations as fragments hold them.
+
+        Returns the number of its first row.
+        """
         first = len(self.rows)
         self.rows += rows
-        columns = {"observations": filtered, "actions": acted.actions, **acted.columns}
+        columns = {"observations": observed, "actions": acted.actions, **acted.columns}
         if self._actor.memory_size:
             columns["memory"] = memory
         for name, column in columns.items():
@@ -203,6 +211,8 @@ class Transitions:
         """A fragment in which no row is a transition."""
         whole = isinstance(self._connectors.filter, NoFilter)
         observed = self._spaces.observation_dtype if whole else np.dtype(np.float32)
+        if self._unfiltered:
+            observed = self._connectors.given_dtype
         observation: Column = self._spaces.observation_shape, observed
         layout = self._spaces.layout
         action = layout.shape, layout.dtype
@@ -214,22 +224,24 @@ class Transitions:
         return fragment
 
     def _rewards(self, rows: list[Row]) -> Array:
-        rewards = np.array([row.reward for row in rows])
-        if self._clip is True:
-            return np.asarray(np.sign(rewards))
-        return np.clip(rewards, -self._clip, self._clip) if self._clip else rewards
+        return clipped(np.array([row.reward for row in rows]), self._clip)
 
-    @staticmethod
-    def _scale(scaler: RewardScaler, fragment: Fragment, begins: NDArray[np.bool_]) -> None:
-        """Scale the rewards of a fragment, tick after tick; trajectories begin where `begins`."""
+    def _scale(self, scaler: RewardScaler, fragment: Fragment, begins: NDArray[np.bool_]) -> None:
+        """Scale the rewards of a fragment, tick after tick; trajectories begin where `begins`.
+
+        Where fragments are unfiltered, rewards are counted alone.
+        """
         lanes = fragment.valid.shape[1]
         scaler.returns = np.pad(scaler.returns, (0, lanes - len(scaler.returns)))
         for t, rewards in enumerate(fragment.rewards):
             scaler.returns[begins[t]] = 0.0  # one before it may have been dropped
             ended = fragment.terminated[t] | fragment.truncated[t]
             skipped = fragment.autoreset[t]
-            scaled = scaler(np.asarray(rewards, dtype=np.float64), ended, skipped)
-            rewards[~skipped] = scaled[~skipped]
+            given = np.asarray(rewards, dtype=np.float64)
+            if self._unfiltered:
+                scaler.count(given, ended, skipped)
+            else:
+                rewards[~skipped] = scaler(given, ended, skipped)[~skipped]
 
     def _write_requested(
         self, fragment: Fragment, where: tuple[Array, Array], rows: list[Row]
@@ -237,7 +249,7 @@ class Transitions:
         """Write what readers ask for."""
         size, begins = self._actor.memory_size, _begins(fragment, where, rows)
         made: dict[str, Callable[[], Any]] = {
-            "new_obs": lambda: self._after(rows)[0],
+            "new_obs": lambda: self._following(rows),
             "t": lambda: [row.t for row in rows],
             "eps_id": lambda: [row.episode for row in rows],
             "agent_index": lambda: [row.agent for row in rows],
@@ -276,7 +288,7 @@ class Transitions:
         return ids
 
     def _judged(self, rows: list[Row]) -> dict[str, Array]:
-        """What the actor says of the observations that followed these rows."""
+        """Return the actor's judgement of the observations after these rows."""
         if not rows or not self._actor.judged:
             return {}
         return self._actor.judge(*self._after(rows))
@@ -284,8 +296,14 @@ class Transitions:
     def _after(self, rows: list[Row]) -> tuple[Array, Array]:
         """The observations that followed, as the policy sees them, and its memory then."""
         size, memory = self._actor.memory_size, self._memories(rows)
-        after = np.stack([row.after for row in rows if row.after is not None])
-        return self._connectors.observe(after, memory[:, size:])[0], memory[:, :size]
+        return self._connectors.observe(_raw(rows), memory[:, size:])[0], memory[:, :size]
+
+    def _following(self, rows: list[Row]) -> Array:
+        """Return the observations that followed as fragments hold them."""
+        if not self._unfiltered:
+            return self._after(rows)[0]
+        carried = self._memories(rows)[:, self._actor.memory_size :]
+        return self._connectors.given(_raw(rows), carried)
 
     def _memories(self, rows: list[Row]) -> Array:
         """(R, M + L) with which the observations that followed are seen."""
@@ -342,6 +360,11 @@ def _begins(fragment: Fragment, where: tuple[Array, Array], rows: list[Row]) -> 
     begins = np.zeros(fragment.valid.shape, dtype=np.bool_)
     begins[where] = [row.t == 0 for row in rows]
     return begins
+
+
+def _raw(rows: list[Row]) -> Array:
+    """Return the raw observations (R, *S) that followed these rows."""
+    return np.stack([row.after for row in rows if row.after is not None])
 
 
 def _objects(given: list[Any]) -> Array:

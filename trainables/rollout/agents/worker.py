@@ -22,15 +22,31 @@ from trainables.rollout.agents.sampler import (
     of_rewards,
 )
 from trainables.rollout.batch import PackedSample, Sample
+from trainables.rollout.workers.access import name_of_policy, named_policy
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
 T = TypeVar("T")
+#: Key → the only value that it may have with several policies, and why.
+NEEDED: Mapping[str, tuple[Any, str]] = {
+    "sample_async": (False, "agents are stepped and learnt from in turn"),
+    "fake_sampler": (False, "there is no single batch to give for ever"),
+    "data_parallel": (False, "each policy learns in the trainer's own process"),
+    "soft_horizon": (False, "an agent's episode ends with everybody's"),
+    "remote_env_batch_wait_ms": (0.0, "all environments are stepped together"),
+}
+
+
+def require_together(settings: Mapping[str, Any]) -> None:
+    """Raise ConfigError for settings, by their keys, that several policies cannot have."""
+    for key, (value, why) in NEEDED.items():
+        if settings.get(key, value) != value:
+            raise ConfigError(key, settings[key], f"{value} with several policies", why)
 
 
 @dataclass(frozen=True)
 class PolicySample(Sample):
-    """What one policy's agents did in one worker; its time is that of the environments."""
+    """The transitions of one policy's agents in one worker; its time is the environments'."""
 
     env_steps: int = 0
 
@@ -42,7 +58,7 @@ class PolicySample(Sample):
 
 @dataclass(frozen=True)
 class MultiAgentBatch(Sample):
-    """What one worker collected in one iteration, by policy."""
+    """The transitions of one worker in one iteration, by policy."""
 
     policy_batches: Mapping[str, PolicySample] = field(default_factory=dict)
     """Policy → what its agents did; absent where none of them acted."""
@@ -57,7 +73,7 @@ class MultiAgentBatch(Sample):
         return self.env_steps
 
     def __getitem__(self, name: str) -> Any:
-        """What a policy's agents did."""
+        """Return the transitions of a policy's agents."""
         return self.policy_batches[name]
 
     def keys(self) -> Collection[str]:
@@ -82,7 +98,7 @@ class MultiAgentBatch(Sample):
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """What all parts have, policy by policy."""
+        """Return all parts as one, policy by policy."""
         each: dict[str, list[PolicySample]] = {}
         for one in parts:
             for pid, batch in one.policy_batches.items():
@@ -135,11 +151,11 @@ class AgentsSpec(WorkerSpec):
     mapping: Callable[[str, np.random.Generator], str] | None = None
     """(agent, stream of this binding) → its policy."""
     agent_steps: bool = False
-    """Whether `steps` are those of agents."""
+    """True if `steps` counts steps of agents."""
 
     @property
     def worker_class(self) -> type[RolloutWorker]:
-        """What is made from it."""
+        """The class of the worker to be made."""
         return AgentsWorker
 
 
@@ -183,6 +199,7 @@ class AgentsWorker(RolloutWorker):
 
     def _make_sampler(self, spec: WorkerSpec) -> AgentsSampler:
         assert isinstance(spec, AgentsSpec)  # noqa: S101 as `worker_class` says
+        self._log("spaces", {agent: one.described() for agent, one in spec.agents.items()})
         self._actor: Any = Actors({pid: plan.make_actor() for pid, plan in spec.policies.items()})
         self._actors: Actors = self._actor
         for actor in self._actors.values():
@@ -264,21 +281,32 @@ class AgentsWorker(RolloutWorker):
     def _log_sample(self, sample: Sample) -> None:
         """Log what the data look like, where that has not been done."""
         assert isinstance(sample, MultiAgentBatch)  # noqa: S101 as `_sampled` gives it
+        self._log_sizes()
         for pid, batch in sample.policy_batches.items():
+            if len(batch.recent):
+                self._log(f"raw observations of policy {pid}", batch.recent)
             for fragment in batch.fragments[:1]:
                 self._log(f"sample batch of policy {pid}", fragment.arrays)
+        for subject, value in self._sampler.latest.items():
+            self._log(subject, value)
+        self._log("connectors", self._sampler.described)
         self._log("filters", {name: type(one).__name__ for name, one in self._filters.items()})
         self._log("policy", self._actors.weights())
 
     # ---- policies --------------------------------------------------------------------------------
 
+    @property
+    def policies(self) -> Mapping[str, Actor]:
+        """All policies by their names."""
+        return self._actors
+
     def get_policy(self, policy_id: str = "") -> Actor | None:
-        """The policy with this name, which acts and does not learn; None if there is none."""
-        return self._actors.get(policy_id)
+        """Return the policy with this name, or the only one; it acts and does not learn."""
+        return named_policy(self._actors, policy_id)
 
     def for_policy(self, function: Callable[[Actor], T], policy_id: str = "") -> T:
-        """``function(policy)`` of one policy."""
-        return function(self._actors[self._known(policy_id)])
+        """Return ``function(policy)`` of one policy, which need not be named if it is alone."""
+        return function(self._actors[name_of_policy(self._actors, policy_id)])
 
     def foreach_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
         """``function(policy, name)`` of each policy."""
@@ -291,7 +319,11 @@ class AgentsWorker(RolloutWorker):
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
         """Policy → weights, of these policies or of all."""
-        chosen = self._actors if policies is None else [self._known(pid) for pid in policies]
+        chosen = (
+            self._actors
+            if policies is None
+            else [name_of_policy(self._actors, pid) for pid in policies]
+        )
         return {pid: dict(self._weights[pid]) for pid in chosen}
 
     def set_weights(
@@ -299,16 +331,11 @@ class AgentsWorker(RolloutWorker):
     ) -> None:
         """Adopt policy → weights, and the global variables if given."""
         for pid, one in weights.items():
-            self._actors[self._known(pid)].load(one)
+            self._actors[name_of_policy(self._actors, pid)].load(one)
         known: dict[str, Any] = {**self._weights, **weights}
         self._weights = known
         if global_vars is not None:
             self.set_global_vars(global_vars)
-
-    def _known(self, pid: str) -> str:
-        if pid not in self._actors:
-            raise ConfigError("policy_id", pid, f"one of {', '.join(self._actors)}")
-        return pid
 
 
 def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
@@ -320,7 +347,7 @@ def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
 
 
 def by_name(pid: str, filters: Mapping[str, Any]) -> dict[str, Any]:
-    """What there is of each filter of a policy, under the names that these have in a worker."""
+    """Return values of a policy's filters by the names that the filters have in a worker."""
     names = {"observation": pid, "reward": of_rewards(pid)}
     return {names[name]: one for name, one in filters.items()}
 

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class _AbandonedError(Exception):
-    """What is being collected is not wanted any more."""
+    """The collection was given up; its samples are not wanted any more."""
 
 
 class AsyncSampler:
@@ -38,14 +38,15 @@ class AsyncSampler:
         stream: draws its actions.
         timeout_s: seconds that `get_data` and `paused` wait for the thread, and after which the
             thread says that nobody takes its results; it waits on, as an evaluation may be long.
+            None: `TIMEOUT_S`.
     """
 
     def __init__(
-        self, sampler: Sampler, stream: np.random.Generator, timeout_s: float = TIMEOUT_S
+        self, sampler: Sampler, stream: np.random.Generator, timeout_s: float | None = None
     ) -> None:
         self._sampler = sampler
         self._stream = stream
-        self._timeout_s = timeout_s
+        self._timeout_s = TIMEOUT_S if timeout_s is None else timeout_s
         self._changed = threading.Condition()  # guards everything below
         self._results: deque[Collected | BaseException] = deque()
         self._episodes: list[RolloutMetrics] = []
@@ -60,7 +61,7 @@ class AsyncSampler:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread is there."""
+        """True while the thread runs."""
         return self._thread is not None and not self._over and self._thread.is_alive()
 
     def next(self) -> Collected:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.observations import require_finite
 from trainables.rollout.batch import Fragment, as_plain
+from trainables.rollout.config import SamplingConfig
 from trainables.rollout.episode import Episode, Trajectory
 from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.samplers.fragments import Collected, Sampler
@@ -39,7 +40,7 @@ class _Piece(NamedTuple):
     goes_on: bool
     """It met a soft horizon: neither flag is set, and its value goes on."""
     episode: Episode | None
-    """What callbacks know of it, where there are any."""
+    """The episode as callbacks see it, if there are any."""
 
 
 class EpisodeSampler(Sampler):
@@ -148,7 +149,7 @@ class EpisodeSampler(Sampler):
 
         memory = "memory" if self.actor.memory_size else "state_out"
         made: dict[str, Callable[[], Any]] = {
-            "new_obs": lambda: following("observations", self._seen(self.observations)),
+            "new_obs": lambda: following("observations", self._stored(self.observations)),
             "t": lambda: t,
             "eps_id": lambda: (self.episodes.counts * all_ + own)[envs],
             "infos": lambda: [{} for _ in envs],
@@ -217,17 +218,31 @@ class EpisodeSampler(Sampler):
 
     def _warn_of_long_episodes(self) -> None:
         lengths = self._next - self._begun
-        most = max(MANY_STEPS, 10 * self.config.rollout_fragment_length)
-        if self._warned or lengths.max() <= most:
-            return
-        self._warned = True
-        logger.warning(
-            "%s holds %d steps of %d unfinished episode(s), the longest has %d; with "
-            "batch_mode: complete_episodes nothing is learnt before an episode ends: does the "
-            "environment ever end one? A time limit or horizon does, and so does "
-            "batch_mode: truncate_episodes cut them",
-            *(self.name, lengths.sum(), len(lengths), lengths.max()),
-        )
+        if not self._warned:
+            self._warned = warn_of_long_episodes(self.name, self.config, lengths)
+
+
+def warn_of_long_episodes(name: str, config: SamplingConfig, lengths: Array) -> bool:
+    """Warn if an unfinished episode is so long that it might never end.
+
+    Args:
+        name: how errors call who holds it.
+        config: how it samples.
+        lengths: (N,) steps of the unfinished episodes.
+
+    Returns:
+        Whether there was such an episode.
+    """
+    if not len(lengths) or lengths.max() <= max(MANY_STEPS, 10 * config.rollout_fragment_length):
+        return False
+    logger.warning(
+        "%s holds %d steps of %d unfinished episode(s), the longest has %d; with "
+        "batch_mode: complete_episodes nothing is learnt before an episode ends: does the "
+        "environment ever end one? A time limit or horizon does, and so does "
+        "batch_mode: truncate_episodes cut them",
+        *(name, lengths.sum(), len(lengths), lengths.max()),
+    )
+    return True
 
 
 def _grouped(pieces: list[_Piece]) -> list[list[_Piece]]:
@@ -241,7 +256,7 @@ def _grouped(pieces: list[_Piece]) -> list[list[_Piece]]:
 
 
 def _traced(group: list[_Piece]) -> list[Trajectory]:
-    """Where each episode's rows stand in the fragment (ΣL, 1) that is gathered from the group."""
+    """Return the place of each episode in the fragment (ΣL, 1) that is gathered from the group."""
     traced: list[Trajectory] = []
     start = 0
     for piece in group:

@@ -2,18 +2,20 @@
 
 A tick: observations → filter → policy → environments (clipped if so set) → columns. What the policy
 chose is stored, what was sent is clipped. T ticks, N environments, *S the shape of an observation:
-vectors (D,) of float32, images (H, W, C) of uint8. Here fragments have a fixed length;
+vectors (D,) of float32, images (H, W, C) of uint8 or float32. Here fragments have a fixed length;
 `episodes.py` collects whole episodes with the same tick.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from trainables.envs.external.calling import AGENT
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.observations import require_finite
 from trainables.envs.vector.base import Step, VectorEnv
@@ -21,13 +23,22 @@ from trainables.envs.vector.separate import InProcessVectorEnv
 from trainables.errors import EnvError, NotFiniteError
 from trainables.policies.acting.actor import Acted, Actor
 from trainables.policies.acting.deciding import Decider, SideBySide
-from trainables.policies.filters import Filter, MeanStdFilter, NoFilter, RewardScaler
+from trainables.policies.filters import (
+    Filter,
+    MeanStdFilter,
+    NoFilter,
+    RewardScaler,
+    is_filtering,
+)
+from trainables.policies.inference import InferencePolicy
+from trainables.rollout.agent_records import Cast
 from trainables.rollout.batch import Fragment, requested
-from trainables.rollout.config import SamplingConfig
+from trainables.rollout.config import SamplingConfig, clipped
 from trainables.rollout.episode import Episode, EpisodeTracker, Trajectory
 from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics, without_lost_lives
 from trainables.rollout.progress import PerfConfig, PerfStats
 from trainables.rollout.recording import VideoRecorder
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
 Array = NDArray[Any]
 RECENT_ROWS = 64
@@ -38,7 +49,7 @@ WRITTEN_ALONE = frozenset({"new_obs", "t"})
 
 
 class Collected(NamedTuple):
-    """What one `Sampler.sample` collected."""
+    """The samples of one call of `Sampler.sample`."""
 
     fragments: list[Fragment]
     episodes: list[RolloutMetrics]
@@ -62,6 +73,7 @@ class Sampler:
         gamma: discount of the return whose deviation scales rewards.
         steps: environment steps that one `sample` has to bring.
         columns: of fragments, beside those that every one has and those that the actor declares.
+        unfiltered: fragments are as `WorkerSpec.unfiltered` says.
         worker: index of the worker, and the number of all.
     """
 
@@ -77,36 +89,42 @@ class Sampler:
         gamma: float,
         steps: int,
         columns: frozenset[str] = frozenset(),
+        unfiltered: bool = False,
         worker: tuple[int, int] = (0, 1),
     ) -> None:
         self.name, self.config, self._steps = name, config, steps
-        self.envs, self.actor = envs, actor
+        self.envs, self.actor, self._spaces, self._requested = envs, actor, spaces_, columns
         self.episodes = EpisodesInFlight(config.num_envs_per_worker)
         self.recent: deque[Array] = deque(maxlen=-(-RECENT_ROWS // config.num_envs_per_worker))
         self._filter = filters["observation"]
-        self._filters = type(self._filter) is not NoFilter  # one of one's own may derive from it
+        self._filters = is_filtering(self._filter)
+        self._unfiltered, self._keeps_given = unfiltered, unfiltered and self._filters
         self._scaler: RewardScaler | None = None
         if isinstance(stat := filters.get("reward"), MeanStdFilter):
             self._scaler = RewardScaler(config.num_envs_per_worker, gamma, stat)
         self._alters_rewards = bool(self._scaler or config.clip_rewards)
         self.connectors = spaces_.connected(
-            name, self._filter, config.clip_actions, config.normalize_actions
+            name,
+            self._filter,
+            config.clip_actions,
+            config.spreads_actions,
+            exact=self._filters,
         )
-        """What stands between the environments and the policy."""
+        """The connectors between the environments and the policy."""
         self.carried: Array = self.connectors.initial(config.num_envs_per_worker)
         """(N, L) what the connectors carry to the current observations."""
         self.observations: Array = np.zeros(
-            (config.num_envs_per_worker, *spaces_.row_shape), spaces_.row_dtype
+            (config.num_envs_per_worker, *spaces_.row_shape), self.connectors.row_dtype
         )
         self.between_ticks: Callable[[], None] | None = None
         """Called before each tick, where everything is at rest."""
         self.watch: EpisodeTracker | None = None
-        """Where there are callbacks: what calls them."""
+        """The tracker that calls the callbacks, if there are any."""
         self.film: VideoRecorder | None = None
-        """Where somebody looks at environment 0."""
+        """The recorder of environment 0, if a video is wanted."""
         self.perf = PerfStats(PerfConfig())
         self.latest: dict[str, Any] = {}
-        """What a tick saw and gave, to be logged; the next one is kept when this is empty."""
+        """The inputs and outputs of a tick, to be logged; when empty, the next tick's are kept."""
         self._observing = 0.0
         """Seconds that it took to take the current observations."""
         self._autoreset_rows: NDArray[np.bool_] | None = None
@@ -114,14 +132,13 @@ class Sampler:
         self.memory: Array = self.actor.initial_memory(config.num_envs_per_worker)
         """(N, M) with which the policy will see the current observations."""
         self.actor.exploration.begin(config.num_envs_per_worker)
-        self._requested = columns
         self._numbers = worker[0] * envs.count + np.arange(envs.count), worker[1] * envs.count
         """(N,) the number of each environment in the trial, and how many there are."""
         self._row, self._fragment_count = 0, 0
         """Of the fragment, that is being written; and how many are finished."""
         self._written: Fragment | None = None
         self._arrays, self._before = dict[str, Array](), dict[str, Array]()
-        """Columns of what is written; what was done and rewarded in the row before, if asked."""
+        """Columns of what is written; what was done and rewarded in the row before."""
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
@@ -136,6 +153,15 @@ class Sampler:
         if self.film:
             self.film.begin(1)
 
+    @cached_property
+    def _player(self) -> InferencePolicy:
+        """The policy as it plays, for callbacks that ask for it."""
+        return InferencePolicy(self.actor, self._spaces, self.connectors)
+
+    def cast(self, env_index: Any, before: int) -> Cast:
+        """Return who plays an episode: the only policy."""
+        return Cast({DEFAULT_POLICY_ID: self._player}, lambda _: DEFAULT_POLICY_ID)
+
     @property
     def times(self) -> dict[str, float]:
         """Mean times of ticks, of connectors under `PREFIX`."""
@@ -144,7 +170,7 @@ class Sampler:
 
     @property
     def described(self) -> list[str]:
-        """What stands between the environments and the policy, and between it and them."""
+        """The connectors between the environments and the policy, and back, in words."""
         return self.connectors.described()
 
     def observe(self, observations: Array) -> None:
@@ -164,7 +190,8 @@ class Sampler:
             if self.between_ticks is None:  # nobody looks at the stream before the end
                 draws = self.actor.ahead(steps, self.envs.count, stream)
             alone = self._decides_alone(draws)
-            together = None if alone or self.between_ticks else self.actor.side_by_side(draws)
+            apart = alone or self.between_ticks or self._keeps_given
+            together = None if apart else self.actor.side_by_side(draws)
             deciding, since = None, steps
             self._row = 0
             try:
@@ -186,7 +213,7 @@ class Sampler:
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
     def _decides_alone(self, draws: np.random.Generator) -> Decider | None:
-        """What decides for a single environment that nobody looks at; None: there is more to do."""
+        """Return the decider of a single unwatched environment; None if there is more to do."""
         if (
             self._filters
             or self.connectors.steps
@@ -288,6 +315,9 @@ class Sampler:
         """
         self._check(fragment, slice(None))
         self._fragment_count += 1
+        if not self._requested & NAMED:  # else it is known after each step
+            latest = {"prev_actions": fragment.actions, "prev_rewards": fragment.rewards}
+            self._before = {name: column[-1].copy() for name, column in latest.items()}
         require_finite(self.observations, f"{self.name}, environment", "observation")
         if self.actor.judged:
             filtered = self._seen(self.observations)
@@ -314,15 +344,15 @@ class Sampler:
     def get_state(self) -> dict[str, Any]:
         """``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``.
 
-        And ``carried``, where there are connectors; ``unrolls`` and ``before``, where columns of
-        `NAMED` are requested.
+        And ``carried``, where there are connectors; ``unrolls`` and ``before``, for columns of
+        `NAMED`, which may be requested by those who are restored.
         """
-        named = bool(self._requested & NAMED)
         return {
             "observations": self.observations.copy(),
             "memory": self.memory.copy(),
             **({"carried": self.carried.copy()} if self.connectors.steps else {}),
-            **({"unrolls": self._fragment_count, "before": dict(self._before)} if named else {}),
+            "unrolls": self._fragment_count,
+            "before": dict(self._before),
             "ghosts": None if self._autoreset_rows is None else self._autoreset_rows.copy(),
             "episodes": self.episodes.get_state(),
             "discounted_returns": self._scaler.returns.copy() if self._scaler else None,
@@ -360,6 +390,8 @@ class Sampler:
         """Arrays for so many steps; a filter makes float32 of an image's bytes."""
         whole = isinstance(self._filter, NoFilter)
         observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
+        if self._keeps_given:
+            observed = self.connectors.given_dtype
         observation, layout = (spaces_.observation_shape, observed), spaces_.layout
         action, real = (layout.shape, layout.dtype), np.dtype(np.float32)
         memory = (self.actor.memory_size,), real
@@ -394,14 +426,16 @@ class Sampler:
         self.recent.append(self.observations)
         clock = time.perf_counter
         began = clock()
-        filtered, carried = self._observed()
+        filtered, observed, carried = self._observed()
         processed = clock()
         if deciding is None:
             acted = self.actor.act(filtered, self.memory, stream)
         else:
             acted = Acted(deciding.choose(t, filtered), {}, self.memory)
         decided = clock()
-        self._write_decision(rows, t, filtered, self.memory, acted)
+        self._write_decision(rows, t, observed, self.memory, acted)
+        if self.watch:
+            self._show_decision(range(self.envs.count), acted, carried)
         sent = self.connectors.send(acted.actions)
         adapted = clock()
         step = self.envs.step(sent)
@@ -424,7 +458,7 @@ class Sampler:
 
     @property
     def _is_watched(self) -> bool:
-        """Whether a step concerns more than its rows, whatever happened in it."""
+        """True if a step concerns more than its rows, whatever happened in it."""
         return bool(self.watch or self.film or not self.latest or self._requested & NAMED)
 
     def _take_calm(
@@ -475,31 +509,67 @@ class Sampler:
             begun = ended if self._autoreset_rows is None else ended | self._autoreset_rows
             memory[begun] = self.carried[begun] = 0.0
 
-    def _observed(self) -> tuple[Array, Array]:
-        """The current observations as the policy sees them, and what the connectors carry on.
+    def _observed(self) -> tuple[Array, Array, Array]:
+        """The current observations as `_through_connectors` gives them.
 
         Those of no transition are counted by no filter.
         """
         if not self._filters and not self.connectors.steps:
-            return self.observations, self.carried
+            return self.observations, self.observations, self.carried
         counted = True if self._autoreset_rows is None else ~self._autoreset_rows
-        return self.connectors.observe(self.observations, self.carried, counted)
+        return self._through_connectors(self.observations, self.carried, counted)
+
+    def _through_connectors(
+        self, observations: Array, carried: Array, counted: bool | NDArray[np.bool_]
+    ) -> tuple[Array, Array, Array]:
+        """Return rows (N, *S) as the policy sees them, as fragments hold them, and what is carried.
+
+        Args:
+            observations: as `Connectors.rows` gave them.
+            carried: as it was when they came.
+            counted: whether the filter counts them, or (N,) which.
+        """
+        if self._keeps_given:
+            return self.connectors.observe_both(observations, carried, counted)
+        filtered, carried = self.connectors.observe(observations, carried, counted)
+        return filtered, filtered, carried
 
     def _seen(self, observations: Array) -> Array:
         """Observations (N, D) that no action follows, as the policy sees them now."""
         return self.connectors.observe(observations, self.carried)[0]
 
+    def _stored(self, observations: Array) -> Array:
+        """Return observations (N, D) that no action follows as fragments hold them."""
+        if self._keeps_given:
+            return self.connectors.given(observations, self.carried)
+        return self._seen(observations)
+
     def _write_decision(
-        self, rows: Fragment, where: Any, filtered: Array, memory: Array, acted: Acted
+        self, rows: Fragment, where: Any, observed: Array, memory: Array, acted: Acted
     ) -> None:
-        """Write what was seen and chosen into these rows."""
+        """Write observations as fragments hold them, and what was chosen, into these rows."""
         arrays = self._arrays_of(rows)
-        arrays["observations"][where] = filtered
+        arrays["observations"][where] = observed
         arrays["actions"][where] = acted.actions
         for name, column in acted.columns.items():
             arrays[name][where] = column
         if self.actor.memory_size:
             arrays["memory"][where] = memory
+
+    def _show_decision(self, envs: Sequence[int], acted: Acted, carried: Array) -> None:
+        """Let callbacks know what was chosen in these environments.
+
+        Args:
+            envs: K environments.
+            acted: what was chosen, K rows.
+            carried: (K, L) what the connectors carry on from the observations.
+        """
+        assert self.watch is not None  # noqa: S101 asked by the caller
+        after = self._player.follow(acted.actions, acted.memory, carried)
+        for i, env_index in enumerate(envs):
+            outputs = acted.outputs_of(i, self.actor.fetches)
+            episode = self.watch.running(int(env_index))
+            episode.note_decision(AGENT, acted.actions[i], after[i], outputs)
 
     def _write_step(
         self,
@@ -568,11 +638,13 @@ class Sampler:
 
         Empty where no episode was truncated.
         """
-        if not self.actor.judged or not step.truncated.any():
+        # An episode that ended by itself as it was cut off has no future.
+        cut = step.truncated & ~step.terminated
+        if not self.actor.judged or not cut.any():
             return {}
-        rows = self._put_final(self.observations.copy(), step, step.truncated)
+        rows = self._put_final(self.observations.copy(), step, cut)
         judged = self.actor.judge(self._seen(rows), memory)
-        return {f"final_{n}": np.where(step.truncated, one, 0.0) for n, one in judged.items()}
+        return {f"final_{n}": np.where(cut, one, 0.0) for n, one in judged.items()}
 
     def _requested_columns(self, step: Step, ended: NDArray[np.bool_]) -> dict[str, Array]:
         """Columns (N, …) of a step that is not counted yet."""
@@ -583,7 +655,7 @@ class Sampler:
                 over = ended.copy()
                 over[list(step.faults)] = False
                 self._put_final(following, step, over)
-            columns["new_obs"] = self._seen(following)
+            columns["new_obs"] = self._stored(following)
         if "t" in self._requested:
             columns["t"] = self.episodes.lengths
         if "eps_id" in self._requested:
@@ -637,12 +709,13 @@ class Sampler:
     ) -> Array:
         rewards: Array = np.asarray(step.rewards, dtype=np.float64)
         require_finite(rewards, f"{self.name}, environment", "reward")
-        clip = self.config.clip_rewards
-        if clip is True:
-            rewards = np.sign(rewards)
-        elif clip is not None and clip is not False:
-            rewards = np.clip(rewards, -clip, clip)
-        return self._scaler(rewards, ended, skipped) if self._scaler else rewards
+        rewards = clipped(rewards, self.config.clip_rewards)
+        if self._scaler is None:
+            return rewards
+        if not self._unfiltered:
+            return self._scaler(rewards, ended, skipped)
+        self._scaler.count(rewards, ended, skipped)
+        return rewards
 
 
 def _beside(flags: Array, rows: Array) -> Array:

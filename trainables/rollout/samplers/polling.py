@@ -68,13 +68,17 @@ class PollingSampler(Sampler):
         """Choose, write down and send the actions of these environments; returns the times."""
         observations, memory = self.observations[idle], self.memory[idle]
         self.recent.append(observations)
-        filtered, carried = self.connectors.observe(observations, self.carried[idle], counted=True)
+        filtered, observed, carried = self._through_connectors(
+            observations, self.carried[idle], counted=True
+        )
         processed = time.perf_counter()
         acted = self.actor.act(filtered, memory, stream)
         decided = time.perf_counter()
         self.envs.send(idle.tolist(), self.connectors.send(acted.actions))  # type: ignore[attr-defined]  # remote
         adapted = time.perf_counter()
-        self._write_decision(fragment, (at[idle], idle), filtered, memory, acted)
+        self._write_decision(fragment, (at[idle], idle), observed, memory, acted)
+        if self.watch:
+            self._show_decision(idle.tolist(), acted, carried)
         self.memory[idle] = acted.memory
         self.carried[idle] = self.connectors.acted(carried, acted.actions)
         if not self.latest:

@@ -1,14 +1,15 @@
 """Functions of a worker that travel to a child and back; the name of the one policy."""
 
 import traceback
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import cloudpickle
 
 from trainables.errors import ConfigError, TrainableError
 from trainables.policies.acting.actor import Weights
 
+P = TypeVar("P")
 DEFAULT_POLICY_ID = "default_policy"
 """The name that multi-agent trainers give a single policy."""
 
@@ -17,6 +18,26 @@ def require_policy(pid: str) -> None:
     """ConfigError for a policy that does not exist."""
     if pid != DEFAULT_POLICY_ID:
         raise ConfigError("policy_id", pid, DEFAULT_POLICY_ID, "there is one policy")
+
+
+def named_policy(policies: Mapping[str, P], policy_id: str) -> P | None:
+    """Return the policy with this name, the only one for an empty name; None without such one."""
+    if not policy_id and len(policies) == 1:
+        return next(iter(policies.values()))
+    return policies.get(policy_id)
+
+
+def name_of_policy(policies: Mapping[str, Any], policy_id: str) -> str:
+    """Return the name of the policy that is asked for: an empty one asks for the only policy.
+
+    Raises:
+        ConfigError: there is no such policy, or there are several and none is named.
+    """
+    if not policy_id and len(policies) == 1:
+        return next(iter(policies))
+    if policy_id not in policies:
+        raise ConfigError("policy_id", policy_id, f"one of {', '.join(policies)}")
+    return policy_id
 
 
 def by_policy(policies: Sequence[str] | None, weights: Weights) -> dict[str, Weights]:

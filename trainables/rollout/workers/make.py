@@ -17,7 +17,7 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 class WorkersConfig(Section):
-    """Where experience is collected."""
+    """The number of workers and their settings."""
 
     num_workers: WorkerCount = Field(
         default=0,

@@ -21,6 +21,7 @@ from trainables.errors import WorkerError
 from trainables.policies import filters as filters_
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.policies.filters import Filter, make_filters
+from trainables.rollout.agent_records import Cast
 from trainables.rollout.batch import Sample, as_data, from_data
 from trainables.rollout.callbacks import Calls
 from trainables.rollout.episode import EpisodeTracker
@@ -82,14 +83,14 @@ class RolloutWorker:
         self._sampler.start([self._seed(i) for i in sub_envs])
 
     def _make_envs(self, spec: WorkerSpec, context: WorkerContext) -> VectorEnv:
-        """What is stepped."""
+        """Return the environments that the worker steps."""
         width = spec.sampling.num_envs_per_worker
         return make_vector_env(spec.environment, width, spec.envs, context)
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
-        """What steps the environments, with an actor and filters of its own."""
+        """Return the sampler that steps the environments, with an actor and filters of its own."""
         spaces_ = checked_spaces(spec.environment, *self.envs.own_spaces)
-        self._log("spaces", {"observation": spaces_.raw, "action": spaces_.action})
+        self._log("spaces", spaces_.described())
         self._actor: Any = spec.make_actor()
         self._actor.explore = spec.sampling.explore
         self._filters: dict[str, Filter] = make_filters(
@@ -108,6 +109,7 @@ class RolloutWorker:
             gamma=spec.gamma,
             steps=spec.steps,
             columns=spec.columns,
+            unfiltered=spec.unfiltered,
             worker=(spec.index, max(1, spec.num_workers)),
         )
 
@@ -132,7 +134,7 @@ class RolloutWorker:
         return sample
 
     def _sampled(self, collected: Any) -> Sample:
-        """What was collected, with what the filters saw meanwhile."""
+        """Return the collected fragments and episodes, with the filters' new statistics."""
         return Sample(
             collected.fragments,
             collected.episodes,
@@ -160,7 +162,7 @@ class RolloutWorker:
         return cls._current() if cls._current else None
 
     def creation_args(self) -> dict[str, Any]:
-        """What this worker was made from: ``RolloutWorker(WorkerSpec(**args))`` is alike."""
+        """Return the arguments of this worker: ``RolloutWorker(WorkerSpec(**args))`` is alike."""
         return {field.name: getattr(self.spec, field.name) for field in fields(self.spec)}
 
     def get_metrics(self) -> tuple[list[RolloutMetrics], dict[str, float]]:
@@ -168,17 +170,14 @@ class RolloutWorker:
         return self._episodes, self._sampler.times
 
     def _again(self, first: Sample) -> Sample:
-        """What a fake sampler gives, and what its thread, if it has one, saw in the meantime."""
+        """Return a fake sampler's sample, with the episodes and statistics of its thread."""
         live = self._async
         self._episodes = live.live_episodes() if isinstance(live, BlackHoleSampler) else []
         return replace(first, episodes=self._episodes, deltas=self.get_filters(flush_after=True))
 
     def _log_sample(self, sample: Sample) -> None:
         """Log what the data look like, where that has not been done."""
-        sampling = self.spec.sampling
-        asked = ("batch_mode", "rollout_fragment_length", "num_envs_per_worker")
-        sizes = {"steps": self.spec.steps, **{name: getattr(sampling, name) for name in asked}}
-        self._log("sample asked for", sizes)
+        self._log_sizes()
         self._log("raw observations", self._sampler.recent[-1])
         for subject, value in self._sampler.latest.items():
             self._log(subject, value)
@@ -187,11 +186,25 @@ class RolloutWorker:
         self._log("filters", {name: type(one).__name__ for name, one in self._filters.items()})
         self._log("policy", self._actor.weights())
 
+    def _log_sizes(self) -> None:
+        """Log how much is asked of each sample."""
+        sampling = self.spec.sampling
+        asked = ("batch_mode", "rollout_fragment_length", "num_envs_per_worker")
+        sizes = {"steps": self.spec.steps, **{name: getattr(sampling, name) for name in asked}}
+        self._log("sample asked for", sizes)
+
     def _watch(self, calls: Calls | None) -> None:
         if calls and self.envs.restarts_unasked:
             calls.require_not_following(only_together(self.spec.environment))
         elif calls:
-            watch = EpisodeTracker(calls, self, self.spec.index, self.envs.count)
+            casting = weakref.WeakMethod(self._sampler.cast)
+
+            def cast(env_index: Any, before: int) -> Cast | None:
+                # The sampler holds the tracker, which must not hold it.
+                method = casting()
+                return None if method is None else method(env_index, before)
+
+            watch = EpisodeTracker(calls, self, self.spec.index, self.envs.count, cast)
             self._sampler.watch = watch
             tracking = weakref.WeakMethod(watch.before_restart)
 
@@ -215,7 +228,7 @@ class RolloutWorker:
             self.sync_filters(filters)
 
     def get_filters(self, flush_after: bool = False) -> dict[str, Any]:
-        """What each filter saw since it was last flushed; `flush_after` does it now."""
+        """Return each filter's statistics since the last flush; `flush_after` flushes them now."""
         return {name: one.get_delta(flush_after) for name, one in self._filters.items()}
 
     def sync_filters(self, filters: Mapping[str, Any]) -> None:
@@ -259,7 +272,7 @@ class RolloutWorker:
             }
 
     def _unwatched(self, calls: Calls) -> dict[str, Any]:
-        """What an `EpisodeTracker` gives, of callbacks that follow no episode."""
+        """Return the state of callbacks that follow no episode, as `EpisodeTracker` does."""
         return {"own": calls.get_state(), "episodes": [{}] * self.envs.count}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -317,6 +330,11 @@ class RolloutWorker:
         sub_envs = getattr(self.envs, "sub_envs", None) or [self.envs]
         return [function(getattr(sub_env, "unwrapped", sub_env)) for sub_env in sub_envs]
 
+    @property
+    def policies(self) -> Mapping[str, Actor]:
+        """All policies by their names."""
+        return {DEFAULT_POLICY_ID: self._actor}
+
     def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Actor | None:
         """The policy with this name, which acts and does not learn; None if there is none."""
         return self._actor if policy_id == DEFAULT_POLICY_ID else None
@@ -355,7 +373,7 @@ class RolloutWorker:
         self._actor.on_global_var_update(self._global_vars)
 
     def get_global_vars(self) -> dict[str, Any]:
-        """What `set_global_vars` was last given."""
+        """Return the values last given to `set_global_vars`."""
         return dict(self._global_vars)
 
     def save(self) -> dict[str, Any]:
@@ -404,9 +422,11 @@ class RolloutWorker:
 
 
 def _let_go(envs: VectorEnv, film: VideoRecorder | None) -> None:
-    if film:
-        film.discard()
-    envs.close()
+    try:
+        if film:
+            film.discard()
+    finally:
+        envs.close()
 
 
 def _at_the_end_of(

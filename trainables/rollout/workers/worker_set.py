@@ -11,7 +11,7 @@ from trainables.errors import ConfigError
 from trainables.policies.acting.actor import Actor, Weights
 from trainables.rollout.batch import Sample
 from trainables.rollout.workers import access
-from trainables.rollout.workers.access import DEFAULT_POLICY_ID
+from trainables.rollout.workers.access import name_of_policy
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
@@ -26,11 +26,11 @@ def same(*args: Any) -> Arguments:
 
 
 class WorkerSet:
-    """What a trainer asks of its workers; here they are in child processes."""
+    """The workers of a trainer; here they are in child processes."""
 
     _processes: Sequence[ChildProcess] = ()
     version: int = 0
-    """How often weights were given, where workers may sample with older ones; else 0."""
+    """The number of updates of the weights, where workers may sample with older ones; else 0."""
 
     def sample(self) -> list[Sample]:
         """One sample of each worker."""
@@ -83,8 +83,9 @@ class WorkerSet:
         return [answer for answers in of_each for answer in answers]
 
     def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """``function(policy, name)`` of each policy that learns, which all do."""
-        return self.foreach_policy(function)
+        """``function(policy, name)`` of each policy of each worker that learns."""
+        of_each = self.foreach_worker(lambda worker: worker.foreach_trainable_policy(function))
+        return [answer for answers in of_each for answer in answers]
 
     def local_worker(self) -> RolloutWorker | None:
         """The worker in this process; None where all are children."""
@@ -94,9 +95,13 @@ class WorkerSet:
         """Those in child processes, in the order of their indices."""
         return [RemoteWorker(self, index) for index in self.foreach_worker(_index)]
 
-    def sync_weights(self, weights: Weights) -> None:
-        """Let every worker act with these weights, until it is given the learner's again."""
-        self.foreach_worker(lambda worker: worker.set_weights({DEFAULT_POLICY_ID: weights}))
+    def sync_weights(self, weights: Weights | Mapping[str, Weights]) -> None:
+        """Let every worker act with these weights, until it is given the learner's again.
+
+        Args:
+            weights: parameter → array, of the only policy, or policy → its weights.
+        """
+        self.foreach_worker(lambda worker: worker.set_weights(_by_policy(worker, weights)))
 
     def pids(self) -> list[int]:
         """Of the child processes, by index."""
@@ -112,6 +117,14 @@ class WorkerSet:
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Index → what ``worker.method`` of the arguments for this index gave, in worker order."""
         raise NotImplementedError
+
+
+def _by_policy(worker: RolloutWorker, weights: Mapping[str, Any]) -> Mapping[str, Weights]:
+    """Return policy → weights, as they may be given for the only policy of a worker."""
+    if weights and all(isinstance(one, Mapping) for one in weights.values()):
+        return weights
+    names = worker.foreach_policy(lambda _, name: name)
+    return {name_of_policy(dict.fromkeys(names), ""): weights}
 
 
 def _index(worker: RolloutWorker) -> int:

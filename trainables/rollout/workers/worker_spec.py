@@ -1,4 +1,4 @@
-"""What a rollout worker is made from; it travels to the process that the worker lives in."""
+"""Specification of a rollout worker, which travels to the worker's process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,7 +20,7 @@ from trainables.rollout.recording import RecordingPlan
 
 
 class HasPolicy(Protocol):
-    """What takes gradient steps, as a rank knows it."""
+    """A learner as a rank knows it: it takes gradient steps."""
 
     @property
     def policy(self) -> Policy:
@@ -29,13 +29,13 @@ class HasPolicy(Protocol):
 
 @dataclass(frozen=True)
 class LearnerSpec:
-    """What a rank of data-parallel learning learns with; it travels to children."""
+    """Specification of the learner of a data-parallel rank; it travels to children."""
 
     make_learner: "Callable[[], HasPolicy]"
     to_rows: Callable[[Fragment], TrainBatch]
     """Its valid rows, with advantages."""
     learn: Callable[..., dict[str, float]]
-    """What the learner, a batch and a stream are given to: `trainables.learners.sgd.learn`."""
+    """Function of the learner, a batch and a stream: `trainables.learners.sgd.learn`."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class WorkerSpec:
     sampling: SamplingConfig
     filters: FilterConfig
     make_actor: Callable[[], Actor]
-    """What plays with the policy's weights."""
+    """Makes the actor that plays with the policy's weights."""
     gamma: float
     steps: int
     """Environment steps per `sample`: exactly so many, or at least, of whole episodes."""
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
-    """What a child is given."""
+    """Resources of a child."""
     perf: PerfConfig = field(default_factory=PerfConfig)
     logs: LogConfig = field(default_factory=LogConfig)
     calls: Calls | None = None
@@ -68,17 +68,20 @@ class WorkerSpec:
     columns: frozenset[str] = frozenset()
     """Of fragments, beside those that every one has and those that the actor declares: names of
     `trainables.rollout.batch.REQUESTABLE`."""
+    unfiltered: bool = False
+    """True if fragments hold observations as the filter receives them, and rewards before they are
+    scaled: the learner keeps rows for long, and filters what it draws by the statistics of then."""
     filming: RecordingPlan | None = None
-    """Where somebody looks at the first worker's first environment."""
+    """Plan for the video of the first worker's first environment, if one is wanted."""
 
     @property
     def worker_class(self) -> Any:
-        """What is made from it; None: a plain `RolloutWorker`."""
+        """The class to be made from it; None for a plain `RolloutWorker`."""
         return None
 
     @property
     def keeps_environments(self) -> bool:
-        """Whether a checkpoint holds the environments, and with them the episodes in flight."""
+        """True if a checkpoint holds the environments, and with them the episodes in flight."""
         return self.environment.env_level in EXACT
 
     @property

@@ -20,7 +20,7 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 
 @dataclass(frozen=True)
 class Learnt:
-    """What one rank did in one round."""
+    """The result of one rank's round of learning."""
 
     sample: Sample
     """Without its fragments, which stay where they were learnt from."""
@@ -46,7 +46,7 @@ class Rank(RolloutWorker):
         self.policy = self.learner.policy
         self.stream = rng.generator(spec.seed, "minibatch", spec.index)
         self.latest: Sample
-        """What it learnt from last."""
+        """The sample from which it learnt last."""
         self._learning = OneTimeLog(f"worker {spec.index}", on=spec.index == 0)
 
     def setup_torch_data_parallel(
@@ -148,7 +148,7 @@ class RankServer(WorkerServer):
         )
 
     def iterate_with_state(self, *request: Any) -> tuple[Learnt, dict[str, Any]]:
-        """What the rank learnt, and the state after it."""
+        """Return the result of a round, and the state of the rank after it."""
         return self.iterate(*request), self.get_state()
 
     def load_policy(self, state: Mapping[str, Any]) -> None:

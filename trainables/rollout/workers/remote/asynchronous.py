@@ -95,7 +95,7 @@ class AsyncWorkers(ChildWorkers):
                 child.send("sample_on", self.version, self._global_vars, *self._weights)
 
     def _take(self) -> list[Sample]:
-        """What was sampled before all came to rest; else the first that comes, none of a failed."""
+        """Return a sample taken before the workers paused, or the first to arrive, or none."""
         if self._taken:
             return [self._taken.pop(0)]
         return list(self._answers(SupervisedWorker.receive, [self._first()]).values())

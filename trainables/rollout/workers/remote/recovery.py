@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class RecoveryConfig(Section):
-    """What happens when a child that collects dies, hangs, raises or returns garbage."""
+    """Settings for a child that dies, hangs, raises or returns garbage while it collects."""
 
     ignore_worker_failures: bool = Field(
         default=False, description="Go on without a child that failed, with smaller batches."
@@ -59,7 +59,7 @@ class RecoveryConfig(Section):
     )
 
     def allows(self, in_a_row: int, restarts: int) -> bool:
-        """Whether one more replacement may follow so many in a row, `restarts` in all."""
+        """Return whether one more replacement may follow `in_a_row` of them, `restarts` in all."""
         few = in_a_row < MAX_WORKER_FAILURE_RETRIES and restarts < self.max_worker_restarts
         return self.recreate_failed_workers and few
 
@@ -182,7 +182,7 @@ class SupervisedWorker:
         return self._kept_in_mind(method, args, answer)
 
     def _patience(self, method: str = "", *args: Any) -> Patience:
-        """How long an answer takes; episodes played again take as long as samples of them."""
+        """Return the patience for an answer; a replay of episodes takes as long as sampling."""
         timeout_s = self.config.sample_timeout_s
         if timeout_s is not None and method == "set_state":
             timeout_s *= 1 + steps_to_replay(args[0]) / self.spec.steps

@@ -1,4 +1,4 @@
-"""What the process of a rollout worker answers, and how its samples travel.
+"""The process of a rollout worker: its answers, and the way of its samples.
 
 Their episodes travel after them: a child that is slow to send them holds up nobody. The child keeps
 them until it is asked for them, also in its state, so that they are sent once whatever becomes of
@@ -60,7 +60,7 @@ class WorkerServer:
         return self._packed(replace(sample, version=version))
 
     def sample_on_with_state(self, *given: Any) -> tuple[Any, dict[str, Any]]:
-        """What `sample_on` gives, and the state after it."""
+        """Return the result of `sample_on`, and the state after it."""
         return self.sample_on(*given), self.get_state()
 
     def _packed(self, sample: Sample) -> Sample | PackedSample:

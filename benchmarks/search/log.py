@@ -1,0 +1,49 @@
+"""Files in which what is done stands at once, a line each, so that it is not done again."""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The lines that are whole; one that was torn by a kill is left out."""
+    if not path.exists():
+        return []
+    found = (_parsed(line) for line in path.read_text(encoding="utf-8").splitlines())
+    return [row for row in found if row is not None]
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def work(
+    path: Path, function: Callable[..., dict[str, Any]], calls: Sequence[tuple[Any, ...]], jobs: int
+) -> None:
+    """Add what `function` returns for each of the calls, in the order in which they end."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
+    with ProcessPoolExecutor(jobs) as pool, path.open("a+", encoding="utf-8") as file:
+        if torn(path):
+            file.write("\n")
+        sent = [pool.submit(function, *call) for call in calls]
+        for number, future in enumerate(as_completed(sent), 1):
+            file.write(json.dumps(future.result()) + "\n")
+            file.flush()
+            minutes = (time.monotonic() - began) / number * (len(calls) - number) / 60
+            sys.stderr.write(f"\r\033[K{number} of {len(calls)}, {minutes:.0f} min left ")
+    if calls:
+        sys.stderr.write("\n")
+
+
+def torn(path: Path) -> bool:
+    """Return whether the last line of the file lacks its end."""
+    return path.exists() and not path.read_bytes().endswith(b"\n") and path.stat().st_size > 0

@@ -1,0 +1,117 @@
+"""Make the file of what other games have shown, from tables of learning curves.
+
+    python -m benchmarks.search.prior FILE.npz [FILE.npz …]
+
+A table's settings become coordinates, and its scores the share of settings that each one beats. The
+file replaces the one in the package. Its games are named as in the tables, or by the environment
+that a table names.
+"""
+
+import argparse
+import json
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sweep.searchers._shared.prior import games
+from sweep.searchers._shared.prior.games import COLUMNS, FILE
+from sweep.space.expressions import Expression
+
+#: Setting of a trainable → the settings of tables that say the same, and our value of each.
+READ_AS: Mapping[str, Mapping[str, str]] = {
+    "lr": {"learning_rate": "learning_rate"},
+    "gamma": {"one_minus_gamma": "1 - one_minus_gamma"},
+    "lambda_": {"one_minus_lambda": "1 - one_minus_lambda", "gae_lambda": "gae_lambda"},
+    "clip_param": {"clip": "clip", "clip_eps": "clip_eps"},
+    "entropy_coeff": {"entropy": "entropy", "ent_coef": "ent_coef"},
+    "vf_loss_coeff": {"vf_coeff": "vf_coeff", "vf_coef": "vf_coef"},
+    "grad_clip": {"max_grad_norm": "max_grad_norm"},
+    "num_sgd_iter": {"epochs": "epochs"},
+    "model.hidden": {"width": "width"},
+    "model.activation": {"relu": "'relu' if relu == 1 else 'tanh'"},
+    "observation_filter": {"norm_obs": "'MeanStdFilter' if norm_obs == 1 else 'NoFilter'"},
+    "lr_schedule": {"anneal": "'linear' if anneal == 1 else 'constant'"},
+    "model.log_std_init": {"log_std": "log_std"},
+    "replay_batch_size": {"buffer_batch_size": "buffer_batch_size"},
+    "exploration_config.final_epsilon": {"target_epsilon": "target_epsilon"},
+}
+
+
+def our_settings(names: Collection[str]) -> dict[str, str]:
+    """Return the settings of ours that a table with these `names` has under other names.
+
+    Each is an expression over the table's settings.
+    """
+    return {
+        ours: expression
+        for ours, tables in READ_AS.items()
+        for name, expression in tables.items()
+        if name in names and ours not in names
+    }
+
+
+def other_games(game: str, trainable: str) -> list[str]:
+    """Return the trainable's games in the package, but for those that are `game` by any name."""
+    plain = game.lower().replace("_", "").replace("-", "")
+    return [
+        f"{trainable}/{other.name}"
+        for other in games.known(trainable)
+        if other.name.split("-")[0].lower() not in plain
+    ]
+
+
+def main() -> None:
+    """Read a table and write the package's file."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("tables", type=Path, nargs="+", help="files of learning curves")
+    parser.add_argument("--out", type=Path, default=Path(games.__file__).with_name(FILE))
+    arguments = parser.parse_args()
+    made: dict[str, NDArray[Any]] = {}
+    for path in arguments.tables:
+        with np.load(path, allow_pickle=False) as table:
+            for name in sorted(key.split("/")[0] for key in table.files if key.endswith("/space")):
+                made |= _game(table, name)
+    np.savez_compressed(arguments.out, allow_pickle=False, **made)
+    size = arguments.out.stat().st_size
+    print(f"{arguments.out}: {size} bytes, {len(made) // 2} games")  # noqa: T201
+
+
+def _game(table: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    trainable = str(table[f"{name}/algorithm"])
+    game = str(table[f"{name}/env"]) if f"{name}/env" in table else name
+    final = table[f"{name}/final"]
+    scores = np.where(np.isnan(final), np.nanmin(final), final).mean(axis=1)
+    space = json.loads(str(table[f"{name}/space"]))
+    ours = our_settings(space)
+    values = [_column(table[f"{name}/hp/{own}"]) for own in space]
+    rows = [dict(zip(space, row, strict=True)) for row in zip(*values, strict=True)]
+    points = [
+        [column.coordinate(_value(column.key, ours, row)) for column in COLUMNS[trainable]]
+        for row in rows
+    ]
+    order = scores.argsort(kind="stable").argsort(kind="stable")
+    beaten = (order + 0.5) / len(scores) - 0.5
+    return {
+        f"{trainable}/{game}/points": np.array(points, dtype=np.float16),
+        f"{trainable}/{game}/places": beaten.astype(np.float16),
+    }
+
+
+def _column(values: NDArray[Any]) -> list[Any]:
+    """Return the values of a setting; those of text stand as JSON."""
+    found: list[Any] = values.tolist()
+    return [json.loads(value) for value in found] if values.dtype.kind == "U" else found
+
+
+def _value(key: str, ours: Mapping[str, str], row: Mapping[str, Any]) -> Any:
+    """Return our value of a setting in a row. Returns NaN if the table does not tell."""
+    if key in ours:
+        return Expression(ours[key]).evaluate(row)
+    return row.get(key, np.nan)
+
+
+if __name__ == "__main__":
+    main()

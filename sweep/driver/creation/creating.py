@@ -1,0 +1,75 @@
+"""The folder and the ledger of a new sweep, made whole or not at all."""
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+
+from sweep import pickled
+from sweep import spec as specs
+from sweep.driver import sync
+from sweep.driver.creation import learning, provenance
+from sweep.driver.creation.resolving import Resolved
+from sweep.errors import StorageError
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.slices import store
+
+
+def create(
+    folder: Folder,
+    resolved: Resolved,
+    source: str,
+    tracking_uri: str | None = None,
+    storage: str | None = None,
+    checkpoints: str | None = None,
+) -> list[str]:
+    """Make the folder and the ledger of a new sweep, whole or not at all; returns remarks.
+
+    `source` is the text of its spec. The tracking URI and that of the checkpoints stand beside the
+    ledger, where `sweep resume` finds them; `storage` is the server on which the ledger is to lie.
+    """
+    learnt = learning.read(resolved.spec, resolved.searcher.options, folder.root)
+    _make_root(folder.root)
+    with folder.creating() as draft:
+        if tracking_uri is not None:
+            sync.keep(draft.tracking_uri, tracking_uri)
+        draft.spec.write_text(source, encoding="utf-8")
+        of_script = pickled.is_of_script(resolved.spec.trainable)
+        digest = pickled.digest_of(resolved.trainable) if of_script else None
+        recorded = {
+            **provenance.current(resolved.trainable, digest),
+            "paths": list(resolved.paths),
+            "time_attr": resolved.scheduler.time_attr,
+            "levels": list(resolved.scheduler.levels),
+        }
+        text = specs.canonical_json(resolved.spec)
+        made = Ledger.create(draft.ledger, folder.name, text, recorded, storage)
+        with contextlib.closing(made) as ledger:
+            if of_script:
+                pickled.write(draft.trainable, resolved.trainable, ledger.sweep_id)
+            if learnt.sweeps:
+                ledger.append(None, [learnt.event])
+            if checkpoints is not None:
+                store.begin(draft, checkpoints, ledger.name, ledger.sweep_id)
+    return list(learnt.said)
+
+
+def _make_root(root: Path) -> None:
+    """Make the folder of all sweeps, unless it is there.
+
+    Raises:
+        StorageError: it cannot be made there; says where and why.
+    """
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+    except PermissionError:
+        raise  # the command line says whose folder it is
+    except OSError as error:
+        there = next(above for above in (root, *root.absolute().parents) if os.path.lexists(above))
+        why = "it is no folder" if not there.is_dir() else error.strerror
+        if error.errno == errno.ENOENT:  # as /proc has it
+            why = "its file system takes none"
+        raise StorageError(
+            f"cannot make the folder {root} in {there}: {why}; give another one with --root"
+        ) from error

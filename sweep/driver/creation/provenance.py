@@ -1,0 +1,69 @@
+"""Conditions of results beside the spec: versions, the trainable's source, the processor."""
+
+import importlib.metadata
+import inspect
+import platform
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from sweep.history.events import Recoded
+from sweep.ledger.ledger import Ledger
+from sweep.version import __version__
+from trainables.errors import printable
+from trainables.trainable import Trainable
+
+#: Distributions whose versions decide, beside ours, whether a resumed trial can be exact.
+RECORDED = ("torch", "numpy", "gymnasium", "optuna")
+_PROCESSORS = Path("/proc/cpuinfo")
+
+
+def current(trainable: type[Trainable], source: str | None = None) -> dict[str, Any]:
+    """Return entries ``versions``, ``source`` (a digest; None: of the file), and ``processor``."""
+    versions = {"python": platform.python_version()}
+    versions |= {name: importlib.metadata.version(name) for name in RECORDED}
+    versions["sweep"] = __version__
+    return {
+        "versions": versions,
+        "source": _source_digest(trainable) if source is None else source,
+        "processor": _processor(),
+    }
+
+
+def recorded(ledger: Ledger) -> dict[str, Any]:
+    """Return the provenance of the results, as it was last recorded."""
+    newest = ledger.newest(Recoded.kind)
+    recoded = {"source": newest.source} if isinstance(newest, Recoded) else {}
+    return {**ledger.provenance, **recoded}
+
+
+def changes(
+    before: Mapping[str, Any], now: Mapping[str, Any], what: str = "source file"
+) -> list[str]:
+    """Return the differences of two results of `current`, in words; `what` has the digest."""
+    changed = [
+        f"{name} was {before['versions'].get(name)}, is {version}"
+        for name, version in now["versions"].items()
+        if before["versions"].get(name) != version
+    ]
+    if before["source"] != now["source"]:
+        changed.append(f"the trainable's {what} has changed")
+    if before["processor"] not in ("", now["processor"]):
+        changed.append(f"the processor was {printable(before['processor'])}, is {now['processor']}")
+    return changed
+
+
+def _processor() -> str:
+    """Return the processor's own name: on another type the same sums are rounded otherwise."""
+    try:
+        lines = _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())
+
+
+def _source_digest(trainable: type[Trainable]) -> str:
+    file = inspect.getsourcefile(inspect.unwrap(trainable))
+    return sha256(Path(file).read_bytes()).hexdigest() if file else ""

@@ -1,0 +1,217 @@
+"""The plugins that a spec names, and every mistake in it, found before anything is written."""
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+from sweep import plugins, searchers, trackers
+from sweep import spec as specs
+from sweep.driver.creation import result_names, samples
+from sweep.errors import BadConfig, Gathering, UnknownName, UsageError
+from sweep.history.objective import Objective
+from sweep.pickled import Kept
+from sweep.schedulers import Scheduler
+from sweep.schedulers._shared import racing
+from sweep.searchers import Searcher
+from sweep.searchers._shared.prior import mixture
+from sweep.spec import SweepSpec
+from sweep.trackers._shared import callbacks
+from sweep.views import reading
+from trainables.core.settings import Settings as TrainerSettings
+from trainables.core.settings import parse
+from trainables.errors import ConfigError, shorten
+from trainables.function import FunctionTrainable
+from trainables.trainable import Trainable
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A spec together with the plugins that it names."""
+
+    spec: SweepSpec
+    trainable: type[Trainable]
+    scheduler: Scheduler
+    searcher: Searcher
+    paths: tuple[str, ...] = ()
+    """Folders in which modules are looked for after everything installed."""
+
+    @property
+    def objective(self) -> Objective:
+        """The objective by which its trials are compared."""
+        return reading.objective_of(self.spec, self.scheduler.time_attr)
+
+
+def resolve(
+    spec: SweepSpec,
+    paths: Sequence[str],
+    new: bool = False,
+    trainable: type[Trainable] | None = None,
+    kept: Kept | None = None,
+    found: Gathering | None = None,
+) -> Resolved:
+    """Find the plugins of `spec` and check all settings; every mistake is a UsageError.
+
+    Args:
+        spec: as it is given, or as a ledger keeps it.
+        paths: folders in which modules are looked for after everything installed.
+        new: whether a sweep is to be created: its spec gets the defaults that its ledger must name.
+        trainable: the one that the spec names, if it is at hand.
+        kept: where it lies, if it is one of a script.
+        found: the mistakes that `spec` lacks as it was read; they are raised with those found here.
+    """
+    found = Gathering(spec.source) if found is None else found
+    if trainable is None:
+        trainable = found.run(lambda: _find_trainable(spec, paths, kept), "trainable")
+    fixed = () if trainable is None else trainable.fixed_keys
+    found.run(lambda: _check_scheduler(spec, paths), "scheduler")
+    built = found.run(lambda: _build_scheduler(spec, paths, fixed, new), *_OF_SCHEDULER)
+    searcher = found.run(lambda: _build_searcher(spec, paths), "searcher")
+    _find_others(spec, paths, found)
+    if searcher is not None:
+        found.run(lambda: _check_searcher(spec, searcher), "searcher", "space", "objectives")
+    if built is not None:
+        spec = built[0]
+    if trainable is not None:
+        if built is not None:
+            found.run(lambda: _check_pauses(spec, built[1], trainable), "scheduler", "trainable")
+        found.run(lambda: _check_settings(spec, trainable), *_OF_TRAINABLE)
+        time_attr = None if built is None else built[1].time_attr
+        if found.refused.isdisjoint(_OF_TRAINABLE):
+            found.run(lambda: result_names.check(spec, trainable, time_attr), *_OF_TRAINABLE)
+        else:
+            _check_what_is_left(spec, trainable, time_attr, found)
+    found.check()
+    if trainable is None or built is None or searcher is None:
+        raise AssertionError  # a mistake was found
+    return Resolved(spec, trainable, built[1], searcher, tuple(paths))
+
+
+def unsure_names(resolved: Resolved) -> dict[str, str]:
+    """Return the results that the spec names, with their keys; none if all are sure to come."""
+    spec, trainable = resolved.spec, resolved.trainable
+    point = samples.draw_samples(spec.space, spec.seed, 1)[0]
+    config = samples.completed(trainable, spec, spec.space.nest(point.settings, spec.config))
+    with contextlib.suppress(ConfigError):
+        if trainable.result_names(config) is not None:
+            return {}
+    named = result_names.names_of(spec, resolved.scheduler.time_attr)
+    return {name: spec.source.key(path) for path, name in named.items()}
+
+
+#: The keys of a spec that its scheduler is made from, and those that its trainable is shown.
+_OF_SCHEDULER = ("scheduler", "stop", "trials", "space", "seed", "racing", "replicas")
+_OF_TRAINABLE = ("trainable", "config", "space", "stop", "metric", "objectives", "constraints")
+
+
+def _find_trainable(spec: SweepSpec, paths: Sequence[str], kept: Kept | None) -> type[Trainable]:
+    with _written_at(spec, "trainable"):
+        return plugins.find_trainable(spec.trainable, paths, kept)
+
+
+def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
+    with _written_at(spec, "scheduler"):
+        racing.options(spec, paths)
+
+
+def _build_scheduler(
+    spec: SweepSpec, paths: Sequence[str], fixed: Collection[str], new: bool
+) -> tuple[SweepSpec, Scheduler]:
+    with _written_at(spec, "scheduler"):
+        scheduler = racing.build(spec, paths, fixed)
+        if new:
+            spec = racing.settled(spec, paths)
+            scheduler = racing.build(spec, paths, fixed)
+    return spec, scheduler
+
+
+def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
+    with _written_at(spec, "searcher"):
+        cls = searchers.find(spec.searcher.name, paths)
+    searcher = cls(specs.build(cls.Options, spec.searcher, "searcher", spec.source))
+    return mixture.blend(searcher, spec)
+
+
+def _find_others(spec: SweepSpec, paths: Sequence[str], found: Gathering) -> None:
+    """Find the trackers and the callbacks of `spec`."""
+    for key, names, find in (
+        ("trackers", spec.trackers, trackers.find),
+        ("callbacks", spec.callbacks, callbacks.find),
+    ):
+        for index, name in enumerate(names):
+            with found.one(key), _written_at(spec, key, index):
+                find(name, paths)
+
+
+def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
+    with _written_at(spec, "searcher"):
+        searcher.check(spec.space)
+    if spec.objectives and not searcher.supports.objectives:
+        able = [
+            n for n in plugins.names(searchers.PACKAGE) if searchers.find(n).supports.objectives
+        ]
+        raise spec.source.refuse(
+            ("objectives",),
+            dict(spec.objectives),
+            f"no key, as searcher {spec.searcher.name} knows one objective",
+            f"these know several: {', '.join(able)}",
+        )
+
+
+def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainable]) -> None:
+    if not scheduler.pauses or trainable.can_save():
+        return
+    lacks = "has no save_checkpoint(); add it"
+    if issubclass(trainable, FunctionTrainable):
+        lacks = "never calls report(..., checkpoint=...); do"
+    raise UsageError(
+        f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} {lacks}, "
+        f"or use one that pauses none: fifo, median, or {{name: asha, type: stopping}}"
+    )
+
+
+def _check_settings(spec: SweepSpec, trainable: type[Trainable]) -> None:
+    samples.check_samples(
+        spec, lambda c: trainable.check_config(samples.completed(trainable, spec, c))
+    )
+
+
+def _check_what_is_left(
+    spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, found: Gathering
+) -> None:
+    """Check a trainer's settings and the names of its results where other keys are wrong.
+
+    Only what is wrong by itself is told, and no mistake that may follow from another.
+    """
+    kind, before = getattr(trainable, "config_class", None), found.refused
+    if kind is None or not plugins.trainables().is_shipped(spec.trainable):
+        return
+    if "config" not in before:
+        _check_config(spec, kind, found)
+    if "callbacks" not in spec.config:
+        result_names.check_apart(spec, trainable, time_attr, found)
+
+
+def _check_config(spec: SweepSpec, kind: type[TrainerSettings], found: Gathering) -> None:
+    try:
+        parse(kind, spec.config)
+    except ConfigError as error:
+        for one in error.all:
+            if one.place.partition(".")[0] in spec.config:
+                found.add(samples.refusal(one, spec.source, spec.space), "config")
+
+
+@contextlib.contextmanager
+def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
+    """Answer a mistake that a plugin finds with the line of the spec."""
+    try:
+        yield
+    except UnknownName as error:
+        problem = f"unknown {error.kind} {shorten(error.name)}"
+        known = ", ".join([f"one of {', '.join(error.known)}", *filter(None, [error.hint])])
+        raise spec.source.refuse(path, error.name, known, error.meant, problem) from error
+    except BadConfig as error:
+        if error.file:
+            raise
+        at = spec.source.at(tuple(error.key.split(".")) if error.key else path)
+        mistake = (error.key, error.value, error.allowed, error.hint)
+        raise BadConfig(*mistake, at=at, problem=error.problem) from error

@@ -1,0 +1,70 @@
+"""Names of results in a spec: refused where the trainable is known never to have them."""
+
+from collections.abc import Collection
+
+from sweep.driver.creation import samples
+from sweep.errors import BadConfig, Gathering, KeyPath
+from sweep.spec import SweepSpec
+from trainables.core.legacy_names import nearest_results
+from trainables.core.results import WHOSE, has_name
+from trainables.errors import shorten
+from trainables.trainable import Trainable
+
+
+def check(spec: SweepSpec, trainable: type[Trainable], time_attr: str | None) -> None:
+    """Refuse the names of results that the trainable is known never to have."""
+    names: set[str] = set()
+    for point in samples.draw_samples(spec.space, spec.seed):
+        config = samples.completed(trainable, spec, spec.space.nest(point.settings, spec.config))
+        of_one = trainable.result_names(config)
+        if of_one is None:
+            return
+        names.update(of_one)
+    found = Gathering(spec.source)
+    for path, name in names_of(spec, time_attr).items():
+        if not has_name(names, name):
+            found.add(_refusal(spec, path, name, names), str(path[0]))
+    found.check()
+
+
+def check_apart(
+    spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, found: Gathering
+) -> None:
+    """Add the names that the trainable has under no settings, where other keys are wrong.
+
+    Names that depend on settings are left out, and so are those below a key that was refused.
+    """
+    before = found.refused
+    names = trainable.result_names({"env": "any"}) or ()
+    for path, name in names_of(spec, time_attr).items():
+        of_settings = "/" in name or name.startswith("agent_")
+        if path[0] not in before and names and not of_settings and not has_name(names, name):
+            found.add(_refusal(spec, path, name, names), str(path[0]))
+
+
+def names_of(spec: SweepSpec, time_attr: str | None) -> dict[KeyPath, str]:
+    """Return the results that `spec` names: place in it → name."""
+    named: dict[KeyPath, str] = {("metric",): spec.metric}
+    named |= {("objectives", name): name for name in spec.objectives}
+    named |= {("constraints", name): name for name in spec.constraints}
+    named |= {("stop", name): name for name in (*spec.stop, *spec.stop.fallen)}
+    if spec.stop.plateau is not None and spec.stop.plateau.metric != spec.metric:
+        named["stop", "plateau", "metric"] = spec.stop.plateau.metric
+    if time_attr is not None:
+        named["scheduler", "time_attr"] = time_attr
+    return named
+
+
+def _refusal(spec: SweepSpec, path: KeyPath, name: str, names: Collection[str]) -> BadConfig:
+    """Return the mistake of a name that is none of `names`, with the ones that may be meant."""
+    near = nearest_results(name, [one for one in names if one not in WHOSE])
+    hint = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
+    first = name.partition("/")[0]
+    if first == "evaluation" and not any(one.startswith("evaluation/") for one in names):
+        hint = "results have evaluations where config has evaluation_interval: 10, for example"
+    elif first == "custom_metrics":
+        hint = "config: callbacks writes them (docs/callbacks.md)"
+    few = sorted(one for one in names if one.startswith("episode_"))
+    allowed = f"a result that it has, such as {', '.join(few)} (docs/metrics.md)"
+    problem = f"{spec.trainable} has no result {shorten(name)}"
+    return spec.source.refuse(path, name, allowed, hint, problem)

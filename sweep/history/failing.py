@@ -1,0 +1,77 @@
+"""The end of a sweep whose first trials all failed with one error: a mistake in its program.
+
+It is a function of the history, so a sweep that was killed and resumed ends where the other would
+have. Trials that failed before such an end count no more, so that a resumed sweep goes on.
+"""
+
+import itertools
+import re
+
+from sweep.history.events import FAIL_FAST, Status
+from sweep.history.history import History
+from sweep.history.replica import Replica
+from sweep.history.trial import Trial
+from trainables.errors import shorten
+
+#: Numbers and addresses, by which the texts of one error differ.
+_NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
+_FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
+
+
+def failing(history: History, most: int | None) -> str:
+    """Return why the sweep ends; empty: it goes on.
+
+    Args:
+        history: so far.
+        most: how many first trials may fail with one error; None: any number.
+    """
+    if most is None or history.count(Status.FAILED) < most:
+        return ""
+    if not (history.to_create or history.of(Status.WAITING, Status.RUNNING, Status.PAUSED)):
+        return ""
+    until = history.failing_until
+    counted = (t for t in history.trials if t.status is not Status.FAILED or _at(t) > until)
+    first = list(itertools.islice(counted, most))
+    if len(first) < most or not all(map(_raised, first)):
+        return ""
+    errors = [_error(trial) for trial in first]
+    if len({kind for kind, _ in errors}) > 1 or _another_works(history, first):
+        return ""
+    what = f"first {most} trials failed with one error" if most > 1 else "first trial failed"
+    return f"{FAIL_FAST}: the {what}, so the sweep stops: {errors[0][1]}"
+
+
+def _at(trial: Trial) -> int:
+    """The number of the event by which it failed."""
+    return max(replica.since for replica in trial.replicas if replica.status is Status.FAILED)
+
+
+def _raised(trial: Trial) -> bool:
+    """Return whether a trial failed by raising or losing processes, not by divergence."""
+    failed = [replica for replica in trial.replicas if replica.status is Status.FAILED]
+    return any(replica.crashes or replica.lost for replica in failed)
+
+
+def _another_works(history: History, failed: list[Trial]) -> bool:
+    """Return whether a trial that has not failed trained further than all that did."""
+    furthest = max(_came_to(replica) for trial in failed for replica in trial.replicas)
+    others = history.replicas(*(status for status in Status if status is not Status.FAILED))
+    return any(replica.iteration > furthest for replica in others)
+
+
+def _came_to(replica: Replica) -> int:
+    """The last iteration that a replica finished, recorded or not."""
+    return max([replica.iteration, *(at - 1 for at in replica.crashes)])
+
+
+def _error(trial: Trial) -> tuple[tuple[str, ...], str]:
+    """Return the key by which the error of a trial is compared, and its text in one line."""
+    replica = next((r for r in trial.replicas if r.status is Status.FAILED), trial.replicas[0])
+    lines = replica.error.splitlines()
+    frames = [index for index, line in enumerate(lines) if _FRAME.match(line)]
+    if not frames:
+        said = replica.reason
+        return (_NUMBERS.sub("#", said),), shorten(said)
+    behind = lines[frames[-1] + 1 :]
+    said = next((line for line in behind if line and not line[0].isspace()), replica.reason)
+    return (lines[frames[-1]], _NUMBERS.sub("#", said)), said

@@ -1,0 +1,155 @@
+"""Slots as lanes of one compiled program: hundreds of trials at once in one process, on one device.
+
+A trial has to be one that can train as a lane (`Trainable.as_lane`). All slices run in one process,
+which computes the next iteration of all of them at once (`sweep.slices.stacked`); if it dies, all
+of them fail with `WorkerLost`, and another process is started for the next ones.
+"""
+
+import contextlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from multiprocessing import connection
+from typing import Any, ClassVar
+
+from sweep import pools
+from sweep.errors import SweepError, WorkerLost
+from sweep.slices import stacked
+from sweep.slices.messages import SliceOutcome, SliceSpec
+from trainables.core.processes.ending import kill_family
+from trainables.core.processes.supervised import supervised_context
+
+#: Seconds for which the process is waited for when the pool is closed.
+CLOSE_S = 5.0
+
+
+@dataclass(eq=False)
+class _Process:
+    """The process in which slices run, and those that do."""
+
+    process: Any
+    requests: Any
+    replies: Any
+    running: dict[int, Future[SliceOutcome]] = field(default_factory=dict)
+    standstill: pools.Standstill = field(default_factory=pools.Standstill)
+
+
+class Pool(pools.Pool):
+    """`slots` lanes in one process."""
+
+    blocks: ClassVar[bool] = False
+    lanes: ClassVar[bool] = True
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._variables: Mapping[str, str] = {}
+        self._now: _Process | None = None
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
+        """Give the process these environment variables, too."""
+        self._variables = variables(0)
+
+    def resize(self, slots: int) -> None:
+        """Run so many slices at once from now on."""
+        self.slots = slots
+
+    def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
+        """Run a slice beside the others."""
+        outcome: Future[SliceOutcome] = Future()
+        outcome.set_running_or_notify_cancel()
+        with self._lock:
+            now = self._now
+            if now is None or not now.process.is_alive():
+                now = self._now = self._start()
+            number = next(self._numbers)
+            now.running[number] = outcome
+        with contextlib.suppress(OSError):  # it has died; `_listen` says so
+            now.requests.send((number, spec))
+        return outcome
+
+    def pid(self, running: Future[SliceOutcome]) -> int | None:
+        """Return the process of all slices."""
+        return self._now.process.pid if self._now is not None else None
+
+    def memory(self, running: Future[SliceOutcome]) -> int:
+        """Return the share of the process's memory that each of its slices has."""
+        now = self._now
+        if now is None:
+            return 0
+        return pools.memory_of(now.process.pid) // max(1, len(now.running))
+
+    def silence(self, running: Future[SliceOutcome]) -> float:
+        """Return for how many seconds the process was seen stopped."""
+        now = self._now
+        if now is None:
+            return 0.0
+        return now.standstill.look(lambda: pools.is_stopped(now.process.pid))
+
+    def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
+        """Give a slice up; the others go on, unless their process does not answer."""
+        if (now := self._now) is None:
+            return
+        with self._lock:
+            numbers = [number for number, one in now.running.items() if one is running]
+            for number in numbers:
+                del now.running[number]
+        if numbers and isinstance(error, WorkerLost):
+            kill_family(now.process.pid)
+        elif numbers:
+            with contextlib.suppress(OSError):
+                now.requests.send((numbers[0], None))
+        if numbers:
+            running.set_exception(error)
+
+    def close(self) -> None:
+        """End the process, with whatever still runs in it."""
+        now, self._now = self._now, None
+        if now is None:
+            return
+        now.requests.close()
+        if now.running:
+            kill_family(now.process.pid)
+        now.process.join(CLOSE_S)
+        if now.process.is_alive():
+            kill_family(now.process.pid)
+            now.process.join()
+
+    def _start(self) -> _Process:
+        requests, theirs = connection.Pipe()
+        replies, their_replies = connection.Pipe()
+        given = (theirs, their_replies, dict(self._variables))
+        process = supervised_context().Process(target=_serve, args=given)
+        process.start()
+        theirs.close()
+        their_replies.close()
+        made = _Process(process, requests, replies)
+        threading.Thread(target=self._listen, args=(made,), daemon=True).start()
+        return made
+
+    def _listen(self, of: _Process) -> None:
+        """Hand on what comes of slices until the process has ended."""
+        while True:
+            try:
+                number, outcome = of.replies.recv()
+            except (EOFError, OSError):
+                break
+            with self._lock:
+                running = of.running.pop(number, None)
+            if running is not None:
+                running.set_result(outcome)
+        of.process.join()
+        with self._lock:
+            left = list(of.running.values())
+            of.running.clear()
+        for running in left:
+            running.set_exception(WorkerLost(of.process.exitcode, of.process.pid))
+
+
+def _serve(requests: Any, replies: Any, variables: Mapping[str, str]) -> None:
+    os.environ.update(variables)
+    stacked.serve(requests, replies)

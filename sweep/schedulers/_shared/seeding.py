@@ -1,0 +1,219 @@
+"""Seeds on the rungs: a trial climbs in steps of training and in seeds.
+
+A step of the ladder is a level of ``time_attr`` and a number of seeds. Whoever is promoted to a
+step with more seeds than the one before, at the same level, is trained from the beginning under
+further seeds up to there; who is promoted to the next level goes on under all seeds that it has.
+Members of a step are compared by the aggregate of their first so many seeds. So luck that brought
+a trial to the upper rungs does not bring it to the top, and few trials are paid for twice.
+
+A trial that has met a stopping criterion counts at every level with its last score, as it would not
+get further.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BeforeValidator, Field
+
+from sweep.errors import BadConfig
+from sweep.history.events import FINISHED, Evidence, Goal, Status
+from sweep.history.history import History
+from sweep.history.order import Entry, Key, at_level
+from sweep.history.trial import Trial, rank_key
+from sweep.schedulers import AddReplica, NewTrial, Resume, Stop
+from sweep.schedulers import Plan as ToDo
+from sweep.schedulers._shared.rungs import Rung, RungOptions
+
+AUTO: Literal["auto"] = "auto"
+#: Seeds at the last rung before the top and at the top, where ``auto`` stands.
+AUTO_SEEDS = (3, 6)
+MOST_SEEDS = 1000
+ALLOWED = "1, auto, or {rung: seeds} such as {15000: 3, 45000: 6}"
+
+
+class Step(NamedTuple):
+    """A step of the ladder."""
+
+    level: float
+    seeds: int
+
+
+def read(raw: Any) -> Any:
+    """Return a seed plan as pairs of level and seeds, for what stands in a spec or a ledger."""
+    if raw == AUTO or (raw == 1 and not isinstance(raw, bool)):
+        return raw
+    if isinstance(raw, tuple):
+        return raw
+    if isinstance(raw, Mapping) and raw:
+        try:
+            pairs = sorted((float(level), seeds) for level, seeds in raw.items())
+        except (TypeError, ValueError):
+            raise ValueError(ALLOWED) from None
+        whole = all(type(n) is int and 1 < n <= MOST_SEEDS for _, n in pairs)
+        if whole and all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(pairs)):
+            return tuple(pairs)
+    raise ValueError(f"{ALLOWED}; more of them at each rung, {MOST_SEEDS} at most")
+
+
+Plan = Literal[1, "auto"] | tuple[tuple[float, int], ...]
+PlanField = Annotated[Plan, BeforeValidator(read)]
+
+
+class LadderOptions(RungOptions):
+    """Settings of the rungs, and of the number of seeds that a trial has there."""
+
+    seeds: PlanField = Field(
+        1,
+        description="How many seeds a setting gets at which rungs, {15000: 3, 45000: 6}. "
+        "auto: 3 at the last rung before the top, 6 at the top.",
+    )
+
+
+def added(plan: Plan, levels: Sequence[float], time_attr: str) -> dict[float, int]:
+    """Return the rungs at which trials get further seeds, with how many they have then.
+
+    Raises:
+        BadConfig: a rung of the plan is not there, or nobody knows where the rungs are.
+    """
+    if plan == 1:
+        return {}
+    if not levels:
+        allowed = f"1, unless max_t or stop.{time_attr} says where the top is"
+        raise BadConfig("scheduler.seeds", plan, allowed)
+    if plan == AUTO:
+        return dict(zip(levels[-2:], AUTO_SEEDS[-len(levels[-2:]) :], strict=True))
+    rungs = {f"{level:g}": level for level in levels}  # as a person reads and writes them
+    for level, _ in plan:
+        if f"{level:g}" not in rungs:
+            raise BadConfig("scheduler.seeds", f"{level:g}", f"seeds at rungs: {', '.join(rungs)}")
+    return {rungs[f"{level:g}"]: seeds for level, seeds in plan}
+
+
+def ladder(seeds: Mapping[float, int], levels: Sequence[float]) -> Iterator[Step]:
+    """Yield the steps of a ladder; who begins above a rung gets the seeds of that rung, too."""
+    count = 1
+    for level in levels:
+        yield Step(level, count)
+        if (more := max((n for at, n in seeds.items() if at <= level), default=1)) > count:
+            count = more
+            yield Step(level, count)
+
+
+def under(trial: Trial, seeds: int) -> Trial | None:
+    """Return a trial as it stands under its first so many seeds; None: one of them is not there."""
+    its = trial.replicas[:seeds]
+    if len(its) < seeds or any(replica.catching_up for replica in its):
+        return None
+    return trial if len(trial.replicas) == seeds else replace(trial, replicas=its)
+
+
+def left_to_seeds(steps: Sequence[Step], finals: Sequence[float], trials: Sequence[Trial]) -> float:
+    """Return about how much further seeds will train if ``finals[i]`` trials come to step i."""
+    before, whole = Step(0.0, 1), 0.0
+    for step, final in zip(steps, finals, strict=True):
+        fresh = (step.seeds - before.seeds) * step.level
+        whole += final * (fresh + (before.seeds - 1) * (step.level - before.level))
+        before = step
+    done = (
+        min(replica.time, before.level)
+        for trial in trials
+        for replica in trial.replicas
+        if replica.joined_at is not None
+    )
+    return max(0.0, whole - math.fsum(done))
+
+
+@cache
+def at_step(step: Step) -> Key:
+    """Trials at a step, by the score of its seeds there, best first."""
+    there = at_level(step.level)
+
+    def key(trial: Trial) -> Entry | None:
+        if (its := under(trial, step.seeds)) is None:
+            return None
+        if its.status is Status.COMPLETED:
+            return rank_key(its, its.score_at(step.level)) if its.is_known else None
+        return there(its)
+
+    return key
+
+
+def is_there(trial: Trial, step: Step) -> bool:
+    """Return whether a trial can be compared at a step."""
+    its = under(trial, step.seeds)
+    return its is not None and (its.reached(step.level) or its.status is Status.COMPLETED)
+
+
+def has_arrived(trial: Trial, step: Step) -> bool:
+    """Return whether a trial is at a step, or will never come there.
+
+    One that is done may still get the seeds that it lacks, unless a person holds it.
+    """
+    gets_more = trial.status is Status.COMPLETED and not trial.held
+    return is_there(trial, step) or (trial.status in FINISHED and not gets_more)
+
+
+def is_past(trial: Trial, step: Step) -> bool:
+    """Return whether a trial has been promoted from a step."""
+    at = trial.goal.at
+    return len(trial.replicas) > step.seeds or (at is not None and at > step.level)
+
+
+def gets_more(trial: Trial, step: Step) -> bool:
+    """Return whether a trial rests at a step with its seeds, where others may join them.
+
+    Others that have joined them may be on their way.
+    """
+    its = under(trial, step.seeds)
+    rests = its is not None and its.status in (Status.PAUSED, Status.COMPLETED)
+    return rests and not trial.held and not any(one.ended_early for one in trial.replicas)
+
+
+def more_seeds(
+    trial: Trial, seeds: int, goal: Goal, why: str, compared: Evidence
+) -> Iterator[AddReplica]:
+    """Yield the seeds that a trial lacks."""
+    for index in range(len(trial.replicas), seeds):
+        yield AddReplica(trial.number, index, goal, why, compared)
+
+
+def plan_of(
+    decided: Sequence[Resume | AddReplica],
+    fresh: Sequence[NewTrial] = (),
+    stop: Sequence[Stop] = (),
+) -> ToDo:
+    """Return a plan of these decisions."""
+    resume = tuple(one for one in decided if isinstance(one, Resume))
+    seeds = tuple(one for one in decided if isinstance(one, AddReplica))
+    return ToDo(tuple(stop), resume, fresh=tuple(fresh), seeds=seeds)
+
+
+@cache
+def waiting(step: Step, following: Step) -> Key:
+    """Trials at a step that can be promoted to the following one, best first."""
+    there, ahead = at_step(step), at_step(following)
+
+    def key(trial: Trial) -> Entry | None:
+        more = following.seeds > step.seeds
+        climbs = trial.status is Status.PAUSED and not trial.held
+        if not (gets_more(trial, step) if more else climbs):
+            return None
+        return there(trial) if ahead(trial) is None else None
+
+    return key
+
+
+class Members(Rung):
+    """The trials at a step, compared under its seeds, best first."""
+
+    def __init__(self, history: History, step: Step) -> None:
+        super().__init__(history, step.level)
+        self._entries = history.order(at_step(step))
+        self._seeds = step.seeds
+
+    def _compared(self, trial: Trial) -> Trial:
+        return under(trial, self._seeds) or trial

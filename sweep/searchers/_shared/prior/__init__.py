@@ -1,0 +1,29 @@
+"""Begin a search where other games, or earlier sweeps, say that settings do well.
+
+games    what other games have shown, as a file of the package
+model    how well settings are expected to do, from games
+sources  the package's games, and earlier sweeps
+mixture  a searcher whose proposals come from the prior as long as the prior earns it
+
+Mallik et al., PriorBand, 2023, section 4, mix a prior with chance in the same way: the share of
+each follows from how its proposals have done so far.
+"""
+
+from typing import Literal
+
+from pydantic import Field
+
+from sweep.searchers import SearcherOptions
+
+
+class PriorOptions(SearcherOptions):
+    """Options of a searcher that can begin with a prior."""
+
+    prior: Literal["auto", "none", "root"] | list[str] = Field(
+        "auto",
+        description="auto: settings that did well on other games are proposed first, where the "
+        "trainable is one of which the package knows several (ppo), the metric is a return and "
+        "mode is max; none: no prior; a list such as [ppo/Pendulum-v1, my-sweep]: these games, "
+        "whatever the trainable and the metric are, and these earlier sweeps, by name or folder; "
+        "root: every sweep in the same root that has the trainable, the metric and the mode.",
+    )

@@ -1,0 +1,132 @@
+"""Results of settings on other games, as a file of the package.
+
+The file holds the games of each trainable. A column reads one setting, whatever its range in a
+space is, as a coordinate from 0 to 1; a game is a table of settings and of how each ranked.
+`python -m benchmarks.search.prior` makes the file from tables of learning curves.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+FILE = "games.npz"
+#: Games of a trainable that are a prior unasked: of fewer one cannot tell what holds on others.
+ENOUGH = 3
+
+
+@dataclass(frozen=True)
+class Column:
+    """One setting as a coordinate."""
+
+    key: str
+    """Dotted name of the setting."""
+    low: float
+    """The value at coordinate 0; of `distance` columns, 1 minus the setting."""
+    high: float
+    scale: str = "linear"
+    """linear; log; distance: the logarithm of the distance from 1, as of discount factors."""
+    marked: tuple[Any, ...] = ()
+    """Values that are at coordinate 1 while all others are at 0, of a setting without an order."""
+
+    def coordinate(self, value: Any) -> float:
+        """Return where a value lies, from 0 to 1. Returns NaN if the column cannot read it."""
+        if self.marked:
+            return float(value in self.marked)
+        if isinstance(value, Sequence) and not isinstance(value, str) and value:
+            value = value[0]  # of layers the first one says how wide a network is
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return math.nan
+        if self.scale == "linear":
+            share = (value - self.low) / (self.high - self.low)
+        else:
+            length = 1.0 - value if self.scale == "distance" else float(value)
+            share = math.log(max(length, 1e-12) / self.low) / math.log(self.high / self.low)
+        return min(max(share, 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class Game:
+    """Settings and their ranks on one game."""
+
+    name: str
+    points: Array
+    """Coordinates of the settings, (settings, columns)."""
+    places: Array
+    """Share of the game's settings that each one beats, less a half, (settings,)."""
+
+
+#: Columns of the games of each trainable.
+COLUMNS: Mapping[str, tuple[Column, ...]] = {
+    "ppo": (
+        Column("lr", 1e-5, 0.03, "log"),
+        Column("gamma", 0.001, 0.1, "distance"),
+        Column("lambda_", 0.005, 0.5, "distance"),
+        Column("clip_param", 0.05, 0.5),
+        Column("entropy_coeff", 1e-6, 0.1, "log"),
+        Column("vf_loss_coeff", 0.1, 2.0, "log"),
+        Column("grad_clip", 0.1, 10.0, "log"),
+        Column("num_sgd_iter", 1, 16, "log"),
+        Column("model.hidden", 16, 64, "log"),
+        Column("model.activation", 0, 1, marked=("relu",)),
+        Column("observation_filter", 0, 1, marked=("MeanStdFilter",)),
+        Column("lr_schedule", 0, 1, marked=("linear",)),
+        Column("model.log_std_init", -2.0, 0.5),
+    ),
+    # Without what is as long as the training is: the replay, and the time in which chance fades.
+    "dqn": (
+        Column("lr", 1e-5, 1e-2, "log"),
+        Column("gamma", 0.001, 0.1, "distance"),
+        Column("tau", 5e-4, 1e-1, "log"),
+        Column("updates_per_step", 4, 64, "log"),
+        Column("replay_batch_size", 32, 256, "log"),
+        Column("n_step", 1, 8, "log"),
+        Column("exploration_config.final_epsilon", 0.005, 0.3, "log"),
+        Column("model.hidden", 16, 128, "log"),
+    ),
+}
+
+
+def is_name(name: str) -> bool:
+    """Return whether a name can only be that of a game, such as ppo/CartPole-v1."""
+    return "/" in name and name.split("/")[0] in COLUMNS
+
+
+def by_name() -> dict[str, tuple[str, Game]]:
+    """Return all games as a spec names them, with the trainable of each."""
+    return {
+        f"{trainable}/{game.name}": (trainable, game)
+        for trainable in COLUMNS
+        for game in known(trainable)
+    }
+
+
+def described() -> str:
+    """Return the names of all games, in words."""
+    return f"games of one trainable among {', '.join(by_name())}"
+
+
+@cache
+def known(trainable: str) -> tuple[Game, ...]:
+    """Return the games of a shipped trainable, by name; none if there is no table of it."""
+    if trainable not in COLUMNS:
+        return ()
+    file = resources.files(__package__) / FILE
+    with file.open("rb") as opened, np.load(opened, allow_pickle=False) as tables:
+        keys = (key.split("/") for key in tables.files)
+        names = sorted({game for of, game, _ in keys if of == trainable})
+        return tuple(
+            Game(
+                name,
+                tables[f"{trainable}/{name}/points"].astype(float),
+                tables[f"{trainable}/{name}/places"].astype(float),
+            )
+            for name in names
+        )

@@ -1,0 +1,170 @@
+"""Sources of a prior: games of the package, and earlier sweeps."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from sweep.errors import BadSpace
+from sweep.history.events import EarlierSweep, RankedSettings
+from sweep.searchers._shared.prior.games import Array, Game
+from sweep.searchers._shared.prior.model import Model
+from sweep.space import Choice, Domain, Settings, Space, canonical, choice_key
+
+#: Coordinate of a choice that settings have: two choices are as far apart as the ends of a range.
+CHOSEN = math.sqrt(0.5)
+#: Share of an earlier sweep's trials, the best ones, whose settings may be proposed again.
+BEST = 1 / 3
+#: How many of them stand beside the random points of one proposal.
+AGAIN = 8
+#: How many earlier sweeps are named where a proposal is explained.
+NAMED = 4
+
+
+@dataclass(frozen=True)
+class OfGames:
+    """Games of the package."""
+
+    model: Model
+    config: Mapping[str, Any]
+    """Settings that the space does not hold, nested."""
+
+    def expected(self, found: Sequence[Settings]) -> Array:
+        """Return the expected place of each of some settings."""
+        return self.model.expected([self._read(one) for one in found])
+
+    def describe(self, found: Settings) -> str:
+        """Return how settings rank in the games, in words."""
+        shares = self.model.place_in_games(self._read(found))
+        pairs = zip(self.model.games, shares, strict=True)
+        names = ", ".join(f"{game.name} {100 * share:.0f} %" for game, share in pairs)
+        return (
+            f"on other games, settings like these beat this share of all that were tried: {names}"
+        )
+
+    def _read(self, found: Settings) -> dict[str, Any]:
+        fixed = {column.key: look_up(self.config, column.key) for column in self.model.columns}
+        return {**fixed, **found.settings}
+
+
+@dataclass(frozen=True)
+class OfSpace:
+    """A searched parameter, or one of its choices, as a coordinate."""
+
+    key: str
+    """Name of the parameter."""
+    domain: Domain
+    choice: str | None = None
+    """Canonical JSON of the choice."""
+
+    def coordinate(self, value: Any) -> float:
+        """Return where a value lies, from 0 to 1. Returns NaN if there is no place for it."""
+        try:
+            if isinstance(self.domain, Choice):
+                return CHOSEN * (choice_key(value) == self.choice)
+            place = float(self.domain.quantile(value))
+        except (LookupError, TypeError, ValueError, ArithmeticError):
+            return math.nan
+        return place if math.isnan(place) else min(max(place, 0.0), 1.0)
+
+
+@dataclass(frozen=True)
+class OfSweeps:
+    """Earlier sweeps, each a game over the parameters of a space."""
+
+    sweeps: tuple[EarlierSweep, ...]
+    space: Space
+
+    def expected(self, found: Sequence[Settings]) -> Array:
+        """Return the expected place of each of some settings."""
+        return self._model.expected([one.searched for one in found])
+
+    def describe(self, found: Settings) -> str:
+        """Return how settings rank in the sweeps, in words; those that had the most like them."""
+        at = np.array(self._read(found.searched))
+        shares = self._model.place_in_games(found.searched)
+        said = []
+        for sweep, game, share in zip(self.sweeps, self._games, shares, strict=True):
+            apart = np.nansum((game.points - at) ** 2, axis=1)
+            index = int(apart.argmin())
+            trial, distance = sweep.trials[index], float(apart[index])
+            which = "the settings" if distance == 0.0 else "most like those"
+            rank = f"{which} of trial {trial.trial}, rank {trial.rank} of {sweep.ranked}"
+            said.append((distance, f"{sweep.name} {100 * share:.0f} % ({rank})"))
+        said.sort(key=lambda one: one[0])
+        more = f", and {len(said) - NAMED} more" if len(said) > NAMED else ""
+        names = ", ".join(text for _, text in said[:NAMED])
+        said_first = "in earlier sweeps, settings like these beat this share of all that were tried"
+        return f"{said_first}: {names}{more}"
+
+    def again(self, space: Space, stream: np.random.Generator) -> list[Settings]:
+        """Return some of the best settings of the sweeps, those that are points of a space."""
+        if not self._best:
+            return []
+        chosen = (self._best[int(n)] for n in stream.integers(len(self._best), size=AGAIN))
+        return [point for trial in chosen if (point := _point(space, trial)) is not None]
+
+    @cached_property
+    def _columns(self) -> list[OfSpace]:
+        """The coordinates of the space of which at least one trial says something."""
+        known = {name for sweep in self.sweeps for trial in sweep.trials for name in trial.settings}
+        found: list[OfSpace] = []
+        for name in self.space.searched:
+            if name in known:
+                domain = self.space.role(name)
+                choices = domain.by_key if isinstance(domain, Choice) else [None]
+                found += [OfSpace(name, domain, choice) for choice in choices]
+        return found
+
+    @cached_property
+    def _games(self) -> list[Game]:
+        return [
+            Game(
+                sweep.name,
+                np.array([self._read(trial.settings) for trial in sweep.trials]),
+                np.array([0.5 - (trial.rank - 0.5) / sweep.ranked for trial in sweep.trials]),
+            )
+            for sweep in self.sweeps
+        ]
+
+    @cached_property
+    def _model(self) -> Model:
+        return Model(self._columns, self._games, [column.key for column in self._columns])
+
+    @cached_property
+    def _best(self) -> list[RankedSettings]:
+        return [
+            trial
+            for sweep in self.sweeps
+            for trial in sweep.trials
+            if trial.rank <= math.ceil(BEST * sweep.ranked)
+        ]
+
+    def _read(self, settings: Mapping[str, Any]) -> list[float]:
+        return [one.coordinate(settings.get(one.key, math.nan)) for one in self._columns]
+
+
+def look_up(config: Mapping[str, Any], key: str) -> Any:
+    """Return a nested setting by its dotted name. Returns None if there is none."""
+    found: Any = config
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
+
+
+def _point(space: Space, trial: RankedSettings) -> Settings | None:
+    """Return the settings of an earlier trial as a point. Returns None if they are none today."""
+
+    def given(name: str, domain: Domain) -> Any:
+        value = trial.settings.get(name)
+        if not domain.contains(value):
+            raise BadSpace(name, value, domain.describe())
+        return canonical(domain, value)
+
+    try:
+        return space.resolve(given)
+    except BadSpace:
+        return None

@@ -1,0 +1,252 @@
+"""State of a process that a trial may change for the trials after it, captured and restored.
+
+    before = ProcessState.capture()
+    ...                              # a trial changes folder, variables, torch's default dtype
+    theirs = ProcessState.capture()  # for the trial's next slice in this process
+    before.restore()
+
+Random streams are elsewhere (`trainables.core.rng`). What is not here, such as what stands in the
+modules of a trial, is new only in a process of its own.
+"""
+
+import contextlib
+import ctypes
+import logging
+import multiprocessing
+import os
+import signal
+import socket
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from trainables.core.processes import reaper
+
+_SIGNALS: Final = (
+    *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM, signal.SIGUSR1),
+    signal.SIGUSR2,
+)
+_GET_SUBREAPER: Final = 37
+
+
+@dataclass(frozen=True)
+class _Switch:
+    """Something that holds for a whole process."""
+
+    get: Callable[[Any], Any]
+    put: Callable[[Any, Any], object]
+    default: Callable[[], Any] | None = None
+    """Function of its value in a process that has just imported the module; None: kept as it is."""
+
+
+def _set(name: str) -> Callable[[Any, Any], object]:
+    """Return a function that sets an attribute, by its path below the module."""
+    *above, last = name.split(".")
+
+    def put(module: Any, value: object) -> None:
+        for part in above:
+            module = getattr(module, part)
+        setattr(module, last, value)
+
+    return put
+
+
+def _get(name: str) -> Callable[[Any], Any]:
+    def get(module: Any) -> Any:
+        for part in name.split("."):
+            module = getattr(module, part)
+        return module
+
+    return get
+
+
+def _threads() -> int | None:
+    text = os.environ.get("OMP_NUM_THREADS", "")
+    return int(text) if text.isdecimal() else None
+
+
+#: Module → its switches. They are looked at only where it was imported.
+_SWITCHES: Final[Mapping[str, tuple[_Switch, ...]]] = {
+    "torch": (
+        _Switch(
+            lambda torch: torch.get_default_dtype(),
+            lambda torch, kind: torch.set_default_dtype(kind),
+            lambda: sys.modules["torch"].float32,
+        ),
+        _Switch(
+            lambda torch: (
+                torch.are_deterministic_algorithms_enabled(),
+                torch.is_deterministic_algorithms_warn_only_enabled(),
+            ),
+            lambda torch, on: torch.use_deterministic_algorithms(on[0], warn_only=on[1]),
+            lambda: (False, False),
+        ),
+        _Switch(
+            lambda torch: torch.get_num_threads(),
+            lambda torch, count: torch.set_num_threads(count),
+            _threads,
+        ),
+        _Switch(
+            lambda torch: torch.get_float32_matmul_precision(),
+            lambda torch, precision: torch.set_float32_matmul_precision(precision),
+            lambda: "highest",
+        ),
+        _Switch(
+            lambda torch: torch.is_grad_enabled(),
+            lambda torch, on: torch.set_grad_enabled(on),
+            lambda: True,
+        ),
+        *(
+            _Switch(_get(name), _set(name), lambda value=value: value)  # type: ignore[misc]
+            for name, value in (
+                ("backends.cudnn.deterministic", False),
+                ("backends.cudnn.benchmark", False),
+                ("backends.cudnn.enabled", True),
+            )
+        ),
+    ),
+    "numpy": (
+        _Switch(
+            lambda numpy: numpy.geterr(),
+            lambda numpy, errors: numpy.seterr(**errors),
+            lambda: {"divide": "warn", "over": "warn", "under": "ignore", "invalid": "warn"},
+        ),
+        _Switch(
+            lambda numpy: numpy.get_printoptions(),
+            lambda numpy, options: numpy.set_printoptions(**options),
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class ProcessState:
+    """The state of this process at some instant."""
+
+    folder: str | None
+    """The working folder; None: it was removed."""
+    variables: Mapping[str, str]
+    path: tuple[str, ...]
+    words: tuple[str, ...]
+    streams: tuple[Any, Any]
+    handlers: tuple[Any, ...]
+    """Of signals; empty in a thread that has none."""
+    filters: tuple[Any, ...]
+    """Of warnings."""
+    log: tuple[int, tuple[Any, ...], int]
+    """Level and handlers of the root logger, and what is disabled altogether."""
+    context: str | None
+    """The start method that multiprocessing was given."""
+    timeout: float | None
+    """Of new sockets."""
+    depth: int
+    """The recursion limit."""
+    switches: Mapping[str, tuple[Any, ...]]
+
+    @classmethod
+    def capture(cls) -> "ProcessState":
+        """Return what holds now."""
+        root = logging.getLogger()
+        in_main = threading.current_thread() is threading.main_thread()
+        return cls(
+            _folder(),
+            dict(os.environ),
+            tuple(sys.path),
+            tuple(sys.argv),
+            (sys.stdout, sys.stderr),
+            tuple(map(signal.getsignal, _SIGNALS)) if in_main else (),
+            tuple(warnings.filters),
+            (root.level, tuple(root.handlers), root.manager.disable),
+            multiprocessing.get_start_method(allow_none=True),
+            socket.getdefaulttimeout(),
+            sys.getrecursionlimit(),
+            {
+                name: tuple(switch.get(sys.modules[name]) for switch in _SWITCHES[name])
+                for name in _loaded()
+            },
+        )
+
+    def restore(self) -> None:
+        """Put back all that differs now."""
+        now = ProcessState.capture()
+        if self.folder != now.folder and self.folder is not None:
+            with contextlib.suppress(OSError):
+                os.chdir(self.folder)
+        if self.variables != now.variables:
+            for name in now.variables.keys() - self.variables.keys():
+                del os.environ[name]
+            os.environ.update(self.variables)
+        sys.path[:], sys.argv[:] = self.path, self.words
+        sys.stdout, sys.stderr = self.streams
+        self._restore_libraries(now)
+        self._restore_switches(now)
+
+    def _restore_libraries(self, now: "ProcessState") -> None:
+        for number, before, handler in zip(_SIGNALS, self.handlers, now.handlers, strict=False):
+            if handler is not before:
+                signal.signal(number, before)
+        if self.filters != now.filters:
+            warnings.resetwarnings()
+            warnings.filters[:] = self.filters  # type: ignore[index]
+        root = logging.getLogger()
+        if self.log != now.log:
+            root.setLevel(self.log[0])
+            root.handlers[:] = self.log[1]
+            logging.disable(self.log[2])
+        if self.context != now.context:
+            multiprocessing.set_start_method(self.context, force=True)
+        socket.setdefaulttimeout(self.timeout)
+        if self.depth != now.depth:
+            sys.setrecursionlimit(self.depth)
+
+    def _restore_switches(self, now: "ProcessState") -> None:
+        for name, values in now.switches.items():
+            before = self.switches.get(name)
+            for index, (switch, value) in enumerate(zip(_SWITCHES[name], values, strict=True)):
+                if before is not None:
+                    wanted = before[index]
+                elif switch.default is not None:
+                    wanted = switch.default()
+                else:
+                    continue
+                if wanted is not None and wanted != value:
+                    switch.put(sys.modules[name], wanted)
+
+
+def _folder() -> str | None:
+    with contextlib.suppress(OSError):
+        return os.getcwd()  # noqa: PTH109 what it is, not as a path
+    return None
+
+
+def _loaded() -> list[str]:
+    """Return the modules with switches that are imported; a thread may be in the middle of it."""
+    found = ((name, sys.modules.get(name)) for name in _SWITCHES)
+    return [
+        name
+        for name, module in found
+        if module is not None and not getattr(module.__spec__, "_initializing", False)
+    ]
+
+
+def end_processes() -> None:
+    """Kill all processes below this one, if it is one that runs nothing but trials."""
+    is_subreaper = ctypes.c_int()
+    reaper.prctl(_GET_SUBREAPER, ctypes.byref(is_subreaper))
+    if is_subreaper.value:
+        _stop_forkserver()
+        own = {child for child in reaper.children(os.getpid()) if reaper.tidies(child)}
+        reaper.end_below(os.getpid(), own)
+
+
+def _stop_forkserver() -> None:
+    """Have multiprocessing start another one when it needs one; killed, it would be missed."""
+    module: Any = sys.modules.get("multiprocessing.forkserver")
+    pid = module and module._forkserver._forkserver_pid
+    if pid:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        module._forkserver._stop()

@@ -1,0 +1,83 @@
+"""Files of other tools, recognised where a spec is expected.
+
+A sweep of W&B has `parameters` beside `method` or `program`; hyperparameters of rl-baselines3-zoo
+are a mapping of environments, each with `n_timesteps`. They are not read as specs: `sweep init
+--from FILE` writes one.
+"""
+
+import re
+import shlex
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from sweep.errors import BadConfig, UsageError
+from sweep.spec import yaml_source
+
+Kind = Literal["wandb", "zoo"]
+#: What each is called in messages.
+CALLED: Mapping[Kind, str] = {
+    "wandb": "a sweep of W&B",
+    "zoo": "a file of hyperparameters of rl-baselines3-zoo",
+}
+_LIKE_ONE = re.compile(r"^(parameters|\s+n_timesteps)\s*:", re.MULTILINE)
+_A_SPEC = re.compile(r"^(trainable|space)\s*:", re.MULTILINE)
+
+
+def refuse(text: str, file: str) -> None:
+    """Raise UsageError if `text` is a file of another tool."""
+    if not file or not _LIKE_ONE.search(text) or _A_SPEC.search(text):
+        return
+    try:
+        kind = kind_of(read(text, file))
+    except BadConfig:
+        return
+    if kind is not None:
+        raise UsageError(
+            f"{file}: is {CALLED[kind]}; `sweep init --from {shlex.quote(file)} FOLDER` writes a "
+            f"spec from it"
+        )
+
+
+def kind_of(raw: Any) -> Kind | None:
+    """Which tool's file holds this data; None: no known one's."""
+    if not isinstance(raw, Mapping) or not raw:
+        return None
+    if isinstance(raw.get("parameters"), Mapping) and raw.keys() & {"method", "program", "command"}:
+        return "wandb"
+    if all(isinstance(one, Mapping) for one in raw.values()):
+        return "zoo" if any("n_timesteps" in one for one in raw.values()) else None
+    return None
+
+
+def read(text: str, file: str) -> Any:
+    """The data in a YAML text of another tool, with its anchors, merge keys and numbers' tags.
+
+    Raises:
+        BadConfig: it cannot be read, or is larger than a spec may be.
+    """
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    if len(text) > yaml_source.LARGEST_FILE:
+        allowed = f"at most {yaml_source.LARGEST_FILE} characters"
+        raise BadConfig(file, f"{len(text)} characters", allowed)
+    try:
+        raw = YAML(typ="safe", pure=True).load(text)
+        _count(raw, 0, yaml_source.MOST_NODES)
+    except (YAMLError, ValueError, OverflowError, RecursionError) as error:
+        raise BadConfig(file, str(error).partition("\n")[0], "YAML") from error
+    return raw
+
+
+def _count(value: Any, depth: int, left: int) -> int:
+    """Return how many nodes may follow those of `value`; ValueError if there are too many."""
+    if left <= 0 or depth > yaml_source.DEEPEST:
+        raise ValueError(f"more than {yaml_source.MOST_NODES} keys and values")
+    left -= 1
+    if isinstance(value, Mapping):
+        for inner in value.values():
+            left = _count(inner, depth + 1, left)
+    elif isinstance(value, list):
+        for inner in value:
+            left = _count(inner, depth + 1, left)
+    return left

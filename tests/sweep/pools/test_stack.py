@@ -1,0 +1,235 @@
+"""Trials as lanes of one program: whole sweeps, killed and resumed, and what cannot be a lane."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.errors import LimitPassed, WorkerLost
+from sweep.history.events import Closed, End, Goal, Status
+from sweep.ledger.folder import Folder
+from sweep.ledger.ledger import Ledger
+from sweep.pools import stack
+from tests.support import sweeps
+from tests.support.quadratic import expected_loss
+from tests.support.slices import slice_spec
+
+HERE = (str(Path.cwd()),)
+SWEEP = Path(sys.executable).parent / "sweep"
+SPEC = """
+name: lanes
+trials: 6
+trainable: ppo
+metric: episode_reward_mean
+mode: max
+config:
+  env: CartPole-v1
+  num_envs_per_worker: 4
+  rollout_fragment_length: 16
+  sgd_minibatch_size: 64
+  model: {hidden: [8]}
+  log_sys_usage: false
+space:
+  lr: {loguniform: [1e-4, 1e-1]}
+  num_sgd_iter: {randint: [1, 4]}
+  gamma: {choice: [0.9, 0.99]}
+stop: {training_iteration: 9}
+searcher: {name: random, prior: none}
+scheduler: {name: asha, grace_period: 3, reduction_factor: 3}
+checkpoint: {every: 2}
+deterministic: {batch: 3}
+trackers: []
+seed: 7
+"""
+
+
+class Runner:
+    """The command line in a folder, with a cache of programs that all tests of this file share."""
+
+    def __init__(self, root: Path, cache: Path) -> None:
+        self.root, self._cache = root, cache
+        self.folder = Folder(root / "sweeps", "lanes")
+
+    def run(self, *more: str, spec: str = SPEC, failpoint: str = "") -> tuple[int, str]:
+        (self.root / "space.yaml").write_text(spec)
+        pool = () if "--pool" in more else ("--pool", "stack")
+        return self.call("run", "space.yaml", *pool, *more, failpoint=failpoint)
+
+    def call(self, *arguments: str, failpoint: str = "") -> tuple[int, str]:
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(Path.cwd()),
+            "XDG_CACHE_HOME": str(self._cache),
+        }
+        if failpoint:
+            counter = str(self.root / "count")
+            environment |= {"SWEEP_FAILPOINT": failpoint, "SWEEP_FAILPOINT_FILE": counter}
+        done = subprocess.run(
+            [SWEEP, *arguments],
+            cwd=self.root,
+            env=environment,
+            capture_output=True,
+            timeout=240,
+            check=False,
+            text=True,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def runner(tmp_path: Path, cache: Path) -> Runner:
+    return Runner(tmp_path, cache)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Folder:
+    """The sweep that nobody killed."""
+    runner = Runner(tmp_path_factory.mktemp("straight"), cache)
+    code, said = runner.run()
+    assert code == 0, said
+    return runner.folder
+
+
+def everything(folder: Folder) -> list[Any]:
+    """Each trial's settings, end, curve and final state."""
+    return [
+        (
+            replica.trial,
+            replica.status,
+            sweeps.curve(folder, replica.trial),
+            sweeps.final_state(folder, replica),
+        )
+        for replica in sweeps.history(folder).replicas(*Status)
+    ]
+
+
+def lost(folder: Folder) -> Iterator[Closed]:
+    for record in Ledger(folder.ledger).read():
+        if isinstance(record.event, Closed) and record.event.end is End.LOST:
+            yield record.event
+
+
+@pytest.mark.slow
+def test_a_sweep_of_lanes_has_the_trials_curves_and_checkpoints_of_any_other(
+    straight: Folder,
+) -> None:
+    past = sweeps.history(straight)
+    assert [trial.number for trial in past.trials] == list(range(6))
+    assert {trial.config["lanes"] for trial in past.trials} == {6}
+    assert any(trial.iteration == 9 for trial in past.trials)
+    assert any(trial.iteration == 3 for trial in past.trials)
+    for trial in past.trials:
+        rows = sweeps.curve(straight, trial.number)
+        assert [row.iteration for row in rows] == list(range(1, trial.iteration + 1))
+        assert rows[-1].metrics["timesteps_total"] == 64 * trial.iteration
+    assert len({sweeps.curve(straight, n)[0].metrics["learner/vf_loss"] for n in range(6)}) == 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("failpoint", ["submitted:2:self", "stepping:11:parent", "recorded:2:self"])
+def test_a_killed_driver_is_resumed_to_the_bit(
+    runner: Runner, straight: Folder, failpoint: str
+) -> None:
+    code, said = runner.run(failpoint=failpoint)
+    assert code == -signal.SIGKILL, said
+    code, said = runner.call("resume", "lanes")
+    assert code == 0, said
+    assert everything(runner.folder) == everything(straight)
+
+
+@pytest.mark.slow
+def test_a_killed_process_of_lanes_costs_each_of_them_one_slice(
+    runner: Runner, straight: Folder
+) -> None:
+    code, said = runner.run(failpoint="stepping:11:self")
+    assert code == 0, said
+    assert len(list(lost(runner.folder))) > 1
+    assert everything(runner.folder) == everything(straight)
+
+
+@pytest.mark.slow
+def test_more_places_and_other_neighbours_change_no_bit_on_a_cpu(
+    runner: Runner, straight: Folder
+) -> None:
+    code, said = runner.run("--jobs", "2")
+    assert code == 0, said
+    few = {trial.number: trial for trial in sweeps.history(runner.folder).trials}
+    assert {trial.config["lanes"] for trial in few.values()} == {2}
+    for number in few:
+        mine, theirs = sweeps.curve(runner.folder, number), sweeps.curve(straight, number)
+        assert mine[:3] == theirs[:3]
+
+
+@pytest.mark.slow
+def test_what_lanes_have_learnt_is_exported(straight: Folder, runner: Runner) -> None:
+    root = straight.root.parent
+    code, said = Runner(root, root).call("export-model", "lanes", "--out", str(runner.root / "out"))
+    assert code == 0, said
+    assert list((runner.root / "out").rglob("*.onnx"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "key"),
+    [
+        ("env: CartPole-v1", "env: LunarLander-v3", "config.env"),
+        ("log_sys_usage: false", "normalize_rewards: true", "config.normalize_rewards"),
+        ("trainable: ppo", "trainable: a2c", "trainable: 'a2c' is not allowed"),
+    ],
+)
+def test_what_cannot_be_a_lane_is_refused_before_anything_is_written(
+    runner: Runner, before: str, after: str, key: str
+) -> None:
+    spec = SPEC.replace(before, after)
+    if "a2c" in after:
+        spec = spec.replace("  sgd_minibatch_size: 64\n", "").replace(
+            "  num_sgd_iter: {randint: [1, 4]}\n", ""
+        )
+    code, said = runner.run(spec=spec)
+    assert code == 2
+    assert key in said
+    assert "lanes" in said
+    assert not (runner.root / "sweeps").exists()
+
+
+def test_a_sweep_that_was_begun_without_lanes_is_not_resumed_with_them(runner: Runner) -> None:
+    code, said = runner.run("--pool", "inline", "--trials", "1")
+    assert code == 0, said
+    code, said = runner.call("resume", "lanes", "--pool", "stack", "--trials", "2")
+    assert code == 2
+    assert "begun without lanes" in said
+
+
+def test_one_of_several_slices_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
+    with closing(stack.Pool(2)) as pool:
+        slow = {"noise": 0.1, "step_s": 0.05}
+        ended = pool.submit(slice_spec(tmp_path / "a", slow, trial=0, paths=HERE, goal=Goal(1000)))
+        kept = pool.submit(slice_spec(tmp_path / "b", slow, trial=1, paths=HERE))
+        assert pool.pid(ended) == pool.pid(kept) is not None
+        pool.end(ended, LimitPassed("it took too long"))
+        assert isinstance(ended.exception(timeout=0), LimitPassed)
+        assert kept.result(timeout=120).rows[-1].metrics["loss"] == expected_loss(slow, 5, 11)
+
+
+def test_a_process_that_does_not_answer_is_killed_and_another_takes_its_place(
+    tmp_path: Path,
+) -> None:
+    with closing(stack.Pool(2)) as pool:
+        endless = {"noise": 0.1, "step_s": 60.0}
+        first = pool.submit(slice_spec(tmp_path / "a", endless, trial=0, paths=HERE))
+        other = pool.submit(slice_spec(tmp_path / "b", endless, trial=1, paths=HERE))
+        before = pool.pid(first)
+        pool.end(first, WorkerLost(None, before, "it stands still"))
+        assert isinstance(other.exception(timeout=60), WorkerLost)
+        again = pool.submit(slice_spec(tmp_path / "a", trial=0, paths=HERE))
+        assert again.result(timeout=120).end is End.GOAL

@@ -1,0 +1,194 @@
+"""Seeds on the rungs: trials climb in steps of training and in seeds."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sweep.driver import sync
+from sweep.errors import BadConfig
+from sweep.history.events import Goal, Status
+from sweep.history.trial import Trial
+from sweep.operations.verify import verify
+from sweep.schedulers import SchedulerContext, asha
+from sweep.schedulers._shared import seeding
+from sweep.schedulers._shared.seeding import Step
+from sweep.spec import yaml_source
+from sweep.testing import CurvePoint, SimulationResult, check_kills, simulate
+from sweep.views import lookup, overview
+from tests.support import sweeps
+from tests.support.trials import history, trial
+
+PAUSED = Status.PAUSED
+PLAN = {3: 2, 9: 4}
+CLIMB: dict[str, Any] = {
+    "trials": 12,
+    "space": {"x": {"uniform": [0, 1]}},
+    "stop": {"training_iteration": 9},
+    "scheduler": {"name": "asha", "seeds": PLAN},
+}
+
+
+def made(**options: Any) -> asha.Scheduler:
+    return asha.Scheduler(asha.Options.model_validate(options), SchedulerContext())
+
+
+def scheduler(seeds: Any = PLAN) -> asha.Scheduler:
+    return made(max_t=9, seeds=seeds, finish_best=1)
+
+
+def noisy(at: CurvePoint) -> dict[str, Any]:
+    """Better settings, and seeds of which the first is the luckiest with trial 5."""
+    luck = 3.0 if (at.trial, at.replica) == (5, 0) else (at.trial * 5 + at.replica * 3) % 7 / 20
+    return {"score": at.trial / 10 + at.iteration / 10 + luck, "timesteps_this_iter": 10}
+
+
+def seeds(course: SimulationResult) -> list[int]:
+    return [len(one.replicas) for one in course.history.trials]
+
+
+def test_the_ladder_has_a_step_more_where_seeds_are_added() -> None:
+    assert scheduler().steps == (Step(1, 1), Step(3, 1), Step(3, 2), Step(9, 2), Step(9, 4))
+    assert scheduler(1).steps == ()  # the rungs alone
+    auto = (Step(1, 1), Step(3, 1), Step(3, 3), Step(9, 3), Step(9, 6))
+    assert scheduler("auto").steps == auto
+    assert made(max_t=1, seeds="auto").steps == (Step(1, 1), Step(1, 6))
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ({4: 2}, "seeds at rungs: 1, 3, 9"),
+        ({3: 1}, "1, auto, or"),
+        ({3: 4, 9: 2}, "more of them at each rung"),
+        ({3: 10**6}, "1000 at most"),
+        ({"3": 2, "3.0": 3}, "more of them at each rung"),
+        ({"third": 2}, "1, auto, or"),
+        (2, "1, auto, or"),
+        ({}, "1, auto, or"),
+    ],
+)
+def test_a_seed_plan_that_cannot_be_is_refused_with_what_can(given: Any, allowed: str) -> None:
+    with pytest.raises(BadConfig, match=allowed):
+        simulate({**CLIMB, "scheduler": {"name": "asha", "seeds": given}}, noisy)
+
+
+def test_a_file_writes_rungs_as_numbers() -> None:
+    raw, source = yaml_source.read("scheduler: {name: asha, seeds: {15000: 3, 4.5e4: 6}}", "file")
+    assert seeding.read(raw["scheduler"]["seeds"]) == ((15000.0, 3), (45000.0, 6))
+    assert str(source.at(("scheduler", "seeds", "15000"))).startswith("file:1")
+    with pytest.raises(BadConfig, match="text as a key"):
+        yaml_source.read("config: {15000: 3}", "file")
+
+
+@pytest.mark.parametrize(
+    "more", [{"replicas": 2}, {"aggregate": "worst"}, {"replicas": 3, "racing": True}]
+)
+def test_a_seed_plan_stands_beside_no_other_way_to_get_seeds(more: dict[str, Any]) -> None:
+    with pytest.raises(BadConfig, match=r"scheduler\.seeds"):
+        simulate({**CLIMB, **more}, noisy)
+
+
+def test_trials_that_go_on_at_once_get_no_seeds() -> None:
+    with pytest.raises(BadConfig, match="1 with type: stopping"):
+        made(max_t=9, seeds=PLAN, type="stopping")
+
+
+def test_where_nothing_says_where_the_top_is_there_is_no_seed_plan() -> None:
+    with pytest.raises(BadConfig, match=r"unless max_t or stop\.training_iteration says"):
+        made(seeds="auto")
+
+
+def test_who_is_promoted_in_seeds_begins_them_from_the_beginning_to_the_same_rung() -> None:
+    three = [trial(n, PAUSED, [1.0, 1.0, float(n)]) for n in range(3)]
+    plan = scheduler().plan(history(three, wanted=3), free=4)
+    (more,) = plan.seeds
+    assert (more.trial, more.replica, more.goal) == (2, 1, Goal(3, top=9))
+    assert more.why.startswith("promoted to 2 seeds: score 2 is place 1 of 3 at rung 3")
+    assert plan.resume == ()
+
+
+def test_who_has_met_its_stopping_criterion_gets_seeds_too() -> None:
+    """It is at the first rung alone, and would not get further."""
+    done = trial(0, Status.COMPLETED, [9.0, 9.0])
+    others = [trial(n, PAUSED, [1.0, 1.0, 1.0]) for n in (1, 2)]
+    (more,) = scheduler().plan(history([done, *others], wanted=3), free=4).seeds
+    assert (more.trial, more.replica) == (0, 1)
+
+
+def test_few_trials_get_further_seeds_and_the_pick_has_all_of_them() -> None:
+    course = simulate(CLIMB, noisy, slots=2)
+    counts = seeds(course)
+    assert len(counts) == 12
+    assert sum(count > 1 for count in counts) <= 5
+    pick = course.history.best
+    assert pick is not None
+    assert (len(pick.replicas), pick.status) == (4, Status.COMPLETED)
+
+
+def test_a_lucky_first_seed_does_not_win() -> None:
+    course = simulate(CLIMB, noisy, slots=2)
+    lucky = course.history.trials[5]
+    assert len(lucky.replicas) > 1
+    assert course.history.best is not lucky
+
+
+def trained(course: SimulationResult) -> list[tuple[int, int, str]]:
+    trials: list[Trial] = course.history.trials
+    return [(one.number, r.iteration, r.status.value) for one in trials for r in one.replicas]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"deterministic": {"batch": 3}},
+        {"scheduler": {"name": "asha", "seeds": "auto"}},
+        {"searcher": "tpe", "budget": {"timesteps": 500}},
+    ],
+)
+def test_who_gets_seeds_is_the_same_however_the_driver_is_killed(more: dict[str, Any]) -> None:
+    course = check_kills({**CLIMB, "trials": 6, **more}, noisy, slots=2)
+    assert trained(course)
+
+
+def test_with_a_batch_the_slots_decide_nothing() -> None:
+    spec = {**CLIMB, "deterministic": {"batch": 3}}
+    assert trained(simulate(spec, noisy, slots=1)) == trained(simulate(spec, noisy, slots=4))
+
+
+def test_a_seed_that_fails_ends_its_trial_and_the_others_go_on() -> None:
+    def fails(at: CurvePoint) -> dict[str, Any]:
+        if (at.trial, at.replica) == (11, 1):
+            raise ValueError("always")
+        return noisy(at)
+
+    course = simulate(CLIMB, fails, slots=2)
+    assert course.history.trials[11].status is Status.FAILED
+    pick = course.history.best
+    assert pick is not None
+    assert pick.status is Status.COMPLETED
+
+
+def test_copies_and_tables_have_a_run_and_a_row_for_each_seed(tmp_path: Path) -> None:
+    plan = {"name": "asha", "seeds": {3: 2, 9: 3}}
+    folder = sweeps.make(tmp_path, trials=9, scheduler=plan, trackers=["mlflow"])
+    assert sweeps.run(folder) == "finished"
+    assert [sent.missing for sent in sync.send(folder, print, 60.0)] == [0]
+    assert verify(folder).damages == ()
+    found = lookup.read(folder, curves=False)
+    best = overview.best(found)
+    assert len(best["scores"]) == 3
+    assert best["pick"]["runner_up"] is not None
+    shown = overview.show(lookup.read(folder), best["trial"], [])
+    assert [row["replica"] for row in shown["replicas"]] == [0, 1, 2]
+    with closing(sqlite3.connect(folder.mlflow)) as database:
+        query = "SELECT count(*) FROM tags WHERE key = 'sweep.run' AND value LIKE ?"
+        assert database.execute(query, (f"{best['trial']}.%",)).fetchone() == (3,)
+
+
+def test_a_plan_of_a_ledger_is_the_plan_of_its_spec() -> None:
+    assert seeding.read({"3": 2, "9": 4}) == seeding.read(PLAN) == ((3.0, 2), (9.0, 4))

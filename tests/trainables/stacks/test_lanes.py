@@ -1,0 +1,211 @@
+"""A trainer that is a lane of a stack is the trainer that it would be alone."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from trainables.algorithms.ppo import PPO
+from trainables.errors import ConfigError, NotFiniteError
+from trainables.stacks import ppo as lanes
+from trainables.trainable import TrialContext
+
+CONFIG = {
+    "env": "CartPole-v1",
+    "num_envs_per_worker": 4,
+    "rollout_fragment_length": 32,
+    "num_sgd_iter": 4,
+    "sgd_minibatch_size": 64,
+    "observation_filter": "MeanStdFilter",
+    "lr": 1e-3,
+    "model": {"hidden": [16, 16]},
+    "lanes": 4,
+}
+
+
+def made(seed: int = 1, **more: Any) -> PPO:
+    return PPO({**CONFIG, **more}, TrialContext(seed=seed))
+
+
+def learnt(trainer: PPO) -> dict[str, NDArray[Any]]:
+    """Every number of the policy, its optimiser, its filter and its environments."""
+    state = trainer.get_state()["trainable"]["data"]
+    found: dict[str, NDArray[Any]] = {}
+
+    def walk(name: str, value: Any) -> None:
+        if isinstance(value, Mapping):
+            for key, one in value.items():
+                walk(f"{name}/{key}", one)
+        elif isinstance(value, list):
+            for index, one in enumerate(value):
+                walk(f"{name}/{index}", one)
+        elif isinstance(value, int | float | np.ndarray | np.generic):
+            found[name] = np.asarray(value)
+
+    walk("", {key: state[key] for key in ("policy", "filters", "workers", "progress")})
+    return found
+
+
+def assert_same(one: Mapping[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> None:
+    assert one.keys() == other.keys()
+    for name, value in one.items():
+        assert np.array_equal(value, other[name]), name
+
+
+def curve(trainer: PPO, iterations: int) -> list[float]:
+    return [float(trainer.train()["learner"]["vf_loss"]) for _ in range(iterations)]
+
+
+@pytest.mark.slow
+def test_a_lane_learns_to_balance_a_pole() -> None:
+    trainer = made(num_envs_per_worker=8, num_sgd_iter=10, sgd_minibatch_size=128)
+    first = trainer.train()
+    last = [trainer.train() for _ in range(59)][-1]
+    assert first["timesteps_total"] == 256
+    assert last["timesteps_total"] == 60 * 256
+    assert last["episode_reward_mean"] > 3 * first["episode_reward_mean"] > 30
+    assert last["hist_stats"]["episode_reward"] == last["hist_stats"]["episode_lengths"]
+
+
+@pytest.mark.slow
+def test_neighbours_and_places_change_no_bit() -> None:
+    alone = made()
+    curve(alone, 3)
+    neighbours = [made(seed, lr=10.0**-seed, num_sgd_iter=seed) for seed in (5, 6, 7)]
+    beside = made()
+    for _ in range(3):
+        lanes.advance([neighbours[0], beside, *neighbours[1:]])  # type: ignore[list-item]
+        for one in (*neighbours, beside):
+            one.train()
+    assert_same(learnt(alone), learnt(beside))
+    with pytest.raises(AssertionError):
+        assert_same(learnt(alone), learnt(neighbours[0]))
+
+
+def test_a_restored_lane_goes_on_to_the_bit(tmp_path: Path) -> None:
+    straight = made()
+    curve(straight, 2)
+    path = straight.save(tmp_path)
+    rest = curve(straight, 3)
+    again = made(seed=1)
+    again.restore(path)
+    assert curve(again, 3) == rest
+    assert_same(learnt(straight), learnt(again))
+
+
+def test_saving_changes_nothing() -> None:
+    one, other = made(), made()
+    for _ in range(3):
+        curve(one, 1)
+        one.get_state()
+    curve(other, 3)
+    assert_same(learnt(one), learnt(other))
+
+
+def test_the_networks_begin_as_without_lanes() -> None:
+    lane, plain = made(), PPO({**CONFIG, "lanes": None}, TrialContext(seed=1))
+    assert_same(lane.policy.weights(), plain.policy.weights())
+
+
+def test_what_a_lane_has_learnt_goes_on_without_lanes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lane = made()
+    curve(lane, 2)
+    path = lane.save(tmp_path)
+    plain = PPO({**CONFIG, "lanes": None}, TrialContext(seed=1))
+    plain.restore(path)
+    assert_same(lane.policy.weights(), plain.policy.weights())
+    assert plain.filters["observation"].counted == 2 * 128  # type: ignore[attr-defined]
+    assert "new episodes are begun" in caplog.text
+    result = plain.train()
+    assert result["timesteps_total"] == 3 * 128
+    assert result["exactness"].startswith("D")
+
+
+def test_a_lane_is_exported_and_played(tmp_path: Path) -> None:
+    lane = made()
+    curve(lane, 2)
+    assert Path(lane.export_policy_model(str(tmp_path))).stat().st_size > 0
+    assert len(lane.play(2, seed=3)) == 2
+    weights = lane.policy.weights()
+    lane.train()
+    assert any(not np.array_equal(one, lane.policy.weights()[n]) for n, one in weights.items())
+
+
+@pytest.mark.slow
+def test_actions_that_are_numbers_are_spread_over_their_bounds() -> None:
+    config: dict[str, Any] = {
+        "env": "Pendulum-v1",
+        "rollout_fragment_length": 64,
+        "sgd_minibatch_size": 256,
+    }
+    trainer = made(**config)
+    results = [trainer.train() for _ in range(4)]
+    assert results[-1]["episodes_total"] == 4
+    assert -2000 < results[-1]["episode_reward_mean"] < -500
+    assert results[-1]["learner"]["entropy"] < 1.5
+    assert "log_std" in trainer.policy.weights()
+
+
+def test_a_lane_whose_numbers_are_not_finite_fails_alone() -> None:
+    bad, good, alone = made(seed=2), made(), made()
+    weights = {name: np.full_like(one, 1e30) for name, one in bad.policy.weights().items()}
+    bad.set_weights({"default_policy": weights})
+    lanes.advance([bad, good])  # type: ignore[list-item]
+    with pytest.raises(NotFiniteError, match="not finite"):
+        bad.train()
+    good.train()
+    alone.train()
+    assert_same(learnt(good), learnt(alone))
+
+
+def test_schedules_follow_the_steps() -> None:
+    trainer = made(lr_schedule="linear", schedule_timesteps=4 * 128)
+    rates = [trainer.train()["learner"]["lr"] for _ in range(4)]
+    assert rates == pytest.approx([1e-3, 7.5e-4, 5e-4, 2.5e-4])
+
+
+@pytest.mark.slow
+def test_an_iteration_has_as_many_rounds_as_it_needs() -> None:
+    long, short = made(timesteps_per_iteration=300), made()
+    assert long.train()["timesteps_this_iter"] == 3 * 128
+    curve(short, 3)
+    assert_same(
+        {n: v for n, v in learnt(long).items() if n.startswith("/policy")},
+        {n: v for n, v in learnt(short).items() if n.startswith("/policy")},
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("env", "LunarLander-v3"),
+        ("num_workers", 1),
+        ("train_batch_size", 2000),
+        ("sgd_minibatch_size", 100),
+        ("observation_filter", "ConcurrentMeanStdFilter"),
+        ("optimizer", {"name": "sgd"}),
+        ("model", {"use_lstm": True}),
+        ("exploration_config", {"type": "StateDependentNoise"}),
+        ("normalize_rewards", True),
+        ("monitor", True),
+    ],
+)
+def test_what_no_lane_can_do_is_refused_by_its_key(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as refused:
+        PPO.check_config(PPO.as_lane({"env": "CartPole-v1", key: value}, 4))
+    assert key in str(refused.value)
+    assert "lanes" in str(refused.value)
+
+
+def test_without_jax_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in sys.modules if one.startswith(("trainables.stacks", "jax"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(ConfigError, match=r"pip install 'sweep-rl\[jax\]'"):
+        made()

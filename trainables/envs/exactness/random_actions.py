@@ -1,0 +1,90 @@
+"""Random actions of one environment: valid ones, where it says which choices are."""
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.envs.agents import AgentsSpace
+from trainables.envs.spaces.actions import ActionAdapter, layout_of, rows_of, unflattener
+from trainables.envs.spaces.masks import MASK, MaskedObservation, column_starts
+from trainables.envs.vector.base import VectorEnv
+
+Array = NDArray[Any]
+
+
+class RandomActions:
+    """Draws what one environment is sent, of each agent where there are several.
+
+    Args:
+        observation: the environment's own observation space.
+        action: its own action space; a copy of it is drawn from.
+        seed: of the copy.
+        as_rows: whether an action that is a Tuple or a Dict is given as a row of numbers, as a
+            vector of environments takes it.
+    """
+
+    def __init__(
+        self,
+        observation: spaces.Space[Any],
+        action: spaces.Space[Any],
+        seed: int,
+        as_rows: bool = False,
+    ) -> None:
+        self._action = copy.deepcopy(action)
+        self._action.seed(seed)
+        self._agents: dict[str, RandomActions] = {}
+        self._masks = observation.choices if isinstance(observation, MaskedObservation) else 0
+        self._as_rows = as_rows
+        if isinstance(observation, AgentsSpace) and isinstance(self._action, AgentsSpace):
+            each = np.random.SeedSequence(seed).generate_state(len(observation.of))
+            for (agent, one), own in zip(observation.of.items(), each.tolist(), strict=True):
+                space = self._action.of[agent]
+                self._agents[agent] = RandomActions(one, space, own, as_rows)
+
+    @property
+    def are_masked(self) -> bool:
+        """True if the environment says which choices are valid."""
+        return bool(self._masks) or any(one.are_masked for one in self._agents.values())
+
+    def draw(self, seen: Any) -> Any:
+        """Return the next action.
+
+        Args:
+            seen: the latest observation, as the environment gave it or as a row; None: there is
+                none, and any action is as good.
+        """
+        if self._agents:
+            shown = seen["observations"] if isinstance(seen, Mapping) else {}
+            return {agent: one.draw(shown.get(agent)) for agent, one in self._agents.items()}
+        action = self._action.sample()
+        if not self._masks or seen is None:
+            return action
+        given = seen[MASK] if isinstance(seen, Mapping) else np.ravel(seen)[-self._masks :]
+        return self._as_sent(self._valid(action, np.ravel(given)))
+
+    def _valid(self, action: Any, mask: Array) -> Array:
+        """Return the row (1,) or (1, K) of an action whose choices are drawn anew if not valid."""
+        layout = layout_of(self._action)
+        row = rows_of(self._action, [action])
+        columns = row.reshape(1, -1)
+        starts = column_starts(layout).tolist()
+        for column, first in zip(layout.choice_columns, starts, strict=True):
+            valid = np.flatnonzero(mask[first : first + layout.sizes[column]])
+            if len(valid) and columns[0, column] not in valid:
+                columns[0, column] = self._action.np_random.choice(valid)
+        return columns[:, 0] if layout.scalar else columns
+
+    def _as_sent(self, rows: Array) -> Any:
+        sent = ActionAdapter(self._action, clip=False)(rows)[0]
+        return sent if self._as_rows else unflattener(self._action)(sent)
+
+
+def for_one_of(envs: VectorEnv, seed: int) -> RandomActions:
+    """Return what draws for one of these environments, as they take actions together."""
+    observation, action = envs.own_spaces
+    masked = RandomActions(observation, action, seed, as_rows=True)
+    return masked if masked.are_masked else RandomActions(observation, envs.action_space, seed)

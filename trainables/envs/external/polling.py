@@ -1,0 +1,110 @@
+"""Polls an environment and answers it, in the order of RLlib's sampler, with errors that name it.
+
+A poll, then the actions for all that it gave: an episode none of whose agents was asked is sent an
+empty dict, since an environment may wait for its answer before it makes its next step.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from trainables.envs.agents import ALL
+from trainables.envs.external.calling import ASYNC_RESET, Polled
+from trainables.envs.faults import described
+from trainables.errors import EnvError, TrainableError, shorten
+
+#: Seconds between two polls of an environment that answers at once that there is nothing.
+PAUSE_S = 0.001
+
+
+class PolledEnv:
+    """An environment that is polled.
+
+    Args:
+        base: has `poll` and `send_actions`, and may have `try_reset`.
+        name: of the worker, in errors.
+        timeout_s: seconds in which something has to happen.
+    """
+
+    def __init__(self, base: Any, name: str, timeout_s: float) -> None:
+        self._base, self._timeout_s = base, timeout_s
+        self._name = f"{name}: {type(base).__name__}"
+        self._is_answered = True
+        """True if actions were sent after the latest poll."""
+
+    def poll(self) -> Polled:
+        """Return the first poll in which something happened.
+
+        Raises:
+            EnvError: nothing happens for too long, or the environment fails.
+        """
+        until = time.monotonic() + self._timeout_s
+        while True:
+            given = self._called("poll")
+            self._is_answered = False
+            if not isinstance(given, tuple) or not 6 <= len(given) <= len(Polled._fields):
+                names = ", ".join(Polled._fields[:6])
+                raise EnvError(f"{self._name}.poll() returned {shorten(given)}; expected ({names})")
+            polled = Polled(*given)
+            if polled.observations or polled.lost or any(ended(polled)):
+                return polled
+            self.send((), {})
+            if time.monotonic() > until:
+                raise EnvError(
+                    f"{self._name} asked for nothing within {self._timeout_s:g} s "
+                    "(external_timeout_s); is somebody playing, and does nothing hang in its "
+                    "thread?"
+                )
+            time.sleep(PAUSE_S)
+
+    def send(self, episodes: Iterable[Any], actions: Mapping[Any, Mapping[str, Any]]) -> None:
+        """Answer the latest poll, unless that was done: episode → agent → action.
+
+        Args:
+            episodes: that are answered, also where none of their agents was asked.
+            actions: episode → agent → action.
+        """
+        if actions or not self._is_answered:
+            nobody: dict[Any, Mapping[str, Any]] = {env_id: {} for env_id in episodes}
+            self._is_answered = True
+            self._called("send_actions", {**nobody, **actions})
+
+    def reset(self, env_id: Any) -> Any:
+        """Return the first observations of the next episode, agent → observation.
+
+        `ASYNC_RESET` if they come in a later poll, None if the environment cannot be reset; an
+        exception if that fails.
+        """
+        if not callable(getattr(self._base, "try_reset", None)):
+            return None
+        try:
+            given = self._base.try_reset(env_id)
+        except TrainableError:
+            raise
+        except Exception as error:  # noqa: BLE001 an environment may raise anything
+            return error
+        if isinstance(given, tuple):
+            given = given[0]
+        if given is None or (isinstance(given, str) and given == ASYNC_RESET):
+            return given
+        if not isinstance(given, Mapping) or env_id not in given:
+            raise EnvError(
+                f"{self._name}.try_reset({shorten(env_id)}) returned {shorten(given)}; expected "
+                "{episode: {agent: observation}}, ASYNC_RESET or None"
+            )
+        return given[env_id]
+
+    def _called(self, method: str, *args: Any) -> Any:
+        try:
+            return getattr(self._base, method)(*args)
+        except TrainableError:
+            raise
+        except Exception as error:
+            raise EnvError(f"{self._name}.{method}() {described(error)}") from error
+
+
+def ended(polled: Polled) -> list[Any]:
+    """Return the episodes that a poll says are over."""
+    both = polled.terminateds, polled.truncateds
+    flags = [pair for one in both for pair in one.items()]
+    return [env_id for env_id, one in flags if isinstance(one, Mapping) and one.get(ALL)]

@@ -1,0 +1,228 @@
+"""Which observations are images, where their channels are, and how large their numbers are.
+
+A policy sees an image as (H, W, C), whatever the environment's layout: H x W pixels of C channels.
+F frames of it are further channels, the oldest first. Shape, type and bounds of a Box say together
+what it is (`view`); where they leave it open, ``model.image_layout`` says it. Its numbers are
+divided by the largest that its bounds allow, so they lie between 0 and 1, or between -1 and 1:
+bytes from 0 to 255 are divided by 255, and planes of 0 and 1 stay as they are.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from trainables.errors import ConfigError, EnvError
+
+Array = NDArray[Any]
+Layout = Literal["channels_last", "channels_first", "flat"]
+PLACE = "model.image_layout"
+#: Sides of an image, in pixels: from the first on images are convolved, and from the second on what
+#: has two such axes is taken for an image whatever its bounds.
+SMALL_SIDE, LARGE_SIDE = 8, 36
+#: The largest bound of an image's numbers: that of 16 bits. What has larger ones is not scaled.
+LARGEST_NUMBER = 2.0**16 - 1
+#: From axes of the environment to frames, height, width and channels.
+_AXES: dict[tuple[int, Layout], str] = {
+    (2, "channels_last"): "HW",
+    (2, "channels_first"): "HW",
+    (3, "channels_last"): "HWC",
+    (3, "channels_first"): "CHW",
+    (4, "channels_last"): "FHWC",
+    (4, "channels_first"): "FCHW",
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The settings that say how images are read."""
+
+    layout: Layout | None = None
+    """``model.image_layout``."""
+    convolved: bool | None = None
+    """True if ``model.conv_filters`` asks for convolutions; None if it leaves that open."""
+
+
+NOTHING_ASKED = Asked()
+
+
+@dataclass(frozen=True)
+class View:
+    """The form in which a policy sees a Box: an image, or else a vector of its numbers."""
+
+    axes: str = ""
+    """The environment's axes, of F, H, W and C; empty: it is no image."""
+    note: str = ""
+    """One line for a person who may have meant something else, with what says so."""
+
+    def shape(self, of: tuple[int, ...]) -> tuple[int, ...]:
+        """Return (H, W, C) of an environment's shape; of no image, the shape itself."""
+        if not self.axes:
+            return of
+        size = dict(zip(self.axes, of, strict=True))
+        return size["H"], size["W"], size.get("C", 1) * size.get("F", 1)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """The environment's axes in the order height, width, frames, channels."""
+        return tuple(self.axes.index(one) for one in "HWFC" if one in self.axes)
+
+
+def view(box: spaces.Box, asked: Asked) -> View:
+    """Return how a policy sees what an environment gives.
+
+    Raises:
+        ConfigError: the shape leaves open which axis the channels are, or holds no image where
+            the settings ask for one.
+    """
+    axes = len(box.shape)
+    if asked.layout is not None and asked.layout != "flat":
+        if (named := _AXES.get((axes, asked.layout))) is None:
+            allowed = f"null or flat for observations of shape {box.shape}"
+            raise ConfigError(PLACE, asked.layout, allowed, "an image has two to four axes")
+        return View(named)
+    if asked.layout == "flat" or not 2 <= axes <= 4:
+        return View()
+    layout, sides = _laid_out(box.shape)
+    is_wide = min(sides) >= SMALL_SIDE
+    is_asked = asked.convolved is True and (is_wide or axes > 2)
+    if not (is_asked or _is_sure(box, sides)):
+        is_open = asked.convolved is None and is_wide
+        likely = axes > 2 or _is_bounded(box) or min(sides) >= LARGE_SIDE
+        return View(note=_note(box, layout) if is_open and likely else "")
+    if layout is not None:
+        is_seen = axes == 3 or is_wide or is_asked  # others are not worth their axes
+        return View(_AXES[axes, layout] if is_seen else "")
+    if is_wide and asked.convolved is not False:
+        allowed = f"channels_last, channels_first or flat for observations of shape {box.shape}"
+        hint = "it leaves open which axis the channels are: say it, or flat if this is no image"
+        raise ConfigError(PLACE, None, allowed, hint)
+    return View(_AXES[axes, "channels_last"] if axes == 3 else "")
+
+
+def is_image(space: spaces.Space[Any]) -> bool:
+    """Return whether rows of this space are images (H, W, C): whatever has three axes."""
+    return isinstance(space, spaces.Box) and len(space.shape) == 3
+
+
+def row_dtype(box: spaces.Box) -> np.dtype[Any]:
+    """Return the type of rows: uint8 of an image of bytes or bits, float32 of all else."""
+    whole = is_image(box) and box.dtype in (np.uint8, np.bool_)
+    return np.dtype(np.uint8 if whole else np.float32)
+
+
+def divisor(box: spaces.Box) -> float:
+    """Return what an image's numbers are divided by so that none is beyond 1; 1 of a vector."""
+    return _largest(box) if is_image(box) else 1.0
+
+
+def part_divisor(space: spaces.Space[Any]) -> float:
+    """Return likewise of a part that is flattened, which need not have been an image alone."""
+    if not isinstance(space, spaces.Box) or len(space.shape) < 2:
+        return 1.0
+    return _largest(space) if _is_sure(space, _laid_out(space.shape)[1]) else 1.0
+
+
+def is_bytes(space: spaces.Space[Any]) -> bool:
+    """Return whether it holds bytes in rows and columns, as pixels are."""
+    return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1
+
+
+class ImagePreprocessor:
+    """Lays an image out as (H, W, C), and the frames of a stack as further channels.
+
+    Args:
+        box: of the environment's own.
+        seen: how a policy sees it.
+    """
+
+    def __init__(self, box: spaces.Box, seen: View) -> None:
+        self._box, self._order, self._shape = box, seen.order, seen.shape(box.shape)
+        low, high = self._laid_out(box.low), self._laid_out(box.high)
+        self.observation_space: spaces.Box = spaces.Box(low, high, dtype=box.dtype.type)
+
+    def __call__(self, observation: Any) -> Array:
+        """Return a new array (H, W, C)."""
+        given = np.asarray(observation)
+        if given.shape != self._box.shape:
+            what = f"an observation of shape {given.shape}"
+            raise EnvError(f"{what}; the observation space promised {self._box.shape}")
+        return self._laid_out(given)
+
+    def invert(self, row: Array) -> Array:
+        """Return (*S) as the environment gave it (*O)."""
+        apart = [self._box.shape[axis] for axis in self._order]
+        back = np.argsort(self._order)
+        turned: Array = row.reshape(apart).transpose(back)
+        return np.ascontiguousarray(turned).astype(self._box.dtype)
+
+    def _laid_out(self, given: Array) -> Array:
+        return np.array(given.transpose(self._order), order="C").reshape(self._shape)
+
+
+def _laid_out(shape: tuple[int, ...]) -> tuple[Layout | None, tuple[int, ...]]:
+    """Return where the channels of such an array would be, and the sides of the image.
+
+    The channels are the last axis of three if it is the shortest, or the first one if it is at
+    most half as long as the others, and neither is beyond `LARGE_SIDE`; or the one beside two equal
+    axes. Where that says both or neither, the layout is None and the sides are the longest axes.
+    """
+    if len(shape) == 2:
+        return "channels_last", shape
+    longest = tuple(sorted(shape)[-2:])
+    if len(shape) not in (3, 4):
+        return None, longest
+    first, middle, last = shape[-3:]
+    is_last = last < min(first, middle, LARGE_SIDE) or first == middle
+    is_first = first <= min(middle, last, LARGE_SIDE) // 2 or middle == last
+    if is_last == is_first:
+        return None, longest
+    return ("channels_last", (first, middle)) if is_last else ("channels_first", (middle, last))
+
+
+def _is_sure(box: spaces.Box, sides: tuple[int, ...]) -> bool:
+    """Return whether type, bounds or size leave no doubt that these are the pixels of an image."""
+    if box.dtype == np.uint8:
+        return True
+    flat = len(box.shape) == 2
+    if min(sides) >= LARGE_SIDE:
+        return not flat or bool(np.isfinite(box.low).all() and np.isfinite(box.high).all())
+    return min(sides) >= SMALL_SIDE and not flat and _is_bounded(box)
+
+
+def _is_bounded(box: spaces.Box) -> bool:
+    """Return whether its bounds are those of pixels: from 0 to 1, to 255 or, of integers, less."""
+    if not box.low.size:
+        return False
+    low, high = float(np.min(box.low)), float(np.max(box.high))
+    if low != 0.0 or np.any(box.low) or np.any(box.high != box.high.flat[0]):
+        return False
+    return high in (1.0, 255.0) or (box.dtype.kind in "iub" and 0.0 < high <= 255.0)
+
+
+def unscaled(box: spaces.Box) -> str:
+    """Return one line on an image (H, W, C) whose bounds give no scale; empty for all else."""
+    if not is_image(box) or _bound(box) <= LARGEST_NUMBER:
+        return ""
+    what = f"images of shape {box.shape} have bounds beyond {LARGEST_NUMBER:.0f}, so their numbers"
+    return f"{what} are not scaled: give the space the bounds that they have, or set a filter"
+
+
+def _largest(box: spaces.Box) -> float:
+    """Return the largest absolute value within the bounds; 1 where that is no scale."""
+    largest = _bound(box)
+    return largest if 0.0 < largest <= LARGEST_NUMBER else 1.0
+
+
+def _bound(box: spaces.Box) -> float:
+    bounds = np.concatenate([box.low, box.high], axis=None).astype(np.float64)
+    return float(np.abs(bounds).max(initial=0.0))
+
+
+def _note(box: spaces.Box, layout: Layout | None) -> str:
+    """Return one line for a person who may have meant an image."""
+    named = layout or "channels_last or channels_first"
+    what = f"observations of shape {box.shape} and type {box.dtype} are read as a vector of numbers"
+    return f"{what}: set {PLACE} to {named} if they are an image, or to flat if they are none"

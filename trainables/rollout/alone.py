@@ -1,0 +1,255 @@
+"""A rollout worker by itself, without a trainer: environments stepped by policies, and batches.
+
+    worker = RolloutWorker(env_creator=lambda config: gymnasium.make("CartPole-v1"), policy=Policy)
+    batch = worker.sample()
+
+It is the worker that trainers have, made from an environment and policies written by hand.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Self
+
+from gymnasium.spaces import Space
+
+from trainables.core import rng
+from trainables.core.logs import LogConfig, set_level
+from trainables.core.settings import Settings, flatten, parse
+from trainables.envs.exactness.measuring import look
+from trainables.envs.make import (
+    EnvironmentConfig,
+    EnvSpaces,
+    agents_spaces,
+    checked_spaces,
+)
+from trainables.envs.vector.config import VectorConfig, check_vector_env
+from trainables.errors import ConfigError
+from trainables.policies.acting import hand_written
+from trainables.policies.acting.actor import Actor
+from trainables.policies.filters import FilterConfig
+from trainables.rollout.agents.mapping import Binding, looking, make_mapping
+from trainables.rollout.agents.sampler import PolicyPlan
+from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker, require_together
+from trainables.rollout.batch import Sample
+from trainables.rollout.callbacks import CallbacksConfig, make_calls
+from trainables.rollout.config import SamplingConfig
+from trainables.rollout.workers import worker
+from trainables.rollout.workers.access import DEFAULT_POLICY_ID
+from trainables.rollout.workers.worker_spec import WorkerSpec
+
+#: Phases of callbacks that only a trainer has.
+OF_TRAINERS = ("on_postprocess_traj", "on_train_result")
+
+
+class WorkerConfig(Settings):
+    """The settings of a worker by itself: those of trainers that are about sampling."""
+
+    environment: EnvironmentConfig
+    envs: VectorConfig = VectorConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    filters: FilterConfig = FilterConfig()
+    callbacks: CallbacksConfig = CallbacksConfig()
+    logs: LogConfig = LogConfig()
+
+
+class PolicySpec(NamedTuple):
+    """A policy as it is given: its class, and what else is said of it."""
+
+    policy_class: Any
+    observation_space: Space[Any] | None = None
+    """Space of what its agents see; None if the environment says it."""
+    action_space: Space[Any] | None = None
+    config: Mapping[str, Any] | None = None
+
+
+class RolloutWorker(worker.RolloutWorker):
+    """Steps environments with policies and gives batches of what happened, without end.
+
+    Args:
+        env_creator: makes an environment: a function of its settings, a class, a registered id or a
+            path, as ``env`` of a trainer.
+        policy: the policy's class, or (class, observation space, action space, settings), of which
+            all but the class may be None; or name → such one, for several agents. A class is made
+            of an observation space, an action space and its settings. It has
+            ``compute_actions(obs_batch, state_batches, …)``, which returns actions (N, …) as the
+            environment takes them, the parts of a state (N, …), and what else is said (name →
+            (N, …), a column of batches); or, as policies that learn, ``make_actor()``.
+        policy_mapping_fn: gives an agent its policy: a function, or a dict; None: the only policy,
+            or the one named as the agent.
+        policy_config: settings of every policy, under those of its own.
+        columns: more columns of batches, as `trainables.Callbacks.columns`.
+        seed: of environments, action spaces and the global streams of random numbers.
+        settings: settings of trainers about environments, sampling and filters, by their names:
+            ``rollout_fragment_length``, ``num_envs_per_worker``, ``batch_mode``, ``horizon``,
+            ``observation_filter``, ``env_config``, ``callbacks`` and others.
+
+    Raises:
+        ConfigError: a setting that is not known, or a policy that cannot play here.
+    """
+
+    def __new__(cls, env_creator: Any, policy: Any, *_: Any, **__: Any) -> Self:  # noqa: ARG004
+        """Make a worker of several policies where they come by their names."""
+        kind: Any = _several(cls) if isinstance(policy, Mapping) else cls
+        made: Self = super().__new__(kind)
+        return made
+
+    def __init__(
+        self,
+        env_creator: Any,
+        policy: Any,
+        policy_mapping_fn: Any = None,
+        *,
+        policy_config: Mapping[str, Any] | None = None,
+        columns: Collection[str] = (),
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        by_name = policy if isinstance(policy, Mapping) else {DEFAULT_POLICY_ID: policy}
+        common = dict(policy_config or {})
+        self._given = {pid: _as_given(one, common) for pid, one in sorted(by_name.items())}
+        self._mapping = make_mapping(policy_mapping_fn, [*by_name])
+        config = parse(WorkerConfig, {"native_vector_env": False, **settings, "env": env_creator})
+        set_level(config.logs)
+        rng.seed_global(seed, "global")
+        super().__init__(self._spec(config, frozenset(columns), seed))
+
+    def sample(self) -> Sample:
+        """Return the next batch; it stays as it is, whatever is sampled later."""
+        sample = super().sample()
+        return replace(sample, fragments=[one.copy() for one in sample.fragments])
+
+    def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
+        sampling, calls = config.sampling, make_calls(config.callbacks)
+        for phase in OF_TRAINERS:
+            if calls and calls.wants(phase):
+                allowed = "absent with a worker by itself, which learns nothing"
+                raise ConfigError(f"callbacks.{phase}", config.callbacks.callbacks, allowed)
+        seen = look(config.environment)
+        if seen.calls_us:
+            allowed = "an environment that is stepped, for a worker by itself"
+            raise ConfigError("env_creator", config.environment.env, allowed, "this one calls")
+        check_vector_env(config.environment, config.envs, seen.limit)
+        return self._kind(
+            seed=seed,
+            index=0,
+            num_workers=0,
+            environment=config.environment,
+            envs=config.envs,
+            sampling=sampling,
+            filters=config.filters,
+            make_actor=_nobody,
+            gamma=1.0,
+            steps=sampling.rollout_fragment_length * sampling.num_envs_per_worker,
+            logs=config.logs,
+            calls=calls,
+            columns=columns,
+        )
+
+    @property
+    def _kind(self) -> type[WorkerSpec]:
+        return WorkerSpec
+
+    def _make_sampler(self, spec: WorkerSpec) -> Any:
+        """Make the policies, now that the environments say their spaces."""
+        of = checked_spaces(spec.environment, *self.envs.own_spaces)
+        actor = self._acting(DEFAULT_POLICY_ID, of)
+        self.spec = replace(spec, make_actor=lambda: actor)
+        sampler = super()._make_sampler(self.spec)
+        self._weights = actor.weights()
+        return sampler
+
+    def _acting(self, pid: str, of: EnvSpaces) -> Actor:
+        """Return what plays as this policy in these spaces."""
+        given = self._given[pid]
+        seed = rng.integer(self.spec.seed, "policy spaces", pid) % 2**31
+        return hand_written.make_actor(given.policy_class, of, given.config or {}, seed)
+
+
+class _Several(RolloutWorker, AgentsWorker):
+    """The same with several agents."""
+
+    spec: AgentsSpec
+
+    @property
+    def _kind(self) -> type[WorkerSpec]:
+        return AgentsSpec
+
+    def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
+        require_together(flatten(config))
+        return super()._spec(config, columns, seed)
+
+    def sample(self) -> Any:
+        """Return the next `MultiAgentBatch`; it stays as it is."""
+        return AgentsWorker.sample(self)
+
+    def _make_sampler(self, spec: WorkerSpec) -> Any:
+        environment = spec.environment
+        agents = agents_spaces(environment, *self.envs.own_spaces)
+        if not agents:
+            hint = f"{environment.env} has one agent"
+            allowed = "one policy class, or an environment of several agents"
+            raise ConfigError("policy", [*self._given], allowed, hint)
+        spaces = {
+            pid: _spaces_of(pid, given, environment, agents, self._mapping)
+            for pid, given in self._given.items()
+        }
+        actors = {pid: self._acting(pid, of) for pid, of in spaces.items()}
+        plans = {
+            pid: PolicyPlan(_giving(actors[pid]), of, spec.columns, learns=True, gamma=1.0)
+            for pid, of in spaces.items()
+        }
+        filters = dict.fromkeys(plans, spec.filters)
+        assert isinstance(spec, AgentsSpec)  # noqa: S101 as `_kind` says
+        more = {"policies": plans, "policy_filters": filters, "agents": agents}
+        self.spec = replace(spec, **more, mapping=self._mapping)  # type: ignore[arg-type]
+        sampler = AgentsWorker._make_sampler(self, self.spec)
+        weights: Any = {pid: actor.weights() for pid, actor in actors.items()}
+        self._weights = weights
+        return sampler
+
+
+def PolicyEvaluator(  # noqa: N802  it makes a worker
+    env_creator: Any, policy_graph: Any, policy_mapping_fn: Any = None, **more: Any
+) -> RolloutWorker:
+    """Return a `RolloutWorker`, under the names that it and its policies had before."""
+    return RolloutWorker(env_creator, policy_graph, policy_mapping_fn, **more)
+
+
+def _several(cls: type[RolloutWorker]) -> type[RolloutWorker]:
+    return cls if issubclass(cls, _Several) else _Several
+
+
+def _as_given(policy: Any, common: Mapping[str, Any]) -> PolicySpec:
+    """Return what is said of a policy, its class alone or four things."""
+    if not isinstance(policy, Sequence):
+        return PolicySpec(policy, config=common)
+    if not 1 <= len(policy) <= len(PolicySpec._fields):
+        allowed = "(class, observation space, action space, settings)"
+        raise ConfigError("policy", f"{len(policy)} things", allowed)
+    given = PolicySpec(*policy)
+    return given._replace(config={**common, **(given.config or {})})
+
+
+def _spaces_of(
+    pid: str,
+    given: PolicySpec,
+    environment: EnvironmentConfig,
+    agents: Mapping[str, EnvSpaces],
+    mapping: Binding,
+) -> EnvSpaces:
+    """Return the spaces of a policy: those given, or those of the first agent that has it."""
+    if given.observation_space is not None and given.action_space is not None:
+        return checked_spaces(environment, given.observation_space, given.action_space)
+    own = [of for agent, of in agents.items() if mapping(agent, looking(agent)) == pid]
+    if not own:
+        allowed = "(class, observation space, action space, settings)"
+        raise ConfigError(f"policy.{pid}", "a class alone", allowed, "no agent says its spaces")
+    return own[0]
+
+
+def _giving(actor: Actor) -> Callable[[], Actor]:
+    return lambda: actor
+
+
+def _nobody() -> Actor:
+    raise AssertionError("policies are made when the environments have said their spaces")

@@ -1,0 +1,18 @@
+"""Many trials as lanes of one compiled program.
+
+A *stack* has places of one shape. A trainer that is put into one becomes a lane, and all lanes make
+their next iteration together. JAX, an optional package, is imported by this room alone.
+
+environments  those that can be stepped inside a program, as functions of arrays
+program       a whole iteration of PPO: acting, advantages, gradient steps
+stack         places of one shape on one device, and their lanes
+ppo           the trainer that is a lane: what it learns in a stack, and holds outside of it
+"""
+
+import os
+
+# With jax 0.10.2 a `while_loop` in a `scan` over lanes stood still for ever on a CPU, in two games
+# of eleven, unless this was said before its first import; it costs nothing.
+_FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
+if _FLAG not in os.environ.get("XLA_FLAGS", ""):
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()

@@ -1,0 +1,575 @@
+"""PPO as one compiled program: a lane's whole iteration, from acting to the last gradient step.
+
+The same method as `trainables.algorithms.ppo` (Schulman et al. 2017; Huang et al. 2022), written so
+that all but `Shape` is data: learning rate, discounts, bounds and epochs differ from lane to lane.
+Numbers are single precision. T steps of a fragment, N environments, B = T·N rows, R rounds of an
+iteration, D features, A outputs of the actor, L lanes.
+"""
+
+import functools
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax, random
+
+from trainables.learners.standardizing import LEAST_ROWS, SMALL
+from trainables.policies.filters import EPSILON
+from trainables.stacks.environments import KNOWN, Environment
+
+Weights = dict[str, Array]
+#: The parts of the loss, in the order in which a round gives them.
+STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
+_LOG_2PI = 1.8378770664093453
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The part that all lanes of one program have in common."""
+
+    env: str
+    """Name of the environment, one of `environments.KNOWN`."""
+    limit: int
+    """Steps after which an episode is truncated."""
+    num_envs: int
+    """N."""
+    steps: int
+    """T."""
+    rounds: int
+    """R."""
+    hidden: tuple[int, ...]
+    """Units of each hidden layer."""
+    activation: str
+    """``tanh`` or ``relu``."""
+    minibatch: int
+    """Rows of a minibatch; B is a multiple of it."""
+    is_filtered: bool
+    """True if observations are normalised by their running mean and deviation."""
+    spreads_actions: bool
+    """True if numbers from -1 to 1 are spread over the bounds of actions."""
+
+    @property
+    def rows(self) -> int:
+        """B."""
+        return self.steps * self.num_envs
+
+    def make_env(self) -> Environment:
+        """Return the environment that the lanes step."""
+        cls, _ = KNOWN[self.env]
+        made: Environment = cls(self.limit)
+        return made
+
+    def layers(self) -> dict[str, tuple[int, int]]:
+        """Return layer → (inputs, outputs) of the actor and the critic."""
+        env = self.make_env()
+        found: dict[str, tuple[int, int]] = {}
+        for net, outputs in (("actor", env.choices or 1), ("critic", 1)):
+            sizes = (env.features, *self.hidden, outputs)
+            for index, pair in enumerate(itertools.pairwise(sizes)):
+                found[f"{net}.{index}"] = pair
+        return found
+
+
+class Settings(NamedTuple):
+    """A lane's settings that stay the same; each ()."""
+
+    gamma: Array
+    lambda_: Array
+    vf_loss_coeff: Array
+    vf_clip: Array
+    """Infinite where values are not clipped."""
+    grad_clip: Array
+    """Infinite where gradients are not clipped."""
+    target_kl: Array
+    """Infinite where it ends no round."""
+    epochs: Array
+    """() int32."""
+    normalizes: Array
+    """() True if advantages are standardised."""
+    filter_clip: Array
+    """Infinite where filtered observations are not clipped."""
+    beta1: Array
+    beta2: Array
+    eps: Array
+    weight_decay: Array
+
+
+class Rates(NamedTuple):
+    """A lane's settings that follow a schedule, of each round; each (R,)."""
+
+    lr: Array
+    clip: Array
+    entropy: Array
+
+
+class Counted(NamedTuple):
+    """Running statistics of observations."""
+
+    count: Array
+    """() rows."""
+    mean: Array
+    """(D,)"""
+    variance: Array
+    """(D,)"""
+
+
+class Lane(NamedTuple):
+    """Everything of a lane that decides its future."""
+
+    weights: Weights
+    first: Weights
+    """First moments of the gradients (Adam; Kingma & Ba 2015)."""
+    second: Weights
+    """Second moments."""
+    updates: Array
+    """() steps of the optimiser so far, as a number."""
+    key: Array
+    """(2,) uint32, from which all random numbers of the next round come."""
+    envs: Array
+    """(N, S) states."""
+    lengths: Array
+    """(N,) int32 steps of the running episodes."""
+    returns: Array
+    """(N,) their sums of rewards."""
+    seen: Counted
+
+
+class Outcome(NamedTuple):
+    """A lane's report of its rounds."""
+
+    stats: Array
+    """(R, 5) means of `STATS` over the minibatches."""
+    norms: Array
+    """(R,) mean norm of the gradients before they are clipped."""
+    explained: Array
+    """(R,) share of the returns' variance that the values explained."""
+    ended: Array
+    """(R, T, N) True where an episode ended at this step."""
+    returns: Array
+    """(R, T, N) its sum of rewards; elsewhere 0."""
+    lengths: Array
+    """(R, T, N) int32 its steps; elsewhere 0."""
+    is_finite: Array
+    """() False if a loss or gradient was not; the weights before it are kept."""
+
+
+class _Row(NamedTuple):
+    """Rows of a batch to learn from; each (B, …)."""
+
+    observations: Array
+    actions: Array
+    logp: Array
+    values: Array
+    advantages: Array
+    returns: Array
+
+
+# ---- networks ------------------------------------------------------------------------------------
+
+
+def _perceptron(shape: Shape, weights: Weights, net: str, x: Array) -> Array:
+    """Return the outputs (…, A) of a network for features (…, D)."""
+    last = len(shape.hidden)
+    for index in range(last):
+        x = x @ weights[f"{net}.{index}.weight"] + weights[f"{net}.{index}.bias"]
+        x = jnp.tanh(x) if shape.activation == "tanh" else jax.nn.relu(x)
+    return x @ weights[f"{net}.{last}.weight"] + weights[f"{net}.{last}.bias"]
+
+
+def _value(shape: Shape, weights: Weights, x: Array) -> Array:
+    return _perceptron(shape, weights, "critic", x)[..., 0]
+
+
+def _choice_logp(head: Array, actions: Array) -> tuple[Array, Array]:
+    """Return log-probabilities of choices, and entropies; both (…,)."""
+    logs = jax.nn.log_softmax(head)
+    taken = jnp.take_along_axis(logs, actions.astype(jnp.int32)[..., None], axis=-1)[..., 0]
+    return taken, -(jnp.exp(logs) * logs).sum(-1)
+
+
+def _real_logp(head: Array, log_std: Array, actions: Array) -> tuple[Array, Array]:
+    """Return log-probabilities (…,) of numbers (…, 1), and their entropy ()."""
+    noise = (actions - head) * jnp.exp(-log_std)
+    logp = (-0.5 * noise**2 - log_std - 0.5 * _LOG_2PI).sum(-1)
+    return logp, (log_std + 0.5 * (1.0 + _LOG_2PI)).sum()
+
+
+def _judge(shape: Shape, weights: Weights, x: Array, actions: Array) -> tuple[Array, Array]:
+    """Return log-probabilities of actions and entropies for features (B, D)."""
+    head = _perceptron(shape, weights, "actor", x)
+    if "log_std" in weights:
+        return _real_logp(head, weights["log_std"], actions)
+    return _choice_logp(head, actions)
+
+
+# ---- acting --------------------------------------------------------------------------------------
+
+
+def _count(seen: Counted, rows: Array) -> Counted:
+    """Return the statistics with rows (N, D) counted (Chan et al. 1979)."""
+    more = jnp.float32(len(rows))
+    total = seen.count + more
+    mean = rows.mean(0)
+    moved = mean - seen.mean
+    spread = ((rows - mean) ** 2).sum(0) / total + moved**2 * (seen.count * more / total**2)
+    variance = seen.variance * (seen.count / total) + spread
+    return Counted(total, seen.mean + moved * (more / total), variance)
+
+
+def _scale(seen: Counted, clip: Array, rows: Array) -> Array:
+    """Return rows (…, D) with mean 0 and deviation 1 by what was seen, clipped."""
+    deviation = jnp.where(seen.count < 2, 1.0, jnp.sqrt(seen.variance))
+    return jnp.clip((rows - seen.mean) / (deviation + EPSILON), -clip, clip)
+
+
+class _Tick(NamedTuple):
+    """One step of all environments; each (N, …)."""
+
+    observations: Array
+    actions: Array
+    logp: Array
+    values: Array
+    rewards: Array
+    following: Array
+    """The observation that came of it, an episode's last one too."""
+    terminated: Array
+    truncated: Array
+    returns: Array
+    lengths: Array
+
+
+class _Running(NamedTuple):
+    """The environments between two steps; each (N, …)."""
+
+    states: Array
+    lengths: Array
+    returns: Array
+    seen: Counted
+
+
+def _tick(
+    shape: Shape,
+    settings: Settings,
+    weights: Weights,
+    running: _Running,
+    drawn: tuple[Array, Array],
+) -> tuple[_Running, _Tick]:
+    """Step all environments once.
+
+    Args:
+        shape: of the lane.
+        settings: of the lane.
+        weights: of actor and critic.
+        running: where the environments stand.
+        drawn: (N, A) noise of the actions, and (N, S) first states of episodes that may begin.
+    """
+    env, (noise, begun), seen = shape.make_env(), drawn, running.seen
+    x = jax.vmap(env.observe)(running.states)
+    if shape.is_filtered:
+        seen = _count(seen, x)
+        x = _scale(seen, settings.filter_clip, x)
+    actions, logp, sent = _act(shape, weights, x, noise)
+    moved = jax.vmap(env.step)(running.states, sent)
+    lengths, returns = running.lengths + 1, running.returns + moved.reward
+    truncated = (lengths >= shape.limit) & ~moved.terminated
+    over = moved.terminated | truncated
+    following = jax.vmap(env.observe)(moved.state)
+    if shape.is_filtered:
+        following = _scale(seen, settings.filter_clip, following)
+    tick = _Tick(
+        observations=x,
+        actions=actions,
+        logp=logp,
+        values=_value(shape, weights, x),
+        rewards=moved.reward,
+        following=following,
+        terminated=moved.terminated,
+        truncated=truncated,
+        returns=jnp.where(over, returns, 0.0),
+        lengths=jnp.where(over, lengths, 0),
+    )
+    after = _Running(
+        states=jnp.where(over[:, None], begun, moved.state),
+        lengths=jnp.where(over, 0, lengths),
+        returns=jnp.where(over, 0.0, returns),
+        seen=seen,
+    )
+    return after, tick
+
+
+def _act(shape: Shape, weights: Weights, x: Array, noise: Array) -> tuple[Array, Array, Array]:
+    """Return actions, their log-probabilities (N,), and what the environments are sent."""
+    env = shape.make_env()
+    head = _perceptron(shape, weights, "actor", x)
+    if env.choices:
+        actions = jnp.argmax(jax.nn.log_softmax(head) + noise, axis=-1)
+        logp, _ = _choice_logp(head, actions)
+        return actions, logp, actions
+    actions = head + jnp.exp(weights["log_std"]) * noise
+    logp, _ = _real_logp(head, weights["log_std"], actions)
+    low, high = env.bounds
+    sent = actions * ((high - low) / 2) + (high + low) / 2 if shape.spreads_actions else actions
+    return actions, logp, jnp.clip(sent, low, high)
+
+
+def _collect(shape: Shape, settings: Settings, lane: Lane, keys: Array) -> tuple[Lane, _Tick]:
+    """Step the environments T times; returns the lane after it, and what happened (T, N, …)."""
+    env, count = shape.make_env(), (shape.steps, shape.num_envs)
+    # The largest of log-probabilities and such noise is a draw (the Gumbel-max trick).
+    draw = random.gumbel if env.choices else random.normal
+    noise = draw(keys[0], (*count, env.choices or 1))
+    begun = jax.vmap(jax.vmap(env.begin))(random.split(keys[1], count))
+    running = _Running(lane.envs, lane.lengths, lane.returns, lane.seen)
+    tick = functools.partial(_tick, shape, settings, lane.weights)
+    end, ticks = lax.scan(tick, running, (noise, begun))
+    after = lane._replace(envs=end.states, lengths=end.lengths, returns=end.returns, seen=end.seen)
+    return after, ticks
+
+
+def _rows(shape: Shape, settings: Settings, weights: Weights, ticks: _Tick) -> _Row:
+    """Return the rows of a fragment, with advantages (Schulman et al. 2016, equation 16)."""
+    last = _value(shape, weights, ticks.following[-1])
+
+    def final_values() -> Array:
+        return _value(shape, weights, ticks.following)
+
+    # A value is needed of every episode that was cut off, which are few or none.
+    finals = lax.cond(ticks.truncated.any(), final_values, lambda: jnp.zeros_like(ticks.values))
+    following = jnp.concatenate([ticks.values[1:], last[None]])
+    following = jnp.where(ticks.truncated, finals, following)
+    following = jnp.where(ticks.terminated, 0.0, following)
+    deltas = ticks.rewards + settings.gamma * following - ticks.values
+    goes_on = ~(ticks.terminated | ticks.truncated)
+    carries = settings.gamma * settings.lambda_ * goes_on
+
+    def back(running: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
+        delta, carry = at
+        running = delta + carry * running
+        return running, running
+
+    _, advantages = lax.scan(back, jnp.zeros_like(last), (deltas, carries), reverse=True)
+
+    def flat(column: Array) -> Array:
+        return column.reshape(shape.rows, *column.shape[2:])
+
+    return _Row(
+        flat(ticks.observations),
+        flat(ticks.actions),
+        flat(ticks.logp),
+        flat(ticks.values),
+        flat(advantages),
+        flat(advantages + ticks.values),
+    )
+
+
+# ---- learning ------------------------------------------------------------------------------------
+
+
+def _loss(
+    weights: Weights, shape: Shape, settings: Settings, rates: Rates, rows: _Row
+) -> tuple[Array, Array]:
+    """Return the loss () of a minibatch, and its parts (5,) as `STATS` names them."""
+    logp, entropies = _judge(shape, weights, rows.observations, rows.actions)
+    values = _value(shape, weights, rows.observations)
+    log_ratio = logp - rows.logp
+    ratio = jnp.exp(log_ratio)
+    clipped = jnp.clip(ratio, 1.0 - rates.clip, 1.0 + rates.clip)
+    gain = jnp.minimum(ratio * rows.advantages, clipped * rows.advantages)
+    moved = jnp.clip(values - rows.values, -settings.vf_clip, settings.vf_clip)
+    worse = jnp.maximum((values - rows.returns) ** 2, (rows.values + moved - rows.returns) ** 2)
+    policy_loss, value_loss, entropy = -gain.mean(), 0.5 * worse.mean(), entropies.mean()
+    loss = policy_loss - rates.entropy * entropy + settings.vf_loss_coeff * value_loss
+    kl = (ratio - 1.0 - log_ratio).mean()  # the k3 estimator (Schulman 2020)
+    outside = (jnp.abs(ratio - 1.0) > rates.clip).mean()
+    return loss, jnp.stack([policy_loss, value_loss, entropy, kl, outside])
+
+
+class _Learning(NamedTuple):
+    """The gradient steps of a round in progress."""
+
+    step: Array
+    weights: Weights
+    first: Weights
+    second: Weights
+    updates: Array
+    order: Array
+    """(B,) int32 the rows of this epoch."""
+    sums: Array
+    """(5,) of `STATS` over all minibatches."""
+    norms: Array
+    """() sum of the gradients' norms."""
+    kl: Array
+    """() sum of the KL over this epoch's minibatches."""
+    goes_on: Array
+    is_finite: Array
+
+
+def _adam(settings: Settings, rate: Array, at: _Learning, gradient: Weights) -> _Learning:
+    """Return what one step of Adam makes of weights and moments, as `torch.optim.Adam` does."""
+    updates = at.updates + 1.0
+    bias1, bias2 = 1.0 - settings.beta1**updates, 1.0 - settings.beta2**updates
+    weights, first, second = {}, {}, {}
+    for name, now in gradient.items():
+        ahead = now + settings.weight_decay * at.weights[name]
+        m = settings.beta1 * at.first[name] + (1.0 - settings.beta1) * ahead
+        v = settings.beta2 * at.second[name] + (1.0 - settings.beta2) * ahead**2
+        first[name], second[name] = m, v
+        root = jnp.sqrt(v) / jnp.sqrt(bias2) + settings.eps
+        weights[name] = at.weights[name] - (rate / bias1) * (m / root)
+    return at._replace(weights=weights, first=first, second=second, updates=updates)
+
+
+def _learn(
+    shape: Shape, settings: Settings, rates: Rates, lane: Lane, rows: _Row, key: Array
+) -> tuple[Lane, Array, Array, Array]:
+    """Take the gradient steps of a round; returns the lane, `STATS`, norm, and if all is finite."""
+    parts = shape.rows // shape.minibatch
+    mean, deviation = rows.advantages.mean(), rows.advantages.std()
+
+    def advantages(own: Array) -> Array:
+        by = (mean, deviation) if shape.minibatch < LEAST_ROWS else (own.mean(), own.std())
+        return jnp.where(settings.normalizes, (own - by[0]) / (by[1] + SMALL), own)
+
+    def wanted(at: _Learning) -> Array:
+        return at.goes_on & (at.step < settings.epochs * parts)
+
+    def step(at: _Learning) -> _Learning:
+        epoch, part = at.step // parts, at.step % parts
+
+        def draw() -> Array:
+            return random.permutation(random.fold_in(key, epoch), shape.rows)
+
+        order = draw() if parts == 1 else lax.cond(part == 0, draw, lambda: at.order)
+        chosen = lax.dynamic_slice_in_dim(order, part * shape.minibatch, shape.minibatch)
+        few = _Row(*(column[chosen] for column in rows))
+        few = few._replace(advantages=advantages(few.advantages))
+        differentiate = jax.value_and_grad(_loss, has_aux=True)
+        (loss, measured), gradient = differentiate(at.weights, shape, settings, rates, few)
+        norm = jnp.sqrt(sum(jnp.vdot(one, one) for one in gradient.values()))
+        scale = jnp.minimum(1.0, settings.grad_clip / (norm + 1e-6))
+        gradient = {name: one * scale for name, one in gradient.items()}
+        is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)
+        after = _adam(settings, rates.lr, at, gradient)
+        kl = jnp.where(part == 0, 0.0, at.kl) + measured[STATS.index("kl")]
+        far = (part == parts - 1) & (kl / parts > settings.target_kl)
+        after = after._replace(
+            step=at.step + 1,
+            order=order,
+            sums=at.sums + measured,
+            norms=at.norms + norm,
+            kl=kl,
+            goes_on=is_finite & ~far,
+            is_finite=is_finite,
+        )
+        kept = at._replace(step=at.step + 1, goes_on=is_finite, is_finite=is_finite)
+        chosen_: _Learning = jax.tree.map(
+            lambda new, old: jnp.where(is_finite, new, old), after, kept
+        )
+        return chosen_
+
+    zero = jnp.float32(0.0)
+    order = jnp.zeros(shape.rows, jnp.int32)
+    true = jnp.array(True)
+    begun = _Learning(
+        jnp.int32(0),
+        lane.weights,
+        lane.first,
+        lane.second,
+        lane.updates,
+        order,
+        jnp.zeros(len(STATS)),
+        zero,
+        zero,
+        true,
+        true,
+    )
+    end = lax.while_loop(wanted, step, begun)
+    steps = end.step.astype(jnp.float32)
+    lane = lane._replace(
+        weights=end.weights, first=end.first, second=end.second, updates=end.updates
+    )
+    return lane, end.sums / steps, end.norms / steps, end.is_finite
+
+
+# ---- a lane, and many ----------------------------------------------------------------------------
+
+
+def _round(
+    shape: Shape, settings: Settings, lane: Lane, rates: Rates
+) -> tuple[Lane, tuple[Array, ...]]:
+    """Collect a fragment and learn from it."""
+    key, acting, beginning, ordering = random.split(random.wrap_key_data(lane.key), 4)
+    lane, ticks = _collect(shape, settings, lane, jnp.stack([acting, beginning]))
+    rows = _rows(shape, settings, lane.weights, ticks)
+    variance = rows.returns.var()
+    unexplained = (rows.returns - rows.values).var()
+    explained = jnp.where(variance > 0, 1.0 - unexplained / variance, jnp.nan)
+    lane, stats, norm, is_finite = _learn(shape, settings, rates, lane, rows, ordering)
+    lane = lane._replace(key=random.key_data(key))
+    over = ticks.terminated | ticks.truncated
+    return lane, (stats, norm, explained, over, ticks.returns, ticks.lengths, is_finite)
+
+
+def _iterate(shape: Shape, settings: Settings, lane: Lane, rates: Rates) -> tuple[Lane, Outcome]:
+    """Return a lane after one iteration, and what it reports."""
+    lane, reports = lax.scan(functools.partial(_round, shape, settings), lane, rates)
+    stats, norms, explained, ended, returns, lengths, is_finite = reports
+    told = Outcome(stats, norms, explained, ended, returns, lengths, is_finite.all())
+    return lane, told
+
+
+def iterate(
+    shape: Shape, side_by_side: bool, settings: Settings, lanes: Lane, rates: Rates, busy: Array
+) -> tuple[Lane, Outcome]:
+    """Let every busy lane make an iteration; all arrays have L lanes first.
+
+    Args:
+        shape: of all lanes.
+        side_by_side: True computes all lanes at once, as a GPU wants it; False one after the other,
+            which is faster on a CPU, and takes no time for lanes that are not busy.
+        settings: of each lane.
+        lanes: of each lane.
+        rates: of each lane and round.
+        busy: (L,) False leaves a lane as it is.
+    """
+
+    def one(given: tuple[Settings, Lane, Rates, Array]) -> tuple[Lane, Outcome]:
+        settings, lane, rates, is_busy = given
+        idle = jax.eval_shape(lambda: _iterate(shape, settings, lane, rates)[1])
+
+        def rest() -> tuple[Lane, Outcome]:
+            return lane, jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), idle)
+
+        made: tuple[Lane, Outcome] = lax.cond(
+            is_busy, lambda: _iterate(shape, settings, lane, rates), rest
+        )
+        return made
+
+    given = (settings, lanes, rates, busy)
+    made: tuple[Lane, Outcome] = jax.vmap(one)(given) if side_by_side else lax.map(one, given)
+    return made
+
+
+def begin_episodes(shape: Shape, key: Array) -> Array:
+    """Return first states (N, S) of the environments of a lane."""
+    env = shape.make_env()
+    return jax.vmap(env.begin)(random.split(random.wrap_key_data(key), shape.num_envs))
+
+
+def observe(shape: Shape, states: Array) -> Array:
+    """Return observations (N, D) of states (N, S)."""
+    return jax.vmap(shape.make_env().observe)(states)
+
+
+def settings_of(values: Mapping[str, Any]) -> Settings:
+    """Return a lane's settings as arrays of the types that the program takes."""
+    whole = {"epochs": jnp.int32, "normalizes": jnp.bool_}
+    return Settings(
+        **{
+            name: jnp.asarray(values[name], whole.get(name, jnp.float32))
+            for name in Settings._fields
+        }
+    )
