@@ -6,20 +6,25 @@ them.
 """
 
 import contextlib
+import gc
 import importlib.util
 import os
 import signal
-from collections.abc import Iterator
+import sys
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
+from tests.support import processes
 
 if TYPE_CHECKING:
     from tests.support.postgres import Server
     from tests.support.ray_cluster import RayCluster
 
 GPU = "gpu"
+_FAILED = pytest.StashKey[bool]()
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
@@ -63,6 +68,35 @@ def _without_gpu() -> str:
     if version < (2, 11):
         return f"torch {torch.__version__} is older than 2.11"
     return "" if torch.cuda.is_available() else "torch sees no GPU"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let what a failed test leaves open be closed here: reported later, it would fail another."""
+    done = yield
+    if item.stash.get(_FAILED, False):
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            if hasattr(sys, name):  # pytest keeps the failure, and with it the test's variables
+                delattr(sys, name)
+        reported, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        gc.collect()
+        sys.unraisablehook = reported
+    return done
+
+
+@pytest.fixture(autouse=True)
+def processes_end_with_their_test() -> Iterator[None]:
+    with processes.ended():
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from sweep.cli.main import main
+from tests.support import processes
 from tests.support.sweeps import QUADRATIC
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -55,10 +56,10 @@ def start(
     program: Sequence[str] = ("-m", "sweep.cli.main"),
     **options: Any,
 ) -> "subprocess.Popen[str]":
-    """A process of its own, with its output in pipes."""
+    """Start a process of its own, with its output in pipes, which ends with the test."""
     command = [sys.executable, *program, *(str(argument) for argument in arguments)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
-    return subprocess.Popen(command, cwd=cwd, env=environment(), text=True, **pipes)
+    return processes.start(command, cwd=cwd, env=environment(), text=True, **pipes)
 
 
 def environment() -> dict[str, str]:
