@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     """Return as soon as `condition` holds; fail when it does not within `seconds`."""
     end = time.monotonic() + seconds
     while not condition():
