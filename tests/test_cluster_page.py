@@ -15,8 +15,9 @@ import pytest
 
 from sweep.ledger.folder import Folder
 from tests.support import sweeps
-from tests.support.cluster import QUIET, free_port
+from tests.support.cluster import QUIET
 from tests.support.command_line import environment
+from tests.support.ports import free_port
 from tests.support.ray_cluster import RAY, SMALL, in_session
 from tests.support.waiting import wait_until
 

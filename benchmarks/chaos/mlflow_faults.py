@@ -27,7 +27,8 @@ from sweep.trackers import Comparable
 from sweep.trackers._shared.mlflow_store import store_url
 from tests.support import sweeps
 from tests.support.faulty_proxy import Fault, FaultyProxy
-from tests.support.mlflow_server import free_port, serving
+from tests.support.mlflow_server import serving
+from tests.support.ports import free_port
 
 #: Seconds that sending the rest may take.
 PATIENCE_S = 120.0

@@ -29,7 +29,8 @@ from sweep.views import lookup
 from tests.support import browser
 from tests.support.browser import Browser
 from tests.support.command_line import environment
-from tests.support.mlflow_server import await_health, free_port
+from tests.support.mlflow_server import await_health
+from tests.support.ports import free_port
 
 RESULTS = 100
 #: What is true of a report when its first picture stands there, and when all of them do.

@@ -17,7 +17,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tests.support.command_line import REPOSITORY, environment
-from tests.support.mlflow_server import free_port
+from tests.support.ports import free_port
 
 DOCKER = REPOSITORY / "docker"
 COMPOSE: Mapping[str, Any] = YAML(typ="safe").load(DOCKER / "one-machine.yaml")

@@ -24,7 +24,7 @@ from ruamel.yaml import YAML
 from sweep.ledger.folder import Folder
 from tests.support import postgres, sweeps
 from tests.support.command_line import REPOSITORY, environment
-from tests.support.mlflow_server import free_port
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 DOCKER = REPOSITORY / "docker"

@@ -4,7 +4,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,16 +12,11 @@ from pathlib import Path
 import distributed
 
 from tests.support.command_line import environment
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 #: Dask says how it is; tests ask the cluster itself.
 QUIET = {"DASK_LOGGING__DISTRIBUTED": "error"}
-
-
-def free_port() -> int:
-    """One that nobody listens at now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
 
 
 class Cluster:

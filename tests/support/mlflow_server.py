@@ -2,14 +2,13 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 #: Seconds that it may take to start on a busy machine.
 PATIENCE_S = 120.0
@@ -49,11 +48,3 @@ def await_health(process: "subprocess.Popen[bytes]", port: int, path: str = "/he
         except OSError:
             time.sleep(0.1)
     raise TimeoutError("the server did not start")
-
-
-def free_port() -> int:
-    """A port on which nobody listens now."""
-    with closing(socket.socket()) as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port

@@ -4,7 +4,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -13,6 +12,8 @@ from pathlib import Path
 
 import psutil
 import psycopg
+
+from tests.support.ports import free_port
 
 #: Of the server's one role; it must stand nowhere but in its own file.
 PASSWORD = "a-password-that-stands-nowhere"  # noqa: S105 of a server that lives as long as the tests
@@ -55,9 +56,7 @@ class Server:
             self.port = int(self.passfile.read_text().split(":")[1])
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         self._initialise(settings)
         self.passfile.write_text(f"127.0.0.1:{self.port}:*:sweeper:{PASSWORD}\n")
         self.passfile.chmod(0o600)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.cluster import free_port
 from tests.support.command_line import environment
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 #: Ray's command line.

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import mlflow_server
+from tests.support.ports import free_port
 
 BUCKET = "checkpoints"
 #: What every process is given that shall talk to it; the secret stands nowhere else.
@@ -43,7 +44,7 @@ class Server:
     """A server with the bucket `BUCKET`; with a file it keeps its objects there."""
 
     def __init__(self, file: Path | None = None) -> None:
-        self.port = mlflow_server.free_port()
+        self.port = free_port()
         kept = ["tests.support.s3", str(self.port), str(file)]
         plain = ["moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
         self._words = [sys.executable, "-m", *(plain if file is None else kept)]

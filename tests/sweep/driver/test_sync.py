@@ -24,7 +24,8 @@ from sweep.trackers._shared.optuna_storage import Storage
 from tests.support import sweeps
 from tests.support.command_line import Here
 from tests.support.faulty_proxy import OF_S3, Fault, FaultyProxy
-from tests.support.mlflow_server import free_port, serving
+from tests.support.mlflow_server import serving
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:The ``noload`` loader strategy:sqlalchemy.exc.SADeprecationWarning"

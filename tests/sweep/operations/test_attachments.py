@@ -23,7 +23,8 @@ from sweep.trackers._shared.mlflow_store import StoredRun, open_client, store_ur
 from tests.support import sweeps
 from tests.support.command_line import Here, environment, write_spec
 from tests.support.faulty_proxy import Fault, FaultyProxy
-from tests.support.mlflow_server import free_port, serving
+from tests.support.mlflow_server import serving
+from tests.support.ports import free_port
 from tests.sweep.operations.test_export import PPO, SERVED
 from trainables.core import failpoints
 

@@ -18,7 +18,8 @@ from sweep.operations.doctor import finding, machine
 from sweep.operations.doctor.finding import Finding, Look
 from sweep.pools._shared import cluster as cluster_pool
 from tests.support import mlflow_server, postgres, s3, sweeps
-from tests.support.cluster import free_port, running
+from tests.support.cluster import running
+from tests.support.ports import free_port
 from tests.support.ray_cluster import RayCluster
 from tests.support.waiting import wait_until
 from trainables.checkpoint import signing
@@ -322,7 +323,7 @@ def test_a_cluster_that_is_open_is_away_or_says_nothing_is_one_line(
 
 @pytest.mark.slow
 def test_a_tracking_server_is_only_read(doctor: Doctor, tmp_path: Path) -> None:
-    port = mlflow_server.free_port()
+    port = free_port()
     with mlflow_server.serving(f"sqlite:///{tmp_path}/mlflow.db", port):
         (row,) = doctor("--tracking-uri", f"http://127.0.0.1:{port}")["mlflow"]
     assert row["level"] == "ok"

@@ -16,7 +16,8 @@ from sweep.trackers.mlflow import Tracker
 from tests.support import browser
 from tests.support.command_line import environment
 from tests.support.events import Story, publish_with, tell_everything
-from tests.support.mlflow_server import await_health, free_port
+from tests.support.mlflow_server import await_health
+from tests.support.ports import free_port
 
 CHROMIUM = browser.path()
 

@@ -15,7 +15,8 @@ from sweep.slices import cache
 from sweep.slices import store as stores
 from tests.support import sweeps
 from tests.support.command_line import Here, write_spec
-from tests.support.mlflow_server import free_port, serving
+from tests.support.mlflow_server import serving
+from tests.support.ports import free_port
 from trainables.checkpoint.remote import Remote
 
 #: Every checkpoint is kept, on no disk where there is a storage.

@@ -14,7 +14,8 @@ import pytest
 from sweep.trackers._shared.mlflow_store import connect, store_url
 from tests.support.command_line import environment
 from tests.support.events import Story
-from tests.support.mlflow_server import await_health, free_port
+from tests.support.mlflow_server import await_health
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 #: Stands for `sweep ui`: a process that starts a server, says its number and is killed.

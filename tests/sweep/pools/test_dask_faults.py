@@ -26,8 +26,9 @@ from sweep.ledger.ledger import Ledger
 from sweep.pools import dask as pool_of_dask
 from sweep.pools._shared import cluster as cluster_pool
 from tests.support import sweeps
-from tests.support.cluster import Cluster, free_port, running
+from tests.support.cluster import Cluster, running
 from tests.support.command_line import start, write_spec
+from tests.support.ports import free_port
 from tests.support.relay import Relay
 from tests.support.slices import note, slice_spec
 from tests.support.waiting import wait_until

@@ -26,8 +26,8 @@ from sweep.pools import ray as pool_of_ray
 from sweep.pools._shared import cluster as cluster_pool
 from sweep.slices.cache import StaleProcess
 from tests.support import sweeps
-from tests.support.cluster import free_port
 from tests.support.command_line import start, write_spec
+from tests.support.ports import free_port
 from tests.support.quadratic import expected_loss
 from tests.support.ray_cluster import TOKEN, RayCluster, running
 from tests.support.slices import note, slice_spec

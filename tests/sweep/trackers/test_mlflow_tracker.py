@@ -49,8 +49,9 @@ from sweep.trackers._shared.mlflow_store import (
 from sweep.trackers.mlflow import Tracker
 from tests.support.command_line import start, write_spec
 from tests.support.events import STARTED, Story, publish_with, row, rows, tell_everything
-from tests.support.mlflow_server import await_health, free_port, serving
+from tests.support.mlflow_server import await_health, serving
 from tests.support.mlflow_tables import migrated
+from tests.support.ports import free_port
 from tests.support.shares import share_everything
 from trainables.checkpoint import disk
 
