@@ -112,13 +112,6 @@ def test_every_command_of_the_readme_works_in_its_order(handler: Path) -> None:
     assert (handler / "winner" / "policy.onnx").is_file()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script", ["alone.py", "scripted.py"])
-def test_the_scripts_of_the_readme_run(handler: Path, script: str) -> None:
-    done = call(handler, [sys.executable, script])
-    assert done.returncode == 0, done.stderr
-
-
 @pytest.fixture
 def page_of_all_sweeps(tmp_path: Path) -> Iterator[str]:
     spec = write_spec(tmp_path, trials=1, trackers=["mlflow"])

@@ -31,6 +31,14 @@ def test_the_script_and_the_commands_of_the_page_work_in_their_order(tmp_path: P
     assert len(sweep.load("sweeping", root=tmp_path / "sweeps").trials) == 18
 
 
+@pytest.mark.slow
+def test_the_trainer_without_a_sweep_runs(tmp_path: Path) -> None:
+    (script,) = [body for body in blocks("python") if body.startswith("# alone.py")]
+    (tmp_path / "alone.py").write_text(script)
+    done = scripts.python(["alone.py"], tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
 def test_every_attribute_that_the_page_lists_is_there() -> None:
     of_sweeps, of_trials = re.findall(
         r"^\| .*\n\| --- \| --- \|\n((?:\|.*\n)+)", PAGE, re.MULTILINE
