@@ -36,6 +36,7 @@ from sweep.history.events import (
     Recoded,
     Recorded,
     Reported,
+    Row,
     SpaceExhausted,
     Status,
     Suspended,
@@ -472,6 +473,7 @@ class History:
             self._take_sums(replica, event)
             return
         replica.take(event.source, event.rows)
+        _add_names(replica, event.rows)
         replica.reported_to = event.rows[-1].iteration
         replica.last = event.rows[-1].metrics
         if self.shows_unsaved:
@@ -500,12 +502,13 @@ class History:
         self._move(replica, event.status, event.reason, record.at)
 
     def _take_results(self, replica: Replica, event: Closed) -> None:
-        points = replica.take(event.source, event.rows)
+        replica.take(event.source, event.rows)
         counts = self.shows_unsaved or event.status in FINISHED
         replica.count(None if counts else event.saved_to)
-        replica.reported = replica.reported or any(p.value is not None for p in points)
-        names = () if replica.reported else numbers(row.metrics for row in event.rows)
-        replica.names = tuple(sorted({*replica.names, *names}))
+        # Not read from the event's rows: the slice may have reported all of them before it ended.
+        lost = any(point.value is not None for point in replica.tail)
+        replica.reported = replica.reported or replica.is_known or lost
+        _add_names(replica, event.rows)
         _sum_up(replica)
         if event.rows:
             replica.last = event.rows[-1].metrics
@@ -535,6 +538,12 @@ class History:
             _sum_up(replica)
         replica.status, replica.reason = status, reason
         replica.ended_at = at if status in FINISHED else None
+
+
+def _add_names(replica: Replica, rows: Sequence[Row]) -> None:
+    """Add the names of the numbers in `rows`, until one of them was the metric."""
+    if not replica.reported:
+        replica.names = tuple(sorted({*replica.names, *numbers(row.metrics for row in rows)}))
 
 
 def _sum_up(replica: Replica) -> None:
