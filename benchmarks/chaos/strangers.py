@@ -26,7 +26,7 @@ LONGEST = 4200
 #: Lines of a refusal, one for each mistake of a spec, at most; many more than these files have.
 MOST_LINES = 100
 #: The beginning of a line that is one of several: the file and the place in it.
-_MISTAKE = re.compile(r"\S+\.yaml:\d+: ")
+_MISTAKE = re.compile(r"\S+:\d+: ")
 
 
 @dataclass(frozen=True)
