@@ -9,7 +9,8 @@ PAGE = (Path(__file__).parents[1] / "docs" / "searchers.md").read_text()
 
 
 def test_each_searcher_that_is_recommended_exists() -> None:
-    advice = PAGE.partition("| question | searcher |")[2].partition("| searcher | proposes")[0]
+    recommended = PAGE.partition("| your situation | searcher |")[2]
+    advice = recommended.partition("| searcher | proposes")[0]
     answers = [line.split("|")[2] for line in advice.splitlines() if line.count("|") == 3]
     named = set(re.findall(r"`(\w+)`", " ".join(answers)))
     assert len(named) > 5
