@@ -299,7 +299,7 @@ def _take_over(
         history.extend(ledger.append(held.term, [begun, *events]))
         return
     limits.check_changed(history, launch.budget)
-    wanted = launch.trials or history.wanted or specs.from_json(ledger.spec).trials
+    wanted = launch.trials or history.wanted or reading.recorded(ledger).trials
     began = TermBegan(
         socket.gethostname(),
         os.getpid(),

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from sweep import schedulers
 from sweep import spec as specs
+from sweep.errors import DamagedLedger, UsageError
 from sweep.history.events import Measured, Widened
 from sweep.history.history import History
 from sweep.history.objective import Objective
@@ -29,9 +30,21 @@ class Foreign(NamedTuple):
         """Nothing is known of it."""
 
 
+def recorded(ledger: Ledger) -> SweepSpec:
+    """Return the spec with which the sweep was created.
+
+    Raises:
+        DamagedLedger: the ledger holds no valid spec; says its first mistake.
+    """
+    try:
+        return specs.from_json(ledger.spec)
+    except (UsageError, ValueError) as error:
+        raise DamagedLedger(ledger.path, f"its spec: {str(error).splitlines()[0]}") from error
+
+
 def outline(ledger: Ledger) -> schedulers.Scheduler | Foreign:
     """A sweep's scheduler, without importing a foreign one."""
-    spec = specs.from_json(ledger.spec)
+    spec = recorded(ledger)
     if schedulers.KIND.is_shipped(spec.scheduler.name):
         return racing.build(spec)
     return Foreign(ledger.provenance["time_attr"], ledger.provenance["levels"])
@@ -39,7 +52,7 @@ def outline(ledger: Ledger) -> schedulers.Scheduler | Foreign:
 
 def spec_of(ledger: Ledger) -> SweepSpec:
     """The spec of a sweep with the space and the metric that hold now."""
-    spec = specs.from_json(ledger.spec)
+    spec = recorded(ledger)
     changed: dict[str, object] = {}
     widened, measured = ledger.newest(Widened.kind), ledger.newest(Measured.kind)
     if isinstance(widened, Widened):

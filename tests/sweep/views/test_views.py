@@ -16,7 +16,7 @@ from rich.text import Text
 
 from sweep.cli import tables, trial_tables
 from sweep.cli.terminal import Terminal
-from sweep.errors import NameTaken, SweepLocked, UsageError
+from sweep.errors import DamagedLedger, NameTaken, SweepLocked, UsageError
 from sweep.history.events import End, ParentCheckpoint, Saved, Status
 from sweep.ledger import lease, process
 from sweep.ledger.folder import Folder, root_option
@@ -342,3 +342,14 @@ def test_a_table_gives_way_in_its_last_column_only() -> None:
     assert max(len(head), len(body)) <= 60
     assert "9,876,543" in body
     assert body.endswith("…")
+
+
+def test_a_ledger_whose_spec_is_damaged_is_named_with_the_first_mistake(tmp_path: Path) -> None:
+    folder = sweeps.make(tmp_path)
+    with closing(sqlite3.connect(folder.ledger)) as database, database:
+        database.execute("UPDATE sweep SET spec = replace(spec, '\"name\"', '\"nam\"')")
+    with pytest.raises(DamagedLedger) as caught:
+        lookup.read_spec(folder)
+    said = str(caught.value)
+    assert said.startswith(f"{folder.ledger}: is damaged, or no ledger: its spec: nam: ")
+    assert "\n" not in said and "sweep verify" in said
