@@ -24,20 +24,18 @@ from trainables.trainer.config import TrainerConfig
 INTRODUCTION = """\
 # The spec
 
-Every key of a sweep's YAML file, with its default. The file is YAML 1.2 (`1e-5` is a number,
-`on` is text); a key that is not listed here is refused, with the nearest one that is. Times are
-seconds; paths into results use `/`, paths into settings use dots. All mistakes of a file are told
-at once, in its order, each in a line of its own, before anything is written: also a result that a
-shipped trainer never has, wherever it is named. Of other trainables a result that the first one
-lacks is told then.
+This page lists every key of a sweep's YAML file with its default. The file is YAML 1.2 (`1e-5` is
+a number, `on` is text). Times are in seconds. Paths into results use `/`, and paths into settings
+use dots. An unknown key is an error that names the closest known key. All mistakes of a file are
+reported at once, in the order of the file and one per line, before anything is written. This
+includes names of results that a built-in trainer never reports; for other trainables, sweep checks
+names of results against the first result.
 
-`package.module:Name`, wherever it may stand, is looked for among what is installed, then in the
-folder of the spec file, then in the folder where the sweep was started: in every process of the
-sweep, and when it is resumed.
-
-A trainable, scheduler, searcher, pool, tracker, environment or filter is named by a shipped name,
-by such a path, or by an entry point of an installed package. The groups of entry points, and what
-each must define, stand in [CONTRIBUTING.md](../CONTRIBUTING.md#adding-a-part).
+Trainables, schedulers, searchers, pools, trackers, environments and filters are named by a
+built-in name, by a path `package.module:Name`, or by an entry point of an installed package
+([CONTRIBUTING.md](../CONTRIBUTING.md#adding-a-part) lists the groups of entry points). Every
+process of the sweep looks for a path first among the installed packages, then in the folder of the
+spec file, and then in the folder where the sweep was started.
 
 ## The sweep
 """
@@ -45,24 +43,24 @@ each must define, stand in [CONTRIBUTING.md](../CONTRIBUTING.md#adding-a-part).
 SPACE = """\
 ## The search space
 
-Each key of `space` is a setting of the trainable; dots reach into nested ones. The whole language
-stands on [a page of its own](search-space.md).
+Each key of `space` is a setting of the trainable; dots reach into nested settings.
+[The search space](search-space.md) has all details.
 
-| written | means |
+| syntax | meaning |
 | --- | --- |
-| `lr: {uniform: [0.1, 0.9]}` | a number between the two |
+| `lr: {uniform: [0.1, 0.9]}` | a float in the range |
 | `lr: {uniform: [0.1, 0.9], step: 0.1}` | one of 0.1, 0.2, … 0.9 |
-| `lr: {loguniform: [1e-5, 1e-2]}` | a number, each power of ten as likely as the next |
-| `n: {randint: [1, 20]}` | a whole number, both ends included; `step` as above |
-| `n: {lograndint: [16, 1024]}` | a whole number, each doubling as likely as the next |
-| `std: {normal: [0, 0.1]}` | around a mean with a deviation; also `lognormal`; `bounds`, `step` |
-| `net: {choice: [[64, 64], [128, 128]]}` | one of these; any plain values; `weights` |
-| `size: {ordinal: [small, medium, large]}` | one of these, in an order |
-| `env: {grid: [CartPole-v1, Acrobot-v1]}` | the trials take these in turn |
-| `env: CartPole-v1` | always this |
-| `lam: {value: "1 - _gap"}` | follows from others |
-| `clip: {uniform: [5, 20], when: {filter: Mean}}` | only where `filter` is this, or in a list |
-| `_gap: {loguniform: [0.01, 0.3]}` | a leading underscore: for expressions, not passed on |
+| `lr: {loguniform: [1e-5, 1e-2]}` | a float, uniform on a log scale |
+| `n: {randint: [1, 20]}` | an integer, both ends included; `step` as above |
+| `n: {lograndint: [16, 1024]}` | an integer, uniform on a log scale |
+| `std: {normal: [0, 0.1]}` | a normal distribution; also `lognormal`; `bounds`, `step` |
+| `net: {choice: [[64, 64], [128, 128]]}` | one of these values; any YAML data; `weights` |
+| `size: {ordinal: [small, medium, large]}` | one of these values, ordered |
+| `env: {grid: [CartPole-v1, Acrobot-v1]}` | trials take these values in turn |
+| `env: CartPole-v1` | a constant |
+| `lam: {value: "1 - _gap"}` | computed from other parameters |
+| `clip: {uniform: [5, 20], when: {filter: Mean}}` | exists only if `filter` is this |
+| `_gap: {loguniform: [0.01, 0.3]}` | a leading underscore: usable in expressions, not passed on |
 """
 
 
@@ -145,7 +143,7 @@ def _other_algorithms() -> Iterator[str]:
         if config is not Config:
             own = [row for row in _rows(config, "") if row not in shown]
             yield f"## Settings of {name.upper()}\n"
-            yield f"With `trainable: {name}`: those above that are not PPO's own, and these.\n"
+            yield f"With `trainable: {name}`: the shared settings above and these.\n"
             yield "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *own]) + "\n"
 
 

@@ -131,71 +131,72 @@ def _faults(lines: Lines) -> Iterator[str]:
 
 
 _OPENING = """
-# Kills and failing disks, beside our peers
+# Kills and failing disks: sweep, Ray Tune and Optuna
 
-The same processes are killed at the same moments, and the same system calls fail, for sweep, Ray
-Tune 2.60.0, and Optuna 5.0.0 with joblib 1.6.0; then the same questions are asked. A sweep here
-is {trials} trials of {iterations} iterations, of {ms} ms each, two at a time, with a checkpoint
-after every one. The trials' curves are known to the bit, so nothing is compared by eye.
+This page compares what a kill or a failing system call costs in sweep, Ray Tune 2.60.0, and Optuna
+5.0.0 with joblib 1.6.0. Each tool runs {trials} trials of {iterations} iterations of {ms} ms, two
+at a time, with a checkpoint after every iteration, and suffers the same failures. The correct
+curves are known exactly, so the comparison is automatic.
 
-**Kills** come after so many iterations of all trials, drawn from a seed, not after so many
-seconds, so that they are the same for every tool however slow a machine is. Times are left out
-for the same reason. **Each tool is used as its documentation says** for fault tolerance, and
-where there is a choice, with what favours it:
+Kills happen after a number of iterations that is drawn from a seed, not after a time, so they are
+the same for every tool and every machine. For the same reason, the page reports no times. Each tool
+is configured for fault tolerance as its documentation recommends, in its favour if there is a
+choice:
 
 - *Ray Tune*: the class API, `FailureConfig(max_failures=3)`, `Tuner.restore` with unfinished and
-  errored trials resumed, every checkpoint kept, and the state of the experiment saved at every
-  step (`TUNE_GLOBAL_CHECKPOINT_S=0`). *Two kept* is the same with `num_to_keep=2`, and saves its
-  state when Tune thinks so. Its memory monitor is off, as others use the machine.
-- *Optuna + joblib*: SQLite with a long timeout, a heartbeat each second and a grace period of 10
-  s, `RetryHeartbeatStaleTrialCallback(max_retry=3, inherit_intermediate_values=True)`,
-  checkpoints in the artifact store as in `pytorch_checkpoint.py` of its examples, one trial per
-  joblib task. When it is begun again, it waits until the heartbeats of the dead are stale, and
-  only then trains.
-- *sweep*: `sweep run`, `sweep resume`, slices of {slice_s} s, so that a trial has several. With
-  the default of 30 s each of these short trials would be one slice, and be trained again from its
-  start.
+  errored trials resumed, all checkpoints kept, and the state of the experiment saved at every step
+  (`TUNE_GLOBAL_CHECKPOINT_S=0`). *Two kept* uses `num_to_keep=2` and Tune's default interval for
+  saving its state. The memory monitor is off, because other programs use the machine.
+- *Optuna + joblib*: SQLite with a long timeout, a heartbeat every second and a grace period of 10
+  s, `RetryHeartbeatStaleTrialCallback(max_retry=3, inherit_intermediate_values=True)`, checkpoints
+  in the artifact store as in Optuna's example `pytorch_checkpoint.py`, one trial per joblib task.
+  After a restart it waits until the heartbeats of the dead processes are stale.
+- *sweep*: `sweep run`, `sweep resume`, and slices of {slice_s} s, so that a trial has several
+  slices. With the default of 30 s, each of these short trials would be one slice and restart from
+  the beginning.
 
-None of them has rollout workers in this comparison: the trials are plain functions of a state.
+The trials are plain functions without rollout workers.
 """
 _CLOSING = """
-A fault is an error (`EIO`, `ENOSPC`) or a SIGKILL at a call, each in its turn, in a process that
-saves by the tool's own way. *Acknowledged* is a save that returned: `Trainable.save` through its
-storage context, the artifact's id in the trial, our file under its name. The last of these is
-lost if neither it nor a later one can be read afterwards, or its state is another. Where a tool
-saves in two threads, a fault may strike in both. The page cache survives all this, so it cannot
-show what an fsync is for: the last column is how many there are in four saves, and what a power
-cut does to ours is `benchmarks/chaos/store_crashes.py`.
+Each fault is an error (`EIO`, `ENOSPC`) or a SIGKILL at one system call, in a process that saves
+checkpoints with the tool's own API. A save is *acknowledged* when it has returned: `Trainable.save`
+through its storage context for Ray Tune, the artifact's ID in the trial for Optuna, the file under
+its final name for sweep. The last acknowledged checkpoint is *lost* if neither it nor a later one
+can be read afterwards, or if its state differs. If a tool saves in two threads, a fault may strike
+both. The page cache survives these faults, so they cannot show the effect of fsync; the last column
+counts the fsync calls of four saves. `benchmarks/chaos/store_crashes.py` simulates power cuts for
+sweep.
 
-## Where it comes from
+## Causes
 
-The folders of runs in which something was wrong were opened. What was found there:
+These causes were found in the folders of runs with errors:
 
-- *Stand twice* (Ray Tune): what was trained after the state was last saved is in `result.json`
-  already, and is written there again.
-- *Missing* (Ray Tune): when a trial goes on in another process, the older copy of `result.json`
-  in the storage is put over the newer one. Tune's analysis reads that file; `progress.csv` had
-  the rows.
-- *Never finished* (Ray Tune, two kept): the state names a checkpoint that has been deleted since,
-  as two newer ones were there. The trial fails as often as it may: `Could not recover from
-  checkpoint as it does not exist on storage anymore`. So keep all of them, which is the default.
-- *Processes left* (Optuna + joblib): loky's workers outlive a driver that is killed alone. They
-  train what they had been given, beside the run that has begun again, and then wait.
-- `sem.loky-#` in `/dev/shm` (Optuna with joblib): names of semaphores, a few bytes each. What
-  removes them, loky's resource tracker, was killed with the group. The process that takes a
-  sweep over removes those of the driver before.
-- Not looked into: the `KeyError` of *two kept* and the `UpdateFinishedTrialError` of Optuna with
-  which they ended when they were begun again, and the processes that Ray Tune left.
-- A `joblib_memmapping_folder` beside Ray Tune is of something else that ran on the machine.
+- *Iterations that stand twice* (Ray Tune): `result.json` already contains the iterations since the
+  state was last saved, and Ray Tune appends them again after a restart.
+- *Missing iterations* (Ray Tune): when a trial continues in another process, Ray Tune overwrites
+  the newer `result.json` with an older copy from the storage. Tune's analysis reads that file;
+  `progress.csv` had the rows.
+- *Trials never finished* (Ray Tune, two kept): the saved state names a checkpoint that was deleted
+  after two newer ones. The trial fails until its retries are used up: `Could not recover from
+  checkpoint as it does not exist on storage anymore`. Keeping all checkpoints, the default, avoids
+  this.
+- *Processes left* (Optuna + joblib): loky's workers survive a driver that is killed alone. They
+  finish their tasks beside the restarted run, and then wait.
+- `sem.loky-#` in `/dev/shm` (Optuna with joblib) are names of semaphores of a few bytes each. The
+  process that removes them, loky's resource tracker, was killed with the group. In sweep, the next
+  driver removes them.
+- `joblib_memmapping_folder` beside Ray Tune belongs to another program on the machine.
+- These errors were not investigated: the `KeyError` of *two kept*, the `UpdateFinishedTrialError`
+  of Optuna after a restart, and the processes that Ray Tune left.
 
-## What this does not show
+## Limits of this comparison
 
-Few kills, on one machine, in a small search: a zero here is no proof, and a one is no rate. The
-machine was busy with other work. Runs in which Ray could not begin within the 30 s that it gives
-itself are not counted; how old Tune's saved state is when a kill comes depends on the machine.
-Ray Tune and Optuna do much that is not asked for here, such as many machines. Where sweep trains
-iterations again, it is what was not yet in the ledger: at most a slice for each worker, by
-default 30 s of training, whereas a peer that saves after every iteration may lose less.
+There are few kills, on one busy machine, in a small search: a zero is no proof, and a one is no
+rate. Runs in which Ray failed to start within its own limit of 30 s are not counted, and the age of
+Tune's saved state at a kill depends on the machine. Ray Tune and Optuna have many features that are
+not tested here, such as several machines. sweep repeats the iterations that were not yet in the
+ledger: at most one slice per worker, by default 30 s of training. A tool that saves after every
+iteration may lose less.
 
 ## How to repeat it
 
@@ -203,8 +204,8 @@ default 30 s of training, whereas a peer that saves after every iteration may lo
     build/peers/bin/pip install {pins}
     python -m benchmarks.chaos.peers --peers build/peers/bin/python --rounds 10
 
-`--rounds 10` is ten kills of each kind and tool; a kill takes a minute or two for Ray Tune and
-half of that for the others. Cases that stand in `benchmarks/chaos/peers.jsonl` are not run again,
-unless `--out` names another folder. `--keep` keeps the folders of killed runs to be looked at.
-`--report-only` makes this page anew.
+`--rounds 10` means ten kills of each kind and tool; a kill takes a minute or two for Ray Tune and
+half of that for the others. Cases in `benchmarks/chaos/peers.jsonl` are not run again, unless
+`--out` names another folder. `--keep` keeps the folders of killed runs. `--report-only` rewrites
+this page.
 """

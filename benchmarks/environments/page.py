@@ -33,41 +33,39 @@ Row = dict[str, Any]
 INTRODUCTION = """\
 # Environments
 
-How exactly each environment comes back from a checkpoint, how fast it is, and whether PPO trains
-on it. Made by `python -m benchmarks.environments`; `sweep check-env ENV` measures one. Speeds are
-those of random actions on one core of the machine that made this page ({machine}), one
-environment after the other; time in which other programs had that core is not counted. A measure of
-speed ends after 10 s, and an environment of fewer than 100 steps/s is trained with 32 steps an
-iteration, others with 128. `benchmarks.wrapped:minigrid` is a function in `benchmarks/wrapped.py`:
-so an environment gets a wrapper of one's own, here one that turns the mission's words into numbers.
+This page shows how exactly each environment can be restored from a checkpoint, how fast it is, and
+whether PPO can train on it. `sweep check-env ENV` measures one environment.
 
 | level | a restored trial |
 | --- | --- |
-| A | equals the uninterrupted one: the environment's whole state is in the checkpoint |
-| B | equals the uninterrupted one: the episode in flight is replayed from its seed and actions |
-| C | drops the episode in flight; the next one begins from a derived seed |
-| D | likewise, and no two runs are equal anyway |
+| A | equals the uninterrupted trial: the checkpoint contains the environment's whole state |
+| B | equals the uninterrupted trial: the unfinished episode is replayed from its seed and actions |
+| C | drops the unfinished episode and starts the next one from a derived seed |
+| D | does the same as C; even two uninterrupted runs differ |
 
-The level is measured when a trial begins, once in a sweep for all trials of the same environment,
-and stands in the ledger and in each checkpoint: copies are stepped beside each other and every
-number is compared. `env_level` asks for a weaker one, or for B instead of A. That happens in a
-process of its own, beside the trainer's start; a call that does not come back within
-`env_measure_timeout_s` is named and ends the trial. An environment that cannot be sent to another
-process, such as a function that holds a lock, is measured in the trainer's own, which ends should
-it hang. Gymnasium's classic control, as gymnasium 1.4.0 registers it, was measured before and is
-measured again by a test, so no trial waits for it; `sweep check-env` measures it all the same.
-Threads, other processes and clocks hint at chance: then it is measured three times, with
-pauses, and the weakest level counts.
+`python -m benchmarks.environments` writes this page. Speeds are for random actions on one core of
+one machine ({machine}), one environment at a time, in CPU time. A speed measurement ends after 10
+s. Environments with fewer than 100 steps/s are trained with 32 steps per iteration, others with
+128. *Resumed*: a trainer is saved after one iteration and restored into another trainer, and every
+number of the next three iterations is compared, at A and B with the uninterrupted trainer, at C and
+D with a second restored trainer. `benchmarks.wrapped:minigrid` shows how to wrap an environment: it
+is a function in `benchmarks/wrapped.py` that converts the text of the mission to numbers.
 
-At level B every episode begins in an environment made anew, because an object that has played an
-episode may not repeat what a new one does. That is slower where making is slow, and an
-environment that changes from episode to episode (a curriculum) would forget. Where such a memory
-is seen, the level is C; `env_level: B` overrides that. An episode of more than `env_replay_limit`
-steps is dropped on restore, and the log says so.
+A sweep measures the level of an environment when its first trial starts: it steps copies side by
+side and compares every number. The ledger and each checkpoint record the level. `env_level`
+requests a lower level, or B instead of A. The measurement runs in a separate process while the
+trainer starts. If a call takes longer than `env_measure_timeout_s`, the trial ends with an error
+that names the call. An environment that cannot be sent to another process, such as a function that
+holds a lock, is measured in the trainer's process, which ends if the environment hangs. The levels
+of gymnasium 1.4.0's classic control environments are built in and checked by a test, so trials need
+not measure them; `sweep check-env` still does. If an environment uses threads, other processes or
+clocks, it is measured three times with pauses, and the lowest level counts.
 
-*Resumed*: a trainer is saved after one iteration and restored into another one, and every number
-of its next three is compared: at A and B with the uninterrupted trainer, at C and D with a second
-restored one.
+At level B every episode starts in a newly created environment, because a used object may behave
+differently from a new one. This is slow if creating the environment is slow, and it resets an
+environment that changes from episode to episode (a curriculum). If the measurement detects such
+changes, the level is C; `env_level: B` overrides this. A restore drops an episode of more than
+`env_replay_limit` steps, and the log says so.
 """
 
 

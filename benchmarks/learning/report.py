@@ -238,16 +238,11 @@ def _curves(axis: Any, runs: Sequence[dict[str, Any]], color: str) -> None:
 
 TEXT = """# Learning
 
-Written by `make learn` (`python -m benchmarks.learning`). Every row is trained over several seeds
-for as many environment steps as it says; then the policy that was learnt plays 100 fresh episodes
-(20 of Pong) greedily. The figure of a seed is the mean of these returns; the table has mean and
-standard deviation of the seeds, their interquartile mean, the 95 % bootstrap interval of the mean,
-and the worst seed. Where no figure is published for so few steps, for DQN on CartPole and
-for PPO on Acrobot, Stable-Baselines3 is trained beside it with the settings of rl-baselines3-zoo
-(`alike`: worse, by less than seeds differ). Ours are other ones there: the best of
-seven for PPO on Acrobot, of nineteen for DQN on CartPole, under seeds that no row has. DQN was to
-have ten seeds, and has ten more since these came to 466. No return of Pong is above 21: that can
-settle its rows before the reference has all its seeds.
+This page lists the returns of every algorithm over several seeds, with published or measured
+returns of other libraries. Each seed trains for the stated number of environment steps and then
+plays 100 fresh episodes (20 of Pong) greedily; its score is the mean return. The table shows mean
+and standard deviation over the seeds, their interquartile mean, the 95 % bootstrap interval of the
+mean, and the worst seed.
 
 | environment | by | steps | seeds | return | IQM | 95 % | worst | to reach | reached | others |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -256,15 +251,21 @@ settle its rows before the reference has all its seeds.
 ![Returns while it learns: each seed, and their mean; dashed: to be reached; orange:
 Stable-Baselines3.](learning.png)
 
-zoo: [rl-baselines3-zoo](https://github.com/DLR-RM/rl-baselines3-zoo), one tuned run, deterministic
-policy. SLM Lab: [its benchmark](https://github.com/kengz/SLM-Lab), four seeds, returns while
-training.
+*zoo* is [rl-baselines3-zoo](https://github.com/DLR-RM/rl-baselines3-zoo): one tuned run,
+deterministic policy. *SLM Lab* is [its benchmark](https://github.com/kengz/SLM-Lab): four seeds,
+returns during training. If no return is published for so few steps, Stable-Baselines3 was trained
+with the settings of rl-baselines3-zoo, as well as for DQN on CartPole and PPO on Acrobot. *alike*
+means worse by less than the difference between seeds. For PPO on Acrobot and DQN on CartPole,
+sweep's settings are the best of seven and of nineteen, chosen under seeds that no row uses. DQN on
+CartPole got ten more seeds after the planned ten had reached 466. The return of Pong is at most 21,
+which can decide a row before the reference has all its seeds.
 
 ## Update by update
 
-From the same weights, on the same 20 batches and with the same noise, the networks are afterwards
-this far from Stable-Baselines3's, as a share of the way that they have gone. Both have the same
-settings: PPO and A2C without normalised advantages, A2C with Adam, DQN neither double nor n-step.
+This table shows the distance between the weights of sweep and Stable-Baselines3 after 20 updates
+from the same weights, with the same batches and the same noise, relative to the total change of the
+weights. Both use the same settings: PPO and A2C without normalised advantages, A2C with Adam, DQN
+neither double nor n-step.
 
 | by | apart |
 | --- | --- |
@@ -274,12 +275,12 @@ settings: PPO and A2C without normalised advantages, A2C with Adam, DQN neither 
 
 ## From files alone
 
-For each of five seeds policies are trained by PPO, most of them stopped while they are poor, and
-write whole episodes as they sample: 5,000 steps each on CartPole, 10,000 on Pendulum. Then a row
-learns from these files without an environment, `iql` and `dqn` with 5,000 updates, and plays 100
-fresh episodes greedily. The best that wrote: the best of the policies of a seed, by what it
-returned as it sampled, and by 100 greedy episodes; means over the seeds. Above: the 95 % bootstrap
-interval of the difference to each; of the trained policy to 90 % of its return.
+For each of five seeds, PPO trains policies, most of which are stopped while they are poor. Each
+policy writes whole episodes: 5,000 steps on CartPole, 10,000 on Pendulum. An algorithm then learns
+from these files without an environment (`iql` and `dqn` with 5,000 updates) and plays 100 fresh
+episodes greedily. *Best that wrote* is the return of the seed's best policy while it sampled, and
+*greedily* its return over 100 greedy episodes, as means over the seeds. *Above* shows the 95 %
+bootstrap intervals of the differences from these two; for the trained policy, from 90 % of them.
 
 | read | by | seeds | best that wrote | greedily | return | 95 % | worst | above | | better |
 | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -289,13 +290,12 @@ interval of the difference to each; of the trained policy to 90 % of its return.
 
 ## Searched, not tuned
 
-Whether a search of 16 trials finds settings as good as the tuned ones above, from
-ranges at least ten times wide whose middle is not the tuned value
-(`benchmarks/learning/searched/*.yaml`). Of the three best trials the one is taken that does best
-when they are trained anew under three seeds; then its settings and the tuned ones are trained under
-ten seeds that no search has seen; the tuned settings of Acrobot and of CartPole dqn were chosen
-under some of them, which favours these. As good: the 95 % interval of the difference is not below
-zero.
+This table compares the tuned settings above with settings that a search of 16 trials found. The
+ranges span at least a factor of ten, and their middle is not the tuned value
+(`benchmarks/learning/searched/*.yaml`). The three best trials are retrained under three seeds; the
+best of them and the tuned settings are then trained under ten seeds that the search did not use.
+The tuned settings of Acrobot and of CartPole dqn were chosen under some of these seeds, which
+favours them. *As good* means that the 95 % interval of the difference is not below zero.
 
 | environment | found | tuned | difference, 95 % | as good | what was found |
 | --- | --- | --- | --- | --- | --- |
@@ -307,7 +307,7 @@ zero.
 
     make learn
 
-takes hours, shows its progress, and goes on where it was stopped: each run stands in
-`benchmarks/learning/results.jsonl`. `python -m benchmarks.learning --only cartpole-ppo` trains one
-row; the settings of all rows are in `benchmarks/learning/rows.py`.
+takes hours, shows its progress, and continues after an interruption, because
+`benchmarks/learning/results.jsonl` stores each run. `python -m benchmarks.learning --only
+cartpole-ppo` trains one row; `benchmarks/learning/rows.py` has the settings of all rows.
 """

@@ -85,15 +85,15 @@ def _machine() -> str:
 
 TEXT = """# Performance
 
-Written by `make bench`; every row is measured beside the other side in one run, ours and the other
-in turn, one process at a time and one thread each; each library
-computes as it would on this processor by itself. A ratio is the median over {pairs} pairs or
-more; behind it stand the least and the greatest.
-Rates are per second of CPU time; what is started from the shell, and what waits for a disk, is
-measured by the wall.
+This page compares the speed of sweep with other libraries and with hand-written lower bounds. For
+another library, the ratio states how many times faster sweep is. For a hand-written bound, it
+states the share of the bound's rate that sweep reaches, or its time as a multiple of the bound's.
 
-Against peers a ratio says how many times faster sweep is; against a limit written by hand it says
-which share of it sweep reaches (rates), or how many times its time sweep takes (times).
+`make bench` writes this page. Each row alternates between sweep and the other program in one run,
+with one process at a time and one thread each; each library uses its own settings for this
+processor. A ratio is the median over {pairs} pairs or more, followed by the minimum and the
+maximum. Rates are per second of CPU time; shell commands and disk operations are measured in wall
+time.
 
 {table}
 
@@ -105,12 +105,12 @@ Measured on {day} with commit `{version}`: {machine}, Python {python}, {ours}. T
 it, milliseconds of a checkpoint against parameters, seconds of a sweep against slots\
 ](performance.svg)
 
-Two cores: slots beyond two share them, and add nothing.
+The machine has two cores, so more than two slots add nothing.
 
 ## Where the time of a slice goes
 
-One of the 16 settings above, {steps:,} steps with its checkpoints, in one process; a part's time is
-without that of the parts inside it.
+The table shows one slice with one of the 16 settings above: {steps:,} steps with checkpoints, in
+one process. The time of a part excludes the parts inside it.
 
 {profile}
 
@@ -118,8 +118,8 @@ without that of the parts inside it.
 
     make bench
 
-takes two hours, goes on where it was stopped, and installs the peers in `build/peers`,
-where nothing of sweep sees them. `python -m benchmarks.speed --only NAME --runs 3` measures one row
-and prints it. `python -m benchmarks.speed --against FOLDER` compares our own costs, of a result, a
-checkpoint and 64 short trials, with those of another checkout.
+takes two hours and continues after an interruption. It installs the other libraries in
+`build/peers`, separate from sweep's own environment. `python -m benchmarks.speed --only NAME --runs
+3` measures and prints one row. `python -m benchmarks.speed --against FOLDER` compares sweep's cost
+of a result, a checkpoint and 64 short trials with another checkout.
 """
