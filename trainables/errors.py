@@ -9,13 +9,14 @@ class TrainableError(Exception):
     """Base of everything that this package raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """An error crosses to another process with its fields, whatever its constructor takes."""
+        """Pickle the error with its fields, whatever arguments its constructor takes."""
         return _rebuild, (type(self), self.args, self.__dict__)
 
 
 def _rebuild(
     kind: type[TrainableError], args: tuple[object, ...], fields: dict[str, object]
 ) -> TrainableError:
+    """Make the pickled error again without calling its constructor."""
     error = kind.__new__(kind, *args)
     error.__dict__.update(fields)
     return error
@@ -26,9 +27,9 @@ class ConfigError(TrainableError, ValueError):
 
     Args:
         place: dotted path of the setting, for example ``model.hidden``.
-        value: the value seen.
-        allowed: what would be accepted, in words.
-        hint: what to do next; empty when ``allowed`` says it all.
+        value: the refused value.
+        allowed: description of the accepted values.
+        hint: advice on what to do next; empty when ``allowed`` says it all.
     """
 
     def __init__(self, place: str, value: object, allowed: str, hint: str = "") -> None:
@@ -41,16 +42,16 @@ class ConfigError(TrainableError, ValueError):
 
     @property
     def all(self) -> "tuple[ConfigError, ...]":
-        """The mistakes that it reports, each by itself."""
+        """The mistakes that this error reports, one error each; here the error itself."""
         return (self,)
 
     def below(self, place: str) -> "ConfigError":
-        """The same of a setting that lies in `place`."""
+        """Return the same error for a setting that is nested under the key `place`."""
         return ConfigError(f"{place}.{self.place}", self.value, self.allowed, self.hint)
 
 
 class ConfigErrors(ConfigError):
-    """Several mistakes at once, a line for each; its fields are those of the first."""
+    """Several mistakes at once, one line each; `place`, `value` and so on are the first's."""
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
         self.__dict__.update(errors[0].__dict__)
@@ -59,21 +60,21 @@ class ConfigErrors(ConfigError):
 
     @property
     def all(self) -> tuple[ConfigError, ...]:
-        """The mistakes that it reports, each by itself."""
+        """The mistakes that this error reports, one error each."""
         return self._errors
 
     def below(self, place: str) -> "ConfigErrors":
-        """The same of settings that lie in `place`."""
+        """Return the same errors for settings that are nested under the key `place`."""
         return ConfigErrors([error.below(place) for error in self._errors])
 
 
 class NotImportable(TrainableError):
-    """A dotted path leads to nothing; its reader says where the path stands.
+    """A dotted path that cannot be imported; the caller adds where the path was written.
 
     Args:
-        problem: what is wrong, in words.
-        known: the names in its module, where that has no such name.
-        absent: whether there is no such module.
+        problem: description of what is wrong.
+        known: public names of the module if the module exists but lacks the name, else None.
+        absent: True if the module itself does not exist.
     """
 
     def __init__(
@@ -85,7 +86,13 @@ class NotImportable(TrainableError):
 
 
 class StateError(TrainableError):
-    """Something that cannot stand in a checkpoint; ``path`` is where it was found."""
+    """A value that cannot be stored in a checkpoint.
+
+    Args:
+        path: dotted path of the value in the state.
+        found: description of the value.
+        remedy: advice on what to do next.
+    """
 
     def __init__(self, path: str, found: str, remedy: str) -> None:
         self.path = path
@@ -93,7 +100,12 @@ class StateError(TrainableError):
 
 
 class CheckpointError(TrainableError):
-    """A checkpoint that cannot be used; ``path`` is the file."""
+    """A checkpoint that cannot be used.
+
+    Args:
+        path: the checkpoint's file or address.
+        reason: what is wrong with it.
+    """
 
     def __init__(self, path: object, reason: str) -> None:
         self.path = str(path)
@@ -102,72 +114,81 @@ class CheckpointError(TrainableError):
 
 
 class MissingCheckpoint(CheckpointError):
-    """The file is not there."""
+    """The checkpoint file does not exist."""
 
 
 class CorruptCheckpoint(CheckpointError):
-    """The bytes are not the ones that were written."""
+    """The bytes of the checkpoint differ from those that were written."""
 
 
 class WrongFormat(CheckpointError):
-    """Written by something else, or by a newer version."""
+    """The checkpoint was written by another program or by a newer version."""
 
 
 class UnreadableCheckpoint(CheckpointError):
-    """It may be good: memory, rights or descriptors are short now, or its file system is away."""
+    """The checkpoint cannot be read now, though it may be intact.
+
+    Memory, permissions or file descriptors are short, or its file system is not mounted.
+    """
 
 
 class UntrustedCheckpoint(CheckpointError):
-    """Holds what may run code, and is not signed by the key of its reader."""
+    """The checkpoint holds data that may run code, and its signature is not by the reader's key."""
 
 
 class SigningError(TrainableError):
-    """The key that signs checkpoints cannot be used; says what to do."""
+    """The key that signs checkpoints cannot be used.
+
+    Args:
+        path: the key's file.
+        found: what is wrong with it.
+        remedy: advice on what to do next.
+    """
 
     def __init__(self, path: object, found: str, remedy: str) -> None:
         super().__init__(f"{printable(str(path))}: {found}; {remedy}")
 
 
 class EnvError(TrainableError):
-    """An environment that breaks its contract: what it returned."""
+    """An environment returned something that breaks gymnasium's contract."""
 
 
 class TooManySteps(EnvError):
-    """Episodes take more environment steps than they may."""
+    """An episode takes more environment steps than allowed."""
 
 
 class CallbackError(TrainableError):
-    """A person's callback that raised, or wrote what is no number; names it and its phase."""
+    """A user's callback raised, or recorded a value that is not a number."""
 
 
 class WorkerError(TrainableError):
-    """A rollout worker that died, hung or raised; the message carries its traceback."""
+    """A rollout worker died, hung or raised; the message includes its traceback."""
 
 
 class WorkerDied(WorkerError):
-    """A rollout worker whose process ended, which may be nobody's fault: retried as such."""
+    """A rollout worker's process ended unexpectedly; the trial is retried."""
 
 
 class WorkerHangs(WorkerError):
-    """A rollout worker that did not answer in time and was ended; says where its threads were."""
+    """A rollout worker did not answer in time and was killed; the message includes its stacks."""
 
 
 class ExchangeError(WorkerError):
-    """A rank of data-parallel learning that waited in vain for another one."""
+    """A rank of data-parallel learning timed out while it waited for another rank."""
 
 
 class ExportError(TrainableError):
-    """A policy that cannot be exported, or whose file does not do what the trained one does."""
+    """A policy cannot be exported, or the exported file computes something else than the policy."""
 
 
 class StoredDataError(TrainableError):
-    """Stored experience that cannot be read or written; names the file, and the line if it has one.
+    """Stored experience that cannot be read or written.
 
     Args:
         path: the file or folder.
-        found: what is wrong, in words.
-        remedy: what to do next.
-        line: counted from 1; 0: none.
+        found: description of what is wrong.
+        remedy: advice on what to do next; may be empty.
+        line: line number in the file, counted from 1; 0 if the error concerns no single line.
     """
 
     def __init__(self, path: object, found: str, remedy: str = "", line: int = 0) -> None:
@@ -180,9 +201,10 @@ class NotFiniteError(TrainableError):
 
 
 def nearest(word: object, known: Iterable[str]) -> str:
-    """``; did you mean 'x'?`` for the known word nearest to `word`, or an empty string.
+    """Return ``; did you mean 'x'?`` for the known word most similar to `word`.
 
-    Also for one that it begins with: ``minimize``, ``min``.
+    A known word that is a prefix of `word` counts as similar (``min`` for ``minimize``). Returns an
+    empty string if no known word is similar.
     """
     known = list(known)
     close = difflib.get_close_matches(str(word), known, n=1, cutoff=0.6)
@@ -191,11 +213,11 @@ def nearest(word: object, known: Iterable[str]) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with control and text-direction characters escaped; it cannot fool a terminal."""
+    """Return `text` with control and text-direction characters escaped, safe to print."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def shorten(value: object, limit: int = 80) -> str:
-    """The value's repr on one line, escaped and cut at `limit` characters."""
+    """Return the repr of `value` on one line, escaped and cut at `limit` characters."""
     text = printable(repr(value))
     return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -48,7 +48,7 @@ FUSES = (
     "decided",
     "submitted",
     "recorded",
-    *failpoints.OF_A_REQUEST,
+    *failpoints.REQUEST_PLACES,
     "commit",
     "statement",
     "full",

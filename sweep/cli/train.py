@@ -191,9 +191,9 @@ def _early_workers(space: str, given: Mapping[str, Any]) -> Iterator[Callable[["
             count = 0
         shipped = plugins.trainables().is_shipped(spec.trainable)
         names = [f"{plugins.trainables().package}.{spec.trainable}"] if shipped else []
-        worker.start_early(names, count)
+        worker.prestart(names, count)
 
-    with worker.early(["sweep.slices.isolated"], min(asked, max(1, cores - 1))):
+    with worker.prestarted(["sweep.slices.isolated"], min(asked, max(1, cores - 1))):
         yield begin
 
 

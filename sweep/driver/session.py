@@ -236,14 +236,14 @@ def _suspend(_number: int, _frame: FrameType | None) -> None:
     """Suspend this process and all that it has started in its terminal, until it is continued."""
     import psutil  # not at the top: a driver that nobody suspends needs none of it
 
-    from trainables.core.processes.reaper import tidies
+    from trainables.core.processes.reaper import is_tracker
 
     session = os.getsid(0)
     stopped = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, ProcessLookupError):
             # What tidies up could not end if this process were killed meanwhile.
-            if os.getsid(child.pid) == session and not tidies(child.pid):
+            if os.getsid(child.pid) == session and not is_tracker(child.pid):
                 child.suspend()
                 stopped.append(child)
     os.kill(os.getpid(), signal.SIGSTOP)

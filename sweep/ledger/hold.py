@@ -16,7 +16,7 @@ from sweep.ledger import lease, ledger, storage
 from sweep.ledger import upgrade as schema
 from sweep.ledger.folder import Folder
 from sweep.ledger.lease import Lease
-from trainables.core.processes.ending import forget_semaphores
+from trainables.core.processes.ending import delete_semaphores
 
 Say = Callable[[str], None]
 
@@ -121,7 +121,7 @@ def _take(folder: Folder, say: Say) -> int:
         with database.writing() as connection:
             term = lease.take(connection, seen)
     if seen.has_ended:
-        forget_semaphores(seen.pid)
+        delete_semaphores(seen.pid)
     return term
 
 

@@ -23,7 +23,7 @@ from sweep.history.curve import is_known
 from sweep.history.results import flatten, number
 from sweep.spec.stopping import COUNTERS
 from trainables.core import rng
-from trainables.core.processes.ending import kill_family, leave
+from trainables.core.processes.ending import exit_process, kill_family
 from trainables.core.processes.program import become_program
 from trainables.core.processes.supervised import supervised_context
 from trainables.core.processes.worker import VARIABLES
@@ -228,7 +228,7 @@ def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout") -> None:
     except BaseException as error:  # noqa: BLE001 whatever it is, a person must hear of it
         last = _Word(error=_in_short(error))
     pipe.send(last)
-    leave()
+    exit_process()
 
 
 @dataclass(kw_only=True)

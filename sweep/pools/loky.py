@@ -72,7 +72,7 @@ class _Slot:
 class Pool(pools.Pool):
     """`slots` worker processes, replaced when they die.
 
-    Each is started when it is first needed, unless one was started early (`worker.early`).
+    Each is started when it is first needed, unless one was started early (`worker.prestarted`).
     """
 
     blocks: ClassVar[bool] = False
@@ -95,7 +95,7 @@ class Pool(pools.Pool):
         if not slot.alive:
             _end(slot)  # if its worker died while it was idle, that costs nobody anything
             slot.executor = worker.start(self._variables(slot.number))
-        with worker.starting():
+        with worker.submitting():
             running: Future[SliceOutcome] = slot.executor.submit(
                 run_slice, spec, _into_log, isolated.elsewhere
             )

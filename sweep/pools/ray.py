@@ -31,8 +31,8 @@ import cloudpickle
 from sweep.errors import BadConfig, StorageError, SweepError, UsageError, without_password
 from sweep.pools._shared import cluster
 from sweep.pools._shared import worker as there
-from trainables.core.processes.program import pass_over_terminal_signals
-from trainables.core.processes.starting import guarded
+from trainables.core.processes.program import leave_signals_to_parent
+from trainables.core.processes.starting import guard_command
 
 #: Seconds that the gateway has to start and to join the cluster, and that then actors have to start
 #: for which there is room; and that a head has for an answer, and this machine's node.
@@ -85,7 +85,7 @@ class Pool(cluster.ClusterPool):
             )
         begin = f"from {__name__} import gateway; gateway()"
         self._gateway = await asyncio.create_subprocess_exec(
-            *guarded([sys.executable, "-c", begin]),
+            *guard_command([sys.executable, "-c", begin]),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -270,7 +270,7 @@ async def _wants_token(address: str) -> bool:
         StorageError: nobody answers who speaks as Ray does.
     """
     stranger = await asyncio.create_subprocess_exec(
-        *guarded([sys.executable, "-c", _STRANGER, address]),
+        *guard_command([sys.executable, "-c", _STRANGER, address]),
         env={**os.environ, _MODE: "disabled"},
         stdin=subprocess.DEVNULL,
     )
@@ -292,7 +292,7 @@ async def _wants_token(address: str) -> bool:
 
 def gateway() -> None:
     """Join a cluster for the driver that has started this process, and end with it."""
-    pass_over_terminal_signals()
+    leave_signals_to_parent()
     answers = os.dup(1)
     os.dup2(2, 1)  # what Ray prints is no answer
     asyncio.run(_Gateway(answers).serve())

@@ -30,7 +30,7 @@ from sweep.slices.process_state import end_processes
 from sweep.slices.slice import Output, run_slice
 from trainables.core.processes import reaper
 from trainables.core.processes.ending import has_ended
-from trainables.core.processes.program import TERMINAL_SIGNALS, take_terminal_signals
+from trainables.core.processes.program import TERMINAL_SIGNALS, ignore_terminal_signals
 from trainables.core.processes.worker import measure_memory
 from trainables.function import FunctionTrainable
 
@@ -210,7 +210,7 @@ def _become_program(parent: int) -> None:
         os._exit(1)
     reaper.prctl(_SET_NAME, NAME.encode())
     os.setpgid(0, 0)
-    take_terminal_signals()
+    ignore_terminal_signals()
     # What the worker wants to have called at its end is not this process's.
     atexit._clear()
     util._finalizer_registry.clear()

@@ -238,7 +238,7 @@ def end_processes() -> None:
     reaper.prctl(_GET_SUBREAPER, ctypes.byref(is_subreaper))
     if is_subreaper.value:
         _stop_forkserver()
-        own = {child for child in reaper.children(os.getpid()) if reaper.tidies(child)}
+        own = {child for child in reaper.children(os.getpid()) if reaper.is_tracker(child)}
         reaper.end_below(os.getpid(), own)
 
 

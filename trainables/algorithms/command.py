@@ -39,7 +39,7 @@ from pydantic import BeforeValidator, Field
 from trainables.checkpoint.opaque import temporary_folder
 from trainables.core import settings as settings_
 from trainables.core.processes.ending import kill_family
-from trainables.core.processes.starting import guarded
+from trainables.core.processes.starting import guard_command
 from trainables.core.settings import Settings
 from trainables.errors import ConfigError, TrainableError, printable, shorten
 from trainables.function import FunctionTrainable, get_checkpoint, get_context, report
@@ -238,7 +238,7 @@ def _running(
         first = json.dumps(own) + "\n"
     said = _Errors()
     process = subprocess.Popen(  # noqa: S603 the program that the spec names
-        guarded(words),
+        guard_command(words),
         env={**env, **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

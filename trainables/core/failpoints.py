@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
-#: Every place, in the order in which one slice passes them.
+#: All places that one slice passes, in this order.
 PLACES = (
     "decided",
     "submitted",
@@ -27,15 +27,15 @@ PLACES = (
     "recorded",
     "published",
 )
-#: What a slice passes after "checkpoint whole" where checkpoints lie in object storage.
-OF_A_STORE = ("segments sent", "checkpoint sent")
-#: What a driver passes for each request of a person.
-OF_A_REQUEST = ("asked", "answered")
-#: What an upgrade of a ledger's tables passes; at the second nothing is committed yet.
-OF_AN_UPGRADE = ("ledger copied", "ledger upgraded")
+#: Places that a slice passes after "checkpoint whole" if checkpoints are in object storage.
+STORE_PLACES = ("segments sent", "checkpoint sent")
+#: Places that a driver passes for each request of a user.
+REQUEST_PLACES = ("asked", "answered")
+#: Places that an upgrade of the ledger's tables passes; nothing is committed at the second yet.
+UPGRADE_PLACES = ("ledger copied", "ledger upgraded")
 
-#: What is passed while MLflow is given the report and a model of a finished sweep.
-OF_ATTACHMENTS = (
+#: Places passed while a finished sweep's report and model are uploaded to MLflow.
+ATTACHMENT_PLACES = (
     "report attached",
     "model begun",
     "model sent",
@@ -47,48 +47,55 @@ OF_ATTACHMENTS = (
 
 
 def reach(place: str) -> None:
-    """Say that the process is at `place`; it may not return."""
+    """Declare that the process has reached `place`.
+
+    Kills the configured victim if a test asked for it there; then it may not return.
+    """
     wanted = os.environ.get("SWEEP_FAILPOINT")
     if wanted is None:
         return
     name, count, victim = wanted.split(":")
-    if name == place and _times(Path(os.environ["SWEEP_FAILPOINT_FILE"])) == int(count):
+    if name == place and _count_arrival(Path(os.environ["SWEEP_FAILPOINT_FILE"])) == int(count):
         os.kill(_VICTIMS[victim](), signal.SIGKILL)
 
 
 def driver() -> int:
-    """Return the process that a worker, or a trial's process below one, works for.
+    """Return the pid of the driver process that this worker, or a trial's process, works for.
 
-    Between them stand a reaper's two processes, and a worker where a trial has its own process.
+    Between them are a reaper's two processes, and a worker if the trial has a process of its own.
     """
     import psutil
 
-    reapers = [process for process in psutil.Process().parents() if _reaps(process)]
+    reapers = [process for process in psutil.Process().parents() if _is_reaper(process)]
     return int(reapers[-1].ppid()) if reapers else os.getppid()
 
 
-def _worker() -> int:
+def _worker_pid() -> int:
+    """Return the pid of the first worker process below this process."""
     import psutil
 
     return next(process.pid for process in _workers(psutil.Process()))
 
 
 def _workers(process: "psutil.Process") -> "Iterator[psutil.Process]":
+    """Yield the worker processes below `process`, skipping reapers and resource trackers."""
     for child in process.children():
-        if _reaps(child):
+        if _is_reaper(child):
             yield from _workers(child)
         elif "resource_tracker" not in " ".join(child.cmdline()):
             yield child
 
 
-def _reaps(process: "psutil.Process") -> bool:
+def _is_reaper(process: "psutil.Process") -> bool:
+    """Return whether `process` is a reaper."""
     return any(word.endswith("processes/reaper.py") for word in process.cmdline())
 
 
-_VICTIMS = {"self": os.getpid, "parent": driver, "worker": _worker}
+_VICTIMS = {"self": os.getpid, "parent": driver, "worker": _worker_pid}
 
 
-def _times(counter: Path) -> int:
+def _count_arrival(counter: Path) -> int:
+    """Count one more arrival in the file `counter`; return how often the place was reached."""
     with counter.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.write(b".")

@@ -20,9 +20,9 @@ from trainables.errors import ConfigError, NotImportable, nearest, printable
 
 @contextlib.contextmanager
 def large_import() -> Iterator[None]:
-    """Entered while a large library is imported: Python looks for no garbage in what it makes.
+    """Disable garbage collection inside the block, which imports a large library.
 
-    All of it stays, and to look through it again and again takes a quarter of the time.
+    All that an import makes stays alive, so collections only cost time: a quarter of the import.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -33,25 +33,29 @@ def large_import() -> Iterator[None]:
             gc.enable()
 
 
-#: Package of another tool → what does its work here.
-_INSTEAD = {
+#: Top-level package of another tool → advice on which function replaces it here.
+_REPLACEMENTS = {
     "ray": "; what it reports with tune.report is reported with `from trainables import report`",
     "wandb": "; results are reported with `from trainables import report`",
 }
 
 
 def import_module(path: str) -> ModuleType:
-    """The module of ``package.module:Name``; NotImportable if it cannot be imported."""
+    """Import and return the module of ``package.module:Name``.
+
+    Raises:
+        NotImportable: the module does not exist, or importing it raised or ended the program.
+    """
     name = path.partition(":")[0]
     shown = printable(name)
     try:
-        with large_import(), _own_arguments(name):
+        with large_import(), _hidden_arguments(name):
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if f"{name}.".startswith(f"{error.name}."):
             raise NotImportable(f"no module '{shown}'", absent=True) from error
         needs = f"the module '{printable(str(error.name))}', which is not installed"
-        needs += _INSTEAD.get(str(error.name).partition(".")[0], "")
+        needs += _REPLACEMENTS.get(str(error.name).partition(".")[0], "")
         raise NotImportable(f"'{shown}' imports {needs}") from error
     except SystemExit as error:
         raise NotImportable(
@@ -66,10 +70,11 @@ def import_module(path: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _own_arguments(name: str) -> Iterator[None]:
-    """Entered while `name` is imported: it sees no arguments, as those of our command are not its.
+def _hidden_arguments(name: str) -> Iterator[None]:
+    """Hide this command's arguments inside the block: `sys.argv` holds the name of `name` alone.
 
-    So what a program reads at its import has its defaults, and errors name that program.
+    A script that parses arguments when imported then gets its defaults, and its error messages name
+    that script.
     """
     before = sys.argv
     sys.argv = [f"{name.rpartition('.')[2]}.py"]
@@ -80,7 +85,10 @@ def _own_arguments(name: str) -> Iterator[None]:
 
 
 def _place_of(error: BaseException, name: str) -> str:
-    """Return the place in the module `name` where an error was raised, in brackets, or nothing."""
+    """Return the place in the module `name` where `error` was raised, as `` (file:line)``.
+
+    Returns an empty string if its traceback has no frame of that module.
+    """
     own = f"{name.replace('.', '/')}.py"
     frames = traceback.extract_tb(error.__traceback__)
     found = [one for one in frames if one.filename.endswith(own)]
@@ -88,11 +96,19 @@ def _place_of(error: BaseException, name: str) -> str:
 
 
 def import_object(path: str) -> object:
-    """Return the object of ``package.module:Name``; NotImportable if there is none."""
+    """Return the object at ``package.module:Name``.
+
+    Raises:
+        NotImportable: the module cannot be imported or has no such name.
+    """
     module = import_module(path)
     name = path.partition(":")[2]
     if not hasattr(module, name):
-        own = [n for n, v in vars(module).items() if _is_of(module, v) and not n.startswith("_")]
+        own = [
+            n
+            for n, v in vars(module).items()
+            if _is_defined_in(module, v) and not n.startswith("_")
+        ]
         problem = f"{module.__name__} has no '{printable(name)}'"
         raise NotImportable(problem, known=own)
     found: object = getattr(module, name)
@@ -100,7 +116,10 @@ def import_object(path: str) -> object:
 
 
 def path_to(value: Any) -> str | None:
-    """``package.module:Name`` if that leads to `value` in any process."""
+    """Return the path ``package.module:Name`` under which any process can import `value`.
+
+    Returns None for objects of ``__main__`` and for local or nested ones.
+    """
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "")
     if module in (None, "__main__") or "." in name or "<" in name:
         return None
@@ -108,12 +127,13 @@ def path_to(value: Any) -> str | None:
     return f"{module}:{name}" if found is value else None
 
 
-def _is_of(module: ModuleType, value: object) -> bool:
+def _is_defined_in(module: ModuleType, value: object) -> bool:
+    """Return whether `value` was defined in `module`, not imported into it."""
     return getattr(value, "__module__", "") == module.__name__
 
 
 def load_module(place: str, path: str) -> ModuleType:
-    """`import_module` for a setting; ConfigError at `place` if it cannot be imported."""
+    """Import the module that the setting `place` names; raises ConfigError if that fails."""
     try:
         return import_module(path)
     except NotImportable as error:
@@ -121,7 +141,16 @@ def load_module(place: str, path: str) -> ModuleType:
 
 
 def load(place: str, path: str, what: str) -> Callable[..., Any]:
-    """The callable at `path`; ConfigError at `place`, which wants `what`, if there is none."""
+    """Return the callable that the setting `place` names by its path.
+
+    Args:
+        place: dotted path of the setting.
+        path: ``package.module:Name``.
+        what: description of the callable, for the error message.
+
+    Raises:
+        ConfigError: the path leads to no callable.
+    """
     module = load_module(place, path)
     allowed = f"{what} in {module.__name__}"
     try:
@@ -136,12 +165,18 @@ def load(place: str, path: str, what: str) -> Callable[..., Any]:
 
 
 def entry_points(group: str) -> list[str]:
-    """The names of a group of entry points, sorted; nothing is imported."""
+    """Return the sorted names of the entry points in `group`, without importing them."""
     return sorted(_entry_points(group, tuple(sys.path)))
 
 
 def path_of(group: str, name: str) -> str | None:
-    """The path of an entry point, or None; NotImportable if two packages give two paths."""
+    """Return the path ``package.module:Name`` of an entry point.
+
+    Returns None if the group has no such name.
+
+    Raises:
+        NotImportable: two installed packages use the name for different paths.
+    """
     paths = _entry_points(group, tuple(sys.path)).get(name, ())
     if len(paths) > 1:
         meant = " and ".join(sorted(paths))
@@ -155,7 +190,10 @@ def _entry_points(
     group: str,
     path: tuple[str, ...],  # noqa: ARG001 what is kept holds for this import path alone
 ) -> Mapping[str, frozenset[str]]:
-    """Name → paths; read once, as every installed package is looked into."""
+    """Return name → paths of the entry points in `group`.
+
+    Cached by import path, since it reads the metadata of every installed package.
+    """
     from importlib import metadata  # a hundredth of a second, which most workers can do without
 
     found = defaultdict(set)

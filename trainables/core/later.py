@@ -1,4 +1,7 @@
-"""Changes to torch that wait for its import: it takes seconds, and not every process needs it."""
+"""Changes to torch that wait until torch is imported.
+
+The import of torch takes seconds, and not every process needs it.
+"""
 
 import importlib.abc
 import importlib.machinery
@@ -8,25 +11,26 @@ from types import ModuleType
 from typing import Any
 
 Act = Callable[[Any], object]
+#: Name → function to call with the torch module once it is imported.
 _waiting: dict[str, Act] = {}
 
 
-def with_torch(name: str, act: Act) -> None:
-    """Do something with torch: now if it is imported, else right after its first import.
+def when_torch_imported(name: str, act: Act) -> None:
+    """Call ``act(torch)`` now if torch is imported, else right after its first import.
 
-    Of what waits under one `name`, the latest alone is done.
+    A later call under the same `name` replaces a waiting one.
     """
     torch = sys.modules.get("torch")
     if torch is not None:
         act(torch)
         return
     _waiting[name] = act
-    if not any(isinstance(finder, _ActOnImport) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _ActOnImport())
+    if not any(isinstance(finder, _TorchImportHook) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _TorchImportHook())
 
 
-class _ActOnImport(importlib.abc.MetaPathFinder):
-    """Does what waits right after torch's first import."""
+class _TorchImportHook(importlib.abc.MetaPathFinder):
+    """An import hook that calls the waiting functions right after torch's first import."""
 
     def find_spec(
         self,
@@ -34,6 +38,10 @@ class _ActOnImport(importlib.abc.MetaPathFinder):
         path: Sequence[str] | None,
         target: ModuleType | None = None,
     ) -> importlib.machinery.ModuleSpec | None:
+        """Return torch's spec with a loader that also calls the waiting functions.
+
+        Returns None for every other module.
+        """
         if fullname != "torch":
             return None
         others = (finder for finder in sys.meta_path if finder is not self)

@@ -1,7 +1,7 @@
-"""Keys that people know from other trainers or older versions, and what to write today.
+"""Keys of other trainers or older versions, and the key or advice that replaces them today.
 
-One table per origin, read by the message for an unknown key: the old names are no aliases and no
-other code knows them. An entry is either a `Renamed` key, which exists, or a sentence.
+There is one table per origin. Only the message for an unknown key reads them: the old names are no
+aliases. An entry is either a `Renamed` key, which exists today, or a sentence of advice.
 """
 
 import difflib
@@ -13,12 +13,12 @@ from trainables.errors import nearest
 
 @dataclass(frozen=True)
 class Renamed:
-    """A key that has another name here."""
+    """A key that exists here under another name."""
 
     today: str
-    """The key, dotted where it nests."""
+    """Today's key, dotted if it is nested."""
     note: str = ""
-    """The difference beside the name; empty if there is none."""
+    """Difference in meaning or values; empty if only the name differs."""
 
     def __str__(self) -> str:
         text = f"its name is {self.today}"
@@ -31,6 +31,7 @@ _TENSORFLOW = "it switches TensorFlow and everything here runs on torch; remove 
 _STOP = "it is no setting of the trainer: call train() so often, or write stop: in a sweep's file"
 _CONTEXT = "it is no setting: results and checkpoints lie in the trial's folder"
 
+#: Keys of older versions of this trainer.
 OLDER: Mapping[str, Entry] = {
     "sample_batch_size": Renamed("rollout_fragment_length"),
     "batch_steps": Renamed("rollout_fragment_length"),
@@ -56,6 +57,7 @@ OLDER: Mapping[str, Entry] = {
     "use_pytorch": "everything here runs on torch; remove the key",
 }
 
+#: Keys of RLlib's newer API.
 RLLIB: Mapping[str, Entry] = {
     "num_env_runners": Renamed("num_workers"),
     "num_rollout_workers": Renamed("num_workers"),
@@ -83,8 +85,8 @@ RLLIB: Mapping[str, Entry] = {
     "use_critic": "the critic is part of the algorithm; remove the key",
 }
 
-#: Words of all its algorithms.
-EXPLORING: Mapping[str, Entry] = {
+#: Keys that all algorithms of Stable-Baselines3 share.
+STABLE_BASELINES_COMMON: Mapping[str, Entry] = {
     "use_sde": Renamed("exploration_config", "type: StateDependentNoise in it"),
     "sde_sample_freq": Renamed("exploration_config", "sample_freq in it"),
     "log_std_init": Renamed("exploration_config", "log_std_init in it"),
@@ -95,6 +97,7 @@ EXPLORING: Mapping[str, Entry] = {
     "frame_stack": Renamed("model.framestack"),
 }
 
+#: Keys of Stable-Baselines3.
 STABLE_BASELINES: Mapping[str, Entry] = {
     "n_steps": Renamed("rollout_fragment_length"),
     "batch_size": Renamed("sgd_minibatch_size", "rows of a minibatch"),
@@ -107,7 +110,7 @@ STABLE_BASELINES: Mapping[str, Entry] = {
     "learning_rate": Renamed("lr"),
     "max_grad_norm": Renamed("grad_clip"),
     "n_envs": Renamed("num_envs_per_worker"),
-    **EXPLORING,
+    **STABLE_BASELINES_COMMON,
     "normalize_advantage": Renamed("normalize_advantages"),
     "policy_kwargs": Renamed("model", "hidden and activation in it"),
     "net_arch": Renamed("model.hidden"),
@@ -131,7 +134,7 @@ STABLE_BASELINES: Mapping[str, Entry] = {
     "verbose": "results are returned by train() and shown by sweep run; remove the key",
 }
 
-#: Words of its DQN, SAC and TD3, which mean other keys than with its PPO and A2C.
+#: Keys of Stable-Baselines3's DQN, SAC and TD3 that mean something else in its PPO and A2C.
 OFF_POLICY: Mapping[str, Entry] = {
     "batch_size": Renamed("replay_batch_size", "transitions that one update learns from"),
     "gradient_steps": Renamed("updates_per_step"),
@@ -161,6 +164,7 @@ OFF_POLICY: Mapping[str, Entry] = {
     "optimize_memory_usage": "what is stored once is kept once; remove the key",
 }
 
+#: Keys of CleanRL.
 CLEANRL: Mapping[str, Entry] = {
     "env_id": Renamed("env"),
     "num_steps": Renamed("rollout_fragment_length"),
@@ -178,6 +182,7 @@ CLEANRL: Mapping[str, Entry] = {
     "exp_name": _CONTEXT,
 }
 
+#: Dotted keys of nested sections.
 NESTED: Mapping[str, Entry] = {
     "model.fcnet_hiddens": Renamed("model.hidden"),
     "model.fcnet_activation": Renamed("model.activation"),
@@ -191,7 +196,7 @@ NESTED: Mapping[str, Entry] = {
     "multiagent.policy_graphs": "its name is multiagent.policies",
 }
 
-#: All of them; of two that know a name, the first counts whose key today the trainer has.
+#: All tables. If several know a name, the first one wins whose key the trainer has today.
 TABLES = (NESTED, OLDER, RLLIB, OFF_POLICY, STABLE_BASELINES, CLEANRL)
 
 
@@ -228,11 +233,11 @@ RESULTS: Mapping[str, str] = {
     **dict.fromkeys(("episodes", "num_episodes_lifetime"), "episodes_total"),
     **dict.fromkeys(("time", "time_s", "time_elapsed", "time/time_elapsed"), "time_total_s"),
 }
-"""Results that other trainers call otherwise, and what they are called here."""
+"""Result names of other trainers → the same result's name here."""
 
 
 def nearest_results(name: str, known: Collection[str], most: int = 3) -> list[str]:
-    """The names of results that are most like `name`, the likeliest first."""
+    """Return up to `most` of the `known` result names similar to `name`, the most likely first."""
     same = [RESULTS[name]] if RESULTS.get(name) in known else []
     close = difflib.get_close_matches(name, sorted(known), n=most, cutoff=0.6)
     last = [one for one in sorted(known) if one.rpartition("/")[2] == name.rpartition("/")[2]]
@@ -242,26 +247,37 @@ def nearest_results(name: str, known: Collection[str], most: int = 3) -> list[st
 VALUES: Mapping[tuple[str, str], str] = {
     ("batch_mode", "pack_episodes"): "its name is truncate_episodes",
 }
-"""Values, by their key, that other trainers or older versions know."""
+"""(key, value) of other trainers or older versions → advice."""
 
 
 def value_answer(place: str, value: object) -> str:
-    """Return the advice for a value that is refused; empty if none is known."""
+    """Return the advice for the refused `value` of the key `place`; empty if there is none."""
     return VALUES.get((place, value), "") if isinstance(value, str) else ""
 
 
 def entry(place: str, known: Collection[str]) -> Entry | None:
-    """Return the entry of the dotted key `place` beside `known` keys; None if there is none."""
+    """Return the table entry for the dotted key `place`.
+
+    Args:
+        place: the unknown key.
+        known: the keys that the trainer has; entries that lead to other keys are skipped.
+
+    Returns None if no table has the key.
+    """
     found = (table[place] for table in TABLES if place in table)
     return next((one for one in found if isinstance(one, str) or _fits(one, place, known)), None)
 
 
 def _fits(entry: Renamed, place: str, known: Collection[str]) -> bool:
+    """Return whether the renamed key is among `known` keys; always True for dotted keys."""
     return "." in place or entry.today.partition(".")[0] in known
 
 
 def answer(place: str, known: list[str]) -> str:
-    """Return the advice for the unknown key `place` (dotted) among `known` ones, or nothing."""
+    """Return the advice for the unknown dotted key `place`.
+
+    This is its table entry, else the most similar of the `known` keys, else a list of all of them.
+    """
     if found := entry(place, known):
         return str(found)
     near = nearest(place.rpartition(".")[2], known).removeprefix("; ")

@@ -1,7 +1,7 @@
-"""Log of the data that flow through a trainer: each subject once, as a summary.
+"""Log of the data that flow through a trainer: each subject is logged once, as a summary.
 
-Shapes, bounds and means say whether a pipeline is right; they are logged at INFO when the data are
-first seen, and at DEBUG again from time to time. Only one process of a trainer does so.
+Shapes, bounds and means show whether a pipeline is right. They are logged at INFO when the data
+first appear, and at DEBUG again every `PERIOD` rounds. Only one process of a trainer logs them.
 """
 
 import contextlib
@@ -19,8 +19,9 @@ from pydantic import Field
 
 from trainables.core.settings import Section
 
+#: Name of the package's logger.
 PACKAGE = "trainables"
-#: Under DEBUG everything is logged again after so many rounds.
+#: Number of rounds after which everything is logged again at DEBUG.
 PERIOD = 100
 
 logger = logging.getLogger(__name__)
@@ -40,13 +41,13 @@ class LogConfig(Section):
 
 
 def set_level(config: LogConfig) -> None:
-    """Set the package's logger, in this process; whether anything is shown is the application's."""
+    """Set the level of the package's logger in this process; adds no handler."""
     logging.getLogger(PACKAGE).setLevel(config.log_level)
 
 
 @contextlib.contextmanager
-def at_level(config: LogConfig) -> Iterator[None]:
-    """The package's logger has this level meanwhile, in this process."""
+def use_level(config: LogConfig) -> Iterator[None]:
+    """Set the level of the package's logger inside the block and restore it afterwards."""
     package = logging.getLogger(PACKAGE)
     before = package.level
     set_level(config)
@@ -57,19 +58,24 @@ def at_level(config: LogConfig) -> Iterator[None]:
 
 
 def is_shown() -> bool:
-    """Return whether the application has set up a handler of the package's records."""
+    """Return whether the application has a handler for the package's log records."""
     return logging.getLogger(PACKAGE).hasHandlers()
 
 
 def show(who: str) -> None:
-    """Write the package's records to standard error, each with the name `who` of this child."""
+    """Write the package's log records to standard error, prefixed with the process name `who`."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter(f"%(levelname)s {who}: %(message)s"))
     logging.getLogger(PACKAGE).addHandler(handler)
 
 
 class OneTimeLog:
-    """Logs each subject once, under the name `who`, for example ``worker 0``; if `on` at all."""
+    """A log that writes each subject once.
+
+    Args:
+        who: name of the process, for example ``worker 0``.
+        on: False to log nothing.
+    """
 
     def __init__(self, who: str, on: bool = True) -> None:
         self._who = who
@@ -78,7 +84,7 @@ class OneTimeLog:
         self._rounds = 0
 
     def begin_round(self) -> bool:
-        """Begin a round of sampling or learning; returns whether all is logged again in it."""
+        """Count a round of sampling or learning; return whether it logs all subjects again."""
         self._rounds += 1
         again = self._rounds % PERIOD == 0 and logger.isEnabledFor(logging.DEBUG)
         if again:
@@ -86,9 +92,9 @@ class OneTimeLog:
         return again
 
     def __call__(self, subject: str, value: Any) -> None:
-        """Log what `value` looks like, if `subject` has not been logged.
+        """Log a summary of `value`, unless `subject` has been logged already.
 
-        A function is asked for it only then.
+        A callable `value` is called only if it is logged.
         """
         if not self._on or subject in self._logged:
             return
@@ -100,7 +106,10 @@ class OneTimeLog:
 
 
 def summary(value: Any) -> str:
-    """Shape, bounds and mean of an array, and of everything in a mapping or a dataclass."""
+    """Return the dtype, shape, bounds and mean of an array as text.
+
+    Mappings, dataclasses and named tuples are summarised entry by entry.
+    """
     if isinstance(value, tuple) and hasattr(value, "_asdict"):
         value = value._asdict()
     if is_dataclass(value) and not isinstance(value, type):
@@ -122,7 +131,10 @@ def summary(value: Any) -> str:
 
 
 def system_usage(config: LogConfig) -> dict[str, Any]:
-    """``perf``: the machine's use of its CPUs and of its memory, percent, of the latest second."""
+    """Return ``{"perf": ...}``: CPU and memory use of the machine in percent, at most 1 s old.
+
+    Returns an empty dict if the setting is off or psutil is not installed.
+    """
     if not config.log_sys_usage:
         return {}
     used = _usage(int(time.monotonic()))
@@ -131,9 +143,10 @@ def system_usage(config: LogConfig) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _usage(_second: int) -> dict[str, float]:
-    """Read once a second: reading it takes as long as a short iteration's checkpoint.
+    """Measure the machine's CPU and memory use, in percent; cached for a second.
 
-    Empty where psutil, which can be left out on a machine that only tests a GPU, is not installed.
+    A measurement takes as long as a checkpoint of a short iteration. Returns an empty dict if
+    psutil is not installed, as on a machine that only tests a GPU.
     """
     if importlib.util.find_spec("psutil") is None:
         return {}

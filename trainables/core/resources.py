@@ -21,11 +21,12 @@ from trainables.errors import TrainableError
 if TYPE_CHECKING:
     from threadpoolctl import ThreadpoolController
 
-#: More processes than this are a slip of the pen: each has an interpreter and environments.
+#: Largest number of workers. More are surely a typing error: each is a process with environments.
 MOST_WORKERS = 1024
 
 
-def _few_enough(count: int) -> int:
+def _check_worker_count(count: int) -> int:
+    """Return `count`, or raise ValueError if it exceeds `MOST_WORKERS`."""
     if count > MOST_WORKERS:
         raise ValueError(
             f"at most {MOST_WORKERS}: each is a process of its own; "
@@ -34,16 +35,18 @@ def _few_enough(count: int) -> int:
     return count
 
 
-WorkerCount: TypeAlias = Annotated[int, Field(ge=0), AfterValidator(_few_enough)]
+WorkerCount: TypeAlias = Annotated[int, Field(ge=0), AfterValidator(_check_worker_count)]
 
 
-def _only_zero(value: int) -> int:
+def _check_zero(value: int) -> int:
+    """Return `value`, or raise ValueError if it is not 0."""
     if value:
         raise ValueError("0: there is no object store; memory_per_worker limits a worker")
     return value
 
 
-def _only_empty(names: dict[str, float]) -> dict[str, float]:
+def _check_empty(names: dict[str, float]) -> dict[str, float]:
+    """Return `names`, or raise ValueError if it is not empty."""
     if names:
         raise ValueError(
             "{}: a pool provides CPUs, GPUs and memory and nothing named "
@@ -53,10 +56,12 @@ def _only_empty(names: dict[str, float]) -> dict[str, float]:
     return names
 
 
+#: Environment variables: name → value.
 Variables: TypeAlias = dict[str, str | int | float | bool]
 
 
-def _possible(variables: Variables) -> Variables:
+def _check_variables(variables: Variables) -> Variables:
+    """Return `variables`, or raise ValueError if the system cannot set one of them."""
     for name, value in variables.items():
         if not name or "=" in name or "\0" in f"{name}{value}":
             raise ValueError(
@@ -66,8 +71,8 @@ def _possible(variables: Variables) -> Variables:
     return variables
 
 
-#: The classic defaults of what else stands beside the thread counts; TensorFlow alone reads it.
-_OF_TENSORFLOW: Mapping[str, Any] = {
+#: RLlib's default session arguments that only TensorFlow reads.
+_TENSORFLOW_DEFAULTS: Mapping[str, Any] = {
     "gpu_options": {"allow_growth": True},
     "log_device_placement": False,
     "device_count": {"CPU": 1},
@@ -76,7 +81,7 @@ _OF_TENSORFLOW: Mapping[str, Any] = {
 
 
 class ThreadCounts(Settings):
-    """Threads of torch, and of numpy while a trainer trains; TensorFlow's two names for them."""
+    """Numbers of threads of torch, and of numpy during training, under TensorFlow's names."""
 
     @model_validator(mode="before")
     @classmethod
@@ -87,7 +92,7 @@ class ThreadCounts(Settings):
         return {
             key: value
             for key, value in given.items()
-            if key not in _OF_TENSORFLOW or value != _OF_TENSORFLOW[key]
+            if key not in _TENSORFLOW_DEFAULTS or value != _TENSORFLOW_DEFAULTS[key]
         }
 
     intra_op_parallelism_threads: int | None = Field(
@@ -119,7 +124,7 @@ class ResourcesConfig(Section):
         ge=0,
         description="GPUs of each child, for its environments; policies act on the CPU.",
     )
-    custom_resources_per_worker: Annotated[dict[str, float], AfterValidator(_only_empty)] = Field(
+    custom_resources_per_worker: Annotated[dict[str, float], AfterValidator(_check_empty)] = Field(
         default_factory=dict, description="None are provided, so only {} is accepted."
     )
     memory: int = Field(
@@ -133,10 +138,10 @@ class ResourcesConfig(Section):
         ge=0,
         description="Bytes that each child may allocate; beyond it that child fails; 0: no limit.",
     )
-    object_store_memory: Annotated[int, AfterValidator(_only_zero)] = Field(
+    object_store_memory: Annotated[int, AfterValidator(_check_zero)] = Field(
         default=0, description="Bytes of an object store; there is none, so only 0 is accepted."
     )
-    object_store_memory_per_worker: Annotated[int, AfterValidator(_only_zero)] = Field(
+    object_store_memory_per_worker: Annotated[int, AfterValidator(_check_zero)] = Field(
         default=0, description="Likewise, for each child."
     )
     tf_session_args: ThreadCounts = Field(
@@ -147,14 +152,17 @@ class ResourcesConfig(Section):
         default=ThreadCounts(),
         description="Thread counts of the trainer's own process, where they differ.",
     )
-    extra_python_environs: Annotated[Variables, AfterValidator(_possible)] = Field(
+    extra_python_environs: Annotated[Variables, AfterValidator(_check_variables)] = Field(
         default_factory=dict,
         description="Environment variables of every process that collects, set before all else.",
     )
 
     @property
     def threads(self) -> tuple[int, int | None]:
-        """Intra-op and inter-op threads of the trainer's own process, which alone uses torch."""
+        """Intra-op and inter-op thread counts of the trainer's own process.
+
+        Only that process uses torch. The second is None if torch's default holds.
+        """
         own, common = self.local_tf_session_args, self.tf_session_args
         return (
             own.intra_op_parallelism_threads or common.intra_op_parallelism_threads or 1,
@@ -163,11 +171,15 @@ class ResourcesConfig(Section):
 
     @property
     def environs(self) -> dict[str, str]:
-        """`extra_python_environs` as strings."""
+        """Environment variables of `extra_python_environs`, with values as strings."""
         return {name: str(value) for name, value in self.extra_python_environs.items()}
 
     def request(self, children: int) -> dict[str, float]:
-        """Return the request to a pool: the trainer's share, and as ``extra_*`` its children's."""
+        """Return the resources that a trial with this many child processes needs.
+
+        Keys are ``cpu``, ``gpu`` and ``memory`` (bytes) of the trainer itself, and ``extra_cpu``,
+        ``extra_gpu`` and ``extra_memory`` of all its children together.
+        """
         asked = {
             "cpu": self.num_cpus_for_driver,
             "gpu": self.num_gpus,
@@ -180,9 +192,9 @@ class ResourcesConfig(Section):
 
 
 def blas_threads(count: int) -> AbstractContextManager[object]:
-    """While it is entered, numpy's products of matrices take at most so many threads.
+    """Return a context manager that limits numpy's matrix products to `count` threads.
 
-    On a machine without threadpoolctl, which only tests a GPU, they take as many as they like.
+    It does nothing if threadpoolctl is not installed, as on a machine that only tests a GPU.
     """
     blas = _blas()
     limited: AbstractContextManager[object] = (
@@ -193,7 +205,7 @@ def blas_threads(count: int) -> AbstractContextManager[object]:
 
 @functools.cache
 def _blas() -> "ThreadpoolController | None":
-    """The library of numpy's products, which is looked for once: it is loaded with numpy."""
+    """Return the controller of numpy's BLAS library, or None without threadpoolctl; cached."""
     try:
         from threadpoolctl import ThreadpoolController
     except ImportError:
@@ -202,9 +214,9 @@ def _blas() -> "ThreadpoolController | None":
 
 
 def limit_child(config: ResourcesConfig | None) -> None:
-    """Let this process allocate no more than `memory_per_worker` bytes, if that is not 0.
+    """Limit the memory that this process may allocate to `memory_per_worker` bytes; 0 is no limit.
 
-    The data segment holds what is allocated (heap, anonymous memory), not mapped files or reserved
+    The limit is on the data segment: heap and anonymous memory, not mapped files or reserved
     addresses, of which libraries take gigabytes.
     """
     if config and (quota := config.memory_per_worker):
@@ -213,7 +225,7 @@ def limit_child(config: ResourcesConfig | None) -> None:
 
 
 def check_quota(quota: int) -> None:
-    """TrainableError if this process holds more than `quota` bytes, if that is not 0."""
+    """Raise TrainableError if this process holds more than `quota` bytes; 0 is no limit."""
     if not quota:
         return
     pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
@@ -225,14 +237,14 @@ def check_quota(quota: int) -> None:
 
 
 class EnvironmentVariables:
-    """Variables put into this process's environment, and taken out again by `undo`."""
+    """Environment variables that are set in this process until `undo` is called."""
 
     def __init__(self, variables: Mapping[str, str]) -> None:
         self._before = {name: os.environ.get(name) for name in variables}
         os.environ.update(variables)
 
     def undo(self) -> None:
-        """Put back what was there before; a second call does nothing."""
+        """Restore the former values of the variables; a second call does nothing."""
         for name, value in self._before.items():
             if value is None:
                 os.environ.pop(name, None)

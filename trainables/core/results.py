@@ -1,11 +1,11 @@
-"""The usual keys of a result, what is counted to fill them, and a person's own logger of results.
+"""The standard keys of a result, the counters behind them, and a user's own result logger.
 
     def logger_creator(config):                    # the trial's settings
         return UnifiedLogger(config, "my/folder")  # anything with on_result(result)
 
-The logger is given every complete result. Where it has a ``logdir``, that is the trial's folder;
-where it has ``flush`` and ``close``, they are called when the trainable stops. It is no part of a
-checkpoint. Times are seconds.
+The logger gets every complete result. If it has a ``logdir``, that is the trial's folder; if it has
+``flush`` and ``close``, they are called when the trainable stops. It is not part of a checkpoint.
+Times are in seconds.
 """
 
 import copy
@@ -19,22 +19,23 @@ from typing import Any, Protocol, runtime_checkable
 
 from trainables.errors import TrainableError, shorten
 
-#: First parts of the volatile keys that only trainers add: times of their parts and machine use.
+#: First parts of the volatile result keys that only trainers add: timers and machine use.
 TRAINERS_OWN = frozenset({"timers", "sampler_perf", "connector_metrics", "perf"})
+#: Volatile keys that every result has.
 _OF_EVERY_RESULT = (
     *("time_this_iter_s", "time_total_s", "time_since_restore", "timesteps_since_restore"),
     *("iterations_since_restore", "date", "timestamp", "hostname", "node_ip", "pid"),
 )
 #: First parts of the result keys that differ between two equal runs: times, dates, pids, hosts.
 VOLATILE_KEYS = TRAINERS_OWN.union(_OF_EVERY_RESULT)
-#: Entries that say whose result it is, and when it came; trials are not compared by them.
+#: Keys that identify the trial and the moment of a result; trials are not compared by them.
 WHOSE = frozenset(
     {
         *("date", "timestamp", "hostname", "node_ip", "pid"),
         *("trial_id", "experiment_tag", "config", "done"),
     }
 )
-#: What every result has: whose it is, when it came and what is counted.
+#: Keys that every result has: identity, times and counters.
 OF_EVERY_RESULT = frozenset(
     {
         *(
@@ -50,20 +51,22 @@ OF_EVERY_RESULT = frozenset(
 
 
 def has_name(names: Collection[str], name: str) -> bool:
-    """Return true if `name` is among `names`, of which one that ends with ``/`` is all below it."""
+    """Return whether `name` is in `names`, or below one of them that ends with ``/``."""
     return name in names or any(one.endswith("/") and name.startswith(one) for one in names)
 
 
+#: Return this machine's host name; cached.
 _hostname = functools.cache(socket.gethostname)
 
 
 @functools.lru_cache(maxsize=1)
 def _date(second: int) -> str:
+    """Return the local time of a Unix timestamp as ``YYYY-mm-dd_HH-MM-SS``; cached."""
     return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(second))
 
 
 class Counters:
-    """Iterations, steps, episodes and time of a trial, restarts included."""
+    """Iterations, steps, episodes and training time of a trial, restarts included."""
 
     def __init__(self) -> None:
         self._totals: dict[str, float] = {
@@ -76,7 +79,7 @@ class Counters:
 
     @property
     def iteration(self) -> int:
-        """Iterations finished."""
+        """Number of finished iterations."""
         return int(self._totals["training_iteration"])
 
     def complete(
@@ -86,10 +89,14 @@ class Counters:
         who: Mapping[str, Any],
         is_new: bool = True,
     ) -> dict[str, Any]:
-        """Count one more iteration, of `elapsed` seconds; its result with all usual keys.
+        """Count one more iteration and return its result with all standard keys.
 
-        Keys that `step` returned go before; `who` holds the keys that name the trial. Without
-        `is_new` the result repeats that of the last iteration, and only the seconds are counted.
+        Args:
+            result: the dict that `step` returned; its keys take precedence.
+            elapsed: duration of the iteration, seconds.
+            who: keys that identify the trial.
+            is_new: False if `result` repeats that of the previous iteration; then only time is
+                counted.
         """
         given, totals = dict(result), self._totals
         totals["training_iteration"] += int(is_new)
@@ -121,31 +128,41 @@ class Counters:
         return {**filled, **given}
 
     def get_state(self) -> dict[str, float]:
-        """Entries ``training_iteration`` and the totals of steps, episodes and seconds."""
+        """Return the totals: ``training_iteration``, timesteps, episodes and seconds."""
         return dict(self._totals)
 
     def set_state(self, state: Mapping[str, float]) -> None:
-        """Take back what `get_state` gave; since then nothing has been counted."""
+        """Restore the totals of `get_state`, and restart the ``*_since_restore`` counts."""
         self._totals = dict(state)
         self._restored = dict(self._totals)
 
     def _since_restore(self, name: str) -> float:
+        """Return how much the total `name` has grown since the last restore."""
         return self._totals[name] - self._restored[name]
 
 
 @runtime_checkable
 class ResultLogger(Protocol):
-    """The least that a logger must have."""
+    """The protocol that a user's logger must implement."""
 
     def on_result(self, result: dict[str, Any]) -> object:
-        """Take one complete result; what is changed in it changes nothing else."""
+        """Receive one complete result, as a copy that the logger may change."""
 
 
+#: A function that makes a logger from the trial's settings.
 LoggerCreator = Callable[[dict[str, Any]], ResultLogger]
 
 
 class ResultLog:
-    """Makes the logger, if any, and hands it results; TrainableError for what is no logger."""
+    """Makes the user's logger, if there is one, and passes results to it.
+
+    Args:
+        create: the user's function, or None for no logger.
+        config: the trial's settings.
+
+    Raises:
+        TrainableError: `create` returned an object without `on_result`.
+    """
 
     def __init__(self, create: LoggerCreator | None, config: Mapping[str, Any]) -> None:
         self.create = create
@@ -158,12 +175,12 @@ class ResultLog:
 
     @property
     def folder(self) -> Path | None:
-        """The logger's own, if it has one."""
+        """The logger's ``logdir`` as an absolute path, or None if it has none."""
         logdir = getattr(self._logger, "logdir", None)
         return None if logdir is None else Path(logdir).resolve()
 
     def add(self, result: Mapping[str, Any]) -> None:
-        """Hand one complete result to the logger, as a copy."""
+        """Pass a copy of one complete result to the logger."""
         if self._logger is not None:
             self._logger.on_result(copy.deepcopy(dict(result)))
 

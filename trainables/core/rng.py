@@ -1,12 +1,12 @@
-"""Named random streams of one seed, and the only door to the three global ones.
+"""Named random streams derived from one seed, and the only access to the three global streams.
 
-Every source of chance is a stream derived from a seed and a path of names, for example
+Every source of randomness is a stream derived from a seed and a path of names, for example
 ``generator(seed, "env", worker, index)``. Two different paths give independent streams; the same
-path gives the same stream on every machine. Streams are state: each getter has its setter.
+path gives the same stream on every machine. Streams are state: each getter has a setter.
 
-Our own code never draws from the global streams of `random`, `numpy.random` and `torch`. Others'
-code does (``nn.Linear()``, user environments), so `seed_global`, `capture_global` and
-`restore_global` make those three part of a trial's state as well.
+This package never draws from the global streams of `random`, `numpy.random` and `torch`. Other code
+does (``nn.Linear()``, user environments), so `seed_global`, `capture_global` and `restore_global`
+make those three part of a trial's state as well.
 """
 
 import contextlib
@@ -17,19 +17,19 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from trainables.core.later import with_torch
+from trainables.core.later import when_torch_imported
 
 if TYPE_CHECKING:
     import numpy as np
     import torch
 
 Name = str | int
-#: The 625 words of Python's own stream.
+#: Layout of the 625 words of Python's own generator.
 _WORDS = struct.Struct("<625I")
 
 
 def derive(seed: int, *path: Name) -> "np.random.SeedSequence":
-    """The seed sequence of the stream that `path` names under `seed`.
+    """Return the seed sequence of the stream named by `path` under `seed`.
 
     The path is hashed (SHA-256 over its parts, their types and lengths), so that ``("a", "bc")``
     and ``("ab", "c")``, ``1`` and ``"1"`` name different streams.
@@ -45,33 +45,33 @@ def derive(seed: int, *path: Name) -> "np.random.SeedSequence":
 
 
 def integer(seed: int, *path: Name) -> int:
-    """A seed in [0, 2**63) for a library that takes an int."""
+    """Return a seed in [0, 2**63) of the named stream, for a library that takes an int."""
     import numpy as np
 
     return int(derive(seed, *path).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
 def generator(seed: int, *path: Name) -> "np.random.Generator":
-    """A numpy generator (PCG64) of the named stream."""
+    """Return a numpy generator (PCG64) of the named stream."""
     import numpy as np
 
     return np.random.Generator(np.random.PCG64(derive(seed, *path)))
 
 
 def torch_generator(seed: int, *path: Name) -> "torch.Generator":
-    """A torch generator (CPU) of the named stream."""
+    """Return a torch generator on the CPU of the named stream."""
     import torch
 
     return torch.Generator().manual_seed(integer(seed, *path))
 
 
 def get_generator_state(stream: "np.random.Generator") -> dict[str, Any]:
-    """The position of `stream`, as plain data."""
+    """Return the position of `stream` as plain data."""
     return dict(stream.bit_generator.state)
 
 
 def set_generator_state(stream: "np.random.Generator", state: Mapping[str, Any]) -> None:
-    """Continue `stream` from where `get_generator_state` was called."""
+    """Set `stream` to a position that `get_generator_state` returned."""
     stream.bit_generator.state = dict(state)
 
 
@@ -82,7 +82,7 @@ def seed_global(seed: int, *path: Name) -> None:
     random.seed(integer(seed, *path, "python"))  # noqa: TID251 the one door
     words = derive(seed, *path, "numpy").generate_state(8)
     np.random.seed(words)  # noqa: NPY002, TID251 likewise
-    _give_torch({"seed": integer(seed, *path, "torch")})
+    _set_torch_when_imported({"seed": integer(seed, *path, "torch")})
 
 
 def capture_global() -> dict[str, Any]:
@@ -99,7 +99,7 @@ def capture_global() -> dict[str, Any]:
 
 
 def restore_global(state: Mapping[str, Any]) -> None:
-    """Put the three global streams back to where `capture_global` saw them."""
+    """Set the three global streams to a state that `capture_global` returned."""
     import numpy as np
 
     version, internal, gauss = state["python"]
@@ -107,12 +107,12 @@ def restore_global(state: Mapping[str, Any]) -> None:
         internal = _WORDS.unpack(internal)
     random.setstate((version, tuple(internal), gauss))
     np.random.set_state(dict(state["numpy"]))  # noqa: NPY002
-    _give_torch(state["torch"])
+    _set_torch_when_imported(state["torch"])
 
 
 @contextlib.contextmanager
-def kept_global() -> Iterator[None]:
-    """Put the three global streams back, at the end, to where they stand now."""
+def preserve_global() -> Iterator[None]:
+    """Restore the three global streams when the block ends."""
     state = capture_global()
     try:
         yield
@@ -121,11 +121,12 @@ def kept_global() -> Iterator[None]:
 
 
 def equal_global(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
-    """Return whether two captures are equal, so that nothing was drawn between them."""
+    """Return whether two captures of the global streams are equal: nothing was drawn in between."""
     return _equal(before, after)
 
 
 def _equal(one: Any, other: Any) -> bool:
+    """Return whether two captured values, possibly nested mappings, are equal."""
     import numpy as np
 
     if isinstance(one, Mapping):
@@ -134,8 +135,8 @@ def _equal(one: Any, other: Any) -> bool:
 
 
 @contextlib.contextmanager
-def drawn_by_torch(stream: "np.random.Generator") -> Iterator[None]:
-    """Let torch's global stream draw what `stream` decides, and put it back at the end."""
+def seed_torch_from(stream: "np.random.Generator") -> Iterator[None]:
+    """Seed torch's global stream from `stream` inside the block, and restore it afterwards."""
     import torch
 
     state = torch.get_rng_state()
@@ -151,13 +152,15 @@ def drawn_by_torch(stream: "np.random.Generator") -> Iterator[None]:
 _pending: dict[str, Any] = {"seed": 0}
 
 
-def _give_torch(state: Mapping[str, Any]) -> None:
+def _set_torch_when_imported(state: Mapping[str, Any]) -> None:
+    """Set torch's global stream to `state`, now or as soon as torch is imported."""
     _pending.clear()
     _pending.update(state)
-    with_torch("stream", lambda torch: _put_torch(torch, state))
+    when_torch_imported("stream", lambda torch: _set_torch(torch, state))
 
 
-def _put_torch(torch: Any, state: Mapping[str, Any]) -> None:
+def _set_torch(torch: Any, state: Mapping[str, Any]) -> None:
+    """Set the global stream of the imported `torch` module to `state`."""
     if "state" in state:
         import numpy as np
 

@@ -1,9 +1,10 @@
-"""Rounding of this process: a digest of small sums; where it differs, training gives other bits.
+"""Floating-point rounding of this process as a digest; where it differs, training gives other bits.
 
-OpenBLAS, MKL, torch and numpy choose routines by the processor, by their versions, and by variables
-of the environment, so a processor's name tells too little. A few products and functions, such as
-training is made of, are computed, and their results are compared. They are small, so that no number
-of threads changes them. Equal digests prove nothing of what is not among them, as convolutions.
+OpenBLAS, MKL, torch and numpy choose their routines by processor, version and environment
+variables, so the processor's name says too little. This module computes a few products and
+functions that training consists of, and hashes the results. They are small, so that the number of
+threads does not change them. Equal digests prove nothing about other operations, such as
+convolutions.
 """
 
 import functools
@@ -14,25 +15,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Hexadecimal digits of a digest, of numpy or of torch.
+#: Hexadecimal digits of each digest, numpy's and torch's.
 DIGITS = 16
 
 
 @functools.cache
 def fingerprint(in_torch: bool) -> str:
-    """The digest, computed once in a process; that takes a millisecond or two.
+    """Return the digest of this process's rounding; computed once, in a millisecond or two.
 
-    What `in_torch` computes a part of what is learnt has a second digest behind that of numpy.
+    With `in_torch` (part of the learning runs in torch), torch's digest follows numpy's.
     """
     return _digest(_by_numpy()) + (_digest(_by_torch()) if in_torch else "")
 
 
-def alike(one: str, other: str) -> bool:
-    """Return whether two digests agree in all that both of them are made from."""
+def is_compatible(one: str, other: str) -> bool:
+    """Return whether two fingerprints agree in the digests that both contain."""
     return one.startswith(other) or other.startswith(one)
 
 
 def _digest(results: Iterable[NDArray[Any]]) -> str:
+    """Hash the bytes of all `results` to `DIGITS` hexadecimal digits."""
     whole = hashlib.sha256()
     for result in results:
         whole.update(np.ascontiguousarray(result).tobytes())
@@ -40,12 +42,13 @@ def _digest(results: Iterable[NDArray[Any]]) -> str:
 
 
 def _numbers(*shape: int) -> NDArray[np.float32]:
-    """Numbers between -0.5 and 0.5, the same everywhere."""
+    """Return fixed float32 numbers between -0.5 and 0.5 of the given shape."""
     spread = np.arange(np.prod(shape), dtype=np.int64) * 2_654_435_761 % 1_009
     return (spread / 1_009 - 0.5).astype(np.float32).reshape(shape)
 
 
 def _by_numpy() -> Iterator[NDArray[Any]]:
+    """Yield results of numpy's products, functions and sums."""
     for rows, inside, columns in ((8, 4, 64), (8, 64, 64), (64, 48, 32), (1, 64, 2)):
         left, right = _numbers(rows, inside), _numbers(inside, columns)
         yield left @ right
@@ -62,6 +65,7 @@ def _by_numpy() -> Iterator[NDArray[Any]]:
 
 
 def _by_torch() -> Iterator[NDArray[Any]]:
+    """Yield results of torch's products, functions and sums."""
     import torch
 
     def tensor(*shape: int) -> Any:

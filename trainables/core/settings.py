@@ -1,8 +1,8 @@
-"""Settings: a flat dict becomes a frozen, typed model, and every mistake a ConfigError.
+"""Settings: `parse` turns a flat dict into a frozen, typed model, and mistakes into ConfigErrors.
 
-Each part of a trainer declares a `Section` beside the code that reads it. People write one flat
-dict with the classic names (``lr``, ``num_workers``); `parse` finds the section of each key. Only
-`Settings` that are no sections nest, under their own key: ``model: {hidden: [64, 64]}``.
+Each part of a trainer declares a `Section` beside the code that reads it. Users write one flat dict
+with the classic names (``lr``, ``num_workers``); `parse` finds the section of each key. Only
+`Settings` that are not sections are nested under their own key: ``model: {hidden: [64, 64]}``.
 """
 
 import copy
@@ -22,17 +22,17 @@ from trainables.errors import ConfigError, ConfigErrors, nearest
 
 
 class Settings(BaseModel):
-    """Settings that never change once made; unknown keys and silent conversions are refused."""
+    """Immutable settings that refuse unknown keys, type conversions, NaN and infinity."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-#: Longest time that a process may be waited for, seconds: more is no number for the kernel.
+#: Longest timeout that a setting may have, seconds; the kernel refuses much larger ones.
 LONGEST_WAIT_S = 1e6
 
 
 class Section(Settings):
-    """Settings of one part whose keys stand flat among those of all others."""
+    """Settings of one part of a trainer, whose keys users write at the top level."""
 
 
 C = TypeVar("C", bound=Settings)
@@ -40,7 +40,12 @@ KeyPath = tuple[str | int, ...]
 
 
 def parse(model: type[C], flat: Mapping[str, Any]) -> C:
-    """`flat` as an instance of `model`, each key in its section; ConfigError for mistakes."""
+    """Make an instance of `model` from a flat dict, assigning each key to its section.
+
+    Raises:
+        ConfigError: a key is unknown or missing, or a value is refused.
+        ConfigErrors: several of them are.
+    """
     sections = _sections(model)
     owners = {key: name for name, section in sections.items() for key in section.model_fields}
     grouped: dict[str, Any] = {name: _preset(model, name) for name in sections}
@@ -65,7 +70,7 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
 
 
 def flatten(settings: Settings) -> dict[str, Any]:
-    """The flat dict from which `parse` makes equal settings; every key is in it."""
+    """Return all keys and values as a flat dict from which `parse` makes equal settings."""
     sections = _sections(type(settings))
     flat = {key: value for key, value in vars(settings).items() if key not in sections}
     for name in sections:
@@ -74,10 +79,10 @@ def flatten(settings: Settings) -> dict[str, Any]:
 
 
 class SettingsView(Mapping[str, Any]):
-    """Settings as people write them, flat, with every default: to read by key or by attribute.
+    """A read-only view of settings as users write them, flat and with all defaults.
 
-    ``view["model"]["hidden"]`` is ``view.model.hidden``. It never changes; a deep copy is a plain
-    dict, which one may change and make another trainer from.
+    ``view["model"]["hidden"]`` is ``view.model.hidden``. A deep copy is a plain dict, which may be
+    changed and passed to another trainer.
     """
 
     __slots__ = ("_flat", "_place")
@@ -100,7 +105,7 @@ class SettingsView(Mapping[str, Any]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name in _CHANGING:
+        if name in _MUTATING_METHODS:
             raise self._refusal(name, "a call")
         if name not in self._flat:
             raise AttributeError(f"{self._place} has no key {name!r}{self._hint(name)}")
@@ -125,13 +130,14 @@ class SettingsView(Mapping[str, Any]):
         return SettingsView, (self._flat, self._place)
 
     def plain(self) -> dict[str, Any]:
-        """All of it as a plain dict, which one may change."""
+        """Return a deep copy as a plain dict, which may be changed."""
         return {
             key: value.plain() if isinstance(value, SettingsView) else copy.deepcopy(value)
             for key, value in self.items()
         }
 
     def _shown(self, key: str, value: Any) -> Any:
+        """Wrap nested settings in a view and copy lists, so that the view stays read-only."""
         if isinstance(value, Settings):
             value = flatten(value)
         if isinstance(value, Mapping):
@@ -139,10 +145,12 @@ class SettingsView(Mapping[str, Any]):
         return list(value) if isinstance(value, list) else value
 
     def _hint(self, key: str) -> str:
+        """Return ``; advice`` for the unknown key, or an empty string."""
         hint = legacy_names.answer(key, list(self._flat)) if isinstance(key, str) else ""
         return f"; {hint}" if hint else ""
 
     def _refusal(self, key: str, value: Any) -> ConfigError:
+        """Return the error for an attempt to change `key`."""
         return ConfigError(
             f"{self._place}.{key}",
             value,
@@ -151,12 +159,12 @@ class SettingsView(Mapping[str, Any]):
         )
 
 
-#: What would change a dict.
-_CHANGING = frozenset({"update", "pop", "popitem", "clear", "setdefault"})
+#: Names of dict methods that would change the dict.
+_MUTATING_METHODS = frozenset({"update", "pop", "popitem", "clear", "setdefault"})
 
 
 def defaults(model: type[Settings]) -> dict[str, Any]:
-    """Flat key → default, as plain data; keys without a default are absent."""
+    """Return flat key → default as plain data; keys without a default are left out."""
     sections = _sections(model)
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
@@ -169,7 +177,7 @@ def defaults(model: type[Settings]) -> dict[str, Any]:
 
 
 def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
-    """`settings` with other values for some keys; errors name them under `place`."""
+    """Return `settings` with the `changes`; errors are reported under the key `place`."""
     if not changes:
         return settings
     try:
@@ -179,12 +187,12 @@ def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
 
 
 def known_keys(model: type[Settings]) -> list[str]:
-    """Every key that the flat dict may hold, sorted."""
+    """Return every key that the flat dict may hold, sorted."""
     return sorted(_fields(model))
 
 
 def _fields(model: type[Settings]) -> dict[str, FieldInfo]:
-    """Flat key → its field."""
+    """Return flat key → pydantic field."""
     sections = _sections(model)
     fields = {key: field for key, field in model.model_fields.items() if key not in sections}
     for section in sections.values():
@@ -194,6 +202,7 @@ def _fields(model: type[Settings]) -> dict[str, FieldInfo]:
 
 @functools.cache
 def _sections(model: type[Settings]) -> dict[str, type[Section]]:
+    """Return attribute name → class of the sections of `model`; cached."""
     return {
         name: kind
         for name, field in model.model_fields.items()
@@ -202,7 +211,7 @@ def _sections(model: type[Settings]) -> dict[str, type[Section]]:
 
 
 def _preset(model: type[Settings], section: str) -> dict[str, Any]:
-    """Return the presets of `model` in a section that differ from the section's own defaults."""
+    """Return the values of `section` that `model` sets to other than the section's defaults."""
     preset = model.model_fields[section].default
     if not isinstance(preset, Section):
         return {}
@@ -210,7 +219,7 @@ def _preset(model: type[Settings], section: str) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers of numpy as Python's, however deep they stand: they are what people compute with."""
+    """Return `value` with numpy scalars converted to Python numbers, at any depth."""
     numpy = sys.modules.get("numpy")  # without it there is none of its numbers
     if numpy is not None and isinstance(value, numpy.generic):
         return value.item()
@@ -222,7 +231,7 @@ def _plain(value: Any) -> Any:
 
 
 def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
-    """A mistake at the person's place: no section names, dots between the parts."""
+    """Return the ConfigError for a mistake, with the dotted path that the user wrote."""
     in_section = mistake.path and mistake.path[0] in _sections(model)
     place = ".".join(str(part) for part in mistake.path[1 if in_section else 0 :])
     if mistake.kind == "unknown key":
@@ -235,30 +244,36 @@ def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
 
 
 # -------------------------------------------------------------------------------------------------
-# What is wrong with plain data, in the words of the person who wrote it.
+# Mistakes in plain data, described by the keys that the user wrote.
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mistake:
-    """A mistake that a model finds in plain data."""
+    """A mistake that a pydantic model finds in plain data."""
 
     path: KeyPath
-    """The place in the data, without the names of a union's branches."""
+    """Path in the data, without the names of a union's branches."""
+    #: The refused value.
     value: object
+    #: Kind of mistake.
     kind: Literal["unknown key", "missing key", "value"]
     allowed: str = ""
-    """The values that would be accepted instead."""
+    """Description of the accepted values."""
+    #: Advice that may follow the message; empty if there is none.
     hint: str = ""
     around: type[BaseModel] | None = None
-    """The model in which the key stands, if it is known."""
+    """Model in which the key stands, or None if it is not known."""
     cause: BaseException | None = None
-    """The exception of the validator of the value, if that was one of ours."""
+    """Exception of our own validator, or None if pydantic refused the value itself."""
 
     @classmethod
     def all_of(cls, error: ValidationError, model: type[BaseModel], raw: object) -> "list[Mistake]":
-        """The mistakes that `error` reports, one for each place; an unknown key goes before others.
+        """Return the mistakes that `error` reports, one for each place; unknown keys come first.
 
-        `raw` is what `model` was to be made from.
+        Args:
+            error: the error that pydantic raised.
+            model: the model that was to be made.
+            raw: the data that `model` was to be made from.
         """
         found = error.errors(include_url=False)
         found.sort(key=lambda one: one["type"] != "extra_forbidden")
@@ -269,6 +284,7 @@ class Mistake:
 
     @classmethod
     def _at(cls, path: KeyPath, details: list[ErrorDetails], model: type[BaseModel]) -> "Mistake":
+        """Return the mistake at `path`, which joins the `details` of all tried alternatives."""
         first = details[0]
         about = {"path": path, "value": first["input"], "around": _model_at(model, path[:-1])}
         if first["type"] == "extra_forbidden":
@@ -283,11 +299,12 @@ class Mistake:
 
     @property
     def known(self) -> list[str]:
-        """The keys that may stand where this one does."""
+        """Keys that are allowed at this place."""
         return list(self.around.model_fields) if self.around is not None else []
 
 
 def _path(detail: ErrorDetails, raw: Any) -> KeyPath:
+    """Return the path of an error within `raw`, without the names of a union's branches."""
     path: KeyPath = ()
     inner = raw
     for part in detail["loc"]:
@@ -300,13 +317,14 @@ def _path(detail: ErrorDetails, raw: Any) -> KeyPath:
 
 
 def _has(container: Any, part: str | int) -> bool:
+    """Return whether `container` has the key or index `part`."""
     if isinstance(part, int):
         return isinstance(container, list | tuple) and part < len(container)
     return isinstance(container, Mapping) and part in container
 
 
 def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
-    """The model that stands at `path` below `model`."""
+    """Return the model that describes the value at `path` below `model`, or None if unknown."""
     found: type[BaseModel] | None = model
     for part in path:
         if found is None or part not in found.model_fields:
@@ -317,10 +335,12 @@ def _model_at(model: type[BaseModel], path: KeyPath) -> type[BaseModel] | None:
 
 
 def _is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
+    """Return whether a type annotation is a pydantic model."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
 def _allowed(detail: ErrorDetails) -> str:
+    """Return a description of the accepted values, from pydantic's message."""
     if detail["type"] == "value_error":
         return str(detail["ctx"]["error"])
     if detail["type"] in ("model_type", "dict_type"):
@@ -330,6 +350,7 @@ def _allowed(detail: ErrorDetails) -> str:
 
 
 def _hint(detail: ErrorDetails) -> str:
+    """Return advice for a refused value, or an empty string."""
     value = detail["input"]
     if detail["type"] == "literal_error":
         return nearest(value, re.findall(r"'([^']*)'", detail["ctx"]["expected"]))

@@ -5,15 +5,20 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final, NoReturn
 
-#: Deepest nesting of lists and objects.
+#: Largest nesting depth of lists and objects.
 MAX_DEPTH: Final = 32
-#: Longest integer.
+#: Largest number of digits of an integer.
 MAX_DIGITS: Final = 40
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
 def parse(text: bytes) -> Any:
-    """Return the value of `text`; raises ValueError or RecursionError."""
+    """Return the value of the JSON `text`.
+
+    Raises:
+        ValueError: it is invalid, has a duplicate key, or holds NaN, infinity or a huge number.
+        RecursionError: it is nested too deeply for Python's parser.
+    """
     value = json.loads(
         text.decode("utf-8"),
         object_pairs_hook=_without_duplicates,
@@ -26,12 +31,17 @@ def parse(text: bytes) -> Any:
 
 
 def canonical(value: Mapping[str, Any]) -> bytes:
-    """`value` in its one form: sorted keys, no spaces, ASCII; raises TypeError or ValueError."""
+    """Return the canonical JSON of `value`: sorted keys, no spaces, ASCII.
+
+    Raises:
+        TypeError: a value has no JSON form.
+        ValueError: a number is NaN or infinite.
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
 def check_depth(value: Any, depth: int = 0) -> None:
-    """Raise ValueError for nesting deeper than `MAX_DEPTH`."""
+    """Raise ValueError if `value` is nested deeper than `MAX_DEPTH`."""
     if depth > MAX_DEPTH:
         raise ValueError(f"nested deeper than {MAX_DEPTH}")
     if isinstance(value, dict | Mapping):  # a dict is one, but it takes longer to see
@@ -44,6 +54,7 @@ def check_depth(value: Any, depth: int = 0) -> None:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return `pairs` as a dict; raises ValueError if a key occurs twice."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key stands there twice")
@@ -51,16 +62,19 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(name: str) -> NoReturn:
+    """Raise ValueError for NaN and infinities, which are not JSON."""
     raise ValueError(f"{name} is no number of JSON")
 
 
 def _short_int(digits: str) -> int:
+    """Return the integer of `digits`; raises ValueError if it is too long."""
     if len(digits) > MAX_DIGITS:
         raise ValueError(f"a number of {len(digits)} digits")
     return int(digits)
 
 
 def _finite(text: str) -> float:
+    """Return the number of `text`; raises ValueError if it overflows to infinity."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text[:MAX_DIGITS]} is too large")

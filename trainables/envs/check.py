@@ -74,7 +74,7 @@ def check(
     """
     limit = {} if timeout_s is None else {"env_measure_timeout_s": timeout_s}
     config = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {}), **limit})
-    with rng.kept_global():
+    with rng.preserve_global():
         rng.seed_global(0, "check")
         with contextlib.closing(Inquiry(config, anew=True)) as inquiry:
             unsupported = _unsupported(inquiry)

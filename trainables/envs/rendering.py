@@ -28,7 +28,7 @@ def rendered(config: EnvironmentConfig) -> EnvironmentConfig:
 
 def draw(env: Any) -> Any:
     """Return the picture of ``render()``; the global streams are left as they were."""
-    with rng.kept_global():
+    with rng.preserve_global():
         return env.render()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 from trainables.core import rng
-from trainables.core.logs import LogConfig, at_level
+from trainables.core.logs import LogConfig, use_level
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.core.resources import ResourcesConfig
 from trainables.errors import TrainableError, WorkerError
@@ -58,7 +58,7 @@ class Evaluators:
         count = self._config.evaluation_num_episodes
         children = min(self._config.evaluation_num_workers, count)
         if children == 0:
-            with at_level(self._logs):
+            with use_level(self._logs):
                 return play(inference, plan, seed, range(count))
         requests = {i: (inference, plan, seed, range(i, count, children)) for i in range(children)}
         played: dict[int, Played] = {}

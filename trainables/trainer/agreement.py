@@ -86,7 +86,7 @@ def why_inexact(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
     """
     before = str(checkpoint.get("inexact", ""))
     here = rounding.fingerprint(in_torch)
-    alike = rounding.alike(checkpoint.get("rounding", here), here)
+    alike = rounding.is_compatible(checkpoint.get("rounding", here), here)
     if alike or ROUNDS_OTHERWISE in before:
         return before
     steps = int(checkpoint["progress"]["timesteps"])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from trainables.core.importing import large_import
-from trainables.core.later import with_torch
+from trainables.core.later import when_torch_imported
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.core.settings import flatten
 from trainables.envs.exactness import measuring
@@ -255,7 +255,7 @@ def set_threads(resources: ResourcesConfig) -> None:
         ConfigError: torch has begun to work in this process with another inter-op number.
     """
     intra, inter = resources.threads
-    with_torch("threads", lambda torch: torch.set_num_threads(intra))
+    when_torch_imported("threads", lambda torch: torch.set_num_threads(intra))
     if inter is None:
         return
     with large_import():

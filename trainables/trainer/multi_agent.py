@@ -612,7 +612,7 @@ class MultiAgentTrainer(Trainer):
             return
         settings = override(self.settings, {"multiagent": said}, "config")
         self.validate_config(settings)
-        with rng.kept_global():
+        with rng.preserve_global():
             made = self._have(settings, like, begin)
         self.settings = settings
         self.config = SettingsView(flatten(settings))

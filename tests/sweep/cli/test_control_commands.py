@@ -18,7 +18,7 @@ from tests.support.command_line import Here, start, write_spec
 from tests.support.quadratic import expected_loss
 from tests.support.waiting import wait_until
 from trainables.core import rng
-from trainables.core.failpoints import OF_A_REQUEST
+from trainables.core.failpoints import REQUEST_PLACES
 
 SLOW = {"noise": 0.1, "step_s": 0.05}
 
@@ -156,7 +156,7 @@ def test_without_a_driver_the_command_says_what_it_waits_for(here: Here, finishe
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", OF_A_REQUEST)
+@pytest.mark.parametrize("place", REQUEST_PLACES)
 def test_a_request_is_followed_once_whenever_its_driver_is_killed(
     tmp_path: Path, finished: Folder, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

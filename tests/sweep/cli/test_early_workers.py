@@ -34,7 +34,7 @@ class Starts:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.made: list[Any] = []
         self.before: list[int] = []
-        new, resolve = worker._new, resolving.resolve
+        new, resolve = worker._start_new, resolving.resolve
 
         def noted(variables: Any) -> Any:
             self.made.append(new(variables))
@@ -169,11 +169,11 @@ def test_what_a_trial_holds_is_no_leak_of_the_worker(tmp_path: Path) -> None:
 
 def test_interrupted_while_they_start_none_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any) -> None:
-        worker._spare.append(worker._new({}))
+        worker._spare.append(worker._start_new({}))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(worker, "start_early", interrupted)
-    with pytest.raises(KeyboardInterrupt), worker.early(["json"]):
+    with pytest.raises(KeyboardInterrupt), worker.prestarted(["json"]):
         pass
     assert worker._spare == []
 

@@ -22,7 +22,7 @@ from tests.support.command_line import start, write_spec
 from tests.support.quadratic import expected_loss
 from tests.support.waiting import wait_until
 from trainables.core import rng
-from trainables.core.processes.reaper import tidies
+from trainables.core.processes.reaper import is_tracker
 
 #: Long enough to be in the middle of when a signal arrives.
 SLOW = {"noise": 0.1, "step_s": 0.05}
@@ -164,7 +164,7 @@ def test_an_impatient_person_ends_it_without_a_traceback(
 
 def workers(driver: psutil.Process) -> list[psutil.Process]:
     """Return all below it but what tidies up after killed processes."""
-    return [child for child in driver.children(recursive=True) if not tidies(child.pid)]
+    return [child for child in driver.children(recursive=True) if not is_tracker(child.pid)]
 
 
 @pytest.mark.slow

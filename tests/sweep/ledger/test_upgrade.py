@@ -17,7 +17,7 @@ from sweep.operations import ledger_check
 from sweep.operations.ledger_check import Remedy
 from tests.support import sweeps
 from tests.support.command_line import Here, environment, write_spec
-from trainables.core.failpoints import OF_AN_UPGRADE
+from trainables.core.failpoints import UPGRADE_PLACES
 
 #: A revision that adds a table, and a column to a copy of a table that takes its place.
 NEXT = """
@@ -185,7 +185,7 @@ def test_nobody_upgrades_beside_a_driver(folder: Folder, here: Here) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [*OF_AN_UPGRADE, "halfway"])
+@pytest.mark.parametrize("place", [*UPGRADE_PLACES, "halfway"])
 def test_an_upgrade_that_was_killed_leaves_the_old_ledger_whole(
     folder: Folder, here: Here, next_scripts: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -240,7 +240,7 @@ def test_killed_at_any_instant_everything_is_there_once(
     assert here("run", spec, "--pool", "inline")[0] == 0
     folder, best = Folder(here.root, "demo"), str(here.json("best", "demo")["trial"])
     second = ("model attached", "attached")  # of the trial's run, and of the sweep's own
-    for place in (*failpoints.OF_ATTACHMENTS[:-1], *second):
+    for place in (*failpoints.ATTACHMENT_PLACES[:-1], *second):
 
         def reach(passed: str, place: str = place) -> None:
             if passed == place:

@@ -98,7 +98,7 @@ def test_a_child_answers_notes_and_errors_and_ends_when_it_is_asked_to(
     assert ask(one, "double", 4) == 8
     assert ask(one, "variables") == ("1", one.pid)
     one.send("count", 3)
-    heard = [one.hear(LONG) for _ in range(4)]
+    heard = [one.receive_message(LONG) for _ in range(4)]
     assert heard == [("note", 0), ("note", 1), ("note", 2), ("ok", "counted")]
     assert ask(one, "count", 2) == "counted", "who does not want notes hears none"
     one.send("count", 9)
@@ -137,7 +137,7 @@ def test_a_death_is_told_with_its_exit_code_at_every_request(one: ChildProcess) 
 
 def test_a_child_that_hangs_is_ended_and_the_error_says_where_it_stood(one: ChildProcess) -> None:
     one.send("oversleep")
-    assert one.hear(LONG) == ("note", "asleep")
+    assert one.receive_message(LONG) == ("note", "asleep")
     for _ in range(2):
         with pytest.raises(WorkerHangs, match=r"no answer within 0.2 s \(some_timeout_s\)") as hung:
             one.receive(SHORT)
@@ -150,7 +150,7 @@ def test_what_the_disk_does_not_take_of_what_is_printed_costs_nothing(one: Child
     leave(one)
     executor = worker.start({})
     try:
-        with worker.starting():
+        with worker.submitting():
             printed = executor.submit(print_in_vain)
         assert printed.result(timeout=120) == 3
     finally:
@@ -160,10 +160,10 @@ def test_what_the_disk_does_not_take_of_what_is_printed_costs_nothing(one: Child
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_what_is_printed_is_written(unbuffered: str, tmp_path: Path) -> None:
     code = (
-        "from trainables.core.processes.printing import lose_what_is_not_taken\n"
+        "from trainables.core.processes.printing import ignore_full_disk\n"
         "import os, sys\n"
         "print('before')\n"
-        "lose_what_is_not_taken()\n"
+        "ignore_full_disk()\n"
         "print('é' * 5)\n"
         "print('to stderr', file=sys.stderr)\n"
         "sys.stdout.flush()\n"

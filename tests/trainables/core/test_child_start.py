@@ -27,7 +27,7 @@ class Server:
 def in_a_worker(*imports: str) -> Garbage:
     executor = worker.start({})
     try:
-        with worker.starting():
+        with worker.submitting():
             executor.submit(worker._import, imports)
         asked = [executor.submit(f) for f in (gc.isenabled, gc.get_stats, gc.get_freeze_count)]
         enabled, stats, frozen = (one.result(timeout=120) for one in asked)
@@ -75,7 +75,7 @@ import os, resource, sys
 from trainables.core.processes import worker
 resource.setrlimit(resource.RLIMIT_NOFILE, tuple(map(int, sys.argv[1:])))
 workers = [worker.start({}) for _ in range(6)]
-with worker.starting():
+with worker.submitting():
     print(len({one.submit(os.getpid).result(timeout=120) for one in workers}))
 for one in workers:
     worker.end(one)

@@ -52,7 +52,7 @@ def test_the_digest_is_that_of_all_numbers_that_came_out(
 
     monkeypatch.setattr(rounding, "_by_numpy", nudged)
     rounding.fingerprint.cache_clear()
-    assert not rounding.alike(rounding.fingerprint(in_torch), before)
+    assert not rounding.is_compatible(rounding.fingerprint(in_torch), before)
     monkeypatch.undo()
     rounding.fingerprint.cache_clear()
     assert rounding.fingerprint(in_torch) == before
@@ -69,7 +69,7 @@ def test_of_what_torch_has_no_part_in_it_has_none_in_the_digest() -> None:
     assert digest == rounding.fingerprint(False)
     whole = rounding.fingerprint(True)
     assert len(whole) == 2 * len(digest)
-    assert rounding.alike(digest, whole)
-    assert rounding.alike(whole, digest)
-    assert not rounding.alike(digest[::-1], whole)
-    assert not rounding.alike(whole, digest + whole[:1:-1])
+    assert rounding.is_compatible(digest, whole)
+    assert rounding.is_compatible(whole, digest)
+    assert not rounding.is_compatible(digest[::-1], whole)
+    assert not rounding.is_compatible(whole, digest + whole[:1:-1])

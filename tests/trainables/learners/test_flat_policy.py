@@ -10,7 +10,7 @@ import torch
 
 from tests.support.trainers import differences, make, run
 from tests.trainables.algorithms.test_ppo import sampled
-from trainables.core.later import with_torch
+from trainables.core.later import when_torch_imported
 from trainables.envs.spaces.actions import ActionLayout
 from trainables.learners.fused.initial import Normals, orthogonal
 from trainables.learners.fused.policy import FlatPolicy
@@ -96,17 +96,17 @@ def test_a_trainer_of_perceptrons_never_imports_torch(name: str, env: str, tmp_p
 
 def test_what_waits_for_torch_is_done_once_it_is_imported_the_latest_of_a_name() -> None:
     told = (
-        "from trainables.core.later import with_torch\n"
+        "from trainables.core.later import when_torch_imported\n"
         "for name, number in (('a', 1), ('b', 2), ('a', 3)):\n"
-        "    with_torch(name, lambda torch, n=number: print(n, torch.__name__))\n"
+        "    when_torch_imported(name, lambda torch, n=number: print(n, torch.__name__))\n"
         "print('before')\n"
         "import torch\n"
-        "with_torch('a', lambda torch: print(4, torch.__name__))\n"
+        "when_torch_imported('a', lambda torch: print(4, torch.__name__))\n"
     )
     ran = subprocess.run([sys.executable, "-c", told], capture_output=True, text=True, check=True)
     assert ran.stdout.splitlines() == ["before", "3 torch", "2 torch", "4 torch"]
     seen: list[Any] = []
-    with_torch("a", seen.append)
+    when_torch_imported("a", seen.append)
     assert seen == [torch]
 
 

@@ -222,10 +222,10 @@ def test_a_child_whose_message_was_interrupted_half_way_is_replaced_if_so_set(
 def test_a_process_that_leaves_calls_what_wants_to_be_called_at_its_end() -> None:
     lines = (
         "import atexit",
-        "from trainables.core.processes.ending import leave",
+        "from trainables.core.processes.ending import exit_process",
         "atexit.register(print, 'called', end='')",
         "print('written,', end=' ')",
-        "leave()",
+        "exit_process()",
     )
     done = subprocess.run([sys.executable, "-c", "; ".join(lines)], capture_output=True, check=True)
     assert done.stdout == b"written, called"

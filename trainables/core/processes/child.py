@@ -1,8 +1,9 @@
 """A child process that answers one request at a time: both ends of the protocol.
 
-`ChildProcess` is the parent's end. The child's end is a server: an object that is made there at the
-first request, and whose methods are all that can be asked for. Requests and answers are numbered:
-an answer that nobody waited for to the end is not taken for a later one's. Times are seconds.
+`ChildProcess` is the parent's end. The child's end is a server: an object that the child makes at
+the first request, and whose methods are the only possible requests. Requests and answers are
+numbered, so that the late answer to an abandoned request is not taken for the next one's. Times are
+in seconds.
 """
 
 import contextlib
@@ -20,11 +21,11 @@ from typing import Any, NamedTuple, TypeAlias
 from trainables.core.logs import LogConfig, is_shown, set_level, show
 from trainables.core.processes.ending import (
     die_with_parent,
+    exit_process,
     kill_at_exit,
-    leave,
     limit_standstill,
 )
-from trainables.core.processes.printing import lose_what_is_not_taken
+from trainables.core.processes.printing import ignore_full_disk
 from trainables.core.processes.program import become_program
 from trainables.core.resources import ResourcesConfig, limit_child
 from trainables.errors import (
@@ -38,17 +39,18 @@ from trainables.errors import (
     WorkerHangs,
 )
 
+#: Time that a child has to end by itself before it is killed, seconds.
 STOP_TIMEOUT_S = 5.0
-#: How long a child that hangs is listened to for the next part of its stack.
+#: Time to wait for the next part of a hanging child's stack, seconds.
 STACK_TIMEOUT_S = 0.5
-#: What a child gets on top of its time to answer while it imports and makes its environments.
+#: Extra time for a child's first answer, while it imports and makes environments, seconds.
 START_TIMEOUT_S = 60.0
 
-#: Errors that stay what they are on their way to the parent; every other one becomes a WorkerError.
+#: Errors that keep their class when they reach the parent; every other becomes a WorkerError.
 NAMED_ERRORS: Mapping[str, type[TrainableError]] = {
     one.__name__: one for one in (CallbackError, EnvError, ExchangeError, NotFiniteError)
 }
-#: The request after which a child ends; a server has it, too.
+#: The request that ends a child; its server must have a method of this name, too.
 END = "end"
 
 Pipe: TypeAlias = "connection.Connection[Any, Any]"
@@ -58,24 +60,24 @@ class Patience(NamedTuple):
     """The longest wait for an answer."""
 
     seconds: float | None = None
-    """None: until it comes."""
+    """Limit in seconds, or None to wait without limit."""
     setting: str = ""
-    """The setting that says so."""
+    """Name of the setting that gives the limit, for the error message."""
 
 
 # ---- the parent's end ----------------------------------------------------------------------------
 
 
 class ChildProcess:
-    """The parent's end of a child, which ends with the parent however that ends.
+    """The parent's end of a child process, which dies when the parent dies.
 
     Args:
-        name: how errors call it.
-        server: makes, in the child, the object that answers.
-        args: of `server`; they travel to the child.
-        patience: how long a message to or from it may stand still half-way.
-        resources: its variables and its quota of memory.
-        logs: what it logs; None: nothing is set.
+        name: name of the child in errors.
+        server: function that the child calls to make the object that answers.
+        args: arguments of `server`; they are sent to the child.
+        patience: longest time that a message may be stuck half sent.
+        resources: environment variables and memory quota of the child.
+        logs: log settings of the child, or None to set none.
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class ChildProcess:
         self._process: Any = child_context().Process(
             target=_serve,
             args=(theirs, their_stack, os.getpid(), partial(server, *args), resources),
-            kwargs={"log": partial(_log, name, logs, is_shown()) if logs else None},
+            kwargs={"log": partial(_set_up_log, name, logs, is_shown()) if logs else None},
             name=name.replace(" ", "-"),
             daemon=True,
             env={**ONE_THREAD, **(resources.environs if resources else {})},
@@ -106,13 +108,14 @@ class ChildProcess:
         kill_at_exit(self._process)
         theirs.close()
         their_stack.close()
+        #: Process id of the child.
         self.pid = int(self._process.pid)
         self.ends: tuple[Any, Any] = (self._pipe, self._process.sentinel)
-        """The handles that become ready when the child answers or dies."""
+        """Handles for `multiprocessing.connection.wait`: ready when the child answers or dies."""
         self.failure = ""
-        """The reason why it can answer no more, in words with a verb; empty while it can."""
+        """Reason why the child can answer no more, as a verb phrase; empty while it can."""
         self.exitcode: int | None = None
-        """Of one that has died."""
+        """Exit code once the child has died, else None."""
         self._error: WorkerError | None = None  # which every later request raises, too
         self._asked_at = time.monotonic()
         self._number = self._answered = 0
@@ -123,49 +126,57 @@ class ChildProcess:
 
     @property
     def is_alive(self) -> bool:
-        """True if the process runs and can be asked."""
+        """True if the process runs and accepts requests."""
         return not self._error and self._process is not None and bool(self._process.is_alive())
 
     def send(self, method: str, *args: Any) -> None:
-        """Ask for ``server.method(*args)``."""
+        """Request ``server.method(*args)``; `receive` returns its result.
+
+        An unread answer to the previous request is read and dropped first.
+        """
         if self._answered < self._number:
             # Its answer was not waited for to the end. A child that is writing reads no request.
-            self.answer(self._patience)
-        self._post(method, args)
+            self.receive_answer(self._patience)
+        self._send_message(method, args)
 
     def receive(self, patience: Patience) -> Any:
-        """The answer to the latest request, within so long of it.
+        """Return the result of the latest request.
+
+        Args:
+            patience: longest wait, counted from the request.
 
         Raises:
             TrainableError: the server raised, or the child can answer no more.
         """
-        kind, answer = self.answer(patience)
+        kind, answer = self.receive_answer(patience)
         if kind == "error":
-            raise _rebuilt(self._name, *answer)
+            raise _make_error(self._name, *answer)
         return answer
 
-    def answer(self, patience: Patience) -> tuple[str, Any]:
-        """``ok`` and the answer; or ``error``, and its kind, message and traceback.
+    def receive_answer(self, patience: Patience) -> tuple[str, Any]:
+        """Return ``("ok", result)``, or ``("error", (kind, message, traceback))``.
 
-        Raises:
-            WorkerError: the child can answer no more.
+        Skips notes. Raises WorkerError if the child can answer no more.
         """
-        kind, answer = self.hear(patience)
+        kind, answer = self.receive_message(patience)
         while kind == "note":
-            kind, answer = self.hear(patience)
+            kind, answer = self.receive_message(patience)
         return kind, answer
 
-    def hear(self, patience: Patience) -> tuple[str, Any]:
-        """The next message: an `answer`, or ``note`` and its text; a note restarts the clock."""
+    def receive_message(self, patience: Patience) -> tuple[str, Any]:
+        """Return the next message: an answer as above, or ``("note", content)``.
+
+        A note restarts the time limit. Raises WorkerError if the child can answer no more.
+        """
         self._require_whole()
         self._patience = patience
         while True:
-            ready = connection.wait(self.ends, self.left(patience.seconds))
+            ready = connection.wait(self.ends, self.seconds_left(patience.seconds))
             if not ready:
-                raise self._cut_off("no answer", patience)
+                raise self._time_out("no answer", patience)
             if self._pipe not in ready:
                 # A process that the child started may hold its end open: no end of file would come.
-                raise self._death()
+                raise self._death_error()
             number, kind, content = self._read()
             if not self._begun:
                 self._begun = True
@@ -178,40 +189,44 @@ class ChildProcess:
                 return kind, content
 
     def deadline(self, seconds: float | None) -> float:
-        """`time.monotonic` at which these seconds of its time to answer are over."""
+        """Return the `time.monotonic` at which `seconds` after the latest request are over.
+
+        Returns infinity without a limit.
+        """
         if seconds is None:
             return math.inf
         return self._asked_at + seconds + (0.0 if self._begun else START_TIMEOUT_S)
 
-    def left(self, seconds: float | None) -> float | None:
-        """Return how many of the seconds are left; None without a limit."""
+    def seconds_left(self, seconds: float | None) -> float | None:
+        """Return how many of the `seconds` to answer are left, at least 0; None without a limit."""
         if seconds is None:
             return None
         return max(0.0, self.deadline(seconds) - time.monotonic())
 
     def ask_to_end(self) -> None:
-        """Let the child begin to end; `close` waits for it."""
+        """Request that the child ends, without waiting; `close` waits for its end."""
         if not self._pipe.closed and not self._ending:
             self._ending = True
             with contextlib.suppress(WorkerError):
-                self._post(END, ())
+                self._send_message(END, ())
 
     def close(self) -> None:
-        """End the child, gently if it is listening; a second call does nothing."""
+        """End the child, killing it after `STOP_TIMEOUT_S`; a second call does nothing."""
         self.ask_to_end()
         if not self._pipe.closed:
             self._process.join(STOP_TIMEOUT_S)
         self.kill()
 
     def kill(self) -> None:
-        """End the child at once; a second call does nothing."""
+        """Kill the child at once; a second call does nothing."""
         if not self._pipe.closed:
-            self._slay()
+            self._kill_process()
             self._pipe.close()
             self._stack.close()
             self._process = None  # its sentinel is closed with it
 
-    def _post(self, method: str, args: tuple[Any, ...]) -> None:
+    def _send_message(self, method: str, args: tuple[Any, ...]) -> None:
+        """Send a numbered request; raises WorkerError if the child does not take it."""
         self._require_whole()
         self._asked_at = time.monotonic()
         self._number += 1
@@ -219,52 +234,61 @@ class ChildProcess:
         try:
             self._pipe.send((self._number, method, args))
         except BlockingIOError:
-            raise self._cut_off("has not taken its request", self._standstill) from None
+            raise self._time_out("has not taken its request", self._standstill) from None
         except (BrokenPipeError, ConnectionResetError):
-            raise self._death() from None
+            raise self._death_error() from None
         self._torn = False
 
     def _read(self) -> tuple[int, str, Any]:
+        """Read (number, kind, content) from the pipe; raises WorkerError if that fails."""
         self._torn = True
         try:
             message: tuple[int, str, Any] = self._pipe.recv()
         except BlockingIOError:
-            raise self._cut_off("only part of its answer", self._standstill) from None
+            raise self._time_out("only part of its answer", self._standstill) from None
         except (EOFError, OSError):
-            raise self._death() from None
+            raise self._death_error() from None
         except Exception as error:
-            raise self._failed(f"returned garbage: its answer cannot be read: {error!r}") from error
+            raise self._fail(f"returned garbage: its answer cannot be read: {error!r}") from error
         self._torn = False
         return message
 
     def _require_whole(self) -> None:
+        """Raise WorkerError if the child has failed or a message was interrupted half-way."""
         if self._error:
             raise self._error
         if self._torn:
-            raise self._failed(
+            raise self._fail(
                 "cannot be understood any more: a message to or from it was interrupted half-way"
             )
 
-    def _failed(self, words: str, kind: type[WorkerError] = WorkerError) -> WorkerError:
+    def _fail(self, words: str, kind: type[WorkerError] = WorkerError) -> WorkerError:
+        """Record why the child can answer no more, and return the error to raise."""
         self.failure = words
         self._error = kind(f"{self._name} (pid {self.pid}) {words}")
         return self._error
 
-    def _cut_off(self, what: str, patience: Patience) -> WorkerError:
-        """End a child that has taken too long."""
+    def _time_out(self, what: str, patience: Patience) -> WorkerError:
+        """Kill a child that has taken too long, and return the error with its stacks.
+
+        Args:
+            what: description of the missing message.
+            patience: the limit that has passed.
+        """
         stack = self._read_stack()
-        self._slay()
+        self._kill_process()
         self.failure = f"hangs: {what} within {patience.seconds} s ({patience.setting})"
         self._error = WorkerHangs(f"{self._name} (pid {self.pid}) {self.failure}\n\n{stack}")
         return self._error
 
-    def _death(self) -> WorkerError:
+    def _death_error(self) -> WorkerError:
+        """Return the error for a child that has died, with its exit code."""
         self._process.join(STOP_TIMEOUT_S)
         self.exitcode = self._process.exitcode
-        return self._failed(f"died; exit code {self.exitcode}", WorkerDied)
+        return self._fail(f"died; exit code {self.exitcode}", WorkerDied)
 
     def _read_stack(self) -> str:
-        """Return the stacks of a hanging child's threads; empty if it is stopped altogether."""
+        """Return the stacks of a hanging child's threads; empty if the process is suspended."""
         with contextlib.suppress(ProcessLookupError):  # it has died meanwhile
             os.kill(self.pid, signal.SIGUSR1)
         written = b""
@@ -275,17 +299,20 @@ class ChildProcess:
             written += part
         return written.decode(errors="replace")
 
-    def _slay(self) -> None:
+    def _kill_process(self) -> None:
+        """Kill the process and wait for its end."""
         if self._process.is_alive():
             os.kill(self.pid, signal.SIGKILL)  # a process of loky's context has no kill()
         self._process.join()
 
     def _limit_standstill(self, start_s: float) -> None:
+        """Limit how long a message may be stuck: `start_s` plus the patience, seconds."""
         if self._standstill.seconds is not None:
             limit_standstill(self._pipe, start_s + self._standstill.seconds)
 
 
-def _rebuilt(name: str, kind: str, message: str, trace: str) -> TrainableError:
+def _make_error(name: str, kind: str, message: str, trace: str) -> TrainableError:
+    """Return the child's error in the parent: the same class if named, else WorkerError."""
     if kind in NAMED_ERRORS:
         named = NAMED_ERRORS[kind](message)
         named.__cause__ = WorkerError(f"in {name}\n\n{trace}")
@@ -295,12 +322,12 @@ def _rebuilt(name: str, kind: str, message: str, trace: str) -> TrainableError:
 
 # ---- the child's end -----------------------------------------------------------------------------
 
-_asked: tuple[Pipe, int]  # where it is answered, and the number of the request
+_request: tuple[Pipe, int]  # pipe and number of the request that is being answered
 
 
 def note(content: Any) -> None:
-    """Say something to the parent before the answer; for a server within a request."""
-    pipe, number = _asked
+    """Send a note to the parent before the answer; for use by a server within a request."""
+    pipe, number = _request
     pipe.send((number, "note", content))
 
 
@@ -312,16 +339,22 @@ def _serve(
     resources: ResourcesConfig | None,
     log: Callable[[], None] | None,
 ) -> None:
-    """Answer requests until one asks to end, or nobody is left to ask.
+    """Answer requests until `END` arrives or the parent is gone; the child's main function.
 
-    `pipe` carries (number, method, arguments) here and (number, kind, content) back; `stack` takes
-    where the threads are, when SIGUSR1 comes.
+    Args:
+        pipe: carries (number, method, arguments) from the parent and (number, kind, content)
+            back.
+        stack: receives the stacks of all threads on SIGUSR1.
+        parent: pid of the parent.
+        make: makes the server.
+        resources: limits of this process.
+        log: sets up logging; None for no logging.
     """
-    global _asked  # noqa: PLW0603 there is one parent
+    global _request  # noqa: PLW0603 there is one parent
     faulthandler.register(signal.SIGUSR1, file=stack.fileno())
     become_program(is_main=False)
     die_with_parent(parent)
-    lose_what_is_not_taken()
+    ignore_full_disk()
     limit_child(resources)
     if log:
         log()
@@ -331,25 +364,31 @@ def _serve(
             number, method, args = pipe.recv()
         except EOFError:
             return
-        _asked = (pipe, number)
+        _request = (pipe, number)
         try:
             if server is None and method != END:
                 server = make()
             pipe.send((number, "ok", getattr(server, method)(*args)))
         except BaseException as error:  # noqa: BLE001 whatever it is, the parent must hear of it
-            pipe.send((number, "error", _described(error, resources)))
+            pipe.send((number, "error", _describe_error(error, resources)))
         if method == END:
-            leave()
+            exit_process()
 
 
-def _log(name: str, config: LogConfig, are_shown: bool) -> None:
+def _set_up_log(name: str, config: LogConfig, are_shown: bool) -> None:
+    """Set up logging in the child, under its name."""
     set_level(config)
     if are_shown:
         show(name)
 
 
-def _described(error: BaseException, resources: ResourcesConfig | None) -> tuple[str, str, str]:
-    """Kind, message and traceback; with the quota where memory ran out, however deep down."""
+def _describe_error(
+    error: BaseException, resources: ResourcesConfig | None
+) -> tuple[str, str, str]:
+    """Return the class name, message and traceback of an error.
+
+    If memory ran out in the error or one of its causes, the message names the quota.
+    """
     message = str(error)
     cause: BaseException | None = error
     while resources and cause is not None:

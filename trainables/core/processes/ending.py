@@ -20,12 +20,12 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NoReturn
 
-#: Where Linux keeps named semaphores.
+#: Folder in which Linux keeps named semaphores.
 _SEMAPHORES = Path("/dev/shm")  # noqa: S108 nothing is made in it
 
 
 def die_with_parent(parent: int) -> None:
-    """End this process with SIGKILL as soon as process `parent` is gone."""
+    """Start a thread that kills this process as soon as process `parent` is gone."""
     if os.getppid() != parent:  # it died before it could be watched
         os.kill(os.getpid(), signal.SIGKILL)
     threading.Thread(
@@ -36,13 +36,14 @@ def die_with_parent(parent: int) -> None:
 def kill_at_exit(process: BaseProcess) -> None:
     """Kill `process` if it still runs when the interpreter exits.
 
-    Multiprocessing would send it SIGTERM, which has no effect there (`program`),
-    and wait for its end for ever.
+    Multiprocessing would send it SIGTERM, which such children ignore (`program`), and wait for
+    ever.
     """
     _children.add(process)
 
 
 def _kill_children() -> None:
+    """Kill all children that were passed to `kill_at_exit` and still run."""
     for process in list(_children):
         if process.is_alive() and process.pid is not None:
             os.kill(process.pid, signal.SIGKILL)
@@ -53,7 +54,7 @@ util.Finalize(None, _kill_children, exitpriority=10)  # before multiprocessing w
 
 
 def has_ended(pid: int) -> bool:
-    """Return whether a process is gone, though its parent may not know it yet."""
+    """Return whether a process is gone or a zombie."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -65,7 +66,7 @@ def has_ended(pid: int) -> bool:
 
 
 def kill_family(pid: int) -> None:
-    """Kill a process with all its descendants; those that are gone already are passed over."""
+    """Kill a process and all its descendants; those that are gone already are skipped."""
     import psutil  # not at the top: children that start set what ends them first
 
     with contextlib.suppress(psutil.Error):
@@ -75,16 +76,16 @@ def kill_family(pid: int) -> None:
                 process.kill()
 
 
-def forget_semaphores(pid: int) -> None:
-    """Delete the semaphores of loky's pools that a process left whose own tracker died with it."""
+def delete_semaphores(pid: int) -> None:
+    """Delete the semaphores of loky's pools that the killed process `pid` left behind."""
     for left in _SEMAPHORES.glob(f"sem.loky-{pid}-*"):
         left.unlink(missing_ok=True)
 
 
-def leave() -> NoReturn:
-    """End this process now that its work is closed.
+def exit_process() -> NoReturn:
+    """End this process after running exit handlers and flushing output.
 
-    What wants to be called at its end is called. Modules are not taken apart: torch's last seconds.
+    Skips the destruction of modules, which takes torch seconds.
     """
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -93,18 +94,19 @@ def leave() -> NoReturn:
 
 
 def _wait_for_end(pidfd: int) -> None:
+    """Wait until the process of `pidfd` ends, then kill this one."""
     select.select([pidfd], [], [])
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def limit_standstill(pipe: "connection.Connection[Any, Any]", seconds: float) -> None:
-    """Let a read or write on this end of a two-way pipe raise BlockingIOError when it stands still.
+    """Make reads and writes on a two-way pipe raise BlockingIOError when they are stuck.
 
-    A process that is stopped takes nothing: what is larger than the pipe would be written for ever.
+    A suspended process reads nothing, so writing more than fits into the pipe would block for ever.
 
     Args:
-        pipe: one end; the other one is not touched.
-        seconds: without any progress.
+        pipe: one end; the other one is not affected.
+        seconds: longest time without progress.
     """
     whole = int(seconds)
     # Zero would be no limit at all.

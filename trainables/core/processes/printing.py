@@ -1,7 +1,7 @@
-"""Output of a process that costs it nothing where the disk is full.
+"""Standard output and error that ignore a full disk.
 
-A trial prints into its log. On a disk that is full that would be an error of whatever called
-`print`, an environment's step for example, though nothing of the training is wrong.
+A trial prints into its log file. On a full disk, `print` would raise inside whatever code called
+it, for example an environment's step, although training itself is fine.
 """
 
 import errno
@@ -9,26 +9,27 @@ import io
 import sys
 from typing import Any, Final
 
-#: Errors of a disk, or of a terminal that is gone.
-_NOT_TAKEN: Final = frozenset(
+#: Error numbers of a full or failing disk, or of a terminal that is gone.
+_DISK_ERRORS: Final = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.ESTALE}
 )
 
 
 class _Output(io.FileIO):
-    """A descriptor that forgets what is not taken."""
+    """A file descriptor that drops output which the disk does not take."""
 
     def write(self, data: Any, /) -> int:
+        """Write `data`; returns its full length even if a full disk drops it."""
         try:
             return super().write(data) or 0
         except OSError as error:
-            if error.errno not in _NOT_TAKEN:
+            if error.errno not in _DISK_ERRORS:
                 raise
             return memoryview(data).nbytes
 
 
-def lose_what_is_not_taken() -> None:
-    """Let `print`, and what else writes to this process's standard output and error, go on."""
+def ignore_full_disk() -> None:
+    """Replace this process's standard output and error by ones that ignore a full disk."""
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):

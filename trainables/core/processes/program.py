@@ -1,9 +1,9 @@
 """Make a child process look, to the code that runs in it, like a program that a person started.
 
 A trial's code may start processes in any way: `multiprocessing` with each of its contexts, torch's
-data loaders, executors, programs. So nothing of how its own process was started may show. Left as
-loky makes it, a worker has loky's context as the default one, the module that started it as
-`__main__`, its parent's tracker of shared memory, and signal handlers that its children inherit.
+data loaders, executors, programs. So it must not see how its own process was started. As loky makes
+it, a worker has loky's context as the default, the module that started it as `__main__`, its
+parent's tracker of shared memory, and signal handlers that its children inherit.
 """
 
 import multiprocessing
@@ -20,21 +20,21 @@ TERMINAL_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM)
 
 
 def become_program(*, is_main: bool = True) -> None:
-    """Take the place of a program: multiprocessing, `__main__`, signals, input.
+    """Make this child process look like a program: multiprocessing, `__main__`, signals, input.
 
-    The process gets a group of its own, so that a terminal's Ctrl-C reaches neither it nor any
-    program that it starts, and an empty input, since a terminal stops a process of another group
-    that reads from it.
+    The process gets its own group, so that Ctrl-C in a terminal reaches neither it nor any program
+    that it starts. Its input becomes empty, since a terminal stops a process of another group that
+    reads from it.
 
     Args:
-        is_main: the process is the program's main one; else it keeps its name and its parent.
+        is_main: True to look like a program's main process; False to keep its name and parent.
     """
     if os.getpgrp() != os.getpid():
         os.setpgid(0, 0)
     empty = os.open(os.devnull, os.O_RDONLY)
     os.dup2(empty, 0)
     os.close(empty)
-    pass_over_terminal_signals()
+    leave_signals_to_parent()
     multiprocessing.set_start_method(None, force=True)  # the platform's own default
     current: Any = process.current_process()
     current._config["daemon"] = False  # a daemon may start no processes
@@ -47,60 +47,62 @@ def become_program(*, is_main: bool = True) -> None:
     main.__dict__.pop("__file__", None)
 
 
-def pass_over_terminal_signals() -> None:
-    """Leave Ctrl-C, a closed terminal and SIGTERM to the parent, which decides what is saved.
+def leave_signals_to_parent() -> None:
+    """Ignore Ctrl-C, a closed terminal and SIGTERM: the parent decides what is saved.
 
-    SIGTERM reaches all processes where timeout(1), systemd or Slurm send it. Forked children get
-    the handlers of a program back: an executor ends its workers with SIGTERM.
+    timeout(1), systemd and Slurm send SIGTERM to all processes. Forked children get the default
+    handlers back, since an executor ends its workers with SIGTERM.
     """
     os.register_at_fork(
         before=_hold_signals, after_in_parent=_release_signals, after_in_child=_restore_handlers
     )
-    take_terminal_signals()
+    ignore_terminal_signals()
 
 
-def take_terminal_signals() -> None:
-    """Have this process pass them over, also where it was forked from one that does."""
+def ignore_terminal_signals() -> None:
+    """Install handlers that ignore the terminal's signals in this process, and unblock them."""
     for number in TERMINAL_SIGNALS:
-        signal.signal(number, _pass_over)
+        signal.signal(number, _ignore)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, TERMINAL_SIGNALS)
 
 
-def _pass_over(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing; an ignored signal would be ignored by every started program, too."""
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing; started programs would inherit SIG_IGN, but not this handler."""
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Return whether a person may have raised an error by a signal to this process.
+    """Return whether an error is a KeyboardInterrupt that a person may have caused by a signal.
 
-    A KeyboardInterrupt in a process that passes such signals over is one of the trial's code.
+    In a process that ignores such signals, a KeyboardInterrupt comes from the trial's code.
     """
     handler = signal.getsignal(signal.SIGINT)
     return isinstance(error, KeyboardInterrupt) and handler is signal.default_int_handler
 
 
-_forking = threading.local()  # `mask`: the signals that waited before this thread forked
+_forking = threading.local()  # `mask`: this thread's signal mask before it forked
 
 
 def _hold_signals() -> None:
-    """Let signals wait while this thread forks: the child is still to get handlers of its own."""
+    """Block the signals while this thread forks, until the child has its own handlers."""
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, TERMINAL_SIGNALS)
 
 
 def _release_signals() -> None:
+    """Restore the signal mask from before the fork."""
     signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
 
 
 def _restore_handlers() -> None:
+    """Restore the default handlers in a forked child, except where its code has set others."""
     for number in TERMINAL_SIGNALS:
-        if signal.getsignal(number) is _pass_over:  # not one that the trial's code has set
+        if signal.getsignal(number) is _ignore:  # not one that the trial's code has set
             is_interrupt = number == signal.SIGINT
             signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
     _release_signals()
 
 
 def _forget_tracker() -> None:
-    """Let the first use start a tracker of this process's own, which tidies up at its end."""
+    """Disconnect from the parent's resource tracker; the first use starts one of this process."""
     tracker: Any = resource_tracker._resource_tracker
     if tracker._fd is not None:
         os.close(tracker._fd)

@@ -2,14 +2,15 @@
 
     python -I -S reaper.py PARENT      # `reaping` starts it, with a socket for requests
 
-Whatever a trial starts becomes a child of this process when its own parent is gone: also what went
-into a session of its own, as servers and simulators do (PR_SET_CHILD_SUBREAPER). So when a worker
-ends, all that stood below it is killed, and then the parent is told; when the parent ends, in
-whatever way, so do all workers. If this process itself is killed, the kernel ends its workers.
+Processes that a trial starts become children of this process when their own parent is gone, even if
+they are in a session of their own, as servers and simulators are (PR_SET_CHILD_SUBREAPER). So when
+a worker ends, all its descendants are killed, and then the parent gets the exit code; when the
+parent ends for any reason, so do all workers. If this process itself is killed, the kernel ends its
+workers.
 
 It is two processes of one thread each, which hold no file of the parent's and import as little as
-they can. The first one waits for the second, which does the work, and does it in its place if that
-is killed: then the kernel ends the workers, and what they leave behind comes to the first one.
+they can. The first one waits for the second, which does the work. If the second is killed, the
+kernel ends the workers, and the first one inherits and kills their descendants.
 """
 
 import _socket
@@ -24,33 +25,36 @@ import select
 import sys
 import time
 
-#: For type checkers alone: a module costs this program as much as all that it does at its start.
+#: True for type checkers alone. Importing `typing` would double this program's start-up time.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import NoReturn
 
+#: Options of prctl(2).
 SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36
 _SIGKILL, _SIGCONT = 9, 18
-#: Files that come with a request: how it ended, the request itself, the working folder.
+#: Number of files at the head of a request: status pipe, the request itself, working folder.
 _FIXED = 3
+#: Largest number of files in a request.
 _MOST_FILES = 250
-#: The socket's descriptor.
+#: File descriptor of the socket for requests.
 _REQUESTS = 3
-#: More files than a process has.
-_MOST = 1 << 20
-#: Seconds that the processes have that tidy up shared memory after what was killed; and for the
-#: kernel to end what waits for a disk. Then the parent is told all the same.
+#: Upper bound of file descriptor numbers.
+_MAX_FILE_NUMBER = 1 << 20
+#: Seconds that resource trackers have to clean up, and that the kernel has to end processes which
+#: wait for a disk. After these the parent gets the exit code all the same.
 TIDY_S, LEAVE_S = 2.0, 10.0
+#: Pause between two looks for children that have ended, seconds.
 _POLL_S = 0.002
-#: Names in the command line of a process that tidies up.
-_TIDIES = (b"resource_tracker", b"processes.tidying")
+#: Parts of the command line by which resource trackers are recognised.
+_TRACKER_MARKS = (b"resource_tracker", b"processes.tidying")
 
 prctl = ctypes.CDLL(None).prctl
 
 
 def children(pid: int) -> set[int]:
-    """Return the children of a process, zombies as well; none where it is gone."""
+    """Return the pids of a process's children, zombies included; empty if it is gone."""
     found: set[int] = set()
     try:
         for thread in os.listdir(f"/proc/{pid}/task"):
@@ -58,17 +62,19 @@ def children(pid: int) -> set[int]:
                 found.update(map(int, file.read().split()))
     except FileNotFoundError:
         if os.path.exists(f"/proc/{pid}"):  # a kernel without such files
-            found.update(child for child in _all() if _parent(child) == pid)
+            found.update(child for child in _all_pids() if _parent(child) == pid)
     except (ProcessLookupError, PermissionError):
         pass
     return found
 
 
-def _all() -> "Iterator[int]":
+def _all_pids() -> "Iterator[int]":
+    """Return the pids of all processes."""
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
 def _parent(pid: int) -> int:
+    """Return the pid of a process's parent; 0 if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return int(file.read().rpartition(b")")[2].split()[1])
@@ -76,24 +82,24 @@ def _parent(pid: int) -> int:
         return 0
 
 
-def tidies(pid: int) -> bool:
-    """Return whether a process does nothing but tidy up shared memory after killed ones."""
+def is_tracker(pid: int) -> bool:
+    """Return whether a process is a resource tracker, which only cleans up after killed ones."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             line = file.read()
     except OSError:
         return False
-    return any(name in line for name in _TIDIES)
+    return any(name in line for name in _TRACKER_MARKS)
 
 
 def end_below(top: int, spared: set[int]) -> None:
-    """Kill all that stands below process `top`, which is this one, and wait for its end.
+    """Kill all descendants of this process and wait for their end.
 
-    Processes that tidy up after killed ones may do so first: they end when nobody needs them.
+    Resource trackers may clean up first: they end when nobody needs them.
 
     Args:
-        top: a process that takes in what its descendants leave behind.
-        spared: children that stay, with all that stands below them.
+        top: pid of this process, which must be a subreaper.
+        spared: pids of children that stay, with all their descendants.
     """
     begun = time.monotonic()
     empty = 0
@@ -106,7 +112,7 @@ def end_below(top: int, spared: set[int]) -> None:
         doomed = list(below)
         for pid in doomed:  # it grows meanwhile
             doomed += children(pid)
-            if waited > TIDY_S or not tidies(pid):
+            if waited > TIDY_S or not is_tracker(pid):
                 try:
                     os.kill(pid, _SIGKILL)
                 except OSError:  # it is gone, or of another user
@@ -116,7 +122,7 @@ def end_below(top: int, spared: set[int]) -> None:
 
 
 def _reap(pid: int) -> bool:
-    """Take the status of a child that has ended; returns False while it runs."""
+    """Collect the status of a child that has ended; returns False while it runs."""
     try:
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     except ChildProcessError:
@@ -124,39 +130,41 @@ def _reap(pid: int) -> bool:
 
 
 class _Reaper:
+    """The process that starts workers and kills what they leave behind."""
+
     def __init__(self, parent: int, requests: "_socket.socket") -> None:
         self._parent = parent
-        """Can be read when the parent is gone."""
+        """Pidfd of the parent: readable when the parent is gone."""
         self._requests = requests
         self._workers: dict[int, tuple[int, int]] = {}
-        """Descriptor of a worker → its pid, and where its end is told."""
+        """Pidfd of a worker → its pid, and the pipe for its status."""
         self._poll = select.poll()
         for descriptor in (self._parent, requests.fileno()):
             self._poll.register(descriptor, select.POLLIN)
 
     def serve(self) -> None:
-        """Start workers until the parent is gone, or has closed the socket."""
+        """Start workers until the parent is gone or has closed the socket, then kill them all."""
         is_wanted = True
         while is_wanted:
             for descriptor in [descriptor for descriptor, _ in self._poll.poll()]:
                 if descriptor in self._workers:
-                    self._bury(descriptor)
+                    self._finish_worker(descriptor)
                 else:
                     is_wanted = is_wanted and descriptor != self._parent and self._answer()
         end_below(os.getpid(), set())
 
-    def _bury(self, descriptor: int) -> None:
-        """Kill what a worker has left, then tell how it ended."""
-        pid, told = self._workers.pop(descriptor)
+    def _finish_worker(self, descriptor: int) -> None:
+        """Kill the descendants of a worker that has ended, then send its exit code."""
+        pid, status_pipe = self._workers.pop(descriptor)
         self._poll.unregister(descriptor)
         _, status = os.waitpid(pid, 0)
         end_below(os.getpid(), {worker for worker, _ in self._workers.values()})
-        _say(told, os.waitstatus_to_exitcode(status))
-        os.close(told)
+        _write_status(status_pipe, os.waitstatus_to_exitcode(status))
+        os.close(status_pipe)
         os.close(descriptor)
 
     def _answer(self) -> bool:
-        """Start a worker; False where nobody can ask any more."""
+        """Read a request and start its worker; returns False if the socket is closed."""
         size = array.array("i").itemsize
         said, extra, *_ = self._requests.recvmsg(
             1, _socket.CMSG_SPACE(_MOST_FILES * size), _socket.MSG_CMSG_CLOEXEC
@@ -166,36 +174,37 @@ class _Reaper:
         files = array.array("i")
         for _level, _kind, data in extra:
             files.frombytes(data[: len(data) - len(data) % size])
-        told, request, *_ = files
+        status_pipe, request, *_ = files
         with open(request, "rb") as file:
             command, env, targets, most = marshal.load(file)  # noqa: S302 the parent wrote it
         reaper = os.getpid()
         try:
             pid = os.fork()
         except OSError as error:
-            _say(told, -(error.errno or errno.EAGAIN))
-            os.close(told)
+            _write_status(status_pipe, -(error.errno or errno.EAGAIN))
+            os.close(status_pipe)
         else:
             if not pid:
                 placed = dict(zip(targets, files[_FIXED:], strict=True))
-                _become(reaper, command, env, files[2], placed, most)
+                _run_command(reaper, command, env, files[2], placed, most)
             descriptor = os.pidfd_open(pid)
-            self._workers[descriptor] = (pid, told)
+            self._workers[descriptor] = (pid, status_pipe)
             self._poll.register(descriptor, select.POLLIN)
-            _say(told, pid)
+            _write_status(status_pipe, pid)
         for file_number in files[2:]:
             os.close(file_number)
         return True
 
 
-def _say(told: int, number: int) -> None:
+def _write_status(status_pipe: int, number: int) -> None:
+    """Write a pid or exit code to a status pipe; ignores a pipe that nobody reads any more."""
     try:
-        os.write(told, number.to_bytes(8, "little", signed=True))
+        os.write(status_pipe, number.to_bytes(8, "little", signed=True))
     except OSError:  # it is not asked about any more
         pass
 
 
-def _become(
+def _run_command(
     reaper: int,
     command: list[bytes],
     env: dict[bytes, bytes],
@@ -203,9 +212,15 @@ def _become(
     files: dict[int, int],
     most: tuple[int, int],
 ) -> "NoReturn":
-    """Run a command in place of this process, with files under the numbers that it expects.
+    """Run a command in place of this forked process.
 
-    It may open as many files as the parent may (`most`, at first and at all).
+    Args:
+        reaper: pid of the reaper, to notice its death.
+        command: the command; the first word is a path.
+        env: all its environment variables.
+        cwd: file descriptor of the working folder.
+        files: number in the command → file descriptor here.
+        most: soft and hard limit of open files.
     """
     try:
         prctl(SET_DEATH_SIGNAL, _SIGKILL)
@@ -227,7 +242,7 @@ def main() -> None:
     parent = int(sys.argv[1])
     prctl(_SET_SUBREAPER, 1)
     prctl(SET_DEATH_SIGNAL, _SIGCONT)  # suspended with its parent, it goes on when that ends
-    os.closerange(_REQUESTS + 1, _MOST)
+    os.closerange(_REQUESTS + 1, _MAX_FILE_NUMBER)
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)  # the parent may have raised its own since
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     os.set_inheritable(_REQUESTS, False)
@@ -241,14 +256,14 @@ def main() -> None:
     if os.getppid() != parent:  # another process has its number now
         return
     if pid := os.fork():
-        _stand_by(watched, pid)
+        _watch_reaper(watched, pid)
     else:
         prctl(_SET_SUBREAPER, 1)  # which no process has from its parent
         _Reaper(watched, _socket.socket(fileno=_REQUESTS)).serve()
 
 
-def _stand_by(watched: int, reaper: int) -> None:
-    """Wait for the end of the reaper, and kill what it has not."""
+def _watch_reaper(watched: int, reaper: int) -> None:
+    """Wait for the end of the parent or the reaper, then kill all that is left."""
     os.close(_REQUESTS)
     poll = select.poll()
     poll.register(watched, select.POLLIN)

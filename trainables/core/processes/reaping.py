@@ -1,6 +1,6 @@
-"""The parent's side of the reaper: asks it to start commands, and hears how they ended.
+"""The parent's side of the reaper: asks it to start commands, and reads how they ended.
 
-`start` may be called long before the first command, since the reaper's own start takes a while.
+`start` may be called long before the first command, since starting the reaper takes a while.
 """
 
 import array
@@ -18,11 +18,13 @@ from typing import Final
 
 from trainables.core.processes.program import TERMINAL_SIGNALS
 
+#: Path of the reaper's program.
 _PROGRAM: Final = Path(__file__).with_name("reaper.py")
-#: Where it finds the socket.
+#: File descriptor under which the reaper finds the socket for requests.
 _REQUESTS: Final = 3
+#: Length of a status message, bytes.
 _LENGTH: Final = 8
-#: How a command ended that the kernel has ended with the reaper.
+#: Exit code of a command that the kernel has killed together with the reaper.
 _KILLED: Final = -9
 
 
@@ -30,12 +32,12 @@ class Command:
     """A command that the reaper runs.
 
     Args:
-        words: the command, by its path.
-        keep: files that it has under the same numbers, beside the standard ones.
-        env: all its variables.
+        words: the command; the first word is a path.
+        keep: file descriptors that it keeps under the same numbers, besides the standard ones.
+        env: all its environment variables.
 
     Raises:
-        OSError: the system lets no further process begin.
+        OSError: the system cannot start another process.
     """
 
     def __init__(self, words: Sequence[str], keep: Sequence[int], env: Mapping[str, str]) -> None:
@@ -43,8 +45,8 @@ class Command:
         said = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         most = resource.getrlimit(resource.RLIMIT_NOFILE)
         request = marshal.dumps(([os.fsencode(word) for word in words], said, targets, most))
-        self.told, tells = os.pipe()
-        """Can be read when it has ended, and all that stood below it."""
+        self.end_handle, tells = os.pipe()
+        """Descriptor that becomes readable when the command and all its descendants have ended."""
         asked, asks = os.pipe()
         folder = os.open(".", os.O_PATH)
         try:
@@ -54,37 +56,45 @@ class Command:
                 os.close(descriptor)
         with os.fdopen(asks, "wb") as pipe:
             pipe.write(request)
-        self.pid = self._hear()
+        #: Process id of the command.
+        self.pid = self._read_status()
         self._lock = threading.Lock()
         self._exitcode: int | None = None
         if self.pid <= 0:
-            os.close(self.told)
+            os.close(self.end_handle)
             raise OSError(-self.pid, os.strerror(-self.pid))
 
     def exitcode(self, waits: bool) -> int | None:
-        """Return how it ended, minus the signal that killed it; None while it runs."""
+        """Return the exit code, or minus the signal that killed it; None while it runs.
+
+        Args:
+            waits: True to wait for the end.
+        """
         with self._lock:
             patience = None if waits else 0
-            if self._exitcode is None and connection.wait([self.told], patience):
-                self._exitcode = self._hear()
+            if self._exitcode is None and connection.wait([self.end_handle], patience):
+                self._exitcode = self._read_status()
             return self._exitcode
 
-    def _hear(self) -> int:
-        said = os.read(self.told, _LENGTH)
+    def _read_status(self) -> int:
+        """Read one status message: the pid at first, then the exit code."""
+        said = os.read(self.end_handle, _LENGTH)
         return int.from_bytes(said, "little", signed=True) if said else _KILLED
 
 
 class _Reaper:
-    """The one of this process."""
+    """The reaper of this process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._requests = -1
-        """A descriptor, which nobody closes before this process ends: then the reaper ends, too."""
+        """Socket for requests. It stays open until this process ends, which ends the reaper, too.
+        """
+        #: Pid of the process that started the reaper, 0 before; another one after a fork.
         self._parent = 0
 
     def start(self, *, anew: bool = False) -> int:
-        """Return the socket for requests; it is started unless it runs."""
+        """Return the socket for requests; starts the reaper if it does not run, or `anew`."""
         with self._lock:
             if anew or self._parent != os.getpid():
                 ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -101,7 +111,7 @@ class _Reaper:
             return self._requests
 
     def send(self, files: Sequence[int]) -> None:
-        """Hand it the files of a request."""
+        """Send the file descriptors of a request; restarts the reaper if it was killed."""
         try:
             _send(self.start(), files)
         except OSError:  # it was killed, and with it all that it had started
@@ -110,6 +120,7 @@ class _Reaper:
 
 
 def _send(requests: int, files: Sequence[int]) -> None:
+    """Send file descriptors over the socket `requests`."""
     with socket.socket(fileno=os.dup(requests)) as sender:
         message = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))
         sender.sendmsg([b"."], [message])
@@ -124,6 +135,7 @@ def start() -> None:
 
 
 def _is_open(number: int) -> bool:
+    """Return whether this process has a file open under this number."""
     with contextlib.suppress(OSError):
         os.fstat(number)
         return True

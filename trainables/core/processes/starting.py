@@ -2,8 +2,8 @@
 
 A child's interpreter imports for seconds on a busy machine before `ending` can set anything in it.
 So it begins as a small program that asks the kernel to end it with its parent, and then becomes
-loky's. The processes that tidy up after killed ones are started here too, and are kept quiet: what
-they find is no news after a kill.
+loky's. The trackers that clean up after killed processes are started here too, with their warnings
+switched off: leftovers are no news after a kill.
 """
 
 import contextlib
@@ -21,19 +21,19 @@ from joblib.externals.loky.backend import resource_tracker as loky_tracker
 
 from trainables.core.processes.program import TERMINAL_SIGNALS
 
-#: Variables of a child that computes: trials run side by side, each child on a core of its own.
+#: Environment variables that limit a child to one thread: trials run side by side, one core each.
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-#: The small program: PR_SET_PDEATHSIG with SIGKILL, unless the parent is gone already. Its
-#: arguments are the parent's pid and the command that follows. It imports as little as it can.
+#: The small program: sets PR_SET_PDEATHSIG to SIGKILL, unless the parent is gone already. Its
+#: arguments are the parent's pid and the command to run. It imports as little as it can.
 _GUARD: Final = (
     "import ctypes, os, sys\n"
     "ctypes.CDLL(None).prctl(1, 9)\n"
     "if os.getppid() != int(sys.argv[1]): os.kill(os.getpid(), 9)\n"
     "os.execv(sys.argv[2], sys.argv[2:])\n"
 )
-#: Runs a module as ``python -m`` does, though not one of the current folder, where a person may
-#: have a `sweep.py`. Python looks for no garbage in what it imports: all of that stays, and to look
-#: through it again and again takes a third of the time until a child can work.
+#: Program that runs a module as ``python -m`` does, but not one of the current folder, where a user
+#: may have a `sweep.py`. Garbage collection is off during imports: all imported objects stay, and
+#: collections take a third of the time until a child can work.
 _BOOT: Final = (
     "import sys\n"
     "if sys.path and not sys.path[0]: del sys.path[0]\n"
@@ -41,35 +41,40 @@ _BOOT: Final = (
     "gc.disable()\n"
     "runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)\n"
 )
+#: Environment variable that keeps the current folder off Python's import path.
 _SAFE_PATH: Final = "PYTHONSAFEPATH"
-#: For the processes that tidy up; as after ``python -W``.
-_QUIET: Final = "ignore:resource_tracker:UserWarning"
+#: Filter that hides the trackers' warnings, as an argument of ``python -W``.
+_WARNING_FILTER: Final = "ignore:resource_tracker:UserWarning"
 
 
-def guarded(command: Sequence[str]) -> list[str]:
-    """A command, by its path, that the kernel ends with the *thread* that starts it."""
+def guard_command(command: Sequence[str]) -> list[str]:
+    """Return `command` wrapped so that the kernel kills it when the *thread* that starts it ends.
+
+    The command's first word must be a path.
+    """
     return [sys.executable, "-I", "-S", "-c", _GUARD, str(os.getpid()), *command]
 
 
-def booted(command: Sequence[str]) -> Sequence[str]:
-    """A command of loky's with a module, as one that imports it without looking for garbage."""
+def boot_command(command: Sequence[str]) -> Sequence[str]:
+    """Return loky's ``python -m module`` command rewritten to import without garbage collection."""
     python, flag, module, *arguments = command
     return [python, "-c", _BOOT, module, *arguments] if flag == "-m" else command
 
 
-#: The module that loky's process imports its `main` from: the same one, without all of joblib.
+#: Module from which loky's tracker process imports `main`: a copy that does not import joblib.
 loky_tracker.main.__module__ = "trainables.core.processes.tidying"
 
-_child = threading.local()  # `launch`: what starts a child of loky's in place of loky, here
-#: How loky starts a command with these files and variables; returns its pid.
+_child = threading.local()  # `launch`: function that starts loky's children in this thread
+#: Loky's own function that starts a command with given files and variables; returns its pid.
 launch = fork_exec.fork_exec
+#: A function like `launch`: (command, file descriptors to keep, variables) → pid.
 Launch: TypeAlias = Callable[[Sequence[str], Sequence[int], Mapping[str, str] | None], int]
 
 
 def _fork_exec(
     command: Sequence[str], keep: Sequence[int], env: Mapping[str, str] | None = None
 ) -> int:
-    """Start a process for loky: by `launch`, or by the function in its place (`launching`)."""
+    """Start a process for loky with this thread's function of `launch_with`, or else `launch`."""
     found: Launch = getattr(_child, "launch", None) or launch
     return int(found(command, keep, env))
 
@@ -78,8 +83,8 @@ fork_exec.fork_exec = _fork_exec
 
 
 @contextlib.contextmanager
-def launching(by: Launch) -> Iterator[None]:
-    """While it is entered, this thread starts loky's processes by this function."""
+def launch_with(by: Launch) -> Iterator[None]:
+    """Make loky start this thread's processes with the function `by` inside the block."""
     start_trackers()  # before: not as children that are guarded, which end with what was killed
     _child.launch = by
     try:
@@ -89,26 +94,31 @@ def launching(by: Launch) -> Iterator[None]:
 
 
 class Process(process.LokyProcess):  # type: ignore[misc]  # loky has no types
-    """A child of loky's kind that ends with its parent, and imports without looking for garbage."""
+    """A loky process that ends with its parent, and imports without garbage collection."""
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        """Take the parent's state, in the child: to unpickle it has imported all that it needs."""
+        """Take the parent's state in the child, and switch garbage collection on again."""
         self.__dict__.update(state)
         gc.freeze()
         gc.enable()
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802 multiprocessing's name
-        with launching(_guarded_launch):
+        with launch_with(_guarded_launch):
             return process.LokyProcess._Popen(process_obj)
 
 
 def _guarded_launch(
     command: Sequence[str], keep: Sequence[int], env: Mapping[str, str] | None
 ) -> int:
+    """Start a guarded, booted command; unguarded outside the main thread."""
     # The kernel's signal comes when the *thread* ends that has started the child.
     in_main = threading.current_thread() is threading.main_thread()
-    return int(launch(guarded(booted(command)) if in_main else booted(command), keep, env))
+    return int(
+        launch(
+            guard_command(boot_command(command)) if in_main else boot_command(command), keep, env
+        )
+    )
 
 
 _context = context.LokyContext()
@@ -116,24 +126,25 @@ _context.Process = Process
 
 
 def child_context() -> Any:
-    """The multiprocessing context that all children are started from; it works in all of them."""
+    """Return the multiprocessing context that starts all children; safe in threads and children."""
     return _context
 
 
 def start_trackers() -> None:
-    """Start what tidies up after killed processes, Python's and loky's, if they do not run.
+    """Start Python's and loky's resource trackers, which clean up after killed processes.
 
-    What a terminal sends must not end them. Starting Python's lets signals through again.
+    Does nothing if they run. Signals of a terminal must not end them. Starting Python's tracker
+    unblocks such signals.
     """
-    with _quiet():
+    with _hidden_warnings():
         for tracker in (resource_tracker, loky_tracker):
-            with blocked(*TERMINAL_SIGNALS), _installed_first(tracker):
+            with block_signals(*TERMINAL_SIGNALS), _safe_import_path(tracker):
                 tracker.ensure_running()
 
 
 @contextlib.contextmanager
-def _installed_first(tracker: Any) -> Iterator[None]:
-    """Start a tracker without the current folder first on its path, as `_BOOT` does."""
+def _safe_import_path(tracker: Any) -> Iterator[None]:
+    """Keep the current folder off the import path of a tracker that is started in the block."""
     if tracker._resource_tracker._fd is not None or _SAFE_PATH in os.environ:
         yield
         return
@@ -145,8 +156,8 @@ def _installed_first(tracker: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def blocked(*numbers: signal.Signals) -> Iterator[None]:
-    """While it is entered, signals wait; in processes started in it, until they are unblocked."""
+def block_signals(*numbers: signal.Signals) -> Iterator[None]:
+    """Block signals in this thread inside the block, and in processes that it starts there."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -155,9 +166,10 @@ def blocked(*numbers: signal.Signals) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    sys.warnoptions.append(_QUIET)
+def _hidden_warnings() -> Iterator[None]:
+    """Hide the warnings of trackers that are started inside the block."""
+    sys.warnoptions.append(_WARNING_FILTER)
     try:
         yield
     finally:
-        sys.warnoptions.remove(_QUIET)
+        sys.warnoptions.remove(_WARNING_FILTER)

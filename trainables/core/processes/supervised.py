@@ -1,7 +1,7 @@
-"""Processes that run what others have written, and leave no process behind.
+"""Processes that run other people's code, and leave no process behind.
 
-They are started by a reaper (`reaping`): it kills what stood below one of them when that has ended,
-and all of them when their parent is gone, however it ended.
+A reaper (`reaping`) starts them. It kills their descendants when they end, and all of them when the
+parent is gone, for whatever reason.
 """
 
 import os
@@ -12,37 +12,39 @@ from typing import Any
 from joblib.externals.loky.backend import context, popen_loky_posix
 
 from trainables.core.processes import reaping
-from trainables.core.processes.starting import Process, booted, launching
+from trainables.core.processes.starting import Process, boot_command, launch_with
 
 
 class _Popen(popen_loky_posix.Popen):  # type: ignore[misc]  # loky has no types
-    """Loky's, where the reaper tells how the process ended."""
+    """Loky's Popen, but started by the reaper, which also reports the exit code."""
 
     __module__ = popen_loky_posix.__name__  # which the process runs
     returncode: int | None
 
     def _launch(self, process_obj: Any) -> None:
-        with launching(self._start):
+        """Start the process through the reaper."""
+        with launch_with(self._start):
             super()._launch(process_obj)
         # Loky's own one is held open by whatever the process has started.
-        self.sentinel = self._command.told
+        self.sentinel = self._command.end_handle
 
     def _start(
         self, command: Sequence[str], keep: Sequence[int], env: Mapping[str, str] | None
     ) -> int:
-        self._command = reaping.Command(booted(command), keep, {**os.environ, **(env or {})})
-        util.Finalize(self, os.close, (self._command.told,))
+        """Start `command` through the reaper with the files `keep`; returns its pid."""
+        self._command = reaping.Command(boot_command(command), keep, {**os.environ, **(env or {})})
+        util.Finalize(self, os.close, (self._command.end_handle,))
         return self._command.pid
 
     def poll(self, flag: int = os.WNOHANG) -> int | None:
-        """Return how it ended; None while it runs, unless `flag` is 0, which waits."""
+        """Return the exit code; None while the process runs, unless `flag` is 0, which waits."""
         if self.returncode is None:
             self.returncode = self._command.exitcode(waits=flag == 0)
         return self.returncode
 
 
 class _Supervised(Process):
-    """A process that leaves none behind."""
+    """A process whose descendants are killed when it ends."""
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:  # noqa: N802 multiprocessing's name
@@ -54,6 +56,6 @@ _context.Process = _Supervised
 
 
 def supervised_context() -> Any:
-    """Return the multiprocessing context whose processes leave none behind."""
+    """Return the multiprocessing context whose processes leave none behind; starts the reaper."""
     reaping.start()  # while the caller prepares the first one
     return _context

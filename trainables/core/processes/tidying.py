@@ -1,8 +1,8 @@
-"""Loky's process that tidies up after killed ones, without the rest of joblib.
+"""Loky's resource tracker process, without the rest of joblib.
 
-All that it needs is three small modules; joblib's packages above them import numpy and more, a
-quarter of a second of CPU time while a sweep starts. So those packages are empty while the three
-are imported.
+It needs three small modules; joblib's packages above them import numpy and more, a quarter of a
+second of CPU time while a sweep starts. So those packages are replaced by empty ones while the
+three are imported.
 """
 
 import contextlib
@@ -12,12 +12,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
+#: Packages above the three modules.
 _PACKAGES = ("joblib", "joblib.externals", "joblib.externals.loky", "joblib.externals.loky.backend")
 
 
 @contextlib.contextmanager
-def _without_their_code() -> Iterator[None]:
-    """Let these packages be folders in which modules are found, unless they are imported."""
+def _empty_packages() -> Iterator[None]:
+    """Replace joblib's packages inside the block by empty ones, unless they are imported."""
     found = None if _PACKAGES[0] in sys.modules else find_spec(_PACKAGES[0])
     if found is None or not found.submodule_search_locations:
         yield
@@ -34,5 +35,5 @@ def _without_their_code() -> Iterator[None]:
             del sys.modules[name]
 
 
-with _without_their_code():
+with _empty_packages():
     from joblib.externals.loky.backend.resource_tracker import main  # noqa: F401 it is called here

@@ -1,11 +1,11 @@
-"""A process that computes what it is given, one thing after the other; it may be started early.
+"""A process that computes one submitted task after the other; it may be started early.
 
-    with early(imports=["sweep.slices.slice"]):   # it imports while this process does, too
+    with prestarted(imports=["sweep.slices.slice"]):   # it imports while this process does, too
         ...
         executor = start({})                      # the one that was started early, or a new one
 
-Its own start takes longer than what is asked of it at first: an interpreter, loky, numpy and what
-trains are imported for most of a second.
+Starting one takes longer than its first task: an interpreter, loky, numpy and the trainer are
+imported for most of a second.
 """
 
 import contextlib
@@ -22,37 +22,38 @@ from joblib.externals.loky.process_executor import BrokenProcessPool, ProcessPoo
 
 from trainables.core.importing import large_import
 from trainables.core.processes.ending import has_ended, kill_family
-from trainables.core.processes.printing import lose_what_is_not_taken
+from trainables.core.processes.printing import ignore_full_disk
 from trainables.core.processes.program import TERMINAL_SIGNALS, become_program
-from trainables.core.processes.starting import ONE_THREAD, blocked, start_trackers
+from trainables.core.processes.starting import ONE_THREAD, block_signals, start_trackers
 from trainables.core.processes.supervised import supervised_context
 
-#: Variables of every worker, set before any library reads them.
+#: Environment variables of every worker, set before any library reads them.
 VARIABLES = ONE_THREAD | {"PYTHONHASHSEED": "0"}
-#: Open files that a worker costs the process that starts it, at most.
+#: Largest number of file descriptors that a worker costs the process that starts it.
 FILES = 14
-#: Workers that were started early and that nobody has taken yet, the first one first.
+#: Workers that were started early and not yet taken, oldest first.
 _spare: list[ProcessPoolExecutor] = []
 
 
 def start(variables: Mapping[str, str]) -> ProcessPoolExecutor:
-    """Return a worker with these environment variables and `VARIABLES`.
+    """Return the executor of one worker process with these environment variables and `VARIABLES`.
 
-    Without variables of its own it is one that was started early, if one is alive. Submit to it
-    inside `starting`.
+    Without own variables, takes a live worker that was started early, if there is one. Submit to it
+    inside `submitting`.
 
     Raises:
-        OSError: this process may not have so many files open, or there is no shared memory.
+        OSError: the limit of open files is reached, or there is no shared memory.
     """
     while _spare and not variables:
         executor = _spare.pop(0)
         if is_alive(executor):
             return executor
         end(executor)
-    return _new(variables)
+    return _start_new(variables)
 
 
-def _new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
+def _start_new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
+    """Return a new worker; raises OSError as `start` does."""
     _allow_files()
     context = supervised_context()
     start_trackers()  # else its semaphores start them, open to what a terminal sends
@@ -75,7 +76,10 @@ def _new(variables: Mapping[str, str]) -> ProcessPoolExecutor:
 
 
 def _allow_files() -> None:
-    """See that one more worker can be started: many systems allow a process 1024 files at first."""
+    """Raise the limit of open files if one more worker needs it; raises OSError if it cannot.
+
+    Many systems allow a process 1024 files at first.
+    """
     used = sum(1 for _ in Path("/proc/self/fd").iterdir())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 2 * (used + FILES) > soft < hard:  # those that were made and not started take more later
@@ -87,71 +91,75 @@ def _allow_files() -> None:
 
 
 @contextlib.contextmanager
-def starting() -> Iterator[None]:
-    """Enter this to submit to a worker: the first submission starts its process."""
+def submitting() -> Iterator[None]:
+    """Block the terminal's signals inside the block, in which a task is submitted to a worker.
+
+    The first submission starts the process, which has no signal handlers of its own yet.
+    """
     start_trackers()  # before: starting Python's lets signals through again
-    with blocked(*TERMINAL_SIGNALS):  # until it has handlers of its own
+    with block_signals(*TERMINAL_SIGNALS):  # until it has handlers of its own
         yield
 
 
 def process_of(executor: ProcessPoolExecutor) -> Any:
-    """Return a worker's process; None before the first submission, and after its end."""
+    """Return a worker's process; None before the first submission and after its end."""
     found = list((executor._processes or {}).values())  # at once: loky's thread changes it
     return found[0] if found else None
 
 
 def is_alive(executor: ProcessPoolExecutor) -> bool:
-    """Return whether the process of an executor runs."""
+    """Return whether the worker's process runs."""
     process = process_of(executor)
     return process is not None and not has_ended(process.pid)
 
 
 def end(executor: ProcessPoolExecutor) -> None:
-    """Kill a worker; nobody waits for it."""
+    """Kill a worker without waiting for its end."""
     executor.shutdown(wait=False, kill_workers=True)
 
 
 @contextlib.contextmanager
-def early(imports: Iterable[str], count: int = 1) -> Iterator[None]:
-    """Start workers that import these modules; at the end those are killed that nobody took."""
+def prestarted(imports: Iterable[str], count: int = 1) -> Iterator[None]:
+    """Start workers that import these modules; when the block ends, those not taken are killed."""
     try:
-        start_early(imports, count)
+        prestart(imports, count)
         yield
     finally:
-        _keep(0)
+        _trim_spare(0)
 
 
-def start_early(imports: Iterable[str], count: int) -> None:
-    """Have just so many workers started early, which import these modules as well."""
-    _keep(count)
+def prestart(imports: Iterable[str], count: int) -> None:
+    """Start or kill early workers until there are `count`; new ones import `imports`."""
+    _trim_spare(count)
     names = tuple(imports)
-    _spare.extend(_new({}) for _ in range(count - len(_spare)))
-    with starting():
+    _spare.extend(_start_new({}) for _ in range(count - len(_spare)))
+    with submitting():
         for executor in _spare:
             with contextlib.suppress(BrokenProcessPool):  # `start` looks whether it is alive
                 executor.submit(_import, names)
 
 
 def measure_memory(*, measures: bool = True) -> None:
-    """Call this in a worker's first computation: loky measures from its end how the worker grows.
+    """Switch loky's memory measurement in this worker; call it in the first computation.
 
-    It replaces one that has grown by 300 MB since then. What it imports early is no computation:
-    measured from there, a trial's replay would be a leak.
+    Loky replaces a worker that has grown by 300 MB since its first measurement. Early imports must
+    not count, or a trial's replay would look like a leak.
     """
     process_executor._USE_PSUTIL = measures
 
 
-def _keep(count: int) -> None:
-    """Kill all but so many of those that were started early and that nobody has taken."""
+def _trim_spare(count: int) -> None:
+    """Kill early workers that nobody has taken until `count` are left."""
     while len(_spare) > count:
         executor = _spare.pop()
         if process := process_of(executor):
             kill_family(process.pid)
-        # Not `end`: told to kill, loky drops what waits and then looks for it, in a thread.
+        # Not `end`: asked to kill, loky drops what waits and then looks for it, in a thread.
         executor.shutdown(wait=False)
 
 
 def _import(names: Iterable[str]) -> None:
+    """Import the modules in a worker, ignoring those that fail: their user meets the error."""
     process_executor._USE_PSUTIL = False
     with large_import():
         for name in names:
@@ -161,5 +169,6 @@ def _import(names: Iterable[str]) -> None:
 
 
 def _prepare() -> None:
+    """Set up a new worker process, before its first task."""
     become_program()
-    lose_what_is_not_taken()
+    ignore_full_disk()

@@ -94,7 +94,7 @@ def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
         ConfigError: the environment cannot be made.
     """
     began = time.perf_counter()
-    with rng.kept_global():
+    with rng.preserve_global():
         with _counting() as others:
             found = [_measure(config, restarts)]
         beat()

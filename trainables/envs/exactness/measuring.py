@@ -342,7 +342,7 @@ def _here(config: EnvironmentConfig, restarts: bool = False) -> tuple[object, ob
 
 
 def _look(config: EnvironmentConfig) -> Look:
-    with rng.kept_global():
+    with rng.preserve_global():
         rng.seed_global(SEED, "look")
         beat()
         with closing(make_env(config), config.env) as env:
@@ -489,7 +489,7 @@ class _Child:
         try:
             kind = "note"
             while kind == "note":
-                kind, content = self.process.hear(self._patience)
+                kind, content = self.process.receive_message(self._patience)
                 if isinstance(content, Look):
                     self._look = content
                 if isinstance(content, until):

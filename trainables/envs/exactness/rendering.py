@@ -18,7 +18,7 @@ def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> fl
     """
     with watched(config):
         _check_mode(config, key, value)
-        with rng.kept_global():
+        with rng.preserve_global():
             beat()
             with closing(make_env(rendered(config))) as env:
                 beat()

@@ -105,7 +105,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Play the episode again up to `get_state`, or lose it; global streams are kept."""
         self._seeds, self._episode = list(state["seeds"]), state["episode"]
-        with rng.kept_global():
+        with rng.preserve_global():
             try:
                 self._begin(None)
                 self._lost = state["lost"]

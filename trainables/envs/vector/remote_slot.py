@@ -300,7 +300,7 @@ class RemoteEnvSlot:
         if self._gone:
             raise self._gone
         try:
-            kind, answer = self._child.answer(patience)
+            kind, answer = self._child.receive_answer(patience)
         except WorkerError as error:
             raise self._lost() from error
         if kind == "ok":

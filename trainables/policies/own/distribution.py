@@ -101,7 +101,7 @@ class OwnSampling(StochasticSampling):
             if stream is None:
                 drawn = made.greedy()
             else:
-                with rng.drawn_by_torch(stream):
+                with rng.seed_torch_from(stream):
                     drawn = made.sample()
             logp = made.logp(drawn)
         return drawn.numpy().astype(self._layout.dtype), logp.numpy().astype(np.float32)
@@ -145,7 +145,7 @@ def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
 
 
 def _sampled(made: Distribution) -> "Tensor":
-    with rng.drawn_by_torch(rng.generator(0, "tried")):
+    with rng.seed_torch_from(rng.generator(0, "tried")):
         return made.sample().detach()
 
 

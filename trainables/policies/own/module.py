@@ -166,7 +166,7 @@ def made(architecture: Architecture, outputs: int, seed: int) -> nn.Module:
     own = _own(architecture)
     make = load(PLACE, own.path, "a torch module")
     name = own.path.partition(":")[2]
-    with rng.kept_global():
+    with rng.preserve_global():
         rng.seed_global(seed, "init")
         try:
             module = make(architecture.shape, outputs, **own.arguments)
@@ -263,7 +263,7 @@ def _tried(
 
 def _given(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...]:
     """Return a module's outputs for rows, one tensor or several, as a tuple."""
-    with rng.kept_global():
+    with rng.preserve_global():
         before = rng.capture_global()
         try:
             given: Any = module(rows)

@@ -198,7 +198,7 @@ def _first_ready(waiting: Mapping[int, ChildProcess], timeout_s: float | None) -
     """The rank that has something to say; the first one when none has in time."""
     owner = {end: index for index, rank in waiting.items() for end in rank.ends}
     rank = next(iter(waiting.values()))
-    ready = connection.wait(list(owner), rank.left(timeout_s))
+    ready = connection.wait(list(owner), rank.seconds_left(timeout_s))
     return min((owner[end] for end in ready), default=min(waiting))
 
 

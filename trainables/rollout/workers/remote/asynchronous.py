@@ -84,7 +84,7 @@ class AsyncWorkers(ChildWorkers):
         for process in self._processes:
             with contextlib.suppress(TrainableError):
                 # A child whose sample nobody takes would never come to the end of sending it.
-                process.answer(Patience(STOP_TIMEOUT_S))
+                process.receive_answer(Patience(STOP_TIMEOUT_S))
         super().close()
 
     def _ask_on(self) -> None:
@@ -103,7 +103,7 @@ class AsyncWorkers(ChildWorkers):
     def _first(self) -> SupervisedWorker:
         """Whose answer has come; else the one that has died or had its time."""
         ends = {end: child for child in self._asked for end in child.process.ends}
-        lefts = [child.left() for child in self._asked]
+        lefts = [child.seconds_left() for child in self._asked]
         least = min((left for left in lefts if left is not None), default=None)
         ready = {id(ends[end]) for end in connection.wait(list(ends), least)}
         late = [child for child, left in zip(self._asked, lefts, strict=True) if left == least]

@@ -101,9 +101,9 @@ class SupervisedWorker:
                 raise
             return self._answer_of_replacement(error)
 
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Seconds that the answer may still take; None without a limit."""
-        return self.process.left(self._patience(*self._request).seconds)
+        return self.process.seconds_left(self._patience(*self._request).seconds)
 
     def metrics(self, timeout_s: float) -> list[RolloutMetrics] | None:
         """The answer to ``take_metrics``, after what came too late before; None: not in time.
