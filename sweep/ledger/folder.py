@@ -350,7 +350,7 @@ def is_stale(draft: Path) -> bool:
 
 def fsync(folder: Path) -> None:
     """Make the names in `folder` durable."""
-    with disk.opened(folder) as descriptor:
+    with disk.open_folder(folder) as descriptor:
         disk.sync(descriptor)
 
 

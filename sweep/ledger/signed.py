@@ -29,7 +29,7 @@ def keep(path: Path, said: Mapping[str, Any]) -> None:
     """
     trust = signing.local_if_possible()
     content = json.dumps(said if trust is None else signing.sign(said, trust)).encode()
-    with disk.opened(path.parent) as folder:
+    with disk.open_folder(path.parent) as folder:
         disk.publish(folder, path.name, len(content), [content], 0)
         disk.sync(folder)
 

@@ -211,7 +211,7 @@ class Database:
                 closing(sqlite3.connect(draft)) as target,
             ):
                 source.backup(target)
-            with disk.opened(self.path.parent) as folder:
+            with disk.open_folder(self.path.parent) as folder:
                 with disk.reading(draft.name, folder) as (file, _size):
                     os.fsync(file)
                 draft.replace(copy)

@@ -9,9 +9,9 @@
 The first section is the pickled state, the others are its arrays in C order. The header lists
 them in order: name, offset (bytes after the first 64-byte boundary behind the header), len
 (bytes), sha256, dtype, shape. The section of a large array names segments in place of an offset
-(`trainables.checkpoint.segments`). The header may be signed (`trainables.checkpoint.signing`). A
-newer format of the header raises `FORMAT`; `MIN_READER` is raised only when older programs cannot
-read it.
+(`trainables.checkpoint.segments`). The header may be signed (`trainables.checkpoint.signing`).
+Every change of the header increases `FORMAT`; one that older programs cannot read increases
+`MIN_READER` too.
 """
 
 import contextlib
@@ -36,8 +36,11 @@ from trainables.errors import (
     printable,
 )
 
+#: Version of the file format that this program writes.
 FORMAT: Final = 1
+#: Oldest version of the format whose readers can read the files that this program writes.
 MIN_READER: Final = 1
+#: Largest header, bytes.
 MAX_HEADER_BYTES: Final = 2**20
 
 _MAGIC = b"SWCK\x01\n"
@@ -56,16 +59,18 @@ def build(
     outside: Mapping[int, segments.Section],
     trust: signing.Trust | None = None,
 ) -> list[Piece]:
-    """The file as pieces, to be written one after the other; the last is the digest.
+    """Return the checkpoint file as pieces to be written one after the other.
+
+    The last is the digest.
 
     Args:
-        header: JSON.
+        header: JSON data for the header.
         packed: the state.
-        outside: index of an array → its section, for those that lie in segments.
-        trust: what signs it; None: it is not signed.
+        outside: index of an array → its section, for arrays that are in segments.
+        trust: whose key signs the file, or None for no signature.
 
     Raises:
-        StateError: a header that is no JSON, or more arrays than a header can list.
+        StateError: the header is not JSON, or there are more arrays than a header can list.
     """
     sections, bodies, offset = [], [], 0
     for index, array in enumerate([np.frombuffer(packed.pickled, np.uint8), *packed.arrays]):
@@ -100,6 +105,7 @@ def build(
 def _header_bytes(
     header: Mapping[str, Any], sections: list[segments.Section], trust: signing.Trust | None
 ) -> bytes:
+    """Return the header as JSON, signed if `trust` is given; raises StateError as `build` does."""
     entries = {**header, "format": FORMAT, "min_reader": MIN_READER, "sections": sections}
     try:
         strict_json.check_depth(header)
@@ -113,14 +119,17 @@ def _header_bytes(
 
 
 def _name(index: int) -> str:
+    """Return the name of the section at `index`: the state is 0, its arrays follow."""
     return f"array-{index - 1}" if index else "state"
 
 
 def _aligned(position: int) -> int:
+    """Return the next multiple of `_ALIGNMENT` from `position` on."""
     return -(-position // _ALIGNMENT) * _ALIGNMENT
 
 
 def _padding(length: int) -> bytes:
+    """Return the zeros that align the end of `length` bytes."""
     return bytes(_aligned(length) - length)
 
 
@@ -128,7 +137,10 @@ def _padding(length: int) -> bytes:
 
 
 def digest_of(content: memoryview, source: object) -> str:
-    """SHA-256 of all but a file's last 32 bytes, in hexadecimal; CorruptCheckpoint if too short."""
+    """Return the SHA-256 of a file's content without its last 32 bytes, hexadecimal.
+
+    Raises CorruptCheckpoint if the file is too short.
+    """
     if len(content) < _PREFIX.size + _DIGEST_BYTES:
         _check_magic(content, source)
         raise CorruptCheckpoint(source, f"cut off after {len(content)} bytes")
@@ -136,14 +148,24 @@ def digest_of(content: memoryview, source: object) -> str:
 
 
 def check_seal(content: memoryview, digest: str, source: object) -> None:
-    """Check magic and digest; WrongFormat for another format, CorruptCheckpoint for other bytes."""
+    """Check that the content begins with the magic bytes and ends with `digest`.
+
+    Raises:
+        WrongFormat: it is not a checkpoint, or of another format.
+        CorruptCheckpoint: its digest is another one.
+    """
     _check_magic(content, source)
     if digest != content[-_DIGEST_BYTES:].hex():
         raise CorruptCheckpoint(source, "damaged or cut off: its bytes do not give its SHA-256")
 
 
 def header_of(content: memoryview, source: object) -> dict[str, Any]:
-    """The header, after its digest was checked; WrongFormat or CorruptCheckpoint for a bad one."""
+    """Return the header of content whose digest was checked.
+
+    Raises:
+        CorruptCheckpoint: the header is not valid JSON.
+        WrongFormat: the file needs a newer reader.
+    """
     length = _PREFIX.unpack_from(content)[1]
     if not 0 < length <= min(MAX_HEADER_BYTES, len(content) - _PREFIX.size - _DIGEST_BYTES):
         raise CorruptCheckpoint(source, f"its header cannot have {length} bytes")
@@ -159,11 +181,16 @@ def header_of(content: memoryview, source: object) -> dict[str, Any]:
 
 
 def parse(content: memoryview, header: dict[str, Any], source: Path) -> Packed:
-    """The sections of a file whose header has been read, as arrays of their own.
+    """Return the state of a file whose header has been read; its arrays are copies.
+
+    Args:
+        content: all bytes of the file.
+        header: its header.
+        source: path of the file; its segments are in the same folder.
 
     Raises:
-        CorruptCheckpoint: the sections are not what `build` writes, or a segment is not.
-        UnreadableCheckpoint: there is not memory enough for its arrays.
+        CorruptCheckpoint: a section or segment is invalid.
+        UnreadableCheckpoint: there is too little memory for its arrays.
     """
     with _valid_sections(source):
         outside = [section for section in header["sections"] if "segments" in section]
@@ -181,7 +208,7 @@ def parse(content: memoryview, header: dict[str, Any], source: Path) -> Packed:
 
 
 def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
-    """Check the sections and their segments without keeping any; raises as `parse`."""
+    """Check all sections and segments without keeping them; raises as `parse` does."""
     with _valid_sections(source):
         for section, body in _sections(header, content):
             if body is None:
@@ -190,6 +217,7 @@ def verify(content: memoryview, header: dict[str, Any], source: Path) -> None:
 
 @contextlib.contextmanager
 def _valid_sections(source: object) -> Iterator[None]:
+    """Turn errors of invalid section entries inside the block into CorruptCheckpoint."""
     try:
         yield
     except CheckpointError:
@@ -200,6 +228,7 @@ def _valid_sections(source: object) -> Iterator[None]:
 
 
 def _check_magic(content: memoryview, source: object) -> None:
+    """Raise WrongFormat or CorruptCheckpoint unless the content begins with the magic bytes."""
     magic = bytes(content[: len(_MAGIC)])
     if magic == _MAGIC:
         return
@@ -211,6 +240,7 @@ def _check_magic(content: memoryview, source: object) -> None:
 
 
 def _check_versions(header: Mapping[str, Any], source: object) -> None:
+    """Raise WrongFormat if the file needs a newer reader or its versions are invalid."""
     written, needed = header.get("format"), header.get("min_reader")
     if not (type(written) is int and type(needed) is int and 1 <= needed <= written):
         raise WrongFormat(source, f"its format is {written!r}, for readers from {needed!r}")
@@ -221,7 +251,10 @@ def _check_versions(header: Mapping[str, Any], source: object) -> None:
 def _sections(
     header: Mapping[str, Any], content: memoryview
 ) -> Iterator[tuple[segments.Section, memoryview | None]]:
-    """Each section and its bytes; None: they lie in segments. The bytes fill the file in order."""
+    """Yield each section with its bytes, or None if they are in segments.
+
+    Raises ValueError unless the sections fill the file in order.
+    """
     listed = header["sections"]
     if not isinstance(listed, list) or not listed:
         raise ValueError("expected a list with the section 'state'")
@@ -246,6 +279,10 @@ def _sections(
 
 
 def _body(section: segments.Section, rest: memoryview) -> memoryview:
+    """Return the bytes of a section, the first of `rest`.
+
+    Raises ValueError if they do not match it.
+    """
     name, length = section["name"], section["len"]
     if not 0 <= length <= len(rest):
         raise ValueError(f"the section {name} reaches beyond the end")

@@ -1,12 +1,12 @@
-"""Files that are whole or absent, and names that survive a power cut.
+"""Files that are whole or absent, and file names that survive a power cut.
 
-`publish` makes ``.tmp-<epoch>-<pid>-<random>`` in the folder, writes everything, has it put on the
-disk (fsync) and renames it; `sync` then has the folder's entries put on the disk. So whatever the
-moment of a crash, a file under its final name is whole, and what came before it is untouched.
-After an error the temporary file is removed and nothing is tried again: a second fsync on Linux
-reports success for pages that the first one lost (Rebello et al., USENIX ATC 2020).
+`publish` makes ``.tmp-<epoch>-<pid>-<random>`` in the folder, writes everything, flushes it to the
+disk (fsync) and renames it; `sync` then flushes the folder's entries. So whenever a crash happens,
+a file under its final name is whole, and its predecessor is untouched until then. After an error
+the temporary file is removed and nothing is tried again: a second fsync on Linux reports success
+for pages that the first one lost (Rebello et al., USENIX ATC 2020).
 
-Folders are descriptors, so that a folder that is moved meanwhile stays the same one.
+Folders are passed as descriptors, so that a folder that is moved meanwhile stays the same one.
 """
 
 import contextlib
@@ -19,12 +19,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
+#: Bytes to be written.
 Piece = bytes | memoryview
 
-#: Name of a temporary file; to be matched in full.
+#: Pattern of a temporary file's whole name.
 TEMP_PATTERN: Final = re.compile(r"\.tmp-(?P<epoch>[0-9]+)-(?P<pid>[0-9]+)-[0-9a-f]{16}")
-#: A file is written only where so many times its size is free: others need the disk too.
-ROOM: Final = 2
+#: A file is written only if this many times its size is free, since others need the disk too.
+FREE_SPACE_FACTOR: Final = 2
 
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -33,7 +34,7 @@ _NO_FILE = frozenset({errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EISDIR})  # 
 
 
 class NotRegular(Exception):
-    """A link, folder, pipe, socket or device lies where a file is expected."""
+    """A link, folder, pipe, socket or device in the place of a regular file."""
 
 
 # ---- writing ----------------------------------------------------------------------------------
@@ -47,15 +48,23 @@ def publish(
     epoch: int,
     durable: bool = True,
 ) -> None:
-    """Write `pieces`, of `size` bytes in all, as the file `name` in the folder `parent`.
+    """Write `pieces` as the file `name` in the folder `parent`, replacing an existing one.
 
-    A file of that name is replaced. The name is durable only after `sync`; unless the bytes are to
-    be `durable`, they outlive the process and may be lost in a power cut.
+    The name is durable only after `sync`.
+
+    Args:
+        parent: descriptor of the folder.
+        name: name of the file.
+        size: sum of the sizes of `pieces`, bytes.
+        pieces: the content.
+        epoch: the driver's term, for the temporary file's name.
+        durable: False to skip fsync: the bytes then outlive the process, but perhaps not a
+            power cut.
 
     Raises:
-        OSError: the disk refused; no file of ours is left, and what was there before still is.
+        OSError: the disk refused; the existing file is unchanged and the temporary one removed.
     """
-    _check_room(parent, size)
+    _check_free_space(parent, size)
     temporary = f".tmp-{epoch}-{os.getpid()}-{secrets.token_hex(8)}"
     try:
         _write_file(parent, temporary, pieces, durable)
@@ -67,15 +76,15 @@ def publish(
 
 
 def sync(parent: int) -> None:
-    """Make the names in the folder `parent` durable."""
+    """Make the names in the folder `parent` (a descriptor) durable."""
     os.fsync(parent)
 
 
 def make_folder(folder: Path, begun: str) -> None:
-    """Make `folder` and what is missing above it, each entry put on the disk.
+    """Make `folder` and missing folders above it, and flush their entries to the disk.
 
-    A process that was killed may have made them without getting so far. So until the folder holds
-    a file whose name starts with `begun`, the entries above it are put on the disk again.
+    A process that was killed may have made them without flushing. So the entries above are flushed
+    again until the folder contains a file whose name starts with `begun`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with os.scandir(folder) as entries:
@@ -85,34 +94,36 @@ def make_folder(folder: Path, begun: str) -> None:
     for above in folder.absolute().parents:
         if above.stat().st_dev != device:
             return
-        with contextlib.suppress(PermissionError), opened(above) as parent:
+        with contextlib.suppress(PermissionError), open_folder(above) as parent:
             os.fsync(parent)
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[int]:
-    """A descriptor of `folder`."""
+def open_folder(folder: Path) -> Iterator[int]:
+    """Open `folder` inside the block; yields its descriptor."""
     with closing(os.open(folder, _OPEN_FOLDER)) as descriptor:
         yield descriptor
 
 
 @contextlib.contextmanager
 def closing(descriptor: int) -> Iterator[int]:
-    """Close the descriptor at the end."""
+    """Close the descriptor when the block ends."""
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _check_room(parent: int, size: int) -> None:
+def _check_free_space(parent: int, size: int) -> None:
+    """Raise OSError (ENOSPC) unless `FREE_SPACE_FACTOR` times `size` bytes are free."""
     found = os.statvfs(parent)
     free = found.f_bavail * found.f_frsize
-    if free < ROOM * size:
+    if free < FREE_SPACE_FACTOR * size:
         raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: {free} bytes for {size}")
 
 
 def _write_file(parent: int, name: str, pieces: Iterable[Piece], durable: bool) -> None:
+    """Create the file `name` and write `pieces` to it; with `durable`, flush them to the disk."""
     file = os.open(name, _CREATE, 0o600, dir_fd=parent)
     try:
         for piece in pieces:
@@ -127,14 +138,19 @@ def _write_file(parent: int, name: str, pieces: Iterable[Piece], durable: bool) 
 
 
 def write_all(file: int, piece: Piece) -> None:
-    """Write all bytes of `piece`."""
+    """Write all bytes of `piece` to the descriptor `file`."""
     rest = memoryview(piece)
     while rest:
         rest = rest[os.write(file, rest) :]
 
 
 def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int = 0o666) -> int:
-    """A descriptor, as by `os.open`; NotRegular, at once, for a link, pipe or device."""
+    """Open a regular file and return its descriptor, with the arguments of `os.open`.
+
+    Raises:
+        NotRegular: it is a link, pipe, device or folder; never blocks on one.
+        OSError: it cannot be opened.
+    """
     try:
         file = os.open(path, flags | _SAFELY, mode, dir_fd=parent)
     except OSError as error:
@@ -152,13 +168,19 @@ def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int
 
 @contextlib.contextmanager
 def reading(path: str | Path, parent: int | None = None) -> Iterator[tuple[int, int]]:
-    """Descriptor and size, bytes, of a regular file; NotRegular for anything else."""
+    """Open a regular file inside the block; yields its descriptor and size in bytes.
+
+    Raises NotRegular for anything else.
+    """
     with closing(open_file(path, os.O_RDONLY, parent)) as file:
         yield file, os.fstat(file).st_size
 
 
 def fill(file: int, buffer: memoryview) -> bool:
-    """Read the next bytes of `file` into all of `buffer`; False: there are not so many."""
+    """Read the next bytes of `file` until `buffer` is full.
+
+    Returns False if the file is too short.
+    """
     rest = buffer
     while rest:
         count = os.readv(file, [rest])

@@ -1,12 +1,12 @@
-"""One checkpoint is one file, whole or absent, under a name that carries its digest.
+"""Checkpoint files: one file each, whole or absent, whose name contains its digest.
 
-`write` puts it on the disk as ``ckpt-<step>-<sha256>.swck`` (`trainables.checkpoint.disk` says
-how), its large arrays first, as segments beside it (`trainables.checkpoint.segments`). When it
-returns, both survive a power cut, unless that is left to `make_durable`.
+`write` makes ``ckpt-<step>-<sha256>.swck`` (`trainables.checkpoint.disk` describes how), after its
+large arrays, which are segments beside it (`trainables.checkpoint.segments`). When it returns, both
+survive a power cut, unless that is left to `make_durable`.
 
-`read` opens the file once, reads it into memory, and hashes and parses those bytes. Its
-errors say what may be done: a checkpoint that is missing or corrupt is lost, and an older one is
-used; one that is of another format, unreadable now or not trusted may be good.
+`read` opens the file once, reads it into memory, and hashes and parses those bytes. Its errors tell
+the caller what to do: a missing or corrupt checkpoint is lost, so use an older one; a checkpoint of
+another format, unreadable now or not trusted may still be good.
 """
 
 import contextlib
@@ -35,37 +35,42 @@ from trainables.errors import (
     printable,
 )
 
-#: Largest file, bytes, without its segments: the pickle, the arrays inside, the header, padding.
+#: Largest file without its segments, bytes: pickle, arrays inside, header and padding.
 MAX_FILE_BYTES: Final = MAX_BYTES + segments.INSIDE_BYTES + 2 * container.MAX_HEADER_BYTES
 
-#: Largest file that is copied to be written in one go.
+#: Largest file that is copied in order to be written in two calls, bytes.
 _JOINED_BYTES: Final = 2**20
 _NAME = re.compile(r"ckpt-(?P<step>[0-9]{10,19})-(?P<digest>[0-9a-f]{64})\.swck")
+#: Error numbers of a file that does not exist.
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
-#: What a file system says of bytes that it has lost; all else (memory, rights, a share that is away
-#: or was mounted anew) says nothing of the file.
+#: Error numbers for bytes that the file system has lost. All others (memory, rights, a share that
+#: is away or was mounted anew) say nothing about the file.
 _LOST = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ})
+#: Libraries whose versions the header records.
 _LIBRARIES = ("numpy", "torch", "gymnasium")
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint that is on the disk."""
+    """A checkpoint that was written to the disk."""
 
+    #: The file.
     path: Path
     digest: str
-    """SHA-256 of its bytes, hexadecimal; in its name too."""
+    """SHA-256 of its bytes, hexadecimal; also in its name."""
     size: int
-    """Bytes, those of its segments included."""
+    """Size in bytes, including its segments."""
     segments: frozenset[str] = frozenset()
-    """The file names of its segments."""
+    """File names of its segments."""
 
 
 @dataclass(frozen=True)
 class Loaded:
     """A checkpoint that has been read and verified."""
 
+    #: JSON header: the caller's entries, step, epoch, versions and sections.
     header: dict[str, Any]
+    #: The state that was written.
     state: dict[str, Any]
 
 
@@ -81,18 +86,18 @@ def write(
     """Write one checkpoint; when this returns it survives a power cut.
 
     Args:
-        folder: where to; made if it is not there.
+        folder: folder of the checkpoint; made if it does not exist.
         step: the trial's iteration, for the name.
-        header: JSON, which `verify` gives back without reading the state; ``step``, ``epoch``,
-            ``versions``, ``cpu``, ``threads`` and the entries of the container are added.
-        state: what `trainables.checkpoint.state` allows, or what it has packed.
+        header: JSON data, which `verify` returns without reading the state. ``step``,
+            ``epoch``, ``versions``, ``cpu``, ``threads`` and the entries of the container are
+            added.
+        state: data that `trainables.checkpoint.state` allows, or a packed state.
         epoch: the driver's term, for the temporary file's name.
-        trust: what signs it, if it holds opaque bytes; None: the key of the person who runs this.
-        durable: False: it survives the end of this process, and a power cut only after
-            `make_durable`.
+        trust: whose key signs it if it contains opaque bytes; None for this user's key.
+        durable: False to survive only the end of this process; `make_durable` does the rest.
 
     Raises:
-        StateError: something that cannot stand in a checkpoint.
+        StateError: the state contains a value that cannot be stored.
         SigningError: it must be signed, and there is no key.
         OSError: the disk refused; earlier checkpoints are untouched.
     """
@@ -100,29 +105,29 @@ def write(
     packed = state if isinstance(state, Packed) else pack(dict(state))
     signer = (trust or signing.local()) if packed.opaque else None
     disk.make_folder(folder, "ckpt-")
-    with disk.opened(folder) as parent:
-        chosen = segments.outside(packed.arrays)
+    with disk.open_folder(folder) as parent:
+        chosen = segments.large_arrays(packed.arrays)
         outside = {i: segments.write(parent, packed.arrays[i], epoch) for i in chosen}
         pieces = container.build(entries, packed, outside, signer)
         size = sum(len(piece) for piece in pieces)
         digest = bytes(pieces[-1]).hex()
         name = f"ckpt-{step:010d}-{digest}.swck"
-        disk.publish(parent, name, size, _joined(pieces, size), epoch, durable)
+        disk.publish(parent, name, size, _join_small(pieces, size), epoch, durable)
         if durable:
             disk.sync(parent)
     failpoints.reach("checkpoint whole")
-    beside = segments.named({"sections": outside.values()})
+    beside = segments.segment_names({"sections": outside.values()})
     total = size + sum(part["len"] for part in outside.values())
     return Saved(folder / name, digest, total, frozenset(beside))
 
 
 def make_durable(path: Path) -> None:
-    """Have a checkpoint that was written survive a power cut.
+    """Flush a written checkpoint to the disk, so that it survives a power cut.
 
     Raises:
-        OSError: the disk has lost some of it, or it is not there.
+        OSError: the disk has lost some of it, or it does not exist.
     """
-    with disk.opened(path.parent) as parent:
+    with disk.open_folder(path.parent) as parent:
         with disk.reading(path.name, parent) as (file, _size):
             os.fsync(file)
         disk.sync(parent)
@@ -132,16 +137,17 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
     """Read and verify one checkpoint.
 
     Args:
-        path: the file; its segments lie beside it.
-        digest: what the file's must be, where the caller knows it.
-        trust: whose signature opaque bytes need; None: that of the person who runs this.
+        path: the file; its segments are in the same folder.
+        digest: expected SHA-256 of the file, hexadecimal, or None if unknown.
+        trust: whose signature opaque bytes need; None for this user's.
 
     Raises:
-        MissingCheckpoint: there is no such file.
-        CorruptCheckpoint: its bytes are not the ones that were written under this name.
-        WrongFormat: it is no checkpoint, or needs a newer program.
-        UnreadableCheckpoint: memory, rights or descriptors are short, or the file system is away.
-        UntrustedCheckpoint: it holds opaque bytes that somebody else signed, or nobody.
+        MissingCheckpoint: the file does not exist.
+        CorruptCheckpoint: its bytes differ from those that were written under this name.
+        WrongFormat: it is not a checkpoint, or needs a newer program.
+        UnreadableCheckpoint: memory, rights or descriptors are short, or its file system is
+            away.
+        UntrustedCheckpoint: it contains opaque bytes, and is not signed by a trusted key.
     """
     with _only_checkpoint_errors(path):
         content, found = _verified(path, digest)
@@ -160,7 +166,7 @@ def read(path: Path, digest: str | None = None, trust: Trust | None = None) -> L
 
 
 def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
-    """The header of a checkpoint that is whole with its segments; raises as `read`."""
+    """Check a checkpoint with its segments, and return its header; raises as `read` does."""
     with _only_checkpoint_errors(path):
         content, _ = _verified(path, digest)
         header = _checked_header(path, content)
@@ -169,21 +175,21 @@ def verify(path: Path, digest: str | None = None) -> dict[str, Any]:
 
 
 def identify(path: Path) -> tuple[str, dict[str, Any]]:
-    """Digest and header of a checkpoint file, without its segments; raises as `read`."""
+    """Return the digest and header of a checkpoint, without its segments; raises as `read` does."""
     with _only_checkpoint_errors(path):
         content, digest = _verified(path, None)
         return digest, _checked_header(path, content)
 
 
 def segments_of(path: Path) -> set[str]:
-    """File names of the segments that a checkpoint needs; raises as `read`."""
+    """Return the file names of the segments that a checkpoint needs; raises as `read` does."""
     header = identify(path)[1]
     with _only_checkpoint_errors(path):
-        return segments.named(header)
+        return segments.segment_names(header)
 
 
 def parse_name(name: str) -> tuple[int, str] | None:
-    """Step and digest that a file's name carries; None: not a checkpoint's name."""
+    """Return the step and digest in a checkpoint's file name, or None for any other name."""
     match = _NAME.fullmatch(name)
     return (int(match["step"]), match["digest"]) if match else None
 
@@ -191,8 +197,11 @@ def parse_name(name: str) -> tuple[int, str] | None:
 # ---- writing ----------------------------------------------------------------------------------
 
 
-def _joined(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
-    """Both halves of a small file, as two calls take less time than fifty; a large one as it is."""
+def _join_small(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
+    """Join the pieces of a small file to two halves, since two calls are faster than fifty.
+
+    A large file's pieces stay as they are.
+    """
     middle = len(pieces) // 2
     for half in (pieces[:middle], pieces[middle:]):
         yield from [b"".join(half)] if size <= _JOINED_BYTES else half
@@ -201,7 +210,10 @@ def _joined(pieces: Sequence[Piece], size: int) -> Iterator[Piece]:
 
 
 def _environment() -> dict[str, Any]:
-    """Return what else decides the bits: libraries, CPU capability, threads. Imports nothing."""
+    """Return what else determines the bits: library versions, CPU capability and thread count.
+
+    Records only libraries that are imported already.
+    """
     libraries = {name: sys.modules[name] for name in _LIBRARIES if name in sys.modules}
     versions = {name: str(module.__version__) for name, module in libraries.items()}
     torch: Any = libraries.get("torch")
@@ -217,6 +229,7 @@ def _environment() -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _only_checkpoint_errors(path: Path) -> Iterator[None]:
+    """Turn every error inside the block into a CheckpointError that names `path`."""
     try:
         yield
     except (CheckpointError, SigningError):
@@ -237,9 +250,10 @@ def _only_checkpoint_errors(path: Path) -> Iterator[None]:
 
 
 def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
-    """The file's bytes and their digest, which must be that of the name, `digest` and the trailer.
+    """Return the file's bytes and digest, which must match its name, `digest` and its trailer.
 
-    The name and `digest` come first: a file whose first bytes are damaged is still a checkpoint.
+    Name and `digest` are compared first, since a checkpoint whose first bytes are damaged is still
+    one.
     """
     content = memoryview(_content(path))
     found = container.digest_of(content, path)
@@ -253,6 +267,7 @@ def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
 
 
 def _content(path: Path) -> bytearray:
+    """Return all bytes of the file; raises CheckpointError if it is too large or cut off."""
     try:
         with disk.reading(path) as (file, size):
             if size > MAX_FILE_BYTES:
@@ -266,6 +281,7 @@ def _content(path: Path) -> bytearray:
 
 
 def _checked_header(path: Path, content: memoryview) -> dict[str, Any]:
+    """Return the header; raises CorruptCheckpoint if its step is not the one in the file's name."""
     header = container.header_of(content, path)
     named, step = parse_name(path.name), header.get("step")
     if named is not None and step != named[0]:

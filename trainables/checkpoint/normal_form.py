@@ -1,7 +1,6 @@
 """The normal form of a state: plain containers, constants, tagged dicts and arrays in C order.
 
-What may stand in a state is said in `trainables.checkpoint.state`; all else is refused here, by
-path.
+`trainables.checkpoint.state` lists the allowed values; all others are refused with their path.
 """
 
 from collections import OrderedDict, defaultdict
@@ -17,29 +16,38 @@ from trainables.checkpoint.pickle_scan import MAX_DEPTH, MAX_OPCODES
 from trainables.checkpoint.tagged import INLINE_BYTES, OPAQUE, TAG
 from trainables.errors import StateError, printable
 
-#: Most values in one state; each needs at most two opcodes, and a few are needed around them.
+#: Largest number of values in one state: each needs at most two opcodes, the frame a few.
 MAX_VALUES: Final = MAX_OPCODES // 2 - 100
 _INT64: Final = 2**63
+#: Largest number of characters of a value in an error message.
 _SHOWN: Final = 60
 _MAX_INT_BITS = 8 * 255 - 1  # LONG1: 255 bytes, one bit of them the sign
+#: Types whose values are stored unchanged.
 _CONSTANTS: Final = frozenset({NoneType, bool, float, str})
 
 
 def normalise(value: Any, path: str = "state") -> Any:
-    """`value` as plain containers, constants, tagged dicts and arrays; StateError, by path."""
+    """Return `value` as plain containers, constants, tagged dicts and arrays.
+
+    Raises:
+        StateError: it contains a value that cannot be stored; names its path below `path`.
+    """
     return Normaliser().visit(value, (None, path), 0)
 
 
-#: Where a value was found: the path of what holds it, and its key or index there.
+#: Place of a value: the path of its container, and its key or index there.
 Path = tuple[Any, str | int]
 
 
 class Normaliser:
-    """One walk over a state, counting its values."""
+    """One walk over a state, which counts its values and records whether some are opaque."""
 
     def __init__(self) -> None:
+        #: Number of values so far.
         self.values = 0
+        #: True if the state contains bytes that may run code.
         self.opaque = False
+        #: Type → method that normalises its values.
         self.walks: dict[type, Callable[[Any, Path, int], Any]] = {
             int: self._int,
             bytes: self._bytes,
@@ -54,13 +62,20 @@ class Normaliser:
         }
 
     def visit(self, value: Any, path: Path, depth: int) -> Any:
-        """The normal form of `value`, which lies inside `depth` containers."""
+        """Return the normal form of `value`, which is inside `depth` containers.
+
+        Raises StateError with the path of a value that cannot be stored.
+        """
         if type(value) in _CONSTANTS:
             return value
         walk = self.walks.get(type(value))
         return walk(value, path, depth) if walk else self._tagged(value, path, depth)
 
     def _enter(self, values: int, path: Path, depth: int) -> None:
+        """Count `values` more.
+
+        Raises StateError if there are too many or they are nested too deeply.
+        """
         self.values += values
         if depth >= MAX_DEPTH:
             found = f"nesting deeper than {MAX_DEPTH} levels"
@@ -70,15 +85,18 @@ class Normaliser:
             _refuse(path, found, "hold long lists of numbers in numpy arrays")
 
     def _int(self, value: int, path: Path, _: int) -> int:
+        """Return an int; raises StateError if it has too many bits."""
         if value.bit_length() > _MAX_INT_BITS:
             found = f"an int of {value.bit_length()} bits"
             _refuse(path, found, f"use at most {_MAX_INT_BITS} bits")
         return value
 
     def _bytes(self, value: bytes, path: Path, depth: int) -> Any:
+        """Return short bytes as they are, and long ones as a tagged dict."""
         return value if len(value) <= INLINE_BYTES else self._tagged(value, path, depth)
 
     def _items(self, value: Sequence[Any], path: Path, depth: int) -> list[Any]:
+        """Return the normalised items of a list or tuple."""
         self._enter(1 + len(value), path, depth)
         inside = depth + 1
         return [
@@ -89,22 +107,25 @@ class Normaliser:
         ]
 
     def _tuple(self, value: tuple[Any, ...], path: Path, depth: int) -> tuple[Any, ...]:
+        """Return a tuple of normalised items."""
         return tuple(self._items(value, path, depth))
 
     def _set(self, value: set[Any] | frozenset[Any], path: Path, depth: int) -> Any:
+        """Return a set unchanged; raises StateError if an item is not allowed in it."""
         self._enter(1 + len(value), path, depth)
         for item in value:
-            if not _is_hashed_alike(item):
-                found = f"{_described(item)} in a set"
+            if not _is_set_item(item):
+                found = f"{_describe(item)} in a set"
                 _refuse(path, found, "use str, float, bool, None, short bytes and ints of 64 bits")
         return value
 
     def _dict(self, value: dict[Any, Any], path: Path, depth: int) -> dict[Any, Any]:
+        """Return a dict of normalised values; raises StateError if a key is not allowed."""
         self._enter(1 + 2 * len(value), path, depth)
         if TAG in value or set(map(type, value)) != {str}:
             for key in value:
                 if not _is_key(key):
-                    _refuse(path, f"the key {_described(key)}", "use str, or int of up to 64 bits")
+                    _refuse(path, f"the key {_describe(key)}", "use str, or int of up to 64 bits")
         inside = depth + 1
         return {
             key: item
@@ -114,6 +135,7 @@ class Normaliser:
         }
 
     def _array(self, value: NDArray[Any], path: Path, depth: int) -> Any:
+        """Return a large array as it is, and a small or Fortran-ordered one as a tagged dict."""
         try:
             encoded = tagged.encode_array(value)
         except tagged.NotData as error:
@@ -128,6 +150,7 @@ class Normaliser:
         return encoded
 
     def _tagged(self, value: Any, path: Path, depth: int) -> dict[str, Any]:
+        """Return any other value as a tagged dict; raises StateError if it is not data."""
         try:
             fields = tagged.encode(value)
         except tagged.NotData as error:
@@ -136,12 +159,13 @@ class Normaliser:
         return self._fields(fields, path, depth)
 
     def _fields(self, fields: dict[str, Any], path: Path, depth: int) -> dict[str, Any]:
+        """Return the fields of a tagged dict, normalised."""
         self._enter(1 + 2 * len(fields), path, depth)
         return {name: self.visit(field, path, depth + 1) for name, field in fields.items()}
 
 
 def parts_of(normal: Any, path: Path) -> list[tuple[Any, Path]]:
-    """Return the items of a container in normal form with their paths; all else has none."""
+    """Return the items of a normalised container with their paths; empty for other values."""
     if isinstance(normal, dict):
         if TAG in normal:  # its fields are no places of the state
             return [(field, path) for field in normal.values()]
@@ -152,13 +176,17 @@ def parts_of(normal: Any, path: Path) -> list[tuple[Any, Path]]:
 
 
 def _is_key(key: object) -> bool:
+    """Return whether a dict in a state may have this key."""
     if isinstance(key, str):
         return type(key) is str and key != TAG
     return type(key) is int and -_INT64 <= key < _INT64
 
 
-def _is_hashed_alike(item: object) -> bool:
-    """Return whether a set may hold `item`: a constant whose hashes cannot be made to collide."""
+def _is_set_item(item: object) -> bool:
+    """Return whether a set may contain `item`.
+
+    That is a constant whose hashes cannot be made to collide.
+    """
     if type(item) is bytes:
         return len(item) <= INLINE_BYTES
     if type(item) is int:
@@ -166,7 +194,8 @@ def _is_hashed_alike(item: object) -> bool:
     return type(item) in _CONSTANTS
 
 
-def _described(value: object) -> str:
+def _describe(value: object) -> str:
+    """Return a short description of a value, with its type."""
     if isinstance(value, int) and value.bit_length() > _INT64.bit_length():
         return f"an int of {value.bit_length()} bits"  # its digits take minutes
     shown = value[:_SHOWN] if isinstance(value, str) else value
@@ -175,12 +204,13 @@ def _described(value: object) -> str:
 
 
 def _refuse(path: Path, found: str, remedy: str) -> NoReturn:
-    raise StateError(written(path), found, remedy)
+    """Raise StateError for the value at `path`."""
+    raise StateError(format_path(path), found, remedy)
 
 
-def written(path: Path) -> str:
-    """A path as messages show it."""
+def format_path(path: Path) -> str:
+    """Return a path as text for messages, such as ``state.a[3]``."""
     holder, step = path
     if holder is None:
         return str(step)
-    return written(holder) + (f"[{step}]" if isinstance(step, int) else f".{printable(step)}")
+    return format_path(holder) + (f"[{step}]" if isinstance(step, int) else f".{printable(step)}")

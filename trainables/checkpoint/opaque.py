@@ -1,10 +1,10 @@
-"""Opaque bytes in a checkpoint: files a trainable writes, and pickles of classes that opt in.
+"""Opaque bytes in a checkpoint: files that a trainable writes, and pickles of classes that opt in.
 
-Pickles hold anything, for trainables that cannot return plain data, and run code when loaded. A
-class opts in with ``unsafe_pickle = True``. Its checkpoints are signed, and `unpack` is reached
-only with bytes whose signature was verified when the checkpoint was read
-(`trainables.checkpoint.file`), for a class that has opted in as well. A folder of files is a dict:
-path in the folder → opaque bytes.
+Pickles can hold any object, for trainables that cannot return plain data, and may run code when
+loaded. A class opts in with ``unsafe_pickle = True``. Its checkpoints are signed, and `unpack` gets
+only bytes whose signature was verified when the checkpoint was read (`trainables.checkpoint.file`),
+for a class that has opted in as well. A folder of files becomes a dict: path in the folder → opaque
+bytes.
 """
 
 import contextlib
@@ -21,9 +21,9 @@ from trainables.errors import StateError, TrainableError, printable, shorten
 
 
 def pack(data: object, name: str, allowed: bool) -> Any:
-    """Return the entry of the state for the return value of `save_checkpoint` of the class `name`.
+    """Return the state entry for what `save_checkpoint` of the class `name` returned.
 
-    That is plain data; anything, as a pickle, if the class has opted in (`allowed`).
+    That is `data` itself; or a pickle of it if `allowed`, that is, if the class has opted in.
 
     Raises:
         StateError: it cannot be pickled.
@@ -40,7 +40,11 @@ def pack(data: object, name: str, allowed: bool) -> Any:
 
 
 def unpack(kept: Any, name: str, allowed: bool) -> Any:
-    """Return the value given to `pack`; StateError for a pickle unless the class has opted in."""
+    """Return the data that was given to `pack`.
+
+    Raises:
+        StateError: it is a pickle, and the class `name` has not opted in (`allowed`).
+    """
     if not isinstance(kept, Opaque):
         return kept
     if not allowed:
@@ -51,19 +55,25 @@ def unpack(kept: Any, name: str, allowed: bool) -> Any:
     return cloudpickle.loads(kept.data)
 
 
-#: How the names of temporary folders begin, so that what a crash leaves can be recognised.
+#: Prefix of temporary folders, by which leftovers of a crash are recognised.
 TEMPORARY = ".tmp-folder-"
 
 
 def fresh_path(path: Path) -> Path:
-    """`path`, or the first of ``path_2``, ``path_3`` … that is not there; nothing is made."""
+    """Return `path`, or the first of ``path_2``, ``path_3`` … that does not exist.
+
+    Creates nothing.
+    """
     candidates = (path.with_name(f"{path.name}_{n}") if n > 1 else path for n in itertools.count(1))
     return next(one for one in candidates if not one.exists())
 
 
 @contextlib.contextmanager
 def temporary_folder(parent: str | Path | None) -> Iterator[str]:
-    """A folder inside `parent` (None: the system's for such) that is deleted when it is left."""
+    """Make a folder inside `parent` that is deleted when the block ends; yields its path.
+
+    With None, it is in the system's folder for temporary files.
+    """
     if parent is not None:
         Path(parent).mkdir(parents=True, exist_ok=True)
     folder = tempfile.mkdtemp(prefix=TEMPORARY, dir=parent)
@@ -77,10 +87,14 @@ def temporary_folder(parent: str | Path | None) -> Iterator[str]:
 
 
 def read_files(folder: Path, place: str) -> dict[str, Opaque]:
-    """The files under `folder`, by their paths in it; errors name `place` as their writer.
+    """Return path in `folder` → content of all files in it.
+
+    Args:
+        folder: the folder.
+        place: name of its writer for errors.
 
     Raises:
-        StateError: a link, a pipe or a device is among them.
+        StateError: it contains a link, a pipe or a device.
     """
     found: dict[str, Opaque] = {}
     for path in sorted(folder.rglob("*")):
@@ -94,7 +108,11 @@ def read_files(folder: Path, place: str) -> dict[str, Opaque]:
 
 
 def path_in(folder: str, name: str) -> str:
-    """The path of what has this name in a folder, which it may not lead out of; "": the folder."""
+    """Return the path of `name` inside `folder`; the folder itself for an empty name.
+
+    Raises:
+        TrainableError: the name leads out of the folder.
+    """
     root = Path(folder).resolve()
     target = (root / name).resolve()
     if not target.is_relative_to(root):
@@ -103,7 +121,7 @@ def path_in(folder: str, name: str) -> str:
 
 
 def write_files(folder: Path, files: Mapping[str, Opaque]) -> None:
-    """Write what `read_files` gave into `folder`; refuses a path that leads out of it."""
+    """Write files that `read_files` returned into `folder`; raises as `path_in` does."""
     for name, content in files.items():
         target = Path(path_in(str(folder), name))
         target.parent.mkdir(parents=True, exist_ok=True)

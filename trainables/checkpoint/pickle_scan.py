@@ -11,18 +11,18 @@ their arguments: CPython, Lib/pickletools.py.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
 
-#: Longest pickle, in bytes.
+#: Largest pickle, bytes.
 MAX_BYTES: Final = 64 * 2**20
-#: Deepest nesting of containers.
+#: Largest nesting depth of containers.
 MAX_DEPTH: Final = 64
-#: Most opcodes.
+#: Largest number of opcodes.
 MAX_OPCODES: Final = 2_000_000
-#: Most memory, in bytes, that everything but the arrays may take while it is loaded.
+#: Largest memory that loading everything but the arrays may take, bytes.
 MAX_MEMORY: Final = 256 * 2**20
-#: What one byte of a pickle may cost, at most: an empty set does.
+#: Largest memory that loading one byte of a pickle takes, bytes; an empty set does.
 MEMORY_PER_BYTE: Final = 252
 
-# What loading takes, in bytes, on CPython 3.11 for 64 bits: never less than it really is.
+# Memory that loading takes, bytes, on 64-bit CPython 3.11: an upper bound.
 _VALUE = 28  # of each value: in the loader's stack, and in the container that it ends in
 _NUMBER = _VALUE + 48
 _TEXT = _VALUE + 80  # and its characters
@@ -57,15 +57,20 @@ class Refused(ValueError):
 
 
 class TooMuch(Refused):
-    """Plain data, but more of it than may be loaded."""
+    """The bytes are plain data, but would take more memory than allowed."""
 
 
 def scan(pickled: bytes, arrays: int, most: int = MAX_MEMORY) -> int:
-    """Return the bytes that loading takes at most, without the arrays, whose number is `arrays`.
+    """Check that `pickled` is plain data; return an upper bound of the memory to load it, bytes.
+
+    Args:
+        pickled: the pickle; nothing in it is executed.
+        arrays: number of arrays beside it, which it must mention in order.
+        most: largest memory that loading may take, without the arrays, bytes.
 
     Raises:
         TooMuch: it would take more than `most`.
-        Refused: the bytes are not plain data, or mention other arrays.
+        Refused: it is not plain data, or mentions other arrays.
     """
     if len(pickled) > MAX_BYTES:
         raise TooMuch(f"the pickle has {len(pickled)} bytes; at most {MAX_BYTES} are allowed")
@@ -83,16 +88,18 @@ def scan(pickled: bytes, arrays: int, most: int = MAX_MEMORY) -> int:
 
 
 def _kind(value: int) -> str:
+    """Return the name of a stack value's kind."""
     return _KINDS[value % _EMPTY]
 
 
 class _Machine:
-    """The stack machine of pickle, on kinds and depths."""
+    """The stack machine of pickle, run on kinds and depths in place of values."""
 
     def __init__(self, pickled: bytes, most: int) -> None:
         self.pickled = pickled
         self.most = most
-        self.memory = 0  # what has been executed takes so much
+        #: Memory that loading the opcodes executed so far takes, bytes.
+        self.memory = 0
         self.position = 0  # of the opcode that is executed
         self.before = 0  # of the opcode before it
         self.stack: list[int] = []
@@ -100,7 +107,7 @@ class _Machine:
         self.arrays = 0
 
     def run(self) -> None:
-        """Execute all opcodes up to STOP, which must be the last one."""
+        """Execute all opcodes up to STOP, which must be the last one; raises Refused."""
         pickled, push = self.pickled, self.stack.append
         if not pickled.startswith(_PREAMBLE):
             raise Refused("the pickle is not of protocol 4")
@@ -137,6 +144,7 @@ class _Machine:
     # ---- the stack ----------------------------------------------------------------------------
 
     def pop(self, count: int) -> list[int]:
+        """Remove and return the top `count` values; raises Refused if there are too few."""
         if len(self.stack) < self.marks[-1] + count:
             raise Refused("takes from an empty stack")
         values = self.stack[-count:]
@@ -144,6 +152,7 @@ class _Machine:
         return values
 
     def pop_to_mark(self) -> list[int]:
+        """Remove and return the values above the last mark, and the mark."""
         if len(self.marks) == 1:
             raise Refused("no MARK to go back to")
         self._check_memory()
@@ -153,12 +162,14 @@ class _Machine:
         return values
 
     def put(self, kind: int, values: list[int]) -> None:
+        """Push a container of `kind` that contains `values`."""
         depth = 1 + (max(values) >> _KIND_BITS) if values else 1
         if depth > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
         self.stack.append((depth << _KIND_BITS) + kind)
 
     def grow(self, kind: int, values: list[int]) -> None:
+        """Add `values` to the container on top of the stack, which must be of `kind`."""
         stack = self.stack
         if len(stack) <= self.marks[-1]:
             raise Refused("takes from an empty stack")
@@ -173,25 +184,27 @@ class _Machine:
             stack[-1] = grown
 
     def _check_memory(self) -> None:
+        """Raise TooMuch if loading takes more memory than allowed."""
         if self.memory > self.most:
             raise TooMuch(f"loading it would take more than {self.most} bytes of memory")
 
-    # ---- opcodes; the one that is true ends the program ----------------------------------------
+    # ---- opcodes; the one that returns True ends the program -----------------------------------
 
     def frame(self) -> None:
-        """FRAME announces how many bytes follow; it must not promise more than there are."""
+        """Execute FRAME, which announces how many bytes follow: there must be as many."""
         begin = self.position + 9
         if begin + int.from_bytes(self.pickled[begin - 8 : begin], "little") > len(self.pickled):
             raise Refused("a frame reaches beyond the end")
 
     def mark(self) -> None:
+        """Execute MARK."""
         # What stands after a mark ends in a container, which stands after the mark before it.
         if len(self.marks) > MAX_DEPTH:
             raise Refused(f"nested deeper than {MAX_DEPTH}")
         self.marks.append(len(self.stack))
 
     def array(self) -> None:
-        """BINPERSID: the next array, by its number, which must come right before."""
+        """Execute BINPERSID: the next array, whose number must come right before."""
         code, number = self.pickled[self.before], self.pickled[self.before + 1 : self.position]
         if code not in b"KMJ" or int.from_bytes(number, "little") != self.arrays:
             raise Refused(f"expected array number {self.arrays}")
@@ -200,6 +213,7 @@ class _Machine:
         self.arrays += 1
 
     def set_items(self, pairs: list[int]) -> None:
+        """Add keys and values to the dict on top of the stack."""
         if len(pairs) % 2:
             raise Refused("a key without a value")
         if pairs and (wrong := max(pairs[::2])):
@@ -208,6 +222,7 @@ class _Machine:
         self.grow(_DICT, pairs)
 
     def hashables(self) -> list[int]:
+        """Remove and return the items above the last mark, which a set may contain."""
         items = self.pop_to_mark()
         if (wrong := max(items, default=_KEY)) > _ATOM:
             raise Refused(f"a {_kind(wrong)} in a set")
@@ -215,6 +230,7 @@ class _Machine:
         return items
 
     def stop(self) -> bool:
+        """Check the end of the program: one value left and no bytes; returns True."""
         self._check_memory()
         if len(self.stack) != 1 or len(self.marks) != 1:
             raise Refused(f"stops with {len(self.stack)} values on the stack; expected one")
@@ -227,15 +243,16 @@ class Opcode(NamedTuple):
     """The effect of an opcode on the stack and the memory."""
 
     width: int
-    """Bytes of the argument."""
+    """Length of the argument, bytes."""
     counted: bool
-    """True if the argument is the length of bytes that follow."""
+    """True if the argument is the number of bytes that follow."""
     memory: int
-    """Bytes that loading takes for it, without what depends on the argument."""
+    """Memory that loading takes for it, bytes, except what depends on the argument."""
     effect: int | Callable[[_Machine], bool | None]
-    """The value that is pushed, or what is done."""
+    """Value to push, or method to call; one that returns True ends the program."""
 
 
+#: Opcode → effect; all others are refused.
 ALLOWED: Final[dict[str, Opcode]] = {
     "\x95": Opcode(8, False, 0, _Machine.frame),  # FRAME
     ".": Opcode(0, False, 0, _Machine.stop),  # STOP
@@ -271,6 +288,7 @@ ALLOWED: Final[dict[str, Opcode]] = {
 
 
 def _refuse(machine: _Machine) -> NoReturn:
+    """Raise Refused for the opcode at the machine's position."""
     code = machine.pickled[machine.position]
     raise Refused(f"opcode 0x{code:02x} is not allowed in plain data")
 

@@ -22,23 +22,30 @@ from typing import Any, TypeVar
 from trainables.checkpoint import disk
 from trainables.errors import printable
 
-#: Seconds for which something that may pass is tried again.
+#: Time for which a request is repeated after temporary failures, seconds.
 PATIENCE_S = 60.0
-#: Seconds before the second attempt; each wait is twice as long as the one before, up to the
-#: longest, so that a storage that is there for a moment only is met.
+#: Seconds before the second attempt, and longest wait. Each wait is twice as long as the one
+#: before, up to the longest.
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.25, 2.0
-#: Bytes that are read of a small file. To read all of it s3fs would first ask for its size, by a
-#: request whose refusal has no reason in it.
-SMALL = 2**16
-#: Transfers at once: a chunk of each is in memory.
-AT_ONCE = 16
-_NO_USE = (PermissionError, NotADirectoryError, ImportError)
-_MISTAKES = (TypeError, AttributeError, NameError)
+#: Bytes that are read of a small file. For a whole file s3fs would first ask for its size, and a
+#: refusal of that request has no reason in it.
+SMALL_FILE_BYTES = 2**16
+#: Number of concurrent transfers; a chunk of each is in memory.
+CONCURRENT_TRANSFERS = 16
+#: Errors that do not pass by themselves.
+_PERMANENT_ERRORS = (PermissionError, NotADirectoryError, ImportError)
+#: Errors of a wrong program, which are raised as they are.
+_PROGRAM_ERRORS = (TypeError, AttributeError, NameError)
 _T = TypeVar("_T")
 
 
 class RemoteError(OSError):
-    """The storage took or gave nothing: its URL and why, in one line; nothing is wrong in it."""
+    """The storage could not be read or written, though the request was right.
+
+    Args:
+        url: the folder.
+        why: reason in one line.
+    """
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(errno.EIO, printable(f"{url}: {why}"))
@@ -48,26 +55,33 @@ class RemoteError(OSError):
 
 
 class RemoteFileMissing(RemoteError):
-    """The storage answered that there is no such file, or nowhere to put one."""
+    """The storage answered that the file or its bucket does not exist."""
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A folder by its URL; names in it may have slashes. Errors are `RemoteError`."""
+    """A folder in the storage by its URL; names in it may contain slashes.
 
+    All methods raise RemoteError if the storage fails.
+    """
+
+    #: URL of the folder.
     url: str
     patience_s: float | None = None
-    """Seconds for which what may pass is tried again; None: `PATIENCE_S`."""
+    """Time for which requests are repeated, seconds; None for `PATIENCE_S`."""
 
     def below(self, name: str) -> "Remote":
-        """The folder `name` in it."""
+        """Return the folder `name` inside this one."""
         return Remote(f"{self.url}/{name}", self.patience_s)
 
     def put(self, files: Mapping[str, Path]) -> None:
-        """Write files, each under a name; FileNotFoundError if one of `files` is not there."""
+        """Upload files: name in the folder → local path. Returns when all have their full size.
+
+        Raises FileNotFoundError if a local file does not exist.
+        """
         sizes = {name: path.stat().st_size for name, path in files.items()}
         try:
-            self._again(lambda: self._put(files))
+            self._retry(lambda: self._put(files))
         except RemoteFileMissing:
             for path in files.values():
                 path.stat()
@@ -78,17 +92,20 @@ class Remote:
             raise RemoteError(self.url, why)
 
     def get(self, files: Mapping[str, Path]) -> None:
-        """Read files, each into a path; RemoteFileMissing if there is one of them not."""
+        """Download files: name in the folder → local path.
+
+        Raises RemoteFileMissing if one of them does not exist.
+        """
 
         def read() -> None:
             opened, root = _opened(self.url)
             names = [f"{root}/{name}" for name in files]
-            opened.get(names, list(map(str, files.values())), batch_size=AT_ONCE)
+            opened.get(names, list(map(str, files.values())), batch_size=CONCURRENT_TRANSFERS)
 
-        self._again(read)
+        self._retry(read)
 
     def sizes(self, below: str = "") -> dict[str, int]:
-        """Name → bytes of every file, or of those in the folder `below`."""
+        """Return name → size in bytes of all files, or of those in the folder `below`."""
 
         def look() -> dict[str, int]:
             opened, root = _opened(self.url)
@@ -96,12 +113,12 @@ class Remote:
             return {name[len(root) :].strip("/"): one["size"] for name, one in found.items()}
 
         try:
-            return self._again(look)
+            return self._retry(look)
         except RemoteFileMissing:  # of a file system with folders
             return {}
 
     def delete(self, names: Sequence[str]) -> None:
-        """Delete files; those that are gone already are no error."""
+        """Delete files; those that do not exist are skipped."""
 
         def remove() -> None:
             opened, root = _opened(self.url)
@@ -113,23 +130,29 @@ class Remote:
                         opened.rm(path)
 
         if names:
-            self._again(remove)
+            self._retry(remove)
 
     def write(self, name: str, content: bytes) -> None:
         """Write a small file."""
-        self._again(lambda: self._pipe(name, content))
+        self._retry(lambda: self._pipe(name, content))
 
     def read(self, name: str) -> bytes:
-        """The beginning of a file, at most `SMALL` bytes; RemoteFileMissing if it is not there."""
+        """Return the first `SMALL_FILE_BYTES` bytes of a file.
+
+        Raises RemoteFileMissing if it does not exist.
+        """
 
         def read() -> bytes:
             opened, root = _opened(self.url)
-            return bytes(opened.cat_file(f"{root}/{name}", start=0, end=SMALL))
+            return bytes(opened.cat_file(f"{root}/{name}", start=0, end=SMALL_FILE_BYTES))
 
-        return self._again(read)
+        return self._retry(read)
 
     def written_at(self, name: str) -> float | None:
-        """When a file was written, by the storage's clock; None: its library does not say."""
+        """Return the modification time of a file by the storage's clock, a Unix timestamp.
+
+        Returns None if the storage's library does not provide it.
+        """
 
         def look() -> float | None:
             opened, root = _opened(self.url)
@@ -137,53 +160,58 @@ class Remote:
                 return float(opened.modified(f"{root}/{name}").timestamp())
             return None
 
-        return self._again(look)
+        return self._retry(look)
 
     def _put(self, files: Mapping[str, Path]) -> None:
+        """Upload files once, without a second attempt."""
         opened, root = _opened(self.url)
         if _is_disk(opened):
             for name, path in files.items():
                 self._pipe(name, path.read_bytes())
             return
         names = [f"{root}/{name}" for name in files]
-        opened.put(list(map(str, files.values())), names, batch_size=AT_ONCE)
+        opened.put(list(map(str, files.values())), names, batch_size=CONCURRENT_TRANSFERS)
 
     def _pipe(self, name: str, content: bytes) -> None:
+        """Write `content` to a file once; durably if the storage is a local disk."""
         opened, root = _opened(self.url)
         if not _is_disk(opened):
             opened.pipe_file(f"{root}/{name}", content)
             return
         path = Path(root) / name
         disk.make_folder(path.parent, path.name)
-        with disk.opened(path.parent) as parent:
+        with disk.open_folder(path.parent) as parent:
             disk.publish(parent, path.name, len(content), [content], 0)
             disk.sync(parent)
 
-    def _again(self, attempt: Callable[[], _T]) -> _T:
-        """Return the result of `attempt`, after as many attempts as it takes."""
+    def _retry(self, attempt: Callable[[], _T]) -> _T:
+        """Call `attempt` until it succeeds, and return its result.
+
+        Raises RemoteError if it fails for good or for longer than the patience.
+        """
         patience_s = PATIENCE_S if self.patience_s is None else self.patience_s
         until, wait = time.monotonic() + patience_s, FIRST_WAIT_S
         while True:
             try:
                 return attempt()
-            except _MISTAKES:
+            except _PROGRAM_ERRORS:
                 raise
             except Exception as error:  # a library of a storage raises what it likes
                 if isinstance(error, FileNotFoundError):
-                    raise RemoteFileMissing(self.url, f"not there: {_why(error)}") from error
-                if isinstance(error, _NO_USE) or "Credential" in type(error).__name__:
-                    raise RemoteError(self.url, _why(error)) from error
+                    raise RemoteFileMissing(self.url, f"not there: {_reason(error)}") from error
+                if isinstance(error, _PERMANENT_ERRORS) or "Credential" in type(error).__name__:
+                    raise RemoteError(self.url, _reason(error)) from error
                 if time.monotonic() + wait > until:
-                    raise RemoteError(self.url, _why(error)) from error
+                    raise RemoteError(self.url, _reason(error)) from error
             time.sleep(wait)
             wait = min(wait * 2, LONGEST_WAIT_S)
 
 
 @functools.cache
 def _opened(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the folder's name in it.
+    """Return the file system of a URL, and the folder's path in it; cached.
 
-    What botocore would try again for minutes is left to s3fs and `PATIENCE_S`.
+    botocore's own retries, which take minutes, are switched off: `Remote` repeats requests itself.
     """
     import fsspec
 
@@ -194,9 +222,11 @@ def _opened(url: str) -> tuple[Any, str]:
 
 
 def _is_disk(opened: Any) -> bool:
+    """Return whether a file system is the local disk."""
     return "file" in (opened.protocol if isinstance(opened.protocol, tuple) else [opened.protocol])
 
 
-def _why(error: Exception) -> str:
+def _reason(error: Exception) -> str:
+    """Return the first line of an error's message, or its class name."""
     text = (str(error).splitlines() or [""])[0]
     return text or type(error).__name__

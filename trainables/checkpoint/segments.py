@@ -1,4 +1,4 @@
-"""Large arrays lie beside the checkpoint, in immutable files named by their digest.
+"""Segments: large arrays beside the checkpoint, in immutable files named by their digest.
 
 An array of `SEGMENT_BYTES` or more is cut into chunks; each is a file ``seg-<sha256>`` in the
 checkpoint's folder. A chunk that is there already, byte for byte, is not written again: of a
@@ -6,8 +6,9 @@ replay buffer only what changed since the last checkpoint goes to the disk. Chun
 array, and reading fills the array that is handed out, so nothing is held twice.
 
 A section of a container's header that names segments has the keys `KEYS`. Segments are durable
-before the checkpoint that names them takes its name. Only code that knows all checkpoints of the
-folder, and that no process writes in it, may delete them (`named` says what one of them needs).
+before the checkpoint that names them gets its final name. Only code that knows all checkpoints of
+the folder, and that no process writes to it, may delete segments (`segment_names` lists those that
+a checkpoint needs).
 """
 
 import contextlib
@@ -25,31 +26,33 @@ from trainables.checkpoint import disk
 from trainables.checkpoint.tagged import DTYPES
 from trainables.errors import CorruptCheckpoint, UnreadableCheckpoint
 
-#: Arrays of at least this size leave the file.
+#: Smallest array that is stored in segments, bytes.
 SEGMENT_BYTES: Final = 16 * 2**20
-#: Most bytes of arrays inside one file; what comes after leaves it whatever its size.
+#: Largest sum of arrays inside one file, bytes; further ones go to segments whatever their size.
 INSIDE_BYTES: Final = 64 * 2**20
-#: Smallest chunk, and most chunks of an array: larger arrays have larger chunks.
+#: Smallest chunk, bytes, and largest number of chunks of an array: larger arrays have larger
+#: chunks.
 CHUNK_BYTES: Final = 4 * 2**20
 MOST_CHUNKS: Final = 1024
-#: Most axes of an array; numpy has no more.
+#: Largest number of axes of an array; numpy's limit.
 MOST_AXES: Final = 64
-#: Name of a segment; to be matched in full.
+#: Pattern of a segment's whole file name.
 PATTERN: Final = re.compile(r"seg-[0-9a-f]{64}")
-#: Keys of a section whose bytes lie in segments.
+#: Keys of a section whose bytes are in segments.
 KEYS: Final = frozenset({"name", "len", "dtype", "shape", "chunk", "segments"})
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _PAGE = 4 * 2**20
 
+#: Entry of an array in a container's header.
 Section = dict[str, Any]
 
 
 # ---- writing ----------------------------------------------------------------------------------
 
 
-def outside(arrays: Sequence[NDArray[Any]]) -> list[int]:
-    """Indices of the arrays that leave the file."""
+def large_arrays(arrays: Sequence[NDArray[Any]]) -> list[int]:
+    """Return the indices of the arrays that go to segments."""
     chosen, inside = [], 0
     for index, array in enumerate(arrays):
         if array.nbytes >= SEGMENT_BYTES or inside + array.nbytes > INSIDE_BYTES:
@@ -60,14 +63,19 @@ def outside(arrays: Sequence[NDArray[Any]]) -> list[int]:
 
 
 def write(parent: int, array: NDArray[Any], epoch: int) -> Section:
-    """Put `array` (C order) into segments in the folder `parent`; returns its section, unnamed."""
+    """Write `array` (C order) as segments in the folder `parent`.
+
+    Return its section without a name.
+
+    Segments that exist already are not written again.
+    """
     body = array.reshape(-1).view(np.uint8)
     chunk = _chunk_of(body.nbytes)
     digests = []
     for start in range(0, body.nbytes, chunk):
         piece = body[start : start + chunk]
         digest = hashlib.sha256(piece.data).hexdigest()
-        if not _is_there(parent, f"seg-{digest}", piece):
+        if not _is_stored(parent, f"seg-{digest}", piece):
             disk.publish(parent, f"seg-{digest}", piece.nbytes, [piece.data], epoch)
         digests.append(digest)
     return {
@@ -80,14 +88,15 @@ def write(parent: int, array: NDArray[Any], epoch: int) -> Section:
 
 
 def _chunk_of(length: int) -> int:
+    """Return the chunk size for an array of `length` bytes."""
     chunk = CHUNK_BYTES
     while chunk * MOST_CHUNKS < length:
         chunk *= 2
     return chunk
 
 
-def _is_there(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
-    """Return whether the segment is whole; a damaged one is written again, which heals it."""
+def _is_stored(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
+    """Return whether the segment exists and is whole; a damaged one is written again."""
     try:
         with disk.reading(name, parent) as (file, size):
             if size != piece.nbytes:
@@ -106,15 +115,20 @@ def _is_there(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
 # ---- reading ----------------------------------------------------------------------------------
 
 
-def named(header: Mapping[str, Any]) -> set[str]:
-    """File names of the segments that a checkpoint needs; its header has been checked."""
+def segment_names(header: Mapping[str, Any]) -> set[str]:
+    """Return the file names of the segments that a checkpoint needs, from its checked header."""
     return {
         f"seg-{digest}" for section in header["sections"] for digest in section.get("segments", ())
     }
 
 
 def load(section: Section, source: Path) -> NDArray[Any]:
-    """The array of `section`; CorruptCheckpoint for a bad segment, ValueError for a bad section."""
+    """Return the array of `section`.
+
+    Raises:
+        CorruptCheckpoint: a segment is missing or damaged.
+        ValueError: the section is invalid.
+    """
     check(section, source)
     array = np.empty(tuple(section["shape"]), section["dtype"])
     body = array.reshape(-1).view(np.uint8)
@@ -124,7 +138,10 @@ def load(section: Section, source: Path) -> NDArray[Any]:
 
 
 def check_memory(sections: Iterable[Section], source: Path) -> None:
-    """UnreadableCheckpoint for arrays that do not fit into memory and would end the process."""
+    """Raise UnreadableCheckpoint if the arrays of `sections` do not fit into free memory.
+
+    Allocating them would end the process.
+    """
     import psutil
 
     length = sum(section["len"] for section in sections)
@@ -134,7 +151,7 @@ def check_memory(sections: Iterable[Section], source: Path) -> None:
 
 
 def verify(section: Section, source: Path) -> None:
-    """Check that all segments of `section` are whole; raises as `load`."""
+    """Check that all segments of `section` are whole; raises as `load` does."""
     check(section, source)
     buffer = np.empty(min(section["chunk"], section["len"]), np.uint8)
     for digest, start in _chunks(section):
@@ -142,7 +159,10 @@ def verify(section: Section, source: Path) -> None:
 
 
 def check(section: Section, source: Path) -> None:
-    """Raise as `load` unless every number fits the others and every file has the right size."""
+    """Check that the numbers of `section` are consistent and its files have the right sizes.
+
+    Raises as `load` does; does not read the files.
+    """
     length, digests = section["len"], section["segments"]
     if _length_of(section["dtype"], section["shape"]) != length or length == 0:
         raise ValueError(f"{length} bytes are not those of an array of shape {section['shape']}")
@@ -152,12 +172,13 @@ def check(section: Section, source: Path) -> None:
     for digest, start in _chunks(section):
         if not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
             raise ValueError("a segment's digest is not valid")
-        with _opened(source, digest) as (_, size):
+        with _open_segment(source, digest) as (_, size):
             if size != min(chunk, length - start):
                 raise CorruptCheckpoint(source, f"its segment seg-{digest} has {size} bytes")
 
 
 def _length_of(dtype: str, shape: Sequence[int]) -> int:
+    """Return the size of an array in bytes; raises ValueError for an invalid dtype or shape."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is not allowed")
     if len(shape) > MOST_AXES or any(type(size) is not int or size < 0 for size in shape):
@@ -166,13 +187,17 @@ def _length_of(dtype: str, shape: Sequence[int]) -> int:
 
 
 def _chunks(section: Section) -> Iterator[tuple[str, int]]:
-    """Digest and first byte of every chunk."""
+    """Yield the digest and the offset in bytes of every chunk."""
     for index, digest in enumerate(section["segments"]):
         yield digest, index * section["chunk"]
 
 
 @contextlib.contextmanager
-def _opened(source: Path, digest: str) -> Iterator[tuple[int, int]]:
+def _open_segment(source: Path, digest: str) -> Iterator[tuple[int, int]]:
+    """Open a segment inside the block; yields its descriptor and size.
+
+    Raises CorruptCheckpoint if it does not exist.
+    """
     try:
         with disk.reading(source.with_name(f"seg-{digest}")) as found:
             yield found
@@ -181,7 +206,8 @@ def _opened(source: Path, digest: str) -> Iterator[tuple[int, int]]:
 
 
 def _fill(source: Path, digest: str, part: NDArray[np.uint8]) -> None:
-    with _opened(source, digest) as (file, _):
+    """Read a segment into `part`; raises CorruptCheckpoint if it is damaged."""
+    with _open_segment(source, digest) as (file, _):
         whole = disk.fill(file, part.data)
     if not whole or hashlib.sha256(part.data).hexdigest() != digest:
         raise CorruptCheckpoint(source, f"its segment seg-{digest} is damaged or cut off")

@@ -1,17 +1,16 @@
-"""Signatures of checkpoints: bytes that may run code stand only in those signed by a known key.
+"""Signatures of checkpoints: bytes that may run code need the signature of a known key.
 
 Most checkpoints hold plain data, which runs no code; they need no signature. But files that a
 trainable writes itself, and pickles that it opts in to, are `Opaque`: they may do anything when
-they are used. A checkpoint that holds them is signed (HMAC-SHA256 over its
-header, which carries the digest of every section and the trial and step that it belongs to), and
-they are handed back only when the signature is that of one's own key, or when a person has said
-that this one checkpoint is trusted.
+they are used. A checkpoint that holds them is signed (HMAC-SHA256 over its header, which contains
+the digest of every section and the trial and step that it belongs to). They are returned only if
+the signature is by this user's key, or if the user has declared this one checkpoint trusted.
 
     $XDG_CONFIG_HOME/sweep/key        32 random bytes, readable by their owner alone
     $XDG_CONFIG_HOME/sweep/trusted    digests of trusted checkpoints, one per line
 
-The folder is ``~/.config/sweep`` where the variable is not set. A `Trust` travels to workers with
-what they are asked to do; the key is never in a checkpoint, a log or a message.
+The folder is ``~/.config/sweep`` if the variable is not set. A `Trust` is sent to workers with
+their tasks; the key is never in a checkpoint, a log or a message.
 """
 
 import contextlib
@@ -33,6 +32,7 @@ KEY_BYTES: Final = 32
 #: Largest list of trusted digests, bytes.
 MAX_LIST_BYTES: Final = 16 * 2**20
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+#: Permission bits of everybody but the owner.
 _OTHERS = 0o077
 _MAY_RUN = (
     "holds files or pickles that may run code when they are restored. Ask its author for the "
@@ -47,23 +47,24 @@ _NO_KEY: Final = (
 
 @dataclass(frozen=True)
 class Opaque:
-    """Bytes that may run code when they are used: they stand in signed checkpoints only."""
+    """Bytes that may run code when they are used: allowed in signed checkpoints only."""
 
+    #: The bytes.
     data: bytes
 
 
 @dataclass(frozen=True)
 class Trust:
-    """Whose checkpoints may hold opaque bytes."""
+    """Whose checkpoints may contain opaque bytes."""
 
     key: bytes = field(repr=False)
-    """One's own: it signs, and what it signed is accepted; empty: neither."""
+    """This user's key, which signs and checks signatures; empty to do neither."""
     digests: frozenset[str] = frozenset()
-    """SHA-256 of further checkpoint files, hexadecimal."""
+    """SHA-256 of further trusted checkpoint files, hexadecimal."""
 
     @property
     def name(self) -> str:
-        """A public name of the key, which gives nothing of it away; empty without a key."""
+        """Public name of the key, from which it cannot be derived; empty without a key."""
         if not self.key:
             return ""
         return hashlib.sha256(b"sweep key name" + self.key).hexdigest()[:16]
@@ -73,7 +74,10 @@ class Trust:
 
 
 def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
-    """`header` with the name of the key, and its signature of everything else in it."""
+    """Return `header` with the name of the key and its signature of all other entries.
+
+    Raises SigningError if there is no key.
+    """
     if not trust.key:
         raise SigningError(*_NO_KEY)
     named = {**header, "key": trust.name}
@@ -81,7 +85,10 @@ def sign(header: Mapping[str, Any], trust: Trust) -> dict[str, Any]:
 
 
 def check(header: Mapping[str, Any], trust: Trust, source: object) -> None:
-    """Raise UntrustedCheckpoint unless `header` is signed by one's own key."""
+    """Raise UntrustedCheckpoint unless `header` is signed by this user's key.
+
+    Raises SigningError if there is no key.
+    """
     found, signer = header.get("mac"), header.get("key")
     if not trust.key:
         raise SigningError(*_NO_KEY)
@@ -94,27 +101,35 @@ def check(header: Mapping[str, Any], trust: Trust, source: object) -> None:
 
 
 def _mac(key: bytes, header: Mapping[str, Any]) -> str:
+    """Return the signature of `header`, hexadecimal."""
     return hmac.new(key, strict_json.canonical(header), hashlib.sha256).hexdigest()
 
 
-# ---- files of one's own -----------------------------------------------------------------------
+# ---- this user's files ------------------------------------------------------------------------
 
 
 def local() -> Trust:
-    """One's own key, made if absent, and list of digests; SigningError if there can be no key."""
+    """Return this user's key, made if absent, and trusted digests.
+
+    Raises SigningError if no key can be made.
+    """
     with _own_folder() as folder:
         disk.make_folder(folder, "key")
-        return _of(folder, _read(folder / "key", KEY_BYTES) or _new_key(folder))
+        return _trust_with(folder, _read(folder / "key", KEY_BYTES) or _new_key(folder))
 
 
-def present() -> Trust:
-    """The same for a machine that may lack the key: none is made, and without it nothing signed."""
+def existing() -> Trust:
+    """Return this user's key and trusted digests on a machine that may have no key.
+
+    Makes none; without a key the result is empty, and signing raises SigningError.
+    """
     with _own_folder() as folder:
         key = _read(folder / "key", KEY_BYTES)
-        return Trust(b"") if key is None else _of(folder, key)
+        return Trust(b"") if key is None else _trust_with(folder, key)
 
 
-def _of(folder: Path, key: bytes) -> Trust:
+def _trust_with(folder: Path, key: bytes) -> Trust:
+    """Return the `Trust` of a key and the list in `folder`."""
     if len(key) != KEY_BYTES:
         raise SigningError(folder / "key", f"{len(key)} bytes, not {KEY_BYTES}", "remove it")
     listed = _read(folder / "trusted", MAX_LIST_BYTES) or b""
@@ -122,7 +137,7 @@ def _of(folder: Path, key: bytes) -> Trust:
 
 
 def local_if_possible() -> Trust | None:
-    """This user's trust; None where no key can be made: signing then raises the error."""
+    """Return this user's `Trust`, or None if no key can be made; signing then raises the error."""
     try:
         return local()
     except SigningError:
@@ -130,17 +145,20 @@ def local_if_possible() -> Trust | None:
 
 
 def trust(digests: Iterable[str]) -> None:
-    """Accept these checkpoints from now on; SigningError if the list cannot be written."""
+    """Add checkpoints, by their digests, to this user's trusted ones.
+
+    Raises SigningError if the list cannot be written.
+    """
     listed = sorted(local().digests | set(digests))
     text = "".join(f"{digest}\n" for digest in listed).encode()
-    with _own_folder() as path, disk.opened(path) as folder:
+    with _own_folder() as path, disk.open_folder(path) as folder:
         disk.publish(folder, "trusted", len(text), [text], 0)
         disk.sync(folder)
 
 
 @contextlib.contextmanager
 def _own_folder() -> Iterator[Path]:
-    """The folder of the key; SigningError where it or what is done in it fails."""
+    """Yield the folder of the key; turns errors inside the block into SigningError."""
     folder = Path("~")
     try:
         folder = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "sweep"
@@ -151,7 +169,11 @@ def _own_folder() -> Iterator[Path]:
 
 
 def _read(path: Path, limit: int) -> bytes | None:
-    """The bytes of a file that belongs to us alone; None: there is none."""
+    """Return the bytes of a file that this user alone owns and can read.
+
+    Returns None if it does not exist; raises SigningError if others can read it or it is larger
+    than `limit` bytes.
+    """
     try:
         with disk.reading(path) as (file, size):
             status = os.fstat(file)
@@ -168,9 +190,9 @@ def _read(path: Path, limit: int) -> bytes | None:
 
 
 def _new_key(folder: Path) -> bytes:
-    """A new key, or the one that another process has just made."""
+    """Make and return a new key, or return the one that another process has just made."""
     draft = f".key-{os.getpid()}-{secrets.token_hex(8)}"
-    with disk.opened(folder) as parent:
+    with disk.open_folder(folder) as parent:
         disk.publish(parent, draft, KEY_BYTES, [secrets.token_bytes(KEY_BYTES)], 0)
         with contextlib.suppress(FileExistsError):
             os.link(draft, "key", src_dir_fd=parent, dst_dir_fd=parent)

@@ -29,9 +29,9 @@ from trainables.checkpoint.normal_form import (
     MAX_VALUES,
     Normaliser,
     Path,
+    format_path,
     normalise,
     parts_of,
-    written,
 )
 from trainables.checkpoint.pickle_scan import MAX_MEMORY, MEMORY_PER_BYTE, TooMuch, scan
 from trainables.checkpoint.tagged import OPAQUE, TAG, state_type
@@ -39,35 +39,45 @@ from trainables.errors import CorruptCheckpoint, StateError, TrainableError, Wro
 
 __all__ = ["MAX_VALUES", "Packed", "normalise", "pack", "state_type", "unpack"]
 
-#: What may hold tagged dicts.
+#: Types that may contain tagged dicts.
 _CONTAINERS = frozenset({dict, list, tuple})
-#: A name that takes one look-up: it is asked for every value.
+#: numpy's array type under a name that takes one look-up, since it is used for every value.
 _ARRAY = np.ndarray
-#: Most parts of one container that are weighed to say which of them is too large.
+#: Largest number of parts of a container that are weighed to find the one that is too large.
 _MOST_WEIGHED = 1000
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A state as bytes; `arrays` are in C order and may be views of the state's own."""
+    """A state as bytes and arrays."""
 
+    #: Pickle of everything but the large arrays.
     pickled: bytes
+    #: Large arrays in C order; they may be views of the state's own.
     arrays: list[NDArray[Any]]
     opaque: bool = False
-    """True if it holds bytes that may run code when they are used."""
+    """True if the state contains bytes that may run code when they are used."""
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Size in bytes."""
         return len(self.pickled) + sum(array.nbytes for array in self.arrays)
 
     def copied(self) -> "Packed":
-        """The same, of which nothing changes when the state's own arrays do."""
+        """Return a copy that does not change when the state's own arrays do."""
         return replace(self, arrays=[array.copy() for array in self.arrays])
 
 
 def pack(state: Any, path: str = "state") -> Packed:
-    """Normalise `state` into bytes and arrays; StateError for what is no data, or too much."""
+    """Normalise `state` into bytes and arrays.
+
+    Args:
+        state: the state.
+        path: name of the state in errors.
+
+    Raises:
+        StateError: it contains a value that cannot be stored, or too much outside arrays.
+    """
     normaliser = Normaliser()
     normal = normaliser.visit(state, (None, path), 0)
     pickled, arrays = _pickled(normal)
@@ -77,12 +87,13 @@ def pack(state: Any, path: str = "state") -> Packed:
             scan(pickled, len(arrays))
     except TooMuch as refused:
         found = f"too much outside arrays ({refused})"
-        where = written(_heaviest(normal, (None, path)))
+        where = format_path(_heaviest(normal, (None, path)))
         raise StateError(where, found, "hold large data in numpy arrays or bytes") from refused
     return Packed(pickled, arrays, normaliser.opaque)
 
 
 def _pickled(normal: Any) -> tuple[bytes, list[NDArray[Any]]]:
+    """Return the pickle of a normalised value, and its arrays."""
     buffer = io.BytesIO()
     pickler = _Pickler(buffer)
     pickler.dump(normal)
@@ -90,7 +101,10 @@ def _pickled(normal: Any) -> tuple[bytes, list[NDArray[Any]]]:
 
 
 def _heaviest(value: Any, path: Path) -> Path:
-    """Return the path of the heaviest part: as deep down as one part outweighs all others."""
+    """Return the path of the heaviest part of a container.
+
+    Descends as long as one part outweighs all others together.
+    """
     parts = parts_of(value, path)
     if not 0 < len(parts) <= _MOST_WEIGHED:
         return path
@@ -100,6 +114,7 @@ def _heaviest(value: Any, path: Path) -> Path:
 
 
 def _weight(normal: Any) -> int:
+    """Return the memory that loading a normalised value takes at most, bytes."""
     pickled, arrays = _pickled(normal)
     try:
         return scan(pickled, len(arrays), sys.maxsize)
@@ -114,23 +129,23 @@ def unpack(
     vouch: Callable[[], None] | None = None,
     own: bool = False,
 ) -> Any:
-    """The state that `pack` was given.
+    """Return the state that was given to `pack`.
 
     Args:
         pickled: its bytes.
         arrays: its arrays.
-        source: names the file in errors.
-        vouch: called before opaque bytes are handed out; raises if they must not be. None: the
-            bytes were packed by this program.
-        own: the arrays become the state's; otherwise it gets copies.
+        source: name of the file in errors.
+        vouch: called before opaque bytes are decoded; raises if they are not trusted. None if
+            the bytes were packed by this program.
+        own: True to use `arrays` in the state, False to copy them.
 
     Raises:
-        CorruptCheckpoint: the bytes are not what `pack` writes.
-        WrongFormat: they hold a registered class that this program does not know.
+        CorruptCheckpoint: the bytes are not written by `pack`.
+        WrongFormat: they contain a registered class that this program does not know.
     """
     try:
         scan(pickled, len(arrays))
-        return _restored(_Unpickler(pickled, arrays, own).load(), vouch)
+        return _decode_all(_Unpickler(pickled, arrays, own).load(), vouch)
     except tagged.UnknownType as error:
         raise WrongFormat(source, printable(str(error))) from error
     except (TrainableError, MemoryError):  # of `vouch`, or of the machine
@@ -144,7 +159,7 @@ def unpack(
 
 
 class _Pickler(pickle.Pickler):
-    """Moves arrays out of the pickle; a normalised state holds nothing else that needs care."""
+    """Moves arrays out of the pickle; a normalised state contains nothing else that needs care."""
 
     def __init__(self, buffer: io.BytesIO) -> None:
         super().__init__(buffer, protocol=4)
@@ -152,6 +167,7 @@ class _Pickler(pickle.Pickler):
         self.arrays: list[NDArray[Any]] = []
 
     def persistent_id(self, value: Any) -> int | None:
+        """Return the number of an array, which is moved out; None for other values."""
         if type(value) is not _ARRAY:
             return None
         self.arrays.append(value)
@@ -162,7 +178,7 @@ class _Pickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Puts the arrays back in, or copies of them, and finds no class whatever the name."""
+    """Puts the arrays or copies of them back in, and refuses to find any class."""
 
     def __init__(self, pickled: bytes, arrays: Sequence[NDArray[Any]], own: bool) -> None:
         super().__init__(io.BytesIO(pickled))
@@ -170,31 +186,34 @@ class _Unpickler(pickle.Unpickler):
         self._own = own
 
     def persistent_load(self, number: Any) -> NDArray[Any]:
+        """Return the array of this number, or a copy."""
         if type(number) is not int or not 0 <= number < len(self._arrays):
             raise pickle.UnpicklingError(f"no array {number!r}")
         array = self._arrays[number]
         return array if self._own else array.copy()
 
     def find_class(self, module: str, name: str) -> NoReturn:
+        """Raise UnpicklingError: plain data names no classes."""
         raise pickle.UnpicklingError(f"names code to import: {module}.{name}")
 
 
-def _decoded(fields: dict[str, Any], vouch: Callable[[], None] | None) -> Any:
+def _decode(fields: dict[str, Any], vouch: Callable[[], None] | None) -> Any:
+    """Decode a tagged dict, after vouching for opaque bytes."""
     if vouch is not None and fields[TAG] == OPAQUE:
         vouch()
     return tagged.decode(fields)
 
 
-def _restored(value: Any, vouch: Callable[[], None] | None) -> Any:
-    """Loaded data, changed in place, with its tagged dicts decoded, innermost first."""
+def _decode_all(value: Any, vouch: Callable[[], None] | None) -> Any:
+    """Return loaded data with its tagged dicts decoded, innermost first; changes it in place."""
     kind = type(value)
     if kind is dict:
         for key, item in value.items():
             if type(item) in _CONTAINERS:
-                value[key] = _restored(item, vouch)
-        return _decoded(value, vouch) if TAG in value else value
+                value[key] = _decode_all(item, vouch)
+        return _decode(value, vouch) if TAG in value else value
     if kind is list:
         for index, item in enumerate(value):
             if type(item) in _CONTAINERS:
-                value[index] = _restored(item, vouch)
-    return tuple(_restored(item, vouch) for item in value) if kind is tuple else value
+                value[index] = _decode_all(item, vouch)
+    return tuple(_decode_all(item, vouch) for item in value) if kind is tuple else value

@@ -1,8 +1,8 @@
-"""Values that are data but no plain containers, as *tagged* dicts ``{TAG: kind, ...}``, and back.
+"""Values that are data but not plain containers, as *tagged* dicts ``{TAG: kind, ...}``, and back.
 
-`encode` goes one level down: the fields that it returns may hold such values themselves, and its
-caller walks on. `decode` gets fields whose values are decoded already. Both directions of a kind
-stand together. The kinds and their fields:
+`encode` goes one level down: the fields that it returns may contain such values themselves, and its
+caller continues with those. `decode` gets fields whose values are decoded already. Both directions
+of a kind stand together. The kinds and their fields:
 
     array     numpy array, small          dtype, shape, data (bytes); large arrays are not tagged
     fortran   numpy array, Fortran order  data (its transpose)
@@ -27,11 +27,11 @@ from trainables.checkpoint.signing import Opaque
 
 #: Key of every tagged dict; states that use it themselves are refused.
 TAG: Final = "\0type"
-#: The kind whose bytes are handed out only where they are trusted.
+#: Kind of the bytes that are decoded only if they are trusted.
 OPAQUE: Final = "opaque"
-#: Arrays and bytes of at most this size stay in the pickle: a section of their own costs more.
+#: Largest array or bytes that stay in the pickle, bytes: a section of their own costs more.
 INLINE_BYTES: Final = 512
-#: Array dtypes that a checkpoint may hold: little-endian, fixed width.
+#: Array dtypes that a checkpoint may contain: little-endian, fixed width.
 DTYPES: Final = frozenset(
     {"|b1", "|i1", "|u1"}
     | {f"<{kind}{size}" for kind in "iu" for size in (2, 4, 8)}
@@ -49,7 +49,12 @@ _STATE_DICT = "pass its state_dict(), and give that back to load_state_dict()"
 
 
 class NotData(ValueError):
-    """A value that cannot be encoded: what was found, and what to do about it."""
+    """A value that cannot be encoded.
+
+    Args:
+        found: description of the value.
+        remedy: advice on what to do.
+    """
 
     def __init__(self, found: str, remedy: str) -> None:
         super().__init__(found)
@@ -65,38 +70,43 @@ class UnknownType(ValueError):
 
 
 class StateType(Protocol):
-    """A class that can stand in a checkpoint."""
+    """Protocol of a class whose objects can be stored in a checkpoint."""
 
     def to_state(self) -> Any:
-        """Everything that the object is, as data."""
+        """Return everything that the object consists of, as data."""
 
     @classmethod
     def from_state(cls, state: Any, version: int) -> Self:
-        """The object again, from data that `to_state` of `version` gave."""
+        """Make the object from data that `to_state` of the class's `version` returned."""
 
 
 _Class = TypeVar("_Class", bound=type[StateType])
 
 
 class _Registered(NamedTuple):
+    """A class registered with `state_type`."""
+
     name: str
     version: int
     cls: type[StateType]
 
 
+#: Registered classes by name.
 _by_name: dict[str, _Registered] = {}
+#: Registered classes by class.
 _by_class: dict[type, _Registered] = {}
 
 
 def state_type(name: str, version: int = 1) -> Callable[[_Class], _Class]:
-    """Let objects of the decorated class stand in checkpoints.
+    """Decorate a class so that its objects can be stored in checkpoints.
 
-    A checkpoint holds the name, the version and what `to_state` returned. The class is found
+    A checkpoint holds the name, the version and what `to_state` returned. The class is looked up
     among those registered in the running program, never by anything that a file says.
 
     Args:
-        name: what checkpoints call the class; never reuse one for another class.
-        version: of what `to_state` returns; `from_state` gets the version of its data.
+        name: name of the class in checkpoints; never reuse one for another class.
+        version: version of the data that `to_state` returns; `from_state` gets the version of
+            its data.
 
     Raises:
         ValueError: the name belongs to another class.
@@ -115,6 +125,7 @@ def state_type(name: str, version: int = 1) -> Callable[[_Class], _Class]:
 
 
 def _decode_object(name: str, version: int, data: Any) -> StateType:
+    """Return the object of a registered class; raises UnknownType if it is not registered."""
     known = _by_name.get(name)
     if known is None:
         raise UnknownType(f"needs the state type {name!r}: import the module that registers it")
@@ -129,7 +140,10 @@ def _decode_object(name: str, version: int, data: Any) -> StateType:
 
 
 def encode_array(value: NDArray[Any]) -> NDArray[Any] | dict[str, Any]:
-    """A large array in C order as it is; any other as a tagged dict, or as a copy in C order."""
+    """Return a large array unchanged or copied to C order, and any other as a tagged dict.
+
+    Raises NotData if its dtype is not allowed.
+    """
     if value.dtype.str not in DTYPES:
         raise NotData(f"an array of dtype {value.dtype}", f"use {_ALLOWED_DTYPES}")
     if value.flags.f_contiguous and not value.flags.c_contiguous:
@@ -141,7 +155,7 @@ def encode_array(value: NDArray[Any]) -> NDArray[Any] | dict[str, Any]:
 
 
 def array_of(buffer: bytes | memoryview, dtype: str, shape: Sequence[int]) -> NDArray[Any]:
-    """The bytes as an array, without copying; raises ValueError unless they fit exactly."""
+    """Return the bytes as an array, without copying; raises ValueError unless they fit exactly."""
     if dtype not in DTYPES:
         raise ValueError(f"dtype {dtype!r} is not allowed")
     for length in shape:
@@ -154,11 +168,13 @@ def array_of(buffer: bytes | memoryview, dtype: str, shape: Sequence[int]) -> ND
 
 
 def _is_tensor(value: object) -> bool:
+    """Return whether `value` is a torch tensor or parameter; does not import torch."""
     torch: Any = sys.modules.get("torch")
     return torch is not None and type(value) in (torch.Tensor, torch.nn.Parameter)
 
 
 def _encode_tensor(value: Any) -> dict[str, Any]:
+    """Return the tagged dict of a tensor; raises NotData for layouts and dtypes not allowed."""
     import torch
 
     if value.layout is not torch.strided or value.is_quantized:
@@ -175,6 +191,7 @@ def _encode_tensor(value: Any) -> dict[str, Any]:
 
 
 def _decode_tensor(data: NDArray[Any]) -> Any:
+    """Return an array as a torch tensor that shares its memory."""
     import torch
 
     return torch.from_numpy(data)
@@ -184,7 +201,11 @@ def _decode_tensor(data: NDArray[Any]) -> Any:
 
 
 def encode(value: Any) -> dict[str, Any]:
-    """The tagged dict of a value that is no plain container and no array; raises `NotData`."""
+    """Return the tagged dict of a value that is neither a plain container nor an array.
+
+    Raises:
+        NotData: it cannot be stored.
+    """
     kind = type(value)
     if isinstance(value, np.generic):
         if value.dtype.str not in DTYPES:
@@ -206,11 +227,15 @@ def encode(value: Any) -> dict[str, Any]:
 
 
 def decode(tagged: dict[str, Any]) -> Any:
-    """Return the value given to `encode`; raises `UnknownType`, or any error of damaged fields."""
+    """Return the value that was given to `encode`.
+
+    Raises UnknownType for an unknown class, and any error for damaged fields.
+    """
     fields = dict(tagged)
     return _DECODERS[fields.pop(TAG)](**fields)
 
 
+#: Kind → function that makes the value from its fields.
 _DECODERS: Final[dict[str, Callable[..., Any]]] = {
     "array": lambda dtype, shape, data: array_of(data, dtype, shape).copy(),
     "fortran": lambda data: data.T,
@@ -225,5 +250,6 @@ _DECODERS: Final[dict[str, Callable[..., Any]]] = {
 
 
 def _full_name(cls: type) -> str:
+    """Return a class's module and name; the name alone for built-in ones."""
     own = cls.__qualname__
     return own if cls.__module__ == "builtins" else f"{cls.__module__}.{own}"

@@ -247,7 +247,7 @@ class JsonWriter(OutputWriter):
                 *(self._path, size, self._bytes),
             )
             self._next_file()
-        with disk.opened(folder) as descriptor:
+        with disk.open_folder(folder) as descriptor:
             if self._origin:
                 kept, size = self._origin_of(self._place[0]).name, len(self._origin)
                 disk.publish(descriptor, kept, size, [self._origin], 0)

@@ -80,7 +80,7 @@ def _rights(root: Path) -> list[Finding]:
     name = f".sweep-doctor-{secrets.token_hex(8)}"
     began = time.perf_counter()
     try:
-        with disk.opened(folder) as descriptor:
+        with disk.open_folder(folder) as descriptor:
             disk.publish(descriptor, name, len(name), [name.encode()], 0)
             os.unlink(name, dir_fd=descriptor)
             disk.sync(descriptor)
@@ -101,7 +101,7 @@ def _disk(root: Path) -> list[Finding]:
 
 
 def _key() -> list[Finding]:
-    trust = signing.present()
+    trust = signing.existing()
     if trust.key:
         return [Finding("key", "ok", f"your signing key {trust.name}, readable by you alone")]
     folder = nearest(Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"))

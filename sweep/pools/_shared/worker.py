@@ -71,7 +71,7 @@ def about(probe: Path) -> dict[str, Any]:
     """Return this worker's versions and key, or the reason why it cannot be used."""
     found: dict[str, Any] = {"has": pickled.libraries(), "now": time.time()}
     try:
-        found["key"] = signing.present().name
+        found["key"] = signing.existing().name
     except SigningError as error:
         found["why"] = str(error)
     if not probe.exists():
@@ -89,7 +89,7 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
             raise WorkerLost(None, None, "its driver has left")
     try:
         spec: SliceSpec = cloudpickle.loads(sent)
-        trust = signing.present()
+        trust = signing.existing()
         kept = None if spec.kept is None else replace(spec.kept, trust=trust)
         slot = _here.warm()
         running = _here.running[key] = slot.submit(replace(spec, trust=trust, kept=kept))

@@ -327,7 +327,7 @@ def _make(folder: Path) -> None:
     for missing in (folder.parent, folder):
         if not missing.is_dir():
             missing.mkdir(exist_ok=True)
-            with disk.opened(missing.parent) as above:
+            with disk.open_folder(missing.parent) as above:
                 disk.sync(above)
 
 
@@ -335,7 +335,7 @@ def _make(folder: Path) -> None:
 def _opened(folder: Path) -> Iterator[int]:
     """A descriptor of a trial's folder."""
     _refuse_links(folder)
-    with disk.opened(folder) as descriptor:
+    with disk.open_folder(folder) as descriptor:
         yield descriptor
 
 
