@@ -1,14 +1,14 @@
-"""The forms in which functions are written that are trained, each as a function of the settings.
+"""Functions written for other tools: each form is adapted to a training function of the settings.
 
     def train(config):                        report({"loss": ...}) ends an iteration
-    def train(config): yield {"loss": ...}    each dict or number that it yields does; also a pair
-                                              of that and a checkpoint
-    def objective(trial): ...                 Optuna's: `suggest_float("lr", …)` gives the setting
+    def train(config): yield {"loss": ...}    each yielded dict or number does; also a pair of
+                                              that and a checkpoint
+    def objective(trial): ...                 Optuna's: `suggest_float("lr", …)` returns the setting
                                               ``lr``; `trial.report(value, step)` ends an iteration
     def train(config): tune.report(...)       Ray Tune's, which then ends an iteration here
 
-Of those tools only Ray is imported here, for a function that would do so when it runs: the form
-is seen by what the function is and names.
+The form is recognised from the function's kind and the names in it. Of these tools only Ray is
+imported here, and only for a function that would import it anyway.
 """
 
 import ast
@@ -29,19 +29,21 @@ from trainables.errors import ConfigError, TrainableError, printable, shorten
 
 
 @dataclass(frozen=True)
-class Ours:
-    """The calls with which a training function reports; see `trainables.function`."""
+class ReportingCalls:
+    """This package's calls with which a training function reports; see `trainables.function`."""
 
+    #: Ends an iteration with its metrics and checkpoint.
     report: Callable[..., None]
+    #: Returns the last checkpoint, or None.
     get_checkpoint: Callable[[], Any]
     metric: Callable[[], str]
-    """Gives the metric by which trials are compared, or an empty text."""
+    """Returns the name of the metric by which trials are compared; empty if there is none."""
     is_inside: Callable[[], bool]
-    """Tells whether the caller is a training function that runs."""
+    """Returns whether the caller is a running training function."""
 
 
-def adapted(function: Callable[..., Any], ours: Ours) -> Callable[[dict[str, Any]], Any]:
-    """Return a function of the settings that does what `function` does."""
+def adapt(function: Callable[..., Any], ours: ReportingCalls) -> Callable[[dict[str, Any]], Any]:
+    """Return a function of the settings that does what `function` does, whatever its form."""
     if _is_generator(function):
         return functools.partial(_run_generator, function, ours)
     if is_objective(function):
@@ -51,12 +53,15 @@ def adapted(function: Callable[..., Any], ours: Ours) -> Callable[[dict[str, Any
         with contextlib.suppress(ImportError):  # the function meets the error itself
             importlib.import_module("ray.tune")
     if late or _names_ray(inner):
-        _lead_ray_here(inner, ours)
+        _redirect_ray(inner, ours)
     return function
 
 
 def problem(function: Callable[..., Any]) -> str:
-    """Why `function` cannot be called with the settings, in words; empty: it can."""
+    """Return why `function` cannot be called with the settings as its only argument.
+
+    Empty if it can.
+    """
     try:
         inspect.signature(function).bind({})
     except TypeError:
@@ -70,7 +75,10 @@ def problem(function: Callable[..., Any]) -> str:
 
 
 def _innermost(function: Any) -> Any:
-    """The function of a partial, a method or an object that can be called."""
+    """Return the plain function behind a partial, a method or a callable object.
+
+    Returns other objects unchanged.
+    """
     while isinstance(function, functools.partial):
         function = function.func
     if not isinstance(function, FunctionType):
@@ -83,10 +91,14 @@ def _innermost(function: Any) -> Any:
 
 
 def _is_generator(function: Any) -> bool:
+    """Return whether `function` is a generator function."""
     return inspect.isgeneratorfunction(_innermost(function))
 
 
-def _run_generator(function: Callable[..., Any], ours: Ours, config: dict[str, Any]) -> Any:
+def _run_generator(
+    function: Callable[..., Any], ours: ReportingCalls, config: dict[str, Any]
+) -> Any:
+    """Run a generator: each yielded result ends an iteration; return its return value."""
     with contextlib.closing(function(config)) as made:
         while True:
             try:
@@ -95,11 +107,11 @@ def _run_generator(function: Callable[..., Any], ours: Ours, config: dict[str, A
                 return end.value
             pair = isinstance(given, tuple) and len(given) == 2
             metrics, checkpoint = given if pair else (given, None)
-            ours.report(_named(metrics, ours), checkpoint=checkpoint)
+            ours.report(_as_result(metrics, ours), checkpoint=checkpoint)
 
 
-def _named(value: Any, ours: Ours) -> Any:
-    """A number as the metric; anything else as it is."""
+def _as_result(value: Any, ours: ReportingCalls) -> Any:
+    """Return a number as a result with the metric's name, and anything else unchanged."""
     if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
         value = item()
     number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -110,7 +122,7 @@ def _named(value: Any, ours: Ours) -> Any:
 
 
 def is_objective(function: Any) -> bool:
-    """Return true if its only parameter without a value is ``trial``, as in Optuna's objectives."""
+    """Return whether the only parameter without a default is ``trial``, as for Optuna."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
@@ -120,9 +132,15 @@ def is_objective(function: Any) -> bool:
 
 
 class Trial(dict[str, Any]):
-    """The settings of a trial, with the verbs of Optuna's."""
+    """A trial's settings with the methods of Optuna's `Trial`.
 
-    def __init__(self, config: Mapping[str, Any], name: str, ours: Ours) -> None:
+    Args:
+        config: the settings.
+        name: name of the objective, for errors.
+        ours: this package's calls.
+    """
+
+    def __init__(self, config: Mapping[str, Any], name: str, ours: ReportingCalls) -> None:
         super().__init__(config)
         self._name = name
         self._ours = ours
@@ -135,62 +153,67 @@ class Trial(dict[str, Any]):
         """The settings."""
         return dict(self)
 
-    def _given(self, name: str, written: str) -> Any:
+    def _setting(self, name: str, written: str) -> Any:
+        """Return the setting `name`, also a dotted path of nested ones.
+
+        Raises TrainableError if it does not exist; `written` is the range to write in the spec.
+        """
         inner: Any = self
         if name in self:
             return self[name]
         for part in name.split("."):
             if not isinstance(inner, Mapping) or part not in inner:
-                raise TrainableError(_unknown(self._name, name, written))
+                raise TrainableError(_missing_setting_text(self._name, name, written))
             inner = inner[part]
         return inner
 
     def suggest_float(
         self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
     ) -> float:
-        """The setting `name`."""
-        return float(self._given(name, _range("uniform", low, high, step, log)))
+        """Return the setting `name`; the range is used in the error for a missing one only."""
+        return float(self._setting(name, _range("uniform", low, high, step, log)))
 
     def suggest_int(
         self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
     ) -> int:
-        """The setting `name`."""
-        return int(self._given(name, _range("randint", low, high, step, log)))
+        """Return the setting `name`; the range is used in the error for a missing one only."""
+        return int(self._setting(name, _range("randint", low, high, step, log)))
 
     def suggest_categorical(self, name: str, choices: Any) -> Any:
-        """The setting `name`."""
-        return self._given(name, f"{{choice: {list(choices)}}}")
+        """Return the setting `name`; the choices are used in the error for a missing one only."""
+        return self._setting(name, f"{{choice: {list(choices)}}}")
 
     def suggest_uniform(self, name: str, low: float, high: float) -> float:
-        """The setting `name`."""
+        """Return the setting `name`; Optuna's former name for `suggest_float`."""
         return self.suggest_float(name, low, high)
 
     def suggest_loguniform(self, name: str, low: float, high: float) -> float:
-        """The setting `name`."""
+        """Return the setting `name`; Optuna's former name for `suggest_float` with ``log``."""
         return self.suggest_float(name, low, high, log=True)
 
     def suggest_discrete_uniform(self, name: str, low: float, high: float, q: float) -> float:
-        """The setting `name`."""
+        """Return the setting `name`; Optuna's former name for `suggest_float` with ``step``."""
         return self.suggest_float(name, low, high, step=q)
 
     def report(self, value: float, step: int) -> None:
-        """End an iteration."""
-        named = _named(float(value), self._ours)
+        """End an iteration with the metric's value and the objective's own step number."""
+        named = _as_result(float(value), self._ours)
         self._ours.report({**named, "step": step, **self._numbers()})
 
     def should_prune(self) -> bool:
-        """No: the scheduler of the sweep ends trials, from outside."""
+        """Return False: the sweep's scheduler ends trials from outside."""
         return False
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        """Keep a value; one that is a number stands in the results from now on."""
+        """Store a value; numbers are part of all further results."""
         self.user_attrs[key] = value
 
     def set_system_attr(self, key: str, value: Any) -> None:
-        """Keep a value."""
+        """Store a value; it is not part of results."""
         self.system_attrs[key] = value
 
     def _numbers(self) -> dict[str, Any]:
+        """Return the user attributes that are numbers."""
         return {
             key: value
             for key, value in self.user_attrs.items()
@@ -198,12 +221,15 @@ class Trial(dict[str, Any]):
         }
 
     def result(self, returned: Any) -> Any:
-        """Return the objective's value as a result, with the trial's own numbers."""
-        named = _named(returned, self._ours)
+        """Return the objective's value as a result, with the user attributes that are numbers."""
+        named = _as_result(returned, self._ours)
         return {**named, **self._numbers()} if isinstance(named, dict) else named
 
 
-def _run_objective(function: Callable[..., Any], ours: Ours, config: dict[str, Any]) -> Any:
+def _run_objective(
+    function: Callable[..., Any], ours: ReportingCalls, config: dict[str, Any]
+) -> Any:
+    """Run an objective of Optuna's; return its result, or None if it raised TrialPruned."""
     trial = Trial(config, getattr(_innermost(function), "__name__", "the objective"), ours)
     try:
         return trial.result(function(trial))
@@ -214,12 +240,14 @@ def _run_objective(function: Callable[..., Any], ours: Ours, config: dict[str, A
 
 
 def _range(kind: str, low: Any, high: Any, step: Any, log: bool) -> str:
+    """Return a range as it is written in a spec's ``space``."""
     kind = f"log{kind}" if log else kind
     stepped = f", step: {step}" if step not in (None, 1) else ""
     return f"{{{kind}: [{low}, {high}]{stepped}}}"
 
 
-def _unknown(function: str, name: str, written: str) -> str:
+def _missing_setting_text(function: str, name: str, written: str) -> str:
+    """Return the message for a missing setting."""
     return (
         f"{function}() asks for {shorten(name)}, which the trial's settings do not have; write "
         f"space: {{{name}: {written}}} in the spec"
@@ -227,14 +255,18 @@ def _unknown(function: str, name: str, written: str) -> str:
 
 
 def check(function: Any, config: Mapping[str, Any]) -> None:
-    """Raise ConfigError where an objective is sure to ask for a setting that there is not."""
+    """Raise ConfigError if an objective is certain to ask for a setting that does not exist."""
     if is_objective(function):
         name = getattr(_innermost(function), "__name__", "the objective")
         for call in _suggestions(_innermost(function)):
-            _check_call(call, Trial(config, name, _NONE))
+            _check_call(call, Trial(config, name, _NO_CALLS))
 
 
 def _check_call(call: ast.Call, trial: "Trial") -> None:
+    """Raise ConfigError if a ``trial.suggest_…`` call asks for a missing setting.
+
+    Calls with arguments that are not literals are skipped.
+    """
     verb = getattr(trial, str(getattr(call.func, "attr", "")), None)
     try:
         given = [ast.literal_eval(one) for one in call.args]
@@ -252,32 +284,35 @@ def _check_call(call: ast.Call, trial: "Trial") -> None:
         return  # a value that is none of its kind is told when it runs
 
 
-_NONE = Ours(lambda *_, **__: None, lambda: None, lambda: "", lambda: False)
+#: Calls that do nothing.
+_NO_CALLS = ReportingCalls(lambda *_, **__: None, lambda: None, lambda: "", lambda: False)
 
 
 def _suggestions(function: Any) -> Iterator[ast.Call]:
-    """The calls of ``trial.suggest_…`` that every run comes to."""
+    """Yield the ``trial.suggest_…`` calls that every run of an objective makes."""
     with contextlib.suppress(OSError, TypeError, SyntaxError, IndexError):
         body = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
         for statement in getattr(body, "body", ()):
             if isinstance(statement, ast.Assign | ast.AnnAssign | ast.Expr | ast.Return):
-                yield from filter(_suggests, ast.walk(statement))
+                yield from filter(_is_suggestion, ast.walk(statement))
 
 
-def _suggests(node: ast.AST) -> bool:
+def _is_suggestion(node: ast.AST) -> bool:
+    """Return whether a syntax node is a ``….suggest_…`` call with positional arguments."""
     called = node.func if isinstance(node, ast.Call) and node.args else None
     return isinstance(called, ast.Attribute) and called.attr.startswith("suggest_")
 
 
 # ---- functions of Ray Tune ------------------------------------------------------------------
 
-#: Where Ray has its verbs.
-_OF_RAY = ("ray.tune", "ray.train", "ray.air.session")
-_VERBS = ("report", "get_checkpoint")
+#: Modules in which Ray keeps its reporting functions.
+_RAY_MODULES = ("ray.tune", "ray.train", "ray.air.session")
+#: Names of Ray's reporting functions.
+_RAY_FUNCTIONS = ("report", "get_checkpoint")
 
 
 def _imports_ray(code: object) -> bool:
-    """Return whether a function imports Ray when it runs, or one within it does."""
+    """Return whether a function, or one within it, imports Ray when it runs."""
     if not isinstance(code, CodeType):
         return False
     return any(name.partition(".")[0] == "ray" for name in code.co_names) or any(
@@ -286,38 +321,48 @@ def _imports_ray(code: object) -> bool:
 
 
 def _names_ray(function: Any) -> bool:
+    """Return whether a global name of the function belongs to Ray."""
     names: dict[str, Any] = getattr(function, "__globals__", {})
-    return any(_home(value).partition(".")[0] == "ray" for value in list(names.values()))
+    return any(_module_name(value).partition(".")[0] == "ray" for value in list(names.values()))
 
 
-def _lead_ray_here(function: Any, ours: Ours) -> None:
-    """Let Ray's verbs that a function names report here, while it runs as a trial of ours."""
+def _redirect_ray(function: Any, ours: ReportingCalls) -> None:
+    """Replace Ray's reporting functions by ours, in Ray's modules and the function's globals.
+
+    They report here only while the function runs as a trial.
+    """
     names: dict[str, Any] = getattr(function, "__globals__", {})
-    for home in _OF_RAY:
+    for home in _RAY_MODULES:
         module = sys.modules.get(home)
-        for verb in _VERBS:
+        for verb in _RAY_FUNCTIONS:
             before = getattr(module, verb, None)
             if module is None or before is None:
                 continue
-            here = before if isinstance(before, _Verb) else _Verb(before, verb, ours)
+            here = before if isinstance(before, _RayFunction) else _RayFunction(before, verb, ours)
             setattr(module, verb, here)
             for name, value in list(names.items()):
                 if value is here.before:
                     names[name] = here
 
 
-def _home(value: Any) -> str:
-    """The module that a value is, or that a function is of; empty for anything else."""
+def _module_name(value: Any) -> str:
+    """Return the module that a value is, or that a function is defined in.
+
+    Empty for anything else.
+    """
     if isinstance(value, ModuleType):
         return value.__name__
-    ours = isinstance(value, _Verb)
+    ours = isinstance(value, _RayFunction)
     return "ray" if ours else str(value.__module__) if isinstance(value, FunctionType) else ""
 
 
-class _Verb:
-    """One of Ray's verbs, which does what it did where no trial of ours runs."""
+class _RayFunction:
+    """A replacement of one of Ray's reporting functions.
 
-    def __init__(self, before: Callable[..., Any], verb: str, ours: Ours) -> None:
+    Outside our trials it calls the original.
+    """
+
+    def __init__(self, before: Callable[..., Any], verb: str, ours: ReportingCalls) -> None:
         self.before = before
         self._verb = verb
         self._ours = ours
@@ -326,7 +371,7 @@ class _Verb:
         if not self._ours.is_inside():
             return self.before(*given, **named)
         if self._verb == "get_checkpoint":
-            return _of_folder(self._ours.get_checkpoint())
+            return _to_ray_checkpoint(self._ours.get_checkpoint())
         checkpoint = named.pop("checkpoint", given[1] if len(given) > 1 else None)
         metrics = given[0] if given else named.pop("metrics", named)
         path = getattr(checkpoint, "path", checkpoint)
@@ -334,9 +379,9 @@ class _Verb:
         return None
 
 
-def _of_folder(folder: Any) -> Any:
-    """A checkpoint of Ray's for what ours is."""
-    kinds = (getattr(sys.modules.get(home), "Checkpoint", None) for home in _OF_RAY)
+def _to_ray_checkpoint(folder: Any) -> Any:
+    """Return a checkpoint folder as Ray's `Checkpoint`; unchanged if it is None or Ray has none."""
+    kinds = (getattr(sys.modules.get(home), "Checkpoint", None) for home in _RAY_MODULES)
     made = next(filter(None, kinds), None)
     return folder if folder is None or made is None else made.from_directory(folder)
 
@@ -345,7 +390,10 @@ def _of_folder(folder: Any) -> Any:
 
 
 def missing_packages(function: Any) -> list[str]:
-    """Return the packages that a function imports but nobody installed, each with its place."""
+    """Return the packages that a function imports but that are not installed.
+
+    Each is text with its place: ``'package' (file.py:12)``. Empty if the source cannot be read.
+    """
     inner = _innermost(function)
     try:
         lines, first = inspect.getsourcelines(inner)
@@ -357,13 +405,13 @@ def missing_packages(function: Any) -> list[str]:
     for node in _imports(tree):
         names = [one.name for one in node.names] if isinstance(node, ast.Import) else [node.module]
         for top in (str(name).partition(".")[0] for name in names if name):
-            if not _is_there(top):
+            if not _is_installed(top):
                 found.setdefault(top, f"'{top}' ({file}:{first + node.lineno - 1})")
     return list(found.values())
 
 
 def _imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """The imports in a function, without those that it tries."""
+    """Yield the imports in a function, except those inside ``try`` or ``if``."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import) or (isinstance(node, ast.ImportFrom) and not node.level):
             yield node
@@ -371,7 +419,8 @@ def _imports(tree: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
             yield from _imports(node)
 
 
-def _is_there(module: str) -> bool:
+def _is_installed(module: str) -> bool:
+    """Return whether a module is imported or can be found."""
     if module in sys.modules:
         return True
     try:

@@ -2,7 +2,7 @@
 
     def train(config):
         model = build(config)
-        start = get_checkpoint()                 # what the last checkpoint held; None at first
+        start = get_checkpoint()                 # the last checkpoint's data; None at first
         first = 0 if start is None else start["i"] + 1
         for i in range(first, 100):
             report({"loss": ...}, checkpoint={"i": i, ...})   # data, or a folder of files
@@ -46,31 +46,41 @@ from trainables.core import rng
 from trainables.errors import StateError, TrainableError, nearest, shorten
 from trainables.trainable import Trainable, TrialContext, gives_data
 
-#: Seconds that `leave` waits for the function.
-LEAVE_S = 5.0
+#: Time that `FunctionThread.leave` waits for the function, seconds.
+STOP_TIMEOUT_S = 5.0
 
-#: Is given the settings; the forms that it may have stand in `trainables.forms`.
+#: A function of the settings; `trainables.forms` describes its possible forms.
 TrainingFunction = Callable[[Any], Mapping[str, Any] | float | Iterator[Any] | None]
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The checkpoint of a report: data, or the files of a folder; and its metrics."""
+    """The checkpoint of a report: data, or the files of a folder; and the report's metrics."""
 
+    #: The data, or None if it is a folder.
     data: Any
+    #: Path in the folder → content; empty if it is data.
     files: Mapping[str, Opaque]
+    #: Metrics of the report.
     metrics: Mapping[str, Any]
 
 
-class _Leave(BaseException):
-    """Ends a function from inside `report()`; not an Exception, which functions may catch."""
+class _StopFunction(BaseException):
+    """Ends a function from inside `report()`; not an Exception, since functions may catch those."""
 
 
 class FunctionThread:
-    """One run of a training function in a thread of its own.
+    """One run of a training function in its own thread.
 
     It and the caller of `advance` take turns, and exactly one of them runs at any time: the caller
-    waits until the function is in `report`, where the function waits in its turn.
+    waits until the function is in `report`, where the function waits for the next `advance`.
+
+    Args:
+        function: the training function.
+        config: its settings.
+        context: seed, name and folder of the trial.
+        checkpoint: checkpoint to continue from, or None to begin.
+        streams: states of the global streams at that checkpoint.
     """
 
     def __init__(
@@ -83,16 +93,17 @@ class FunctionThread:
     ) -> None:
         self.context = context
         self.checkpoint = checkpoint
+        #: Metrics of the last report.
         self.metrics: Mapping[str, Any] = checkpoint.metrics if checkpoint else {}
         self.at_checkpoint = False
         self.has_ended = False
-        """True if the function returned after its last report, and without a result of its own."""
+        """True if the function returned after its last report, without a result of its own."""
         self._reported = checkpoint is not None
         """True if there is a report that the end can repeat."""
         self._function = function
         self._config = config
-        self._unasked = checkpoint is not None
-        """True if it was restored and has not looked at its checkpoint yet."""
+        self._is_checkpoint_unread = checkpoint is not None
+        """True if the function was restored and has not called `get_checkpoint` yet."""
         self._streams = streams  # the first get_checkpoint restores them
         self._folders = contextlib.ExitStack()
         self._turn = queue.SimpleQueue[None]()
@@ -106,7 +117,7 @@ class FunctionThread:
     # ---- the caller's side --------------------------------------------------------------------
 
     def advance(self) -> None:
-        """Let the function run up to its next report, or to its end; raises what it raised."""
+        """Let the function run up to its next report or its end; raises what it raises."""
         if not self._running:  # it still is when the last wait was interrupted
             if self._ended:
                 text = "the training function has ended; restore a checkpoint to go on"
@@ -124,22 +135,26 @@ class FunctionThread:
             raise self._error
 
     def leave(self) -> bool:
-        """End the function; waits `LEAVE_S` seconds at most. Returns whether it has left."""
+        """End the function inside its `report()`; waits `STOP_TIMEOUT_S` seconds at most.
+
+        Returns False if its thread still runs.
+        """
         self._leaving = True
         _running.discard(self)
         if self._thread.is_alive():
             self._turn.put(None)
-            self._thread.join(LEAVE_S)
+            self._thread.join(STOP_TIMEOUT_S)
         self._folders.close()
         return not self._thread.is_alive()
 
     # ---- the function's side ------------------------------------------------------------------
 
     def _main(self) -> None:
+        """Run the function; the thread's main function."""
         _here.thread = self
         try:
-            self._end(forms.adapted(self._function, _OURS)(self._config))
-        except _Leave:
+            self._end(forms.adapt(self._function, _OURS)(self._config))
+        except _StopFunction:
             return
         except BaseException as error:  # noqa: BLE001 it is raised where the result is waited for
             self._error = error
@@ -148,19 +163,19 @@ class FunctionThread:
             self._paused.put(None)
 
     def _end(self, returned: Mapping[str, Any] | float | None) -> None:
-        """Set the metrics to what the function returned, or say that its last report was the last.
+        """Set the final metrics: those that the function returned, or its last report's.
 
         Raises:
             TrainableError: it neither reported nor returned anything.
         """
-        self._refuse_a_new_beginning()
+        self._require_checkpoint_read()
         metric, value = self.context.metric, _number(returned)
         if returned is None and self._reported:
             self.has_ended = True
             last = self.metrics.items()
             final = {key: 0 if key.endswith("_this_iter") else value for key, value in last}
         elif returned is None:
-            raise TrainableError(_without_a_result(self._function, metric or "loss"))
+            raise TrainableError(_no_result_message(self._function, metric or "loss"))
         else:
             self.at_checkpoint = False
             named = {metric: value} if metric and value is not None else returned
@@ -168,38 +183,41 @@ class FunctionThread:
         self.metrics = {**final, "done": True}
 
     def report(self, metrics: Mapping[str, Any], checkpoint: object) -> None:
-        """Give the turn back, and wait for the next one."""
+        """Hand over the metrics and the checkpoint, and wait until `advance` is called."""
         if self._leaving:
-            raise _Leave
-        self._refuse_a_new_beginning()
+            raise _StopFunction
+        self._require_checkpoint_read()
         self.metrics = _mapping(metrics, "report() was given")
         self._reported = True
         if checkpoint is not None:
-            self.checkpoint = _captured(self.metrics, checkpoint)
+            self.checkpoint = _capture(self.metrics, checkpoint)
         self.at_checkpoint = checkpoint is not None
         self._streams = None
         self._paused.put(None)
         self._turn.get()
         if self._leaving:
-            raise _Leave
+            raise _StopFunction
 
     def get_checkpoint(self) -> Any:
-        """A copy of the last checkpoint; the first call puts the global streams back too."""
-        saved, self._unasked = self.checkpoint, False
+        """Return a copy of the last checkpoint: its data, a folder with its files, or None.
+
+        The first call after a restore also restores the global streams.
+        """
+        saved, self._is_checkpoint_unread = self.checkpoint, False
         if saved is None:
             return None
         if self._streams is not None:
             rng.restore_global(self._streams)
             self._streams = None
         if saved.data is not None:
-            return _copied(saved.data, "checkpoint")
+            return _copy(saved.data, "checkpoint")
         folder = self._folders.enter_context(temporary_folder(self.context.logdir))
         write_files(Path(folder), saved.files)
         return folder
 
-    def _refuse_a_new_beginning(self) -> None:
-        """Raise TrainableError where the function was restored and trains from the beginning."""
-        if self._unasked:
+    def _require_checkpoint_read(self) -> None:
+        """Raise TrainableError if a restored function trains without having read its checkpoint."""
+        if self._is_checkpoint_unread:
             raise TrainableError(
                 f"{name_of(self._function)}() goes on from a checkpoint and did not ask for it, so "
                 f"it trains from the beginning and its iterations are numbered wrongly; begin it "
@@ -211,15 +229,15 @@ class FunctionThread:
 
 
 _here = threading.local()
-#: Those whose functions run now, in this process.
+#: Function threads whose functions run at this moment, in this process.
 _running = set[FunctionThread]()
 
 
 def current() -> FunctionThread | None:
-    """The function thread in which the caller runs; None: a function that is called by hand.
+    """Return the function thread that the caller runs in; None if the function was called by hand.
 
     Raises:
-        TrainableError: the caller is a thread or a process that a training function has started.
+        TrainableError: the caller is a thread or process that a training function has started.
     """
     thread: FunctionThread | None = getattr(_here, "thread", None)
     if thread is None and (_running or multiprocessing.parent_process() is not None):
@@ -230,8 +248,13 @@ def current() -> FunctionThread | None:
     return thread
 
 
-def _captured(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
-    kept = _copied(metrics, "metrics")
+def _capture(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
+    """Return a copy of a reported checkpoint, data or the files of a folder.
+
+    Raises:
+        StateError: it cannot be stored, or is no folder with files.
+    """
+    kept = _copy(metrics, "metrics")
     if isinstance(checkpoint, (str, Path)):
         folder = Path(checkpoint)
         if folder.is_file():
@@ -245,23 +268,27 @@ def _captured(metrics: Mapping[str, Any], checkpoint: object) -> Checkpoint:
             found = f"{shorten(str(checkpoint))}, a folder without files,"
             raise StateError("checkpoint", found, "write what the function needs to go on into it")
         return Checkpoint(None, files, kept)
-    return Checkpoint(_copied(checkpoint, "checkpoint"), {}, kept)
+    return Checkpoint(_copy(checkpoint, "checkpoint"), {}, kept)
 
 
-def _copied(value: object, path: str) -> Any:
-    """Return the copy of `value` that a restart would restore."""
+def _copy(value: object, path: str) -> Any:
+    """Return the copy of `value` that a restart would restore.
+
+    Raises StateError if it cannot be stored.
+    """
     packed = pack(value, path)
     return unpack(packed.pickled, packed.arrays)
 
 
 def _mapping(value: object, what: str) -> dict[str, Any]:
+    """Return `value` as a dict; raises TrainableError if it is not a mapping."""
     if not isinstance(value, Mapping):
         raise TrainableError(f"{what} {shorten(value)}; expected a dict of metrics")
     return dict(value)
 
 
 def _number(value: object) -> float | None:
-    """`value` as a number, of numpy and torch too; None: it is none."""
+    """Return `value`, possibly numpy's or torch's, as a float; None if it is not a number."""
     if getattr(value, "shape", None) == () and callable(item := getattr(value, "item", None)):
         value = item()
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -276,17 +303,18 @@ def report(
 ) -> None:
     """End an iteration of the running training function, and pause until the next one is wanted.
 
+    If the function was called by hand, prints the metrics and returns at once.
+
     Args:
         metrics: the iteration's result.
-        checkpoint: everything that decides the future, as plain data, or a folder whose files hold
-            it; copied at once. A trial can be stopped and continued at such reports only.
-        named: the result by its names, in place of `metrics`.
-
-    In a function that is called by hand it prints the metrics, and goes on.
+        checkpoint: everything that determines the future, as plain data, or a folder whose
+            files contain it; copied at once. A trial can be stopped and continued at such
+            reports only.
+        named: the metrics as keyword arguments, instead of `metrics`.
 
     Raises:
-        TrainableError: called in a thread or a process that a training function has started.
-        StateError: something that cannot stand in a checkpoint.
+        TrainableError: called in a thread or process that a training function has started.
+        StateError: the checkpoint contains a value that cannot be stored.
     """
     if named and metrics is not None:
         words = ", ".join(f"{name}=" for name in named)
@@ -299,14 +327,15 @@ def report(
         thread.report(given, checkpoint)
         return
     if checkpoint is not None:
-        _captured(given, checkpoint)
-    print("report:", ", ".join(_shown(given)), flush=True)  # noqa: T201 nobody else is told
+        _capture(given, checkpoint)
+    print("report:", ", ".join(_format_metrics(given)), flush=True)  # noqa: T201 nobody else is told
 
 
-def _shown(metrics: Mapping[Any, Any], above: str = "") -> Iterator[str]:
+def _format_metrics(metrics: Mapping[Any, Any], above: str = "") -> Iterator[str]:
+    """Yield each metric as ``name value``, nested names as paths."""
     for name, value in metrics.items():
         if isinstance(value, Mapping):
-            yield from _shown(value, f"{above}{name}/")
+            yield from _format_metrics(value, f"{above}{name}/")
         else:
             number = _number(value)
             shown = shorten(value) if number is None else format(number, ".6g")
@@ -314,21 +343,21 @@ def _shown(metrics: Mapping[Any, Any], above: str = "") -> Iterator[str]:
 
 
 def get_checkpoint() -> Any:
-    """Return the last checkpoint reported: its data, or a folder's path; None before the first."""
+    """Return the last checkpoint reported: its data or a folder's path; None before the first."""
     thread = current()
     return thread.get_checkpoint() if thread else None
 
 
 def get_context() -> TrialContext:
-    """Seed, name and folder of the trial that is running; those of no trial by hand."""
+    """Return seed, name and folder of the running trial; default ones outside a trial."""
     thread = current()
     return thread.context if thread else TrialContext()
 
 
 def saved_by_function(saved: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the checkpoint that a function gave to `report`, out of a state's entry ``trainable``.
+    """Return the checkpoint that a function reported, from a state's entry ``trainable``.
 
-    Entries ``data`` and ``files``. What another trainable saved is given back as it is.
+    It has entries ``data`` and ``files``. The entry of any other trainable is returned unchanged.
     """
     data = saved["data"]
     ours = isinstance(data, Mapping) and data.keys() == {"data", "files", "metrics"}
@@ -336,9 +365,11 @@ def saved_by_function(saved: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def wrap(function: TrainingFunction, saves: bool | None = None) -> type[Trainable]:
-    """A Trainable class whose iterations are the reports of `function`.
+    """Return a Trainable class whose iterations are the reports of `function`.
 
-    `saves` is whether they have checkpoints, where that is known; None: as its source shows.
+    Args:
+        function: the training function.
+        saves: whether its reports have checkpoints, or None to find out from its source.
     """
     inner = _innermost(function)
     own = {"__doc__": inner.__doc__, "__module__": inner.__module__, "saves": saves}
@@ -347,45 +378,46 @@ def wrap(function: TrainingFunction, saves: bool | None = None) -> type[Trainabl
 
 
 def name_of(function: object) -> str:
-    """Return the name of a function; of another callable object, that of its class."""
+    """Return the name of a function; for another callable object, that of its class."""
     inner = _innermost(function)
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def _innermost(function: Any) -> Any:
-    """The function to which `functools.partial` gives arguments; any other as it is."""
+    """Return the function behind `functools.partial`; any other object unchanged."""
     while isinstance(function, functools.partial):
         function = function.func
     return function
 
 
-_OURS = forms.Ours(
+_OURS = forms.ReportingCalls(
     report, get_checkpoint, lambda: get_context().metric, lambda: hasattr(_here, "thread")
 )
 
 
 class FunctionTrainable(Trainable):
-    """A function's reports as iterations; made by `wrap`."""
+    """A Trainable whose iterations are a function's reports; made by `wrap`."""
 
-    #: The function.
+    #: The training function.
     function: ClassVar[TrainingFunction]
-    #: Whether its reports have checkpoints; None: as its source shows.
+    #: True or False if it is known whether its reports have checkpoints; None to find out from its
+    #: source.
     saves: ClassVar[bool | None] = None
     exactness: ClassVar[str] = "as the function saves"
     hands_over: ClassVar[bool] = True
 
     @classmethod
     def can_save(cls) -> bool:
-        """Return whether its reports have checkpoints, as far as can be seen before it runs."""
+        """Return whether its reports have checkpoints, as far as the source shows."""
         return cls.saves if cls.saves is not None else not never_saves(cls.function)
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise ConfigError where the function is sure to ask for a setting that there is not."""
+        """Raise ConfigError if the function is certain to ask for a setting that does not exist."""
         forms.check(cls.function, config)
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Nothing runs before the first `step`, so that a checkpoint can be restored first."""
+        """Prepare without running the function, so that a checkpoint can be restored first."""
         self._thread: FunctionThread | None = None
         self._checkpoint: Checkpoint | None = None
         self._streams: Mapping[str, Any] | None = None
@@ -393,7 +425,7 @@ class FunctionTrainable(Trainable):
         self.at_checkpoint = False  # whether the last report carried a checkpoint
 
     def step(self) -> dict[str, Any]:
-        """Let the function run up to its next report, or its end; raises what it raises."""
+        """Let the function run up to its next report or its end; raises what it raises."""
         if self._thread is None:
             config = copy.deepcopy(dict(self.config))
             self._thread = FunctionThread(
@@ -408,7 +440,10 @@ class FunctionTrainable(Trainable):
         return dict(thread.metrics)
 
     def train(self) -> dict[str, Any]:
-        """One iteration; what it saved is set aside together with the counters and the streams."""
+        """Run one iteration.
+
+        Keeps a reported checkpoint with the counters and streams of that moment.
+        """
         result = super().train()
         if self.at_checkpoint and not self.has_ended:
             self._saved_state = super().get_state()
@@ -416,7 +451,10 @@ class FunctionTrainable(Trainable):
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the last checkpoint: entries ``data``, ``files``, ``metrics``."""
+        """Return the last checkpoint: entries ``data``, ``files``, ``metrics``.
+
+        Raises StateError if the function has reported none.
+        """
         saved = self._checkpoint
         if saved is None:
             remedy = "call report(metrics, checkpoint=...) with all that it needs to go on"
@@ -426,16 +464,16 @@ class FunctionTrainable(Trainable):
         return {"data": saved.data, "files": dict(saved.files), "metrics": dict(saved.metrics)}
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Begin the function anew from what `save_checkpoint` gave, at the next `step`."""
+        """Restart the function from this checkpoint at the next `step`."""
         self.cleanup()
         self._checkpoint = Checkpoint(**checkpoint)
 
     def get_state(self) -> dict[str, Any]:
-        """As `Trainable.get_state`, at the moment of the last report with a checkpoint."""
+        """Return the state, as `Trainable.get_state`, at the last report with a checkpoint."""
         return super().get_state() if self._saved_state is None else self._saved_state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
         super().set_state(state)
         self._streams = state["streams"]
         self._saved_state = super().get_state()
@@ -447,7 +485,7 @@ class FunctionTrainable(Trainable):
         return _exporter(cls.function) is not None
 
     def export_own(self, folder: Path) -> None:
-        """Call it; `get_checkpoint` gives it what the function would be given."""
+        """Call ``export_model(folder)``; `get_checkpoint` works in it as in the function."""
         export = _exporter(type(self).function)
         if export is None:
             return
@@ -463,9 +501,9 @@ class FunctionTrainable(Trainable):
             asked.leave()
 
     def cleanup(self) -> None:
-        """End the function inside its `report()`; one that does not leave is abandoned.
+        """End the function inside its `report()`; one that does not end is abandoned.
 
-        It then `lingers`: it may draw from the global streams for ever.
+        It then `lingers`: it may draw from the global streams at any time.
         """
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -473,7 +511,7 @@ class FunctionTrainable(Trainable):
 
 
 def _exporter(function: TrainingFunction) -> Callable[[Path], object] | None:
-    """Return the writer of the model: ``export_model`` of the function, or of its module."""
+    """Return ``export_model`` of the function or of its module; None if there is none."""
     inner = _innermost(function)
     beside = getattr(inner, "__globals__", {}).get("export_model")
     if getattr(beside, "__module__", None) != inner.__module__:  # imported from elsewhere
@@ -486,11 +524,11 @@ def _exporter(function: TrainingFunction) -> Callable[[Path], object] | None:
 
 
 def never_saves(function: TrainingFunction) -> bool:
-    """Return whether it is sure that no report of `function` has a checkpoint.
+    """Return whether it is certain that no report of `function` has a checkpoint.
 
-    Read are the source of the function and that of the functions and classes of its module that it
-    names. A function that reports in other ways (a second name for `report`, ``**more``) may save,
-    and so may one that names something of another module from which `report` can be reached.
+    Reads the source of the function and of the functions and classes of its module that it names. A
+    function that reports in other ways (a second name for `report`, ``**more``) may save, and so
+    may one that names something of another module from which `report` can be reached.
     """
     if not isinstance(function, FunctionType) or function.__name__ == "<lambda>":
         return False
@@ -499,18 +537,19 @@ def never_saves(function: TrainingFunction) -> bool:
 
 @functools.cache
 def _never_saves(function: FunctionType) -> bool:
+    """Return the answer of `never_saves` for a plain function; cached."""
     known, calls, homes = {function.__name__: function}, list[ast.Call](), set[str]()
     waiting: list[Any] = [function]
     try:
         while waiting:
             part = waiting.pop()
             tree = ast.parse(textwrap.dedent(inspect.getsource(part)))
-            helpers = _helpers(part, function)
+            helpers = _third_party_objects(part, function)
             if not _is_plain(tree) or any(map(_imports_report, helpers)):
                 return False
-            homes.update(map(_home, helpers))
+            homes.update(map(_module_of, helpers))
             calls += (node for node in ast.walk(tree) if _is_call_of_report(node))
-            for name, its in _named(part, function).items():
+            for name, its in _local_definitions(part, function).items():
                 if name not in known:
                     known[name] = its
                     waiting.append(its)
@@ -520,40 +559,48 @@ def _never_saves(function: FunctionType) -> bool:
     if not (calls and ours) or any(_may_save(call) for call in calls):
         return False
     homes -= sys.stdlib_module_names  # to look through all modules takes a while
-    return not homes or _reporting().isdisjoint(homes)
+    return not homes or _modules_reaching_report().isdisjoint(homes)
 
 
 def _is_plain(tree: ast.Module) -> bool:
-    """Return whether `report` is only called, and nothing else gets a ``checkpoint``."""
+    """Return whether `report` is only called, and nothing else gets a ``checkpoint`` argument."""
     nodes = list(ast.walk(tree))
     handed = any(isinstance(node, ast.keyword) and node.arg == "checkpoint" for node in nodes)
     return not handed and sum(map(_is_report, nodes)) == sum(map(_is_call_of_report, nodes))
 
 
 def _is_call_of_report(node: ast.AST) -> TypeGuard[ast.Call]:
+    """Return whether a syntax node calls something named ``report``."""
     return isinstance(node, ast.Call) and _is_report(node.func)
 
 
 def _is_ours(called: ast.expr, names: Mapping[str, Any]) -> bool:
-    """Return whether the called function is `report`, by its name or as that of a module."""
+    """Return whether the called expression is this module's `report`.
+
+    Args:
+        called: the expression.
+        names: global names of the function.
+    """
     if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name):
         return getattr(names.get(called.value.id), called.attr, None) is report
     return isinstance(called, ast.Name) and names.get(called.id) is report
 
 
 def _is_report(node: ast.AST) -> bool:
+    """Return whether a syntax node is the name ``report``, or an attribute of that name."""
     word = node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
     return word == report.__name__
 
 
 def _may_save(call: ast.Call) -> bool:
+    """Return whether a call of `report` may pass a checkpoint."""
     starred = any(isinstance(argument, ast.Starred) for argument in call.args)
     named = any(keyword.arg is None for keyword in call.keywords)  # **more may have one
     return starred or named or len(call.args) > 1
 
 
-def _named(part: Any, function: FunctionType) -> dict[str, Any]:
-    """The functions and classes of the function's module that `part` names."""
+def _local_definitions(part: Any, function: FunctionType) -> dict[str, Any]:
+    """Return name → value of the functions and classes used in `part` and defined in its module."""
     found = {name: function.__globals__.get(name) for name in names_in(part)}
     return {
         name: value
@@ -562,21 +609,24 @@ def _named(part: Any, function: FunctionType) -> dict[str, Any]:
     }
 
 
-def _helpers(part: Any, function: FunctionType) -> list[Any]:
-    """Return the objects that `part` names of modules not the function's nor this package's."""
+def _third_party_objects(part: Any, function: FunctionType) -> list[Any]:
+    """Return the objects used in `part` that come from third-party modules."""
     named = (function.__globals__.get(name) for name in names_in(part))
-    return [one for one in named if not (_is_own(at := _home(one)) or at == function.__module__)]
+    return [
+        one for one in named if not (_is_own(at := _module_of(one)) or at == function.__module__)
+    ]
 
 
 def _imports_report(helper: Any) -> bool:
+    """Return whether a third-party function uses the name ``report``."""
     return type(helper) is FunctionType and report.__name__ in names_in(helper)
 
 
-def _reporting() -> set[str]:
-    """Modules, beside this package's own, from whose names `report` can be reached."""
+def _modules_reaching_report() -> set[str]:
+    """Return the third-party modules from whose names `report` can be reached."""
     loaded = {
         name: {
-            "report" if one is report or one is sys.modules[__name__] else _home(one)
+            "report" if one is report or one is sys.modules[__name__] else _module_of(one)
             for one in list(vars(module).values())
             if issubclass(type(one), FunctionType | ModuleType | type)  # asks nothing of lazy ones
         }
@@ -590,27 +640,29 @@ def _reporting() -> set[str]:
     return found
 
 
-#: Packages to which loops tell their results, and which tell nothing to a sweep.
-_TOLD = frozenset({"clearml", "comet_ml", "mlflow", "neptune", "nni", "syne_tune", "wandb"})
+#: Packages to which training loops report, but not to a sweep.
+_OTHER_TRACKERS = frozenset(
+    {"clearml", "comet_ml", "mlflow", "neptune", "nni", "syne_tune", "wandb"}
+)
 
 
-def _without_a_result(function: TrainingFunction, metric: str) -> str:
-    """Return the words for a function that ended without a result, and the remedy."""
+def _no_result_message(function: TrainingFunction, metric: str) -> str:
+    """Return the error message for a function that ended without a result."""
     remedy = f"call report({{{metric!r}: ...}}) of trainables in it, or return {metric}"
     its, names = _innermost(function), set[str]()
     if isinstance(its, FunctionType):
         names = {name.partition(".")[0] for name in names_in(its)}
         values = {name: its.__globals__[name] for name in names if name in its.__globals__}
-        names |= {_home(value).partition(".")[0] for value in values.values()}
+        names |= {_module_of(value).partition(".")[0] for value in values.values()}
         if values.get("report", report) is not report:
-            remedy += f"; the report that it calls is that of {_home(values['report'])}"
-    if told := sorted(names & _TOLD):
+            remedy += f"; the report that it calls is that of {_module_of(values['report'])}"
+    if told := sorted(names & _OTHER_TRACKERS):
         remedy += f"; what it tells {' and '.join(told)} is not seen here"
     return f"{name_of(function)}() ended without a result; {remedy}"
 
 
-def _home(value: Any) -> str:
-    """The module that a value is of, or that it is."""
+def _module_of(value: Any) -> str:
+    """Return the name of a module, or of the module in which a value or its class is defined."""
     kind = type(value)
     if issubclass(kind, ModuleType):
         return str(value.__name__)
@@ -618,11 +670,12 @@ def _home(value: Any) -> str:
 
 
 def _is_own(module: str) -> bool:
+    """Return whether a module belongs to these packages."""
     return module.partition(".")[0] in ("trainables", "sweep")
 
 
 def names_in(part: Any) -> set[str]:
-    """The global names in a function, or in the methods of a class."""
+    """Return the global names used in a function, or in the methods of a class."""
     if isinstance(part, type):
         methods = [m for m in vars(part).values() if isinstance(m, FunctionType)]
         return set().union(*(names_in(method) for method in methods))

@@ -1,6 +1,6 @@
 """The contract of everything that can be trained, saved and continued.
 
-The loop that calls it:
+The caller's loop:
 
     trainable = MyTrainable(config, TrialContext(seed=1))
     while not done:
@@ -58,74 +58,93 @@ class TrialContext:
     """Seed, name and folder of a trial."""
 
     seed: int = 0
-    """Seed of every stream of this trial."""
+    """Seed of every random stream of this trial."""
+    #: Name of the trial in its sweep.
     trial_id: str = "default"
+    #: Readable name of the trial.
     trial_name: str = "default"
     logdir: Path | None = None
-    """Folder for whatever the trainable wants to keep beside its checkpoints; None: a fresh one
-    under ``results`` in the current folder, made when something is written into it."""
+    """Folder for files that the trainable keeps beside its checkpoints.
+
+    With None, a new folder under ``results`` in the current folder, made at the first write.
+    """
+    #: Resources that the trial was given: name → amount.
     resources: Mapping[str, float] = field(default_factory=dict)
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """Results of `Trainable.remembers` in earlier trials of the same sweep, and in the checkpoint
-    after a restore, which goes first."""
+    """Results of `Trainable.remembers` in earlier trials of the same sweep.
+
+    After a restore, those of the checkpoint take precedence.
+    """
     shared: Path | None = None
-    """Folder that all trials of the sweep share: one measures something while the others wait for
-    its file; None: there are no others. Nothing in it is needed again."""
+    """Folder that all trials of the sweep share, or None outside a sweep.
+
+    One trial measures something while the others wait for its file. Everything in it can be made
+    again.
+    """
     settled: bool = False
-    """True if the settings are those of a sweep's trial, to which `Trainable.settle_config` was
-    applied when the trial was made. A setting that is still ``auto`` then has the value that it
-    always had before there was a choice."""
+    """True if `Trainable.settle_config` was applied to the settings when the trial was created.
+
+    A setting that is still ``auto`` then has the value that it had before there was a choice.
+    """
     metric: str = ""
-    """The result by which trials of the sweep are compared: of a function that returns a number it
-    is that number; empty: there is no sweep."""
+    """Name of the result by which the sweep compares trials; empty outside a sweep.
+
+    The number that a function trainable returns is this metric.
+    """
     other_kernel: bool = False
     """True if a trial may continue without the compiled code that its checkpoint was made with."""
 
 
 _Save = TypeVar("_Save", bound=Callable[..., Any])
+#: The `save_checkpoint` methods that are marked with `gives_data`.
 _gives_data: set[Callable[..., Any]] = set()
 
 
 def gives_data(save_checkpoint: _Save) -> _Save:
-    """Mark a `save_checkpoint` that writes no files: no folder is made for it.
+    """Mark a `save_checkpoint` method that writes no files: it gets no folder.
 
-    What overrides it and writes none either is marked as well.
+    Overriding methods must be marked themselves.
     """
     _gives_data.add(save_checkpoint)
     return save_checkpoint
 
 
 class Trainable:
-    """One iteration at a time, from settings and a seed.
+    """The base class of all trainables: trains one iteration at a time, from settings and a seed.
 
     Args:
         config: the settings, a plain dict; deep-copied.
         context: seed, name and folder.
-        logger_creator: makes a logger from the settings, which is given every result; its
-            ``logdir`` goes before the context's.
+        logger_creator: makes a logger from the settings, which gets every result. Its
+            ``logdir`` takes precedence over the context's.
     """
 
-    #: What a checkpoint of this class holds, in words, for `sweep show`. Trainers measure a level.
+    #: Description of how exactly a checkpoint of this class restores, for `sweep show`. Trainers
+    #: measure a level.
     exactness: ClassVar[str] = "as saved"
-    #: Whether `save_checkpoint` may return what is no plain data: it is pickled, and the
-    #: checkpoint signed. Who loads a pickle runs what its writer wanted, so others refuse it.
+    #: True if `save_checkpoint` may return data that is not plain. It is pickled, and the
+    #: checkpoint signed. Loading a pickle runs its writer's code, so other classes refuse pickles.
     unsafe_pickle: ClassVar[bool] = False
 
-    #: True where `get_state` gives what was handed over last, also while `step` goes on.
+    #: True if `get_state` may be called while `step` runs: it returns the last saved state.
     hands_over: ClassVar[bool] = False
-    #: Settings that decide whether a checkpoint fits: a trial that goes on from the one of another
-    #: trial has to have them as that one had. A population's children inherit them.
+    #: Settings that must equal those of the checkpoint's trial when a trial continues from another
+    #: trial's checkpoint. A population's children inherit them.
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
     at_checkpoint = True
-    """True if a checkpoint saved now holds all that was done; always, for a class."""
+    """True if a checkpoint saved now contains everything done so far; always, for a class."""
     has_ended = False
-    """True if the last `step` found nothing left to do: its result, with ``done: True``, repeats
-    that of the last iteration and is none itself."""
+    """True if the last `step` found nothing left to do.
+
+    Its result, with ``done: True``, repeats that of the last iteration and is not counted.
+    """
     gives_copies = False
-    """True if nothing that comes later changes a result of `get_state`, so that it can be packed
-    when it is written, and if `get_state` draws from no global stream."""
+    """True if a state returned by `get_state` never changes, so that it may be packed later.
+
+    Such a `get_state` also draws from no global stream.
+    """
     lingers = False
-    """True if something of it still runs after `stop`, for which the process must end."""
+    """True if something still runs after `stop`, so that the process must be ended."""
 
     def __init__(
         self,
@@ -136,7 +155,7 @@ class Trainable:
         self.context = context or TrialContext()
         self.config: Mapping[str, Any] = copy.deepcopy(dict(config or {}))
         self._counters = Counters()
-        self._begin_log(logger_creator)
+        self._start_log(logger_creator)
         rng.seed_global(self.context.seed, "global")
         try:
             self.setup(copy.deepcopy(dict(self.config)))
@@ -147,46 +166,55 @@ class Trainable:
     # ---- what a subclass writes -------------------------------------------------------------
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Build everything, once, from the settings."""
+        """Build everything from the settings; called once, by the constructor."""
 
     def step(self) -> dict[str, Any]:
-        """One iteration, seconds to minutes; returns metrics. ``done: True`` ends the trial."""
+        """Run one iteration, seconds to minutes, and return its metrics.
+
+        A result with ``done: True`` ends the trial.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define step()")
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | str | Path | None:
-        """Return all that decides the future as plain data, or write files into the folder.
+        """Return everything that determines the future as plain data, or write it as files.
 
-        With files it returns None, the folder, or a path in it.
+        If it writes files into `checkpoint_dir`, it returns None, that folder, or a path in it.
         """
         raise NotImplementedError(f"{type(self).__name__} must define save_checkpoint()")
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Take back what `save_checkpoint` gave: its dict, or a folder with its files.
+        """Restore what `save_checkpoint` returned or wrote.
 
-        A path in the folder that was returned is given as that path, where the files are now.
+        Args:
+            checkpoint: the returned dict, or the path of a folder with the written files. If a
+                path in the folder was returned, it is that path in the new folder.
         """
         raise NotImplementedError(f"{type(self).__name__} must define load_checkpoint()")
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Take new settings without rebuilding; True if that worked. Default: False."""
+        """Apply new settings without rebuilding.
+
+        Returns False (the default) if that is not possible.
+        """
         return False
 
     def cleanup(self) -> None:
-        """End processes, close files and environments."""
+        """End processes, and close files and environments."""
 
     def log_result(self, result: dict[str, Any]) -> None:
-        """Called with each complete result."""
+        """Receive each complete result; for subclasses to override."""
 
     def remembers(self) -> dict[str, Any]:
-        """Return findings that took some cost and hold for every trial with the same settings.
+        """Return expensive findings that hold for every trial with the same settings.
 
-        A name that tells the settings apart → plain data that JSON can hold. It is kept in each
-        checkpoint and in the ledger of a sweep, and handed to `setup` of later trials and slices
-        as ``self.context.remembered``; the first word on a name stands.
+        Returns name → plain JSON data, with names that distinguish the settings. They are kept in
+        each checkpoint and in the sweep's ledger, and later trials and slices get them as
+        ``self.context.remembered``. The first value of a name is final.
         """
         return {}
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
+        """Write the model in these formats into `export_dir`; returns format → path."""
         raise NotImplementedError(
             f"{type(self).__name__} cannot export {', '.join(export_formats)}: "
             f"it has no export_model(folder) that would write it"
@@ -194,7 +222,10 @@ class Trainable:
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float] | None:
-        """CPUs and GPUs that one trial needs; None: one CPU."""
+        """Return the resources that one trial needs, such as ``cpu`` and ``gpu``.
+
+        None for one CPU.
+        """
         return None
 
     @classmethod
@@ -205,50 +236,53 @@ class Trainable:
     def complete_config(
         cls, config: Mapping[str, Any], stop: Mapping[str, float]
     ) -> dict[str, Any]:
-        """Settings that follow from the stopping criteria, written down when a trial is created.
+        """Return the settings, completed by those that follow from the stopping criteria.
 
-        A schedule's length is such a setting: a stop that is changed later changes no old curve.
+        Called when a trial is created. The length of a schedule is such a setting: it is recorded,
+        so that changing the criteria later does not change the schedule of old trials.
         """
         return dict(config)
 
     @classmethod
     def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-        """Settings whose results have these metrics, where a setting says which ones they have.
+        """Return the settings, changed so that results contain the metrics `names`.
 
-        Written down when a trial is created, as what `complete_config` adds.
+        Does something only if a setting decides which metrics results contain. Called when a trial
+        is created, like `complete_config`.
         """
         return dict(config)
 
     @classmethod
     def result_names(cls, config: Mapping[str, Any]) -> Collection[str] | None:
-        """The names of all results with these settings, nested ones as paths; None: nobody knows.
+        """Return the names of all metrics with these settings, nested ones as paths.
 
-        A name that ends with ``/`` stands for all below it.
+        A name that ends with ``/`` stands for all below it. Returns None if they are not known in
+        advance.
         """
         return None
 
     @classmethod
     def settle_config(cls, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the values of ``auto`` in these settings: the keys to write down with a new trial.
+        """Return values for settings that are ``auto``, to be recorded with a new trial.
 
-        So a trial goes on as it began also where a later version would choose otherwise.
+        So a trial continues as it began even if a later version would choose otherwise.
         """
         return {}
 
     @classmethod
     def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
-        """Return `settle_config` of a later trial, if the sweep's first has the settings `first`.
+        """Return the recorded ``auto`` values of a later trial, given those of the sweep's `first`.
 
-        Where that one has no such key no later one is given it. What depends on the machine is as
-        it is there, so that all trials of a sweep are alike.
+        Keys that the first trial lacks are dropped, and values that depend on the machine are
+        copied from it, so that all trials of a sweep are alike.
         """
         return {key: value for key, value in settled.items() if key in first}
 
     @classmethod
     def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
-        """Return the settings of a trial that trains as one of so many lanes of one program.
+        """Return the settings of a trial that trains as one of `lanes` lanes of one program.
 
-        `check_config` refuses them where no lane can have them.
+        `check_config` refuses the result if a setting is impossible in a lane.
 
         Raises:
             ConfigError: no trial of this class can be a lane.
@@ -259,7 +293,7 @@ class Trainable:
 
     @classmethod
     def can_be_lane(cls) -> bool:
-        """Return whether trials of this class can train in lanes, with settings that fit."""
+        """Return whether trials of this class can train as lanes, with suitable settings."""
         own, base = cls.as_lane.__func__, Trainable.as_lane.__func__  # type: ignore[attr-defined]
         return own is not base
 
@@ -268,9 +302,9 @@ class Trainable:
         """Compute the next iteration of several lanes at once; their `train` then returns it."""
 
     def train(self) -> dict[str, Any]:
-        """Run one `step` and return its result, completed with the usual keys.
+        """Run one `step` and return its result, completed with the standard keys.
 
-        A result that only says that training is over (`has_ended`) repeats the last one: it is
+        A result that only reports the end of training (`has_ended`) repeats the last one: it is
         neither counted nor logged.
         """
         started = time.monotonic()
@@ -294,7 +328,7 @@ class Trainable:
 
     @classmethod
     def writes_files(cls) -> bool:
-        """Return whether `save_checkpoint` may write files; not if marked with `gives_data`."""
+        """Return whether `save_checkpoint` may write files: False if marked with `gives_data`."""
         return cls.save_checkpoint not in _gives_data
 
     @classmethod
@@ -304,30 +338,30 @@ class Trainable:
 
     @classmethod
     def exports_own(cls) -> bool:
-        """Return whether it has an ``export_model(folder)`` of its own, for any format."""
+        """Return whether the class defines its own ``export_model(folder)``, without formats."""
         return cls.export_model is not Trainable.export_model
 
     def export_own(self, folder: Path) -> None:
-        """Let its own ``export_model(folder)`` write its files."""
+        """Call the class's own ``export_model(folder)``."""
         self.export_model(folder)  # type: ignore[arg-type]  # a subclass's own, see `exports_own`
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that decides the future: entries ``trainable``, ``counters``, ``streams``.
+        """Return everything that determines the future.
 
-        And ``remembered``, where there is anything (`remembers`).
-
-        The global streams are read before and put back after `save_checkpoint`, so that saving
-        has no side effects even where the subclass draws random numbers in it.
+        The entries are ``trainable``, ``counters``, ``streams``, and ``remembered`` if `remembers`
+        returned anything. The global streams are read before `save_checkpoint` and restored after
+        it, so that saving has no side effects even if the subclass draws random numbers in it.
 
         Raises:
-            StateError: what it gave could not be given back to `load_checkpoint`.
+            StateError: `save_checkpoint` returned something that `load_checkpoint` could not be
+                given.
         """
         name = type(self).__name__
         streams = rng.capture_global()
         place = temporary_folder(self.context.logdir) if self.writes_files() else nullcontext("")
         with place as folder:
             returned: object = self.save_checkpoint(folder)
-            saved = _saved(returned, folder, name, self.unsafe_pickle)
+            saved = _state_entries(returned, folder, name, self.unsafe_pickle)
         if not self.gives_copies:
             rng.restore_global(streams)
         if type(self).load_checkpoint is Trainable.load_checkpoint:
@@ -342,7 +376,7 @@ class Trainable:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
         saved = state["trainable"]
         before = {**self.context.remembered, **state.get("remembered", {})}
         self.context = replace(self.context, remembered=before)
@@ -365,11 +399,11 @@ class Trainable:
         return file.write(folder, step, header, state).path
 
     def restore(self, checkpoint: str | Path) -> None:
-        """Continue from a file that `save` wrote; raises CheckpointError when it cannot be used."""
+        """Continue from a file that `save` wrote; raises CheckpointError if it cannot be used."""
         self.continue_from(file.read(Path(checkpoint)).state, checkpoint, adapt=True)
 
     def save_to_object(self) -> bytes:
-        """Return the files that `save` writes, as bytes of an archive."""
+        """Return the files that `save` writes, as the bytes of a tar archive."""
         with tempfile.TemporaryDirectory() as folder, io.BytesIO() as packed:
             self.save(folder)
             with tarfile.open(fileobj=packed, mode="w") as archive:
@@ -377,7 +411,10 @@ class Trainable:
             return packed.getvalue()
 
     def restore_from_object(self, packed: bytes) -> None:
-        """Continue from what `save_to_object` gave; CheckpointError for anything else."""
+        """Continue from what `save_to_object` returned.
+
+        Raises CheckpointError for anything else.
+        """
         with tempfile.TemporaryDirectory() as folder:
             try:
                 with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
@@ -391,20 +428,30 @@ class Trainable:
                 raise WrongFormat("the given bytes", f"{len(found)} checkpoints; expected one")
             self.restore(found[0])
 
-    def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A saved state as `restore` takes it; default: as it is.
+    def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return a saved state as `restore` should load it; by default unchanged.
 
-        Where other settings leave no way to go on exactly, a class may give a state from which to
-        go on all the same. A sweep does not ask for it: its trials go on exactly or not at all.
+        If other settings make an exact continuation impossible, a class may return a changed state
+        from which to continue inexactly. A sweep does not call this: its trials continue exactly or
+        not at all.
         """
         return state
 
     def continue_from(
         self, state: Mapping[str, Any], checkpoint: object, adapt: bool = False
     ) -> None:
-        """`set_state`, with `adapt` of the `adapted` state; WrongFormat for another shape."""
+        """Call `set_state`, and turn its errors into WrongFormat.
+
+        Args:
+            state: a state that `get_state` returned.
+            checkpoint: name of the checkpoint in errors.
+            adapt: True to pass the state through `adapt_state` first.
+
+        Raises:
+            WrongFormat: the state does not fit this class.
+        """
         try:
-            self.set_state(self.adapted(state) if adapt else state)
+            self.set_state(self.adapt_state(state) if adapt else state)
         except TrainableError:
             raise
         except Exception as error:  # a state of another shape fails in any way
@@ -412,10 +459,13 @@ class Trainable:
             raise WrongFormat(checkpoint, printable(reason)[:300]) from error
 
     def reset(self, config: Mapping[str, Any], context: TrialContext) -> bool:
-        """Become another trial without rebuilding; False: it cannot, and is of no use any more."""
+        """Become another trial without rebuilding.
+
+        Returns False if that is not possible; the object must not be used any more then.
+        """
         self.config, self.context = copy.deepcopy(dict(config)), context
         self._result_log.close()
-        self._begin_log(self._result_log.create)
+        self._start_log(self._result_log.create)
         rng.seed_global(context.seed, "global")
         if not self.reset_config(copy.deepcopy(dict(self.config))):
             return False
@@ -425,7 +475,12 @@ class Trainable:
     def export_model(
         self, export_formats: str | Sequence[str], export_dir: str | Path | None = None
     ) -> dict[str, str]:
-        """Write the model in each format; returns format → path."""
+        """Write the model in each format; return format → path.
+
+        Args:
+            export_formats: one format or several.
+            export_dir: folder for the files; `logdir` by default.
+        """
         formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
         return self._export_model(formats, str(export_dir or self.logdir))
 
@@ -437,18 +492,21 @@ class Trainable:
         window: bool = False,
         most_steps: float = math.inf,
     ) -> list[dict[str, float]]:
-        """Play episodes of what was learnt; for each its ``episode_reward`` and ``episode_len``.
+        """Play episodes with the trained policy.
+
+        Return ``episode_reward`` and ``episode_len`` of each.
 
         Args:
-            episodes: how many.
-            seed: same seed and weights, same episodes.
-            video: a folder for an MP4 file of each.
-            window: whether they are shown on the screen.
-            most_steps: environment steps that all of them may take together, without pictures.
+            episodes: number of episodes.
+            seed: seed; the same seed and weights give the same episodes.
+            video: folder for an MP4 file of each episode, or None.
+            window: True to show them on the screen.
+            most_steps: limit of environment steps of all episodes together; those for pictures
+                do not count.
 
         Raises:
-            NotImplementedError: there is nothing to play.
-            TooManySteps: they take more.
+            NotImplementedError: this class cannot play.
+            TooManySteps: the episodes take more steps.
         """
         raise NotImplementedError(f"{type(self).__name__} has no episodes to play")
 
@@ -462,7 +520,10 @@ class Trainable:
         video: Path | None = None,
         window: bool = False,
     ) -> list[dict[str, float]]:
-        """`play` for a model that was exported to `file`; `card` is what its folder says of it."""
+        """Play episodes, as `play` does, with a model that was exported to `file`.
+
+        `card` is the description in its folder.
+        """
         raise NotImplementedError(f"{cls.__name__} has no episodes to play")
 
     def stop(self) -> None:
@@ -474,34 +535,34 @@ class Trainable:
 
     @property
     def iteration(self) -> int:
-        """Iterations finished since the trial's beginning, restarts included."""
+        """Number of finished iterations since the trial began, restarts included."""
         return self._counters.iteration
 
     @property
     def training_iteration(self) -> int:
-        """The name that Ray Tune has for `iteration`."""
+        """Ray Tune's name for `iteration`."""
         return self.iteration
 
     @property
     def trial_id(self) -> str:
-        """The trial's name in its sweep, ``default`` outside one."""
+        """Name of the trial in its sweep; ``default`` outside one."""
         return self.context.trial_id
 
     @property
     def trial_name(self) -> str:
-        """The trial's readable name."""
+        """Readable name of the trial."""
         return self.context.trial_name
 
     @property
     def trial_resources(self) -> dict[str, float]:
-        """The resources that the trial was given."""
+        """Resources that the trial was given: name → amount."""
         return dict(self.context.resources)
 
     @property
     def logdir(self) -> str:
-        """Folder for whatever the trainable wants to keep.
+        """Folder for files of the trainable.
 
-        Without one in the context it is named ``{class}_{env}_{time}`` when it is first asked for.
+        Without one in the context, ``results/{class}_{env}_{time}``, chosen at the first access.
         """
         if self.context.logdir is None:
             env = re.sub(r"[^\w.-]+", "_", str(self.config.get("env", "")))
@@ -511,26 +572,32 @@ class Trainable:
             self.context = replace(self.context, logdir=logdir)
         return str(self.context.logdir)
 
-    def _begin_log(self, create: LoggerCreator | None) -> None:
+    def _start_log(self, create: LoggerCreator | None) -> None:
+        """Make the user's logger with `create`, and use its folder if it has one."""
         self._result_log = ResultLog(create, self.config)
         if self._result_log.folder is not None:
             self.context = replace(self.context, logdir=self._result_log.folder)
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
+        """Return the result with the standard keys, and count the iteration."""
         who = {"trial_id": self.trial_id, "experiment_tag": self.trial_name, "config": self.config}
         return self._counters.complete(result, elapsed, who, is_new=not self.has_ended)
 
 
-def _saved(returned: object, folder: str, name: str, pickles: bool) -> dict[str, Any]:
-    """Return the entries of the state for a result of `save_checkpoint` of the class `name`.
+def _state_entries(returned: object, folder: str, name: str, pickles: bool) -> dict[str, Any]:
+    """Return the state entries for what `save_checkpoint` returned or wrote.
 
-    It was given this folder; empty: none.
+    Entries are ``data`` (None if it wrote files), ``files`` and, if it returned a path in the
+    folder, ``path``.
 
-    Entries ``data`` (None where it wrote files), ``files`` and, if it returned one in the folder,
-    ``path``.
+    Args:
+        returned: the returned value.
+        folder: the folder that it was given; empty if none.
+        name: name of the class.
+        pickles: True if the class has opted in to pickles.
 
     Raises:
-        StateError: nothing, or something that could not be given back.
+        StateError: there is nothing, or something that `load_checkpoint` could not be given.
     """
     place = f"{name}.save_checkpoint()"
     files = read_files(Path(folder), place) if folder else {}
@@ -551,7 +618,10 @@ def _saved(returned: object, folder: str, name: str, pickles: bool) -> dict[str,
 
 
 def _in_folder(returned: Path, folder: Path, place: str) -> str:
-    """Return a returned path relative to the folder; empty for the folder itself."""
+    """Return a returned path relative to the folder; empty for the folder itself.
+
+    Raises StateError if it is not in the folder.
+    """
     path, root = returned.resolve(), folder.resolve()
     if not path.is_relative_to(root) or not path.exists():
         found = f"the path {shorten(str(returned))}, which is not in the folder that it was given,"

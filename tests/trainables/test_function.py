@@ -544,7 +544,7 @@ def test_stopping_before_the_first_step_or_twice_is_fine() -> None:
 
 
 def test_a_function_that_does_not_leave_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function_thread, "LEAVE_S", 0.01)
+    monkeypatch.setattr(function_thread, "STOP_TIMEOUT_S", 0.01)
     end = threading.Event()
 
     def train(config: dict[str, Any]) -> None:

@@ -487,9 +487,9 @@ class MultiAgentTrainer(Trainer):
         }
         return {**data, "members": members} if given else data
 
-    def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `Trainer.adapted`: what was learnt is the members' own."""
-        return Trainer.adapted(self, state)
+    def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+        """As `Trainer.adapt_state`: what was learnt is the members' own."""
+        return Trainer.adapt_state(self, state)
 
     def _give_learnt(self, checkpoint_dir: str) -> dict[str, Any]:
         members = {pid: one.save_checkpoint(checkpoint_dir) for pid, one in self.members.items()}

@@ -566,7 +566,7 @@ class Trainer(Trainable):
             part.set_state(checkpoint[name])
         self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
 
-    def adapted(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
+    def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
         """The state without its workers, if those of this trainer collect in another way.
 
         What was learnt and counted stays, new episodes are begun, and the state says why the curve

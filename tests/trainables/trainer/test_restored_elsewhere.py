@@ -257,7 +257,7 @@ def test_checkpoints_that_do_not_say_how_they_collected_are_read_too(
     if says.startswith(("native", "remote")):
         return  # nothing in them tells of it
     new = make({**ONE, **after})
-    adapted = new.adapted(state)["trainable"]["data"]
+    adapted = new.adapt_state(state)["trainable"]["data"]
     assert adapted["inexact"].endswith(says)
     new.stop()
 
