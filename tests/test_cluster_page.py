@@ -1,6 +1,5 @@
 """docs/cluster.md: each step's commands, run on this machine's processes, for one sweep."""
 
-import contextlib
 import importlib.util
 import re
 import shlex
@@ -18,7 +17,7 @@ from tests.support import sweeps
 from tests.support.cluster import QUIET
 from tests.support.command_line import environment
 from tests.support.ports import free_port
-from tests.support.ray_cluster import RAY, SMALL, in_session
+from tests.support.ray_cluster import RAY, SMALL, in_session, kill_session
 from tests.support.waiting import wait_until
 
 PAGE = (Path(__file__).parents[1] / "docs/cluster.md").read_text(encoding="utf-8")
@@ -75,9 +74,7 @@ class Desk:
     def leave(self) -> None:
         """Close the terminals that are open."""
         for process in self.open:
-            for one in in_session(process.pid):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    one.kill()
+            kill_session(process.pid)
             process.wait()
         self.open.clear()
 
@@ -130,7 +127,7 @@ def test_the_commands_for_a_ray_cluster_lead_a_sweep_there(desk: Desk) -> None:
         desk.type(line)
     assert (desk.folder / ".ray/auth_token").stat().st_mode & 0o777 == 0o600
     desk.type(head)
-    wait_until(lambda: bool(in_session(desk.open[0].pid, "ray::")), 120)
+    wait_until(lambda: bool(in_session(desk.open[0].pid, "ray::")))
     for line in sweep:
         desk.type(line)
     past = sweeps.history(Folder(desk.folder / "sweeps", "demo"))

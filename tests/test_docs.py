@@ -5,7 +5,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.request
@@ -15,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from sweep import spec as specs
-from tests.support import scripts
+from tests.support import processes, scripts
 from tests.support.command_line import start, write_spec
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 
 HERE = Path(__file__).parents[1]
@@ -116,13 +116,11 @@ def test_every_command_of_the_readme_works_in_its_order(handler: Path) -> None:
 def page_of_all_sweeps(tmp_path: Path) -> Iterator[str]:
     spec = write_spec(tmp_path, trials=1, trackers=["mlflow"])
     sweep = start("run", spec, "--pool", "inline", cwd=tmp_path)
-    _, told = sweep.communicate(timeout=120)
+    _, told = sweep.communicate(timeout=240)
     assert sweep.returncode == 0, told
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen(
-        [BIN / "sweep", "ui", "--port", str(port)],
+    port = free_port()
+    process = processes.start(
+        [str(BIN / "sweep"), "ui", "--port", str(port)],
         cwd=tmp_path,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -130,19 +128,19 @@ def page_of_all_sweeps(tmp_path: Path) -> Iterator[str]:
     )
     yield f"http://127.0.0.1:{port}"
     os.killpg(process.pid, signal.SIGTERM)
-    process.wait(timeout=30)
+    process.wait(timeout=120)
 
 
 @pytest.mark.slow
 def test_the_page_opens(page_of_all_sweeps: str) -> None:
     def answers() -> bool:
         try:
-            with urllib.request.urlopen(page_of_all_sweeps, timeout=5) as answer:  # noqa: S310
+            with urllib.request.urlopen(page_of_all_sweeps, timeout=30) as answer:  # noqa: S310
                 return bool(answer.status == 200 and b"MLflow" in answer.read())
         except OSError:
             return False
 
-    wait_until(answers, seconds=120)
+    wait_until(answers)
 
 
 def test_the_pages_that_are_rendered_say_what_the_code_says() -> None:

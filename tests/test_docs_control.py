@@ -30,11 +30,11 @@ def live(tmp_path: Path) -> Iterator[Folder]:
     words = ("run", "live.yaml", "--jobs", 2, "--set", "trackers=[]", "--set", "limits.slice_s=1")
     process = start(*words, cwd=tmp_path)
     folder = Folder(tmp_path / "sweeps", "live")
-    wait_until(lambda: folder.ledger.exists() and iterations(folder)[:2].count(0) == 0, 120)
+    wait_until(lambda: folder.ledger.exists() and iterations(folder)[:2].count(0) == 0)
     yield folder
     if not sweeps.history(folder).ended:
         os.kill(process.pid, signal.SIGTERM)
-    _, told = process.communicate(timeout=120)
+    _, told = process.communicate(timeout=240)
     assert process.returncode == 0, told
 
 

@@ -2,7 +2,6 @@
 
 import re
 import runpy
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from sweep.driver import prepare
 from tests.support import scripts
 from tests.support.command_line import environment
 from tests.support.external import address_of
+from tests.support.ports import free_port
 from trainables.algorithms.ppo import PPO
 
 HERE = Path(__file__).parents[1]
@@ -70,9 +70,7 @@ def test_P21_the_bundled_sweep_learns_from_a_client_that_plays_over_http(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     options = [f"config.env_config.port={port}", "config.env_config.ports=1"]
     options += ["trackers=[]", "stop.evaluation/episode_reward_mean=150"]
     sets = [word for one in options for word in ("--set", one)]

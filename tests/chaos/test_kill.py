@@ -119,7 +119,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 @pytest.fixture
 def runner(tmp_path: Path) -> Iterator[Runner]:
     yield Runner(tmp_path)
-    wait_until(lambda: not processes_of(tmp_path), seconds=10)  # the reaper ends after its driver
+    wait_until(lambda: not processes_of(tmp_path))  # the reaper ends after its driver
 
 
 def processes_of(root: Path) -> list[psutil.Process]:
@@ -144,7 +144,7 @@ def test_a_killed_driver_is_resumed_as_if_nothing_had_happened(
         SPEC.format(trackers="optuna", more=DETERMINISTIC), f"{place}:{count}:{victim}"
     )
     assert code == -signal.SIGKILL
-    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    wait_until(lambda: not processes_of(runner.root))
     if not runner.folder.ledger.exists():
         pytest.fail("the sweep was killed before it existed")
     assert runner.resume() == 0
@@ -195,7 +195,7 @@ def test_without_batches_every_curve_is_still_the_uninterrupted_one(
     victim = "parent" if place in IN_WORKER else "self"
     spec = SPEC.format(trackers="optuna", more="limits: {slice_s: 0.03}")
     assert runner.run(spec, f"{place}:7:{victim}") == -signal.SIGKILL
-    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    wait_until(lambda: not processes_of(runner.root))
     assert runner.resume() == 0
     past = sweeps.history(runner.folder)
     assert [trial.number for trial in past.trials] == list(range(9))
@@ -256,10 +256,10 @@ def test_trials_of_several_seeds_and_their_exam_are_killed_and_resumed_to_the_bi
     runner: Runner, raced: Folder, search: str, final_evaluation: str
 ) -> None:
     assert runner.run(SEEDS, search) == -signal.SIGKILL
-    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    wait_until(lambda: not processes_of(runner.root))
     assert runner.resume() == 0
     assert runner.evaluate_finally(final_evaluation) == -signal.SIGKILL
-    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    wait_until(lambda: not processes_of(runner.root))
     assert runner.evaluate_finally() == 0
     assert seed_by_seed(runner.folder) == seed_by_seed(raced)
     assert_left_clean(runner.folder)
@@ -280,7 +280,7 @@ def test_seeds_that_join_on_the_rungs_are_killed_and_resumed_to_the_bit(tmp_path
     for number, place in enumerate(["decided:4:self", "checkpoint whole:10:parent"]):
         killed = Runner(tmp_path / str(number))
         assert killed.run(CLIMBING, place) == -signal.SIGKILL
-        wait_until(lambda root=killed.root: not processes_of(root), seconds=10)  # type: ignore[misc]
+        wait_until(lambda root=killed.root: not processes_of(root))  # type: ignore[misc]
         assert killed.resume() == 0
         assert seed_by_seed(killed.folder) == whole
         assert_left_clean(killed.folder)
@@ -291,7 +291,7 @@ def test_seeds_that_join_on_the_rungs_are_killed_and_resumed_to_the_bit(tmp_path
 def test_mlflow_misses_nothing_and_has_nothing_twice(runner: Runner, count: int) -> None:
     spec = SPEC.format(trackers="mlflow, optuna", more="")
     assert runner.run(spec, f"published:{count}:self") == -signal.SIGKILL
-    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    wait_until(lambda: not processes_of(runner.root))
     assert runner.resume() == 0
     assert_mlflow_agrees(runner.folder)
     assert_optuna_agrees(runner.folder)
@@ -303,7 +303,7 @@ def test_files_of_results_have_each_row_once_after_a_kill(runner: Runner, place:
     names = ("csv", "json", "tensorboard")
     spec = SPEC.format(trackers=", ".join(names), more="")
     assert runner.run(spec, place) == -signal.SIGKILL
-    wait_until(lambda: not processes_of(runner.root), seconds=10)
+    wait_until(lambda: not processes_of(runner.root))
     assert runner.resume() == 0
     made = sync.made(sync.where(runner.folder))
     assert set(made) == set(names)

@@ -11,7 +11,7 @@ import pytest
 
 from sweep.ledger.folder import Folder
 from sweep.operations.verify import verify
-from tests.support import s3, sweeps
+from tests.support import processes, s3, sweeps
 from tests.support.command_line import REPOSITORY, write_spec
 from tests.support.faulty_proxy import Fault, FaultyProxy
 from tests.support.waiting import wait_until
@@ -19,7 +19,7 @@ from trainables.checkpoint.remote import Remote
 
 pytestmark = pytest.mark.slow
 #: Seconds that a sweep may take on a busy machine.
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 #: When a checkpoint is in storage and in no ledger.
 KILL_A_WORKER, KILL_THE_DRIVER = "checkpoint sent:3:self", "checkpoint sent:5:parent"
 TRIALS: dict[str, Any] = {"trials": 4, "stop": {"training_iteration": 4}, "scheduler": "fifo"}
@@ -39,7 +39,7 @@ class Runner:
 
     def start(self, *arguments: object, **more: str) -> "subprocess.Popen[str]":
         words = [*map(str, arguments), "--root", str(self.folder.root)]
-        return subprocess.Popen(
+        return processes.start(
             [sys.executable, "-m", "sweep.cli.main", *words],
             cwd=self.root,
             env={**self.environment, **more},

@@ -122,14 +122,14 @@ def test_the_process_that_is_ended_is_the_one_that_runs_though_loky_has_replaced
         slot.process = before
         ended = WorkerLost(None, 0)
         pool.end(running, ended)
-        assert running.exception(timeout=60) is ended
+        assert running.exception(timeout=120) is ended
 
 
 def kill_and_wait(pid: int) -> None:
     """SIGKILL; returns when all threads of the process have ended."""
     descriptor = os.pidfd_open(pid)
     os.kill(pid, signal.SIGKILL)
-    assert select.select([descriptor], [], [], 60)[0]
+    assert select.select([descriptor], [], [], 120)[0]
     os.close(descriptor)
 
 

@@ -23,7 +23,7 @@ DOCKER = REPOSITORY / "docker"
 COMPOSE: Mapping[str, Any] = YAML(typ="safe").load(DOCKER / "one-machine.yaml")
 SERVICES: Mapping[str, Mapping[str, Any]] = COMPOSE["services"]
 #: Seconds for a server to answer on a busy machine.
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 
 
 def here(words: Sequence[str], port: int, data: Path) -> list[str]:

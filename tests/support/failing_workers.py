@@ -90,7 +90,7 @@ class ClosesTogether(CartPoleEnv):
         name = multiprocessing.current_process().name
         if name.startswith("rollout-worker-"):
             (self.folder / f"closing-{name}").touch()
-            deadline = time.monotonic() + 4.0  # less than what a child gets to end
+            deadline = time.monotonic() + 60.0  # less than what the test gives a child to end
             while time.monotonic() < deadline and len(list(self.folder.glob("closing-*"))) < 2:
                 time.sleep(0.01)
             together = len(list(self.folder.glob("closing-*"))) == 2

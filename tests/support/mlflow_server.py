@@ -8,7 +8,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 #: Seconds that it may take to start on a busy machine.
 PATIENCE_S = 120.0
@@ -31,7 +31,8 @@ def serving(store: str, port: int, *more: str) -> "Iterator[subprocess.Popen[byt
         await_health(process, port)
         yield process
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         folder.cleanup()
 
@@ -43,7 +44,7 @@ def await_health(process: "subprocess.Popen[bytes]", port: int, path: str = "/he
         if process.poll() is not None:
             raise RuntimeError(f"the server ended with code {process.returncode}")
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=1):
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10):
                 return
         except OSError:
             time.sleep(0.1)

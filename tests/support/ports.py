@@ -5,9 +5,6 @@ import socket
 
 #: Below the ports that the system gives to connections (`ip_local_port_range`), above Ray's.
 _FIRST, _LAST = 20_000, 32_000
-#: One socket for each port that this process was given; the name of an abstract socket of Linux
-#: can be taken once on a machine, and is free again as soon as the process has ended.
-_CLAIMS: list[socket.socket] = []
 #: Not the generator that tests seed: two workers would try the same ports in the same order.
 _CHOICE = random.SystemRandom()
 
@@ -31,12 +28,16 @@ def _is_free(port: int) -> bool:
 
 
 def _claim(port: int) -> bool:
-    """Claim a port for this process; return False where another one has it."""
+    """Claim a port for this process; return False where another one has it.
+
+    The name of an abstract socket of Linux can be taken once on a machine, and is free again as
+    soon as the process has ended.
+    """
     claim = socket.socket(socket.AF_UNIX)
     try:
         claim.bind(f"\0sweep-tests-{port}")
     except OSError:
         claim.close()
         return False
-    _CLAIMS.append(claim)
+    claim.detach()  # it stays open
     return True

@@ -63,9 +63,7 @@ class RayCluster:
 
     def kill(self, name: str) -> None:
         """As if its machine were switched off."""
-        for process in self.processes(name):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
+        kill_session(self.nodes[name].pid)
         self.nodes.pop(name).wait()
 
     def close(self) -> None:
@@ -83,11 +81,19 @@ def in_session(leader: int, like: str = "") -> list[psutil.Process]:
     return found
 
 
+def kill_session(leader: int) -> None:
+    """Kill the processes of a session, with those that they start meanwhile."""
+    while found := in_session(leader):
+        for process in found:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+
+
 @contextlib.contextmanager
 def running(slots: int, *options: str, **env: str) -> Iterator[RayCluster]:
     """A cluster whose head has so many slots; the path of a socket has room for a short folder."""
     with tempfile.TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as folder:
         slot = ("--num-cpus", str(slots))
         with contextlib.closing(RayCluster(Path(folder), *slot, *options, **env)) as cluster:
-            wait_until(cluster.up, 120)
+            wait_until(cluster.up)
             yield cluster

@@ -526,13 +526,13 @@ def test_stopping_ends_the_thread_and_lets_the_function_clean_up() -> None:
         finally:
             left.append("cleaned up")
 
-    before = threading.active_count()
+    before = set(threading.enumerate())
     trainable = wrap(train)()
     trainable.train()
-    assert threading.active_count() == before + 1
+    (thread,) = set(threading.enumerate()) - before
     trainable.stop()
     assert left == ["cleaned up"]
-    assert threading.active_count() == before
+    assert not thread.is_alive()
 
 
 def test_stopping_before_the_first_step_or_twice_is_fine() -> None:

@@ -486,7 +486,7 @@ def test_an_answer_whose_reader_has_gone_is_no_error(
     os.close(reader)
     process = start("results", "demo", "--root", here.root, *options, cwd=here.root, stdout=writer)
     os.close(writer)
-    assert (process.communicate(timeout=60)[1], process.returncode) == ("", 0)
+    assert (process.communicate(timeout=240)[1], process.returncode) == ("", 0)
 
 
 NOISY = """
@@ -519,7 +519,7 @@ def test_what_a_persons_code_prints_by_whatever_way_is_no_part_of_the_json(
     spec = write_spec(tmp_path, trainable="noisy:train", trials=1, scheduler="fifo")
     options = {"run": (spec, "--pool", "inline"), "check-env": ("noisy:Env", "--steps", 8)}
     process = start(command, *options[command], "--json", cwd=tmp_path)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0
     assert isinstance(json.loads(out), dict)
     happened = {"run": "trained", "check-env": "made"}[command]
@@ -534,7 +534,7 @@ def test_a_warning_that_nobody_reads_ends_no_sweep(here: Here, tmp_path: Path) -
     os.close(reader)
     process = start("run", spec, *options, cwd=tmp_path, stderr=writer)
     os.close(writer)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=240)
     assert process.returncode == 0
     assert "demo stopped" in out
 
@@ -738,7 +738,7 @@ def test_a_name_that_exists_is_refused_and_left_alone(here: Here, spec: Path) ->
 def test_a_mistake_on_the_real_command_line(tmp_path: Path) -> None:
     write_spec(tmp_path, metrik="loss")
     process = start("run", "spec.yaml", cwd=tmp_path)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=240)
     assert (process.returncode, out) == (2, "")
     assert len(err.splitlines()) == 1
     assert "spec.yaml:" in err

@@ -25,8 +25,8 @@ SLOW = {"noise": 0.1, "step_s": 0.05}
 
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[Folder]:
-    """A sweep of two trials at once that takes minutes; it is stopped at the end."""
-    changes = {"scheduler": "fifo", "deterministic": None, "stop": {"training_iteration": 2000}}
+    """A sweep of two trials at once that takes hours; it is stopped at the end."""
+    changes = {"scheduler": "fifo", "deterministic": None, "stop": {"training_iteration": 200_000}}
     spec = write_spec(tmp_path, trials=3, config=SLOW, limits={"slice_s": 0.2}, **changes)
     process = start("run", spec, "--jobs", "2", cwd=tmp_path)
     folder = Folder(tmp_path / "sweeps", "demo")
@@ -34,7 +34,7 @@ def live(tmp_path: Path) -> Iterator[Folder]:
     yield folder
     if process.poll() is None:
         os.kill(process.pid, signal.SIGTERM)
-    process.communicate(timeout=120)
+    process.communicate(timeout=240)
 
 
 def reached(folder: Folder, trial: int, iteration: int) -> bool:
@@ -167,7 +167,7 @@ def test_a_request_is_followed_once_whenever_its_driver_is_killed(
         monkeypatch.setenv("SWEEP_FAILPOINT", f"{place}:1:self")
         monkeypatch.setenv("SWEEP_FAILPOINT_FILE", str(tmp_path / "count"))
         killed = start("resume", "demo", "--pool", "inline", cwd=tmp_path)
-        killed.communicate(timeout=120)
+        killed.communicate(timeout=240)
         assert killed.returncode == -signal.SIGKILL
         assert (requests.answer_to(number) is None) == (place == "asked")
         monkeypatch.delenv("SWEEP_FAILPOINT")

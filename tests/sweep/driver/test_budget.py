@@ -200,18 +200,18 @@ def thin(root: Path, **changes: Any) -> Folder:
 
 @pytest.mark.slow
 def test_time_counts_over_all_drivers(tmp_path: Path) -> None:
-    """Each step takes 20 ms; the second driver has what the first left."""
+    """Each step takes 50 ms; the second driver has what the first left."""
     folder = thin(
-        tmp_path, config={"step_s": 0.02}, stop={"training_iteration": 500}, budget={"time_s": 1.0}
+        tmp_path, config={"step_s": 0.05}, stop={"training_iteration": 500}, budget={"time_s": 5.0}
     )
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
-    assert past.why == "budget.time_s: 1 seconds are over"
-    assert 0 < past.trials[0].iteration < 60
-    assert sweeps.run(folder, budget={"time_s": 1.5}) == "finished"
+    assert past.why == "budget.time_s: 5 seconds are over"
+    assert 0 < past.trials[0].iteration <= 100
+    assert sweeps.run(folder, budget={"time_s": 7.5}) == "finished"
     more = sweeps.history(folder)
-    assert past.trials[0].iteration < more.trials[0].iteration < 100
-    assert more.spent_s >= 0.9
+    assert past.trials[0].iteration < more.trials[0].iteration <= 150
+    assert more.spent_s >= 4.9
 
 
 @pytest.mark.slow

@@ -55,11 +55,11 @@ def run(folder: Folder) -> list[Trial]:
 
 @pytest.mark.slow
 def test_a_trial_without_progress_is_begun_again_from_its_last_checkpoint(tmp_path: Path) -> None:
-    folder = make(tmp_path, "Hangs", limits={"no_progress_s": 4.0})
+    folder = make(tmp_path, "Hangs", limits={"no_progress_s": 20.0})
     hung, other = run(folder)
     assert [trial.status for trial in (hung, other)] == [Status.COMPLETED] * 2
     (why,) = lost(folder, 0)
-    assert why.startswith("no progress for 4 s; the worker process ")
+    assert why.startswith("no progress for 20 s; the worker process ")
     assert why.endswith(" was ended; retry 1 of 3")
     assert other.slices == 1
     values = [row.metrics["value"] for row in sweeps.curve(folder, 0)]
@@ -238,10 +238,10 @@ def test_an_iteration_that_does_not_end_is_ended_when_the_rest_of_its_time_is_ov
 
 @pytest.mark.slow
 def test_a_trial_whose_time_is_over_in_an_endless_iteration_is_stopped(tmp_path: Path) -> None:
-    folder = make(tmp_path, "Hangs", limits={"trial_s": 1.0})
+    folder = make(tmp_path, "Hangs", limits={"trial_s": 5.0})
     hung, other = run(folder)
     assert (hung.status, other.status) == (Status.STOPPED, Status.COMPLETED)
-    assert "limits.trial_s: 1 s of training are over" in hung.reason
+    assert "limits.trial_s: 5 s of training are over" in hung.reason
     assert sweeps.run(folder) == "finished"
     assert sweeps.history(folder).trials[0].status is Status.STOPPED
 

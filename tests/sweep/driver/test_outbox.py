@@ -13,7 +13,7 @@ from sweep.errors import UnknownName
 from sweep.history.events import Recorded, Status
 from tests.support.events import Story, rows
 
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
 
 
 class Collector:

@@ -26,6 +26,12 @@ from trainables.core.processes.reaper import is_tracker
 
 #: Long enough to be in the middle of when a signal arrives.
 SLOW = {"noise": 0.1, "step_s": 0.05}
+#: The command line, whose slices have an hour to save when they are to end.
+PATIENT = (
+    "-c",
+    "import sys; from sweep.driver import driver; driver.GRACE_S = 3600.0; "
+    "from sweep.cli.main import main; sys.exit(main())",
+)
 
 
 @pytest.fixture
@@ -37,7 +43,8 @@ def running(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
 @pytest.fixture
 def endless(tmp_path: Path) -> Iterator["subprocess.Popen[str]"]:
     """A sweep whose trials take ten minutes per step."""
-    yield from sweep_at("trial 1 starts", tmp_path, config={"step_s": 600.0})
+    changes = {"config": {"step_s": 600.0}, "program": PATIENT}
+    yield from sweep_at("trial 1 starts", tmp_path, **changes)
 
 
 def sweep_at(line: str, folder: Path, **changes: Any) -> Iterator["subprocess.Popen[str]"]:
@@ -49,10 +56,16 @@ def sweep_at(line: str, folder: Path, **changes: Any) -> Iterator["subprocess.Po
     process.communicate()
 
 
-def start_sweep(folder: Path, **changes: Any) -> "subprocess.Popen[str]":
+def start_sweep(
+    folder: Path, program: Sequence[str] | None = None, **changes: Any
+) -> "subprocess.Popen[str]":
     slow = {"config": SLOW, "stop": {"training_iteration": 27}, **changes}
     spec = write_spec(folder, deterministic=None, **slow)
-    return start("run", spec, "--jobs", 2, cwd=folder, start_new_session=True)
+    options: dict[str, Any] = {
+        "start_new_session": True,
+        **({"program": program} if program else {}),
+    }
+    return start("run", spec, "--jobs", 2, cwd=folder, **options)
 
 
 def wait_for_line(process: "subprocess.Popen[str]", words: str) -> None:
@@ -80,7 +93,7 @@ def test_a_signal_saves_and_the_sweep_goes_on_exactly(
         os.killpg(running.pid, number)
     else:
         running.send_signal(number)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=240)
     assert running.returncode == code
     assert err == ""
     assert "slices save and end" in out
@@ -92,7 +105,7 @@ def test_a_signal_saves_and_the_sweep_goes_on_exactly(
     assert not stopped.of(Status.RUNNING)
     assert [trial.reason for trial in stopped.trials if trial.replicas[0].lost] == []
     resumed = start("resume", "demo", "--jobs", 2, cwd=tmp_path)
-    resumed.communicate(timeout=120)
+    resumed.communicate(timeout=240)
     assert resumed.returncode == 0
     finished = sweeps.history(folder)
     assert (finished.ended, len(finished.trials)) == ("finished", 9)
@@ -108,7 +121,7 @@ def test_the_second_ctrl_c_ends_at_once(endless: "subprocess.Popen[str]", tmp_pa
     endless.send_signal(signal.SIGINT)
     wait_for_line(endless, "stopping")
     endless.send_signal(signal.SIGINT)
-    endless.communicate(timeout=25)  # less than the grace that slices have to save
+    endless.communicate(timeout=25)
     assert endless.returncode == 130
     history = sweeps.history(Folder(tmp_path / "sweeps", "demo"))
     assert history.ended == "stopped"
@@ -127,7 +140,7 @@ class AfterTheTime:
 
     def update(self, records: Sequence[Recorded]) -> None:
         if not self.signalled:
-            self.signalled = self.is_over.wait(60)
+            self.signalled = self.is_over.wait(120)
             wait_until(self.stop_file.exists)
             signal.raise_signal(signal.SIGINT)
 
@@ -152,13 +165,13 @@ def test_an_impatient_person_ends_it_without_a_traceback(
 ) -> None:
     for _ in range(5):
         os.killpg(running.pid, signal.SIGINT)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=240)
     assert running.returncode == 130
     assert "Traceback" not in out + err
     history = sweeps.history(Folder(tmp_path / "sweeps", "demo"))
     assert not [replica for trial in history.trials for replica in trial.replicas if replica.lost]
     resumed = start("resume", "demo", "--jobs", 2, cwd=tmp_path)
-    resumed.communicate(timeout=120)
+    resumed.communicate(timeout=240)
     assert resumed.returncode == 0
 
 
@@ -167,18 +180,26 @@ def workers(driver: psutil.Process) -> list[psutil.Process]:
     return [child for child in driver.children(recursive=True) if not is_tracker(child.pid)]
 
 
+def rests(process: psutil.Process) -> bool:
+    """Return whether a process is stopped, or has ended."""
+    # One that is just starting a child sleeps until that, which is stopped, has begun.
+    at_rest = (psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP, psutil.STATUS_ZOMBIE)
+    try:
+        return process.status() in at_rest
+    except psutil.NoSuchProcess:
+        return True
+
+
 @pytest.mark.slow
 def test_a_job_that_is_suspended_and_goes_on_loses_nothing(
     running: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     """As Ctrl-Z suspends it: the signal goes to the driver, and its workers rest with it."""
     driver = psutil.Process(running.pid)
-    # One that is just starting a child sleeps until that, which is stopped, has begun.
-    at_rest = (psutil.STATUS_STOPPED, psutil.STATUS_DISK_SLEEP)
     running.send_signal(signal.SIGTSTP)
-    wait_until(lambda: all(p.status() in at_rest for p in [driver, *workers(driver)]))
+    wait_until(lambda: all(map(rests, [driver, *workers(driver)])))
     running.send_signal(signal.SIGCONT)
-    _, err = running.communicate(timeout=120)
+    _, err = running.communicate(timeout=240)
     assert (running.returncode, err) == (0, "")
     trials = sweeps.history(Folder(tmp_path / "sweeps", "demo")).trials
     assert len(trials) == 9
@@ -193,7 +214,7 @@ def test_a_reader_that_goes_away_ends_no_sweep(
     running.stdout.close()
     assert running.stderr is not None
     err = running.stderr.read()
-    assert running.wait(timeout=120) == 0
+    assert running.wait(timeout=240) == 0
     assert err == ""
     history = sweeps.history(Folder(tmp_path / "sweeps", "demo"))
     assert (history.ended, len(history.trials)) == ("finished", 9)
@@ -206,7 +227,7 @@ def test_a_killed_sweep_is_interrupted_and_can_be_resumed(
     running.kill()
     running.wait()
     looked = start("status", "demo", cwd=tmp_path)
-    out, _ = looked.communicate(timeout=60)
+    out, _ = looked.communicate(timeout=240)
     assert "interrupted" in out
     assert "go on with: sweep resume demo" in out
 
@@ -216,9 +237,9 @@ def test_a_running_sweep_is_seen_as_running_and_has_one_driver(
     endless: "subprocess.Popen[str]", tmp_path: Path
 ) -> None:
     looked = start("ls", cwd=tmp_path)
-    out, _ = looked.communicate(timeout=60)
+    out, _ = looked.communicate(timeout=240)
     assert "running" in out
     second = start("resume", "demo", cwd=tmp_path)
-    _, err = second.communicate(timeout=60)
+    _, err = second.communicate(timeout=240)
     assert second.returncode == 3
     assert f"process {endless.pid}" in err

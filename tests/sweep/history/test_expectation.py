@@ -225,7 +225,7 @@ def test_scores_of_any_size_are_shrunk_alike(scale: float) -> None:
     assert sum(history(large).expectations.chances().values()) == pytest.approx(1.0)
 
 
-def test_a_decision_among_five_thousand_trials_takes_milliseconds() -> None:
+def test_a_decision_among_five_thousand_trials_is_not_made_from_all_of_them() -> None:
     wanted, stream = objective(), np.random.default_rng(2)
     trials = []
     for n in range(5000):
@@ -234,8 +234,10 @@ def test_a_decision_among_five_thousand_trials_takes_milliseconds() -> None:
         rests = {one: [stream.normal() for _ in range(seeds)] for one in reached}
         trials.append(trial(n, rests, wanted))
     found = Expectations(wanted)
+    began = time.process_time()
     found.bring_up(trials, [])
     found.order  # noqa: B018 it is made now
+    whole = time.process_time() - began
     fastest = math.inf
     touched: list[int] = []
     for n in range(9):
@@ -245,4 +247,4 @@ def test_a_decision_among_five_thousand_trials_takes_milliseconds() -> None:
         found.bring_up(trials, touched)
         assert found.order
         fastest = min(fastest, time.process_time() - began)
-    assert fastest < 0.02  # the best of nine, twice as slow as where nothing else runs
+    assert fastest < whole / 10  # the best of nine, a fiftieth where nothing else runs

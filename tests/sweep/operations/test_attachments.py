@@ -20,7 +20,7 @@ from sweep.operations.mlflow import attaching, attachments
 from sweep.operations.mlflow.page import Page
 from sweep.operations.trained import Choice, restored
 from sweep.trackers._shared.mlflow_store import StoredRun, open_client, store_url
-from tests.support import sweeps
+from tests.support import processes, sweeps
 from tests.support.command_line import Here, environment, write_spec
 from tests.support.faulty_proxy import Fault, FaultyProxy
 from tests.support.mlflow_server import serving
@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 #: What the sweep's own run has of a sweep whose trainable has no model.
 WITHOUT_A_MODEL = {"sweep.yaml", "report.html", "curves.png"}
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -189,8 +189,8 @@ def test_a_copy_that_was_repaired_is_given_all_again(here: Here, finished: Folde
 
 def test_many_at_once_send_it_once(finished: Folder) -> None:
     command = attaching._command([finished], PATIENCE_S)
-    processes = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(3)]
-    assert [process.wait() for process in processes] == [0, 0, 0]
+    started = [processes.start(command, stderr=subprocess.DEVNULL) for _ in range(3)]
+    assert [process.wait() for process in started] == [0, 0, 0]
     assert logged(finished).count("MLflow has demo's report") == 1
 
 

@@ -1,5 +1,6 @@
 """What a person sees who opens `sweep ui` for the first time, in a browser."""
 
+import contextlib
 import json
 import os
 import signal
@@ -39,7 +40,8 @@ def page(root: Path, *options: str) -> Iterator[str]:
         assert process.stdout is not None
         yield process.stdout.readline().decode().split()[0]
     finally:
-        os.killpg(process.pid, signal.SIGINT)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.killpg(process.pid, signal.SIGINT)
         process.communicate()
 
 

@@ -126,7 +126,8 @@ def test_workers_come_and_go_and_one_that_is_killed_costs_its_slice_alone(
     with distributed.Client(cluster.address, set_as_default=False) as client:
         client.retire_workers(names=["d"])
     assert isinstance(on["d"].exception(timeout=120), StaleProcess)
-    assert (pool.slots, [future.done() for future in slices].count(True)) == (2, 2)
+    wait_until(lambda: pool.slots == 2)
+    assert [future.done() for future in slices].count(True) == 2
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ def test_a_file_called_as_an_installed_package_is_named_and_never_imported(tmp_p
     ]
     for words in (["run", spec], ["resume", "demo", "--trials", 4]):
         begun = start(*words, cwd=tmp_path, program=program)
-        out, err = begun.communicate(timeout=120)
+        out, err = begun.communicate(timeout=240)
         assert begun.returncode == 0, out + err
         assert "the wrong one was imported" not in out + err
         if words[0] == "run":

@@ -103,24 +103,24 @@ def test_a_trial_goes_back_to_its_worker_and_a_slice_ends_alone_when_its_process
 def test_an_actor_that_is_stopped_is_given_up_and_another_one_takes_its_place(
     ray_cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
     with connected(ray_cluster, tmp_path, 2) as pool:
         running = pool.submit(slice_spec(tmp_path / "a", SLOW, **ENDLESS))
         wait_until(lambda: pool.pid(running) is not None)
         slow = psutil.Process(pool.pid(running))
         actor = starter_of(slow)
         assert actor is not None
+        monkeypatch.setattr(cluster_pool, "CONNECT_S", 5.0)
         actor.suspend()
         try:
             wait_until(lambda: pool.silence(running) > 2.0)
             pool.end(running, WorkerLost(None, None, "it stands still"))
-            assert isinstance(running.exception(timeout=60), WorkerLost)
+            assert isinstance(running.exception(timeout=120), WorkerLost)
             later = slice_spec(tmp_path / "b", trial=1, paths=HERE)
             assert pool.submit(later).result(timeout=120).end is End.GOAL
         finally:
             with contextlib.suppress(psutil.NoSuchProcess):
                 actor.resume()
-        psutil.wait_procs([slow, actor], timeout=60)
+        psutil.wait_procs([slow, actor], timeout=120)
         assert not slow.is_running()
         wait_until(lambda: pool.slots == 2, 120)
 
@@ -214,7 +214,7 @@ def test_a_driver_that_is_killed_leaves_nothing_running_on_the_workers(
     marker = folder.trial(0, 0) / "hung"
     wait_until(lambda: marker.exists() and bool(marker.read_text()), 120)
     hung = psutil.Process(int(marker.read_text()))
-    assert hung in ray_cluster.processes("head")
+    wait_until(lambda: hung in ray_cluster.processes("head"))
     driver.kill()
     driver.communicate()
     wait_until(lambda: not hung.is_running() or hung.status() == psutil.STATUS_ZOMBIE, 120)
@@ -262,13 +262,13 @@ def test_a_head_that_dies_ends_the_driver_with_code_4_and_the_sweep_goes_on_to_t
 def test_a_head_that_is_stopped_while_a_slice_waits_for_a_worker_ends_the_driver_with_code_4(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
     folder = sweeps.make(tmp_path / "there", limits={"no_answer_s": 3.0})
     with running(0) as cluster:
         servers = cluster.processes("head", "gcs_server")
 
         def watch(recorded: Sequence[Recorded]) -> None:
             if any(isinstance(one.event, Opened) for one in recorded):
+                monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
                 for server in servers:
                     server.suspend()
 

@@ -230,6 +230,6 @@ def test_a_process_that_does_not_answer_is_killed_and_another_takes_its_place(
         other = pool.submit(slice_spec(tmp_path / "b", endless, trial=1, paths=HERE))
         before = pool.pid(first)
         pool.end(first, WorkerLost(None, before, "it stands still"))
-        assert isinstance(other.exception(timeout=60), WorkerLost)
+        assert isinstance(other.exception(timeout=120), WorkerLost)
         again = pool.submit(slice_spec(tmp_path / "a", trial=0, paths=HERE))
         assert again.result(timeout=120).end is End.GOAL

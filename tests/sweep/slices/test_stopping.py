@@ -128,13 +128,13 @@ def test_a_metric_that_is_not_a_number_ends_its_trial_if_that_is_wanted(
 
 def test_the_time_of_a_trial_is_counted_over_its_slices(tmp_path: Path) -> None:
     """Each step takes 50 ms at least, and each is a slice of its own."""
-    changes = {"config": {"step_s": 0.05}, "limits": {"slice_s": 1e-9, "trial_s": 0.3}}
+    changes = {"config": {"step_s": 0.05}, "limits": {"slice_s": 1e-9, "trial_s": 3.0}}
     trial = one_trial(tmp_path, {"training_iteration": 100}, **changes)
     assert trial.status is Status.STOPPED
-    assert 1 < trial.iteration <= 6
+    assert 1 < trial.iteration <= 60
     assert trial.slices == trial.iteration
     assert trial.reason == "a limit was passed: limits.trial_s: its seconds of training are over"
-    assert sum(point.seconds for point in trial.replicas[0].curve) >= 0.3
+    assert sum(point.seconds for point in trial.replicas[0].curve) >= 3.0
 
 
 @pytest.mark.slow

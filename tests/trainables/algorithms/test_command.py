@@ -1,5 +1,6 @@
 """A program in any language is trained, paused, continued and ended like everything else."""
 
+import contextlib
 import json
 import subprocess
 import sys
@@ -109,7 +110,12 @@ def has_ended(process: psutil.Process) -> bool:
 
 def sleepers() -> list[psutil.Process]:
     """Programs of this process that have become `sleep`; between the two they have no name."""
-    return [p for p in psutil.Process().children() if p.cmdline() == ["sleep", "600"]]
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+            if child.cmdline() == ["sleep", "600"]:
+                found.append(child)
+    return found
 
 
 def test_it_ends_when_its_trainable_does(tmp_path: Path) -> None:
@@ -175,7 +181,7 @@ DIES = "seq 30000 >&2; sleep 600 > left & echo $! > pid; kill -9 $$"
 def test_what_a_program_leaves_behind_does_not_hold_up_the_end_of_its_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(command, "_ERRORS_S", 0.1)
+    monkeypatch.setattr(command, "_ERRORS_S", 3.0)
     monkeypatch.chdir(tmp_path)
     trainable = Command({"command": ["sh", "-c", DIES]}, TrialContext(5, "7", "7", tmp_path))
     with pytest.raises(TrainableError, match=r"was ended by SIGKILL: 30000\n"):

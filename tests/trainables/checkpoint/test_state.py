@@ -443,7 +443,7 @@ def test_a_harmful_pickle_is_refused_at_once_and_runs_nothing(
     started = time.process_time()
     with pytest.raises(CorruptCheckpoint) as refusal:
         unpack(attack, [np.zeros(3)], "some file")
-    assert time.process_time() - started < 1.0
+    assert time.process_time() - started < 5.0
     assert CANARY not in os.environ
     assert not list(tmp_path.iterdir())
     assert str(refusal.value).startswith("some file: ")

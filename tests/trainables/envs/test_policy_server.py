@@ -23,6 +23,7 @@ from tests.support.policy_clients import (
     raw,
     serving,
 )
+from tests.support.ports import free_port
 from tests.support.waiting import wait_until
 from trainables.algorithms.ppo import PPO
 from trainables.envs.external import EpisodeLost, PolicyClient, PolicyServer, PolicyServerError
@@ -159,7 +160,7 @@ def test_one_connection_too_many_is_told_to_come_again() -> None:
         ):
             late.start_episode()
         first.close()
-        with PolicyClient(server.address, timeout_s=60) as second:
+        with PolicyClient(server.address, timeout_s=120) as second:
             second.start_episode()
 
 
@@ -429,8 +430,8 @@ def test_refusals_do_not_fill_a_disk(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_a_client_finds_the_next_server_at_the_address_and_hears_that_its_episode_is_lost() -> None:
-    with serving() as (first, _):
-        port = int(first.address.rpartition(":")[2])
+    port = free_port()
+    with serving(port=port) as (first, _):
         client = PolicyClient(first.address)
         episode = client.start_episode()
         client.get_action(episode, [0, 0, 0])

@@ -22,6 +22,8 @@ from trainables.errors import ConfigError, EnvError
 
 HERE = "tests.support.environments"
 ROOT = Path(__file__).parents[3]
+#: Longer than any step takes, on a machine that is busy with others, too.
+LIMIT_S = 10.0
 
 
 def entries(folder: str) -> set[str]:
@@ -84,10 +86,13 @@ def test_W15_nothing_is_left_after_closing() -> None:
     envs.close()
     envs.close()
     assert not any(one.is_running() for one in processes)
-    # Other programs' are beside them, such as a PostgreSQL server's; Python calls its own so.
-    ours = {name for name in entries("/dev/shm") - shared if name.startswith("psm_")}  # noqa: S108
-    assert not ours
-    assert len(entries("/proc/self/fd")) <= len(descriptors)
+
+    def is_left() -> bool:
+        # Other programs' are beside them, such as a PostgreSQL server's; Python calls its own so.
+        return any(name.startswith("psm_") for name in entries("/dev/shm") - shared)  # noqa: S108
+
+    wait_until(lambda: not is_left())  # those of another test come and go
+    wait_until(lambda: len(entries("/proc/self/fd")) <= len(descriptors))
 
 
 OPEN_FILES = """
@@ -140,7 +145,7 @@ def test_W15_processes_die_with_a_parent_that_is_killed_or_forgets_them(how: str
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         if how == "killed":
             parent.kill()
-        parent.wait(60)
+        parent.wait(120)
         assert len(pids) == 2
         wait_until(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
@@ -179,14 +184,14 @@ def test_E4_a_remote_environment_that_dies_is_restarted_alone() -> None:
 
 @pytest.mark.slow
 def test_E4_a_step_that_takes_too_long_is_cut_off() -> None:
-    settings = {"env_step_timeout_s": 1.0, "restart_failed_sub_environments": True}
+    settings = {"env_step_timeout_s": LIMIT_S, "restart_failed_sub_environments": True}
     envs = remote_envs(f"{HERE}:Perilous", 2, {"how": "hangs"}, **settings)
     envs.reset([1, 2])
     for _ in range(2):
         assert not envs.step(np.array([1, 1])).faults
     step = envs.step(np.array([1, 1]))
     assert sorted(step.faults) == [0, 1]
-    assert "within 1.0 s (env_step_timeout_s)" in str(step.faults[0])
+    assert f"within {LIMIT_S} s (env_step_timeout_s)" in str(step.faults[0])
     assert "environments.py" in str(step.faults[0].__cause__), "where it hung"
     assert step.observations.tolist() == [[0.0], [0.0]]
     envs.close()
@@ -195,7 +200,7 @@ def test_E4_a_step_that_takes_too_long_is_cut_off() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["hangs", "dies", "raises"])
 def test_E4_a_reset_that_hangs_dies_or_raises_begins_in_an_environment_made_anew(how: str) -> None:
-    settings = {"env_step_timeout_s": 1.0, "restart_failed_sub_environments": True}
+    settings = {"env_step_timeout_s": LIMIT_S, "restart_failed_sub_environments": True}
     envs = remote_envs(f"{HERE}:Resetless", 2, {"how": how}, **settings)
     envs.reset([1, 2])
     for _ in range(2):

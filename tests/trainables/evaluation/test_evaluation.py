@@ -373,7 +373,7 @@ def test_E4_environments_of_an_evaluation_are_cut_off_in_processes_of_their_own(
     plan = evaluation_plan(trainer.settings)
     here = play(trainer.inference, plan, 5, range(2))
     assert sum(one.faults for one in here) == 1
-    own = {"remote_worker_envs": True, "env_step_timeout_s": 1.0}
+    own = {"remote_worker_envs": True, "env_step_timeout_s": 10.0}
     envs = plan.envs.model_copy(update=own)
     environment = plan.environment.model_copy(update={"env_config": {"how": how}})
     assert play(

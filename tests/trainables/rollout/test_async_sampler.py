@@ -326,9 +326,11 @@ def test_P4_a_black_hole_needs_another_batch_to_learn_from() -> None:
 def test_P4_a_queue_that_nobody_empties_is_told_of_and_waited_for(
     trainer: PPO, caplog: pytest.LogCaptureFixture
 ) -> None:
+    trainer.train()
     source = source_of(trainer)
+    wait_until(lambda: len(source._results) == RESULTS and source._rests)
     source._timeout_s = 0.05
-    wait_until(lambda: bool(source.get_metrics() or trainer.train()))
+    source.get_data()  # it is there already; the thread makes the next one, and waits anew
     wait_until(lambda: "nobody has taken a result of the sampling thread for 0.05 s" in caplog.text)
     assert source.alive
     source._timeout_s = 60.0

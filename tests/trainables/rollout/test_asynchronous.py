@@ -16,8 +16,10 @@ from tests.support.environments import Counting, Outcome
 from tests.support.failing_workers import mishap
 from tests.support.waiting import Deadline, wait_until
 from trainables.algorithms.impala import IMPALA
+from trainables.core.processes import child as child_process
 from trainables.errors import WorkerError
 from trainables.rollout.batch import Sample
+from trainables.rollout.workers.remote import asynchronous
 from trainables.rollout.workers.remote.asynchronous import AsyncWorkers
 from trainables.trainable import TrialContext
 
@@ -284,8 +286,12 @@ def test_evaluations_and_the_least_time_of_an_iteration_hold(tmp_path: Path) -> 
     trainer.stop()
 
 
-def test_stopping_ends_children_whose_samples_nobody_takes(tmp_path: Path) -> None:
+def test_stopping_ends_children_whose_samples_nobody_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are in the middle of sending more than a pipe holds."""
+    for module in (child_process, asynchronous):  # a slow machine has the time that it needs
+        monkeypatch.setattr(module, "STOP_TIMEOUT_S", 120.0)
     trainer = make(tmp_path, {"model": {"conv_filters": []}}, side=200)
     trainer.train()
     children = [psutil.Process(pid) for pid in workers_of(trainer).pids()]

@@ -331,7 +331,7 @@ def test_P21_stopping_ends_the_threads_of_an_environment() -> None:
     assert any(one.name == "environment Counting" for one in playing)
     trainer.stop()
     for one in playing:
-        one.join(60)
+        one.join(120)
         assert not one.is_alive()
 
 
@@ -369,7 +369,7 @@ def test_an_episode_of_which_nothing_is_heard_is_given_up(monkeypatch: pytest.Mo
         self.get_action("silent", seen(900, 1))
         yield from range(10**9)
 
-    for name, value in (("episode_timeout_s", 0.01), ("threads", 1), ("_numbers", silently)):
+    for name, value in (("episode_timeout_s", 3.0), ("threads", 1), ("_numbers", silently)):
         monkeypatch.setattr(Counting, name, value)
     trainer = ppo(f"{HERE}:Counting")
     try:

@@ -258,7 +258,7 @@ def test_E8_the_end_of_an_episode_that_is_lost_says_why(monkeypatch: pytest.Monk
         self.get_action("silent 900", {"a": seen_by("a", 900, 1)})
         yield from range(10**9)
 
-    for name, value in (("episode_timeout_s", 0.01), ("threads", 1), ("_numbers", silently)):
+    for name, value in (("episode_timeout_s", 3.0), ("threads", 1), ("_numbers", silently)):
         monkeypatch.setattr(Roles, name, value)
     with ppo(callbacks=Noting) as trainer:
         samples = sampled(trainer, 2)

@@ -73,7 +73,7 @@ def stopping_at_learning(trainer: PPO, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_child_that_is_stopped_while_large_weights_are_sent_is_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    config = {**TWO, **LARGE, "recreate_failed_workers": True, "sample_timeout_s": 2.0}
+    config = {**TWO, **LARGE, "recreate_failed_workers": True, "sample_timeout_s": 10.0}
     undisturbed = curve_and_state(make(config), 3)
     trainer = make(config)
     first = rows(run(trainer, 1))
@@ -92,10 +92,10 @@ def test_a_child_that_is_stopped_while_large_weights_are_sent_is_replaced(
 def test_a_child_that_takes_no_request_is_told_by_the_setting_that_cut_it_off(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    trainer = make({**TWO, **LARGE, "sample_timeout_s": 2.0})
+    trainer = make({**TWO, **LARGE, "sample_timeout_s": 10.0})
     run(trainer, 1)
     stopping_at_learning(trainer, monkeypatch)
-    words = r"worker 1 .* has not taken its request within 2.0 s \(sample_timeout_s\)"
+    words = r"worker 1 .* has not taken its request within 10.0 s \(sample_timeout_s\)"
     with pytest.raises(WorkerError, match=words):
         trainer.train()
     trainer.stop()

@@ -99,7 +99,7 @@ def test_W15_a_trial_that_polls_counts_filters_calls_back_and_is_restored(tmp_pa
 def test_W15_E4_an_environment_that_dies_or_hangs_is_restarted_while_others_go_on() -> None:
     own = {"remote_env_batch_wait_ms": 1.0, "restart_failed_sub_environments": True}
     envs = remote_envs(
-        f"{HERE}:Perilous", 2, {"how": "hangs", "at": 2}, env_step_timeout_s=1.0, **own
+        f"{HERE}:Perilous", 2, {"how": "hangs", "at": 2}, env_step_timeout_s=10.0, **own
     )
     envs.reset([1, 2])
     envs.send([0, 1], np.array([1, 1]))
@@ -112,7 +112,7 @@ def test_W15_E4_an_environment_that_dies_or_hangs_is_restarted_while_others_go_o
     assert heard.tolist() == [0]
     assert step.waiting is not None
     assert step.waiting.tolist() == [False, True]
-    assert "within 1.0 s" in str(step.faults[0])
+    assert "within 10.0 s" in str(step.faults[0])
     os.kill(envs.pids[1], signal.SIGKILL)
     envs.send([0, 1], np.array([1, 1]))
     faults: dict[int, Exception] = {}

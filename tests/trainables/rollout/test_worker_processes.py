@@ -11,6 +11,7 @@ import pytest
 from joblib.externals.loky.process_executor import ProcessPoolExecutor as LokyExecutor
 
 from tests.support.trainers import differences, make, run
+from trainables.core.processes import child
 from trainables.errors import EnvError, NotFiniteError, WorkerError
 from trainables.rollout.batch import Sample
 from trainables.rollout.workers.remote.worker_set import ChildWorkers
@@ -62,7 +63,8 @@ def test_stopping_ends_the_children() -> None:
 
 
 @pytest.mark.slow
-def test_children_end_at_the_same_time(tmp_path: Path) -> None:
+def test_children_end_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "STOP_TIMEOUT_S", 120.0)
     env = "tests.support.failing_workers:ClosesTogether"
     config = {**TWO, "env": env, "env_config": {"folder": str(tmp_path)}, "num_envs_per_worker": 1}
     trainer = make(config)
@@ -118,7 +120,7 @@ def train_once() -> float:
 @pytest.mark.slow
 def test_children_start_inside_a_worker_of_a_joblib_pool() -> None:
     with LokyExecutor(max_workers=1, timeout=None) as pool:
-        assert pool.submit(train_once).result(timeout=60) == train_once()
+        assert pool.submit(train_once).result(timeout=240) == train_once()
 
 
 PARENT = """
@@ -144,7 +146,7 @@ def test_children_die_when_their_parent_is_killed() -> None:
         parent.kill()
         parent.wait()
         assert len(processes) == 2
-        _, alive = psutil.wait_procs(processes, timeout=5)
+        _, alive = psutil.wait_procs(processes, timeout=120)
         assert not alive
 
 
