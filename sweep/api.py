@@ -76,9 +76,8 @@ class SpecKeys(TypedDict, total=False):
     budget: Mapping[str, Any]
     searcher: str | Mapping[str, Any]
     scheduler: str | Mapping[str, Any]
-    replicas: int
+    seeds: int | str | Mapping[float, int]
     aggregate: str | Mapping[str, Any]
-    racing: bool
     checkpoint: Mapping[str, Any]
     resources: Mapping[str, Any]
     machine: Mapping[str, Any]

@@ -4,7 +4,6 @@ Scores are of independent training runs that differ in their seed alone. Levels 
 between 0 and 1.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -70,22 +69,11 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
     The residual deviation of a one-way layout (Fisher, Statistical Methods for Research Workers,
     1925, chapter 7).
     """
-    return spread_of([deviations(group) for group in groups])
-
-
-def deviations(group: Sequence[float]) -> tuple[float, ...]:
-    """Return the differences of a group's scores from their mean; none for a single score."""
-    middle = mean(group) if len(group) > 1 else 0.0
-    return tuple(x - middle for x in group) if len(group) > 1 else ()
-
-
-def spread_of(groups: Iterable[Sequence[float]]) -> Spread | None:
-    """`pooled_spread` of groups of which the `deviations` are known, in this order."""
-    several = list(filter(None, groups))
-    freedom = sum(map(len, several)) - len(several)
+    several = [(group, mean(group)) for group in groups if len(group) > 1]
+    freedom = sum(len(group) - 1 for group, _ in several)
     if not freedom:
         return None
-    distance = math.hypot(*itertools.chain.from_iterable(several))
+    distance = math.hypot(*(x - middle for group, middle in several for x in group))
     return Spread(distance / math.sqrt(freedom), freedom)
 
 

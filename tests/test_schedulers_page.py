@@ -10,7 +10,7 @@ import pytest
 from sweep import plugins, schedulers
 from sweep.errors import BadConfig
 from sweep.schedulers import SchedulerContext, hyperband
-from sweep.schedulers._shared.seeding import LadderOptions
+from sweep.schedulers._shared.rungs import RungOptions
 from sweep.space import Space
 from sweep.spec import yaml_source
 from trainables.algorithms.ppo import PPO
@@ -68,5 +68,5 @@ def test_every_pruner_of_optuna_is_mapped() -> None:
 
 
 def test_a_round_of_hyperband_is_as_large_as_the_page_says() -> None:
-    sizes = hyperband.Scheduler(LadderOptions(max_t=81), SchedulerContext()).sizes
+    sizes = hyperband.Scheduler(RungOptions(max_t=81), SchedulerContext()).sizes
     assert f"{' + '.join(map(str, sizes))} = {sum(sizes)} trials" in PAGE

@@ -24,7 +24,7 @@ score: {mean_last: 3}
 objectives: {size: min, speed/max: max}
 constraints: {size: "<= 2"}
 aggregate: {lower_bound: 0.9}
-replicas: 3
+seeds: 3
 config: {noise: 0.1, nested: {a: [1, 2.5, null], b: {c: "text"}}}
 forbid:
   - {filter: mean, layers: {">": 2}}

@@ -36,7 +36,7 @@ VICTIMS = {
 }
 #: Of one sweep.
 KILLS = 10
-_SWEEPS = ("asha", "pbt", "hyperband", "racing", "bohb", "cmaes")
+_SWEEPS = ("asha", "pbt", "hyperband", "seeds", "bohb", "cmaes")
 #: Slices that one kill may make begin anew, and how many of them it may charge to their trials.
 _COST = {
     Part.SCHEDULER: (JOBS, 0),

@@ -28,7 +28,7 @@ from benchmarks.chaos.workload import KINDS
 from tests.support.postgres import Server
 from trainables.core import rng
 
-_SWEEPS = ("asha", "bohb", "pbt", "racing", "cmaes", "hyperband")
+_SWEEPS = ("asha", "bohb", "pbt", "seeds", "cmaes", "hyperband")
 
 
 def run(out: Path, rounds: int, seed: int) -> int:

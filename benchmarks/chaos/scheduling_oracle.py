@@ -36,7 +36,7 @@ from sweep.history.replica import Replica
 from sweep.history.results import number
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.schedulers._shared import racing
+from sweep.schedulers._shared import building
 from sweep.slices.messages import SliceOutcome
 from sweep.spec import SweepSpec
 from sweep.views import reading
@@ -94,7 +94,7 @@ class Oracle:
         self.folder = folder
         self.reader = Ledger(folder.ledger)
         self.spec: SweepSpec = reading.spec_of(self.reader)
-        self.scheduler = racing.build(self.spec)
+        self.scheduler = building.build(self.spec)
         self.mirror = History(reading.objective_of(self.spec, self.scheduler.time_attr))
         self.records: list[Recorded] = []
         self.known = Known(self.spec.seed)

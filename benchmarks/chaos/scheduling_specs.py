@@ -82,8 +82,8 @@ def _in_steps(spec: Spec) -> Spec:
     config = spec["config"]  # an iteration is 33 steps at most: the metric comes before the end
     every = min(config["evaluate_every"], max(1, stop["timesteps_total"] // 33))
     changed["config"] = {**config, "even": False, "evaluate_every": every}
-    if isinstance(plan := scheduler.get("seeds"), dict):
-        changed["scheduler"]["seeds"] = {_STEPS * level: seeds for level, seeds in plan.items()}
+    if isinstance(plan := spec["seeds"], dict):
+        changed["seeds"] = {_STEPS * level: seeds for level, seeds in plan.items()}
     if "timesteps" in spec["budget"]:
         changed["budget"] = {"timesteps": 2.0 * stop["timesteps_total"]}
     return {**spec, **changed}
@@ -131,14 +131,14 @@ def specs(draw: st.DrawFn) -> Spec:
         "budget": draw(_mostly({}, {"timesteps": 10.0 * most}, {"time_s": 3.0}, {"target": 0.9})),
         "deterministic": draw(st.sampled_from([None, {"batch": 1}, {"batch": 3}])),
         "trackers": [],
+        "seeds": 1,
     }
     if kind in _CLIMBING and draw(st.booleans()):
         plans: list[Any] = ["auto", {most: 2}, {most: 3}]
         plans += [{1: 2}, {1: 2, most: 3}] if name == "asha" else []
-        spec["scheduler"]["seeds"] = draw(st.sampled_from(plans))
+        spec["seeds"] = draw(st.sampled_from(plans))
     elif name not in ("pbt", "pb2") or draw(st.booleans()):
-        spec["replicas"] = draw(_mostly(1, 2, 3))
-        spec["racing"] = spec["replicas"] > 1 and draw(st.booleans())
+        spec["seeds"] = draw(_mostly(1, 2, 3))
     return _in_steps(spec) if name != "fifo" and draw(st.booleans()) else spec
 
 

@@ -55,7 +55,7 @@ class Trivial(Trainable):
         self.score = checkpoint["score"]
 """
 #: Turns of the driver that are measured, and those before: what is made once is made then, and the
-#: first races are decided.
+#: first promotions are decided.
 COUNTED, FIRST = 100, 60
 #: The sweep of which the cost of a trial is measured; of the others it is that of an event.
 TRIAL = "trial"
@@ -64,7 +64,7 @@ ASHA = {"scheduler": "asha", "stop": {"training_iteration": 9}}
 SWEEPS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     TRIAL: ({}, False),
     "asha": (ASHA, True),
-    "race": ({**ASHA, "replicas": 3, "racing": True}, True),
+    "seeds": ({**ASHA, "seeds": "auto"}, True),
 }
 
 Line = tuple[str, str]

@@ -23,8 +23,8 @@ ASHA: Keys = {"name": "asha", "grace_period": 1, "reduction_factor": 3}
 #: Method → keys of a spec. In their text ``{game}`` is the game's name.
 METHODS: Mapping[str, Keys] = {
     "asha, tpe": {"searcher": "tpe", "scheduler": ASHA},
-    "asha, tpe, seeds": {"searcher": "tpe", "scheduler": {**ASHA, "seeds": "auto"}},
-    "asha, tpe, 3 replicas": {"searcher": "tpe", "scheduler": ASHA, "replicas": 3},
+    "asha, tpe, seeds": {"searcher": "tpe", "scheduler": ASHA, "seeds": "auto"},
+    "asha, tpe, 3 seeds": {"searcher": "tpe", "scheduler": ASHA, "seeds": 3},
     "asha, tpe, prior": {
         "searcher": {"name": "tpe", "prior": OTHERS},
         "scheduler": ASHA,

@@ -356,7 +356,10 @@ CASES = (
     _trial(50_000, 1.3),
     *(
         _event(sweep, many, title)
-        for sweep, title in (("asha", "promotions of asha"), ("race", "asha with racing seeds"))
+        for sweep, title in (
+            ("asha", "promotions of asha"),
+            ("seeds", "asha with seeds: auto"),
+        )
         for many in (5_000, 50_000)
     ),
     Case(

@@ -28,7 +28,7 @@ from sweep.history.replica import Replica
 from sweep.history.results import NOTHING, number, numbers
 from sweep.history.trial import Trial
 from sweep.ledger.folder import log_size, remove_log
-from sweep.schedulers import AddReplica, Exploit, NewTrial, Plan, Resume
+from sweep.schedulers import AddSeed, Exploit, NewTrial, Plan, Resume
 from sweep.slices import reports, retention
 from sweep.slices.cache import StaleProcess
 from sweep.slices.messages import SliceOutcome
@@ -62,7 +62,7 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
         if replica.status not in FINISHED  # one seed may be there already
         and (resume.goal.at is None or not replica.reached(resume.goal.at))
     ]
-    opened += [_opened(more.trial, more.replica, more) for more in plan.seeds]
+    opened += [_opened(more.trial, more.index, more) for more in plan.seeds]
     opened += [
         _opened(replica.trial, replica.index, replace(fresh, why=f"{_CLONE}: {fresh.why}"))
         for trial, fresh in begun
@@ -92,7 +92,7 @@ def check_plan(plan: object, free: int, to_create: int, name: str) -> None:
 
 
 def _opened(
-    trial: int, replica: int, decision: Resume | NewTrial | Exploit | AddReplica, number: int = 0
+    trial: int, replica: int, decision: Resume | NewTrial | Exploit | AddSeed, number: int = 0
 ) -> Opened:
     return Opened(trial, replica, number, decision.goal, decision.why, decision.evidence)
 

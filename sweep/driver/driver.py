@@ -335,7 +335,7 @@ class Driver:
         if batch := self.context.spec.deterministic:
             free = 0 if self._running or self._queue else batch.batch
         else:
-            free = math.ceil(self._free / self.context.spec.replicas_at_first)
+            free = math.ceil(self._free / self.context.spec.first_seeds)
         if free <= 0:
             return Plan()
         history, name = self.history.for_scheduler(), self.context.spec.scheduler.name

@@ -87,7 +87,7 @@ class Proposer:
                     proposed.searched,
                     config,
                     history.k,
-                    self.spec.replicas_at_first,
+                    self.spec.first_seeds,
                     origin=proposed.origin,
                     why=proposed.why,
                 )
@@ -130,7 +130,7 @@ class Proposer:
             wish = Exploit(parent.number, searched, Goal(), "")
             return replace(self._bred(parent, wish, number, history.k), clone_of=parent.number)
         found = self._point(searched)
-        config, seeds = self._config(found.settings), self.spec.replicas
+        config, seeds = self._config(found.settings), self.spec.first_seeds
         return Created(number, found.searched, config, history.k, seeds, clone_of=parent.number)
 
     def _bred(self, parent: Trial, breed: Exploit, number: int, seen: int) -> Created:

@@ -15,12 +15,11 @@ from collections.abc import Callable, Collection, Hashable, Sequence, Set
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any
 
 from sweep.history.events import FINISHED, Status
 from sweep.history.trial import Trial, rank_key
 
-T = TypeVar("T")
 Entry = tuple[Any, ...]
 Key = Callable[[Trial], Entry | None]
 Amounts = Callable[[Trial], tuple[float, ...]]
@@ -124,15 +123,6 @@ class Order(Kept):
     """The first place that may have changed since a reader who follows the entries set it."""
     _of: dict[int, Entry] = field(default_factory=dict)
     """Trial → its entry."""
-    _made: dict[Callable[[list[Entry]], Any], Any] = field(default_factory=dict)
-    """Results of `once` for the present entries."""
-
-    def once(self, make: Callable[[list[Entry]], T]) -> T:
-        """Return a function's result for the entries; it is called again when they have changed."""
-        if make not in self._made:
-            self._made[make] = make(self.entries)
-        found: T = self._made[make]
-        return found
 
     def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Take in what has changed; `touched` are the numbers of trials that have changed."""
@@ -142,7 +132,6 @@ class Order(Kept):
         if len(changed) > _MANY:
             self.entries[:] = sorted(self._of.values())
             self.changed_from = 0
-            self._made.clear()
 
     def _put(self, number: int, entry: Entry | None, sort: bool) -> None:
         old = self._of.pop(number, None)
@@ -158,7 +147,6 @@ class Order(Kept):
     def _place(self, entry: Entry) -> int:
         place = bisect_left(self.entries, entry)
         self.changed_from = min(self.changed_from, place)
-        self._made.clear()
         return place
 
 

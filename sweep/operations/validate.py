@@ -12,7 +12,9 @@ from sweep.driver import prepare
 from sweep.driver.creation import samples
 from sweep.driver.creation.resolving import Resolved
 from sweep.errors import BadSpace
+from sweep.history.history import History
 from sweep.operations.smoke_test import SmokeTest, smoke_test
+from sweep.schedulers._shared import seeding
 from sweep.space import Settings, Space
 from sweep.space.domains import choice_key
 from sweep.space.enumeration import Points
@@ -162,9 +164,11 @@ def estimate_costs(resolved: Resolved, smoke: SmokeTest, jobs: int) -> dict[str,
         return None
     advance = {"training_iteration": 1.0, **(smoke.advance or {})}
     advance["time_total_s"] = smoke.seconds
-    runs = spec.trials * spec.replicas
+    runs = spec.trials * seeding.most_seeds(spec.seeds)
     longest = _iterations(spec.stop, scheduler.time_attr, scheduler.levels, advance)
-    share = _share(spec.trials, scheduler.levels)
+    share = _share_of_plan(resolved, runs) if spec.has_seed_plan else None
+    if share is None:
+        share = _share(spec.trials, scheduler.levels)
     steps = advance.get(overview.STEPS)
     kept = spec.checkpoint.keep_last + spec.checkpoint.keep_best
     return {
@@ -207,6 +211,14 @@ def _share(trials: int, levels: Sequence[float]) -> float:
     for low, high in pairwise(levels):
         work += max(1.0, math.floor(trials * levels[0] / low / (high / low))) * (high - low)
     return min(1.0, work / (trials * levels[-1]))
+
+
+def _share_of_plan(resolved: Resolved, runs: int) -> float | None:
+    """Return the same share where trials that come far get further seeds, by the scheduler."""
+    past = History(resolved.objective)
+    past.wanted = resolved.spec.trials
+    work, levels = resolved.scheduler.rest(past), resolved.scheduler.levels
+    return min(1.0, work / (runs * levels[-1])) if work is not None and levels else None
 
 
 def preview(resolved: Resolved, jobs: int | None) -> dict[str, Any]:

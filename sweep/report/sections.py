@@ -41,7 +41,9 @@ def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
     """Return the head of the report: the trained task, the result and the cost."""
     data = overview.overview(sweep, now)
     spec, counts = sweep.spec, overview.counts(sweep.history)
-    seeds = f" under {formatting.plural(spec.replicas, 'seed')} each" if spec.replicas > 1 else ""
+    seeds = f" under {spec.first_seeds} seeds each" if spec.first_seeds > 1 else ""
+    if spec.has_seed_plan:
+        seeds = ", with further seeds for trials that came far"
     environment = spec.config.get("env")
     on = [" on ", tag("b", plain(environment))] if isinstance(environment, str) else []
     lead = tag(

@@ -21,6 +21,7 @@ from sweep import plugins
 from sweep.history.events import Evidence, Goal, Status
 from sweep.history.history import History
 from sweep.space import Space
+from sweep.spec.sections import Seeds
 
 PACKAGE = __name__
 #: Why a scheduler has no option ``finish_best``.
@@ -68,11 +69,11 @@ class Exploit:
 
 
 @dataclass(frozen=True)
-class AddReplica:
+class AddSeed:
     """Train a trial that waits, or is done, under one seed more, from the beginning to `goal`."""
 
     trial: int
-    replica: int
+    index: int
     """The new seed's index: after those that the trial has, and those before it in the plan."""
     goal: Goal
     why: str
@@ -97,7 +98,7 @@ class Plan:
     resume: tuple[Resume, ...] = ()
     breed: tuple[Exploit, ...] = ()
     fresh: tuple[NewTrial, ...] = ()
-    seeds: tuple[AddReplica, ...] = ()
+    seeds: tuple[AddSeed, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.stop or self.resume or self.breed or self.fresh or self.seeds)
@@ -116,6 +117,8 @@ class SchedulerContext:
     """The sweep's; random decisions come from named streams of it."""
     fixed: Collection[str] = ()
     """Settings that a child inherits unchanged: its parent's checkpoint depends on them."""
+    seeds: Seeds = 1
+    """The number of seeds of a trial from its beginning, or a plan for those that come far."""
 
 
 class Scheduler(Protocol):
@@ -130,6 +133,8 @@ class Scheduler(Protocol):
     """A line about its rungs that a person should know before anything runs; empty: none."""
     pauses: bool
     """True if paused trials wait while others take their slots; trials must be able to save."""
+    adds_seeds: ClassVar[bool] = False
+    """True if it follows a plan of seeds: `AddSeed` for trials that come far."""
     spares: int | None = None
     """The number of trials completed before any is ended early; None if none is; for progress."""
 

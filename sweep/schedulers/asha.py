@@ -36,7 +36,7 @@ from sweep.history.order import Entry, Key, at_level, of_status, unfinished
 from sweep.history.trial import Trial
 from sweep.schedulers import (
     NOBODY_WAITS,
-    AddReplica,
+    AddSeed,
     NewTrial,
     Plan,
     Resume,
@@ -45,6 +45,7 @@ from sweep.schedulers import (
 from sweep.schedulers._shared import seeding
 from sweep.schedulers._shared.rungs import (
     Rung,
+    RungOptions,
     evidence,
     standing,
     to_climb,
@@ -53,13 +54,14 @@ from sweep.schedulers._shared.rungs import (
 )
 from sweep.schedulers._shared.seeding import Step
 from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
+from sweep.spec.sections import written_seeds
 
 PROMOTION: Literal["promotion"] = "promotion"
 #: How many of the best trials a new sweep trains to the top rung, if its spec does not say.
 FINISH_BEST = 1
 
 
-class Options(seeding.LadderOptions):
+class Options(RungOptions):
     """Settings of the rungs and of the decisions there."""
 
     type: Literal["promotion", "stopping"] = Field(
@@ -78,6 +80,7 @@ class Scheduler(PerTrialStopping):
     """Lets the best third (say) of each rung go on to the next."""
 
     Options: ClassVar[type[BaseModel]] = Options
+    adds_seeds = True
 
     def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
         if not isinstance(options, Options):
@@ -94,10 +97,10 @@ class Scheduler(PerTrialStopping):
         if self.finish_best and not self.pauses:
             key, allowed = "scheduler.finish_best", "0, or no such key"
             raise BadConfig(key, self.finish_best, allowed, NOBODY_WAITS)
-        if options.seeds != 1 and not self.pauses:
-            key, allowed = "scheduler.seeds", "1 with type: stopping"
-            raise BadConfig(key, options.seeds, allowed, NOBODY_WAITS)
-        seeds = seeding.added(options.seeds, self.levels, self.time_attr)
+        if not (isinstance(context.seeds, int) or self.pauses):
+            allowed, hint = "a number such as 3 with type: stopping", NOBODY_WAITS
+            raise BadConfig("seeds", written_seeds(context.seeds), allowed, hint)
+        seeds = seeding.added(context.seeds, self.levels, self.time_attr)
         self.steps = tuple(seeding.ladder(seeds, self.levels)) if seeds else ()
 
     @classmethod
@@ -175,7 +178,7 @@ class Scheduler(PerTrialStopping):
         """The number of seeds of a trial at the top rung."""
         return self.steps[-1].seeds if self.steps else 1
 
-    def _promotions(self, history: History) -> Iterator[Resume | AddReplica]:
+    def _promotions(self, history: History) -> Iterator[Resume | AddSeed]:
         steps = self.steps or _plain(self._rungs(history))
         for step, following in reversed([*itertools.pairwise(steps)]):
             ranking, waiting = self._step(history, step, following)
@@ -203,7 +206,7 @@ class Scheduler(PerTrialStopping):
             return Rung(history, step.level), waiting
         return seeding.Members(history, step), history.order(seeding.waiting(step, following))
 
-    def _finishing(self, history: History) -> Iterator[Resume | AddReplica]:
+    def _finishing(self, history: History) -> Iterator[Resume | AddSeed]:
         """The best trials that wait go on to the top rung; those on the way there count.
 
         There they get all seeds that a trial has at the top: a lucky one makes room for another.
@@ -215,7 +218,7 @@ class Scheduler(PerTrialStopping):
         top = Goal() if self.top is None else self._goal(self.top)
         if any(trial.goal != top for trial in under_way):
             return
-        rest = [t for t in history.trials if t.status is Status.COMPLETED or waits(t)]
+        rest = [t for t in history.trials if self._can_finish(t)]
         ranking = [(trial, trial.score) for trial in history.ranked(rest)]
         count = max(0, self.finish_best - len(under_way))
         for place, (trial, _) in enumerate(ranking[:count], start=1):
@@ -229,6 +232,11 @@ class Scheduler(PerTrialStopping):
                 stands = standing(ranking, place, math.inf)
                 why = f"under {self._seeds} seeds: {stands} that wait or are done"
                 yield from seeding.more_seeds(trial, self._seeds, top, why, {})
+
+    def _can_finish(self, trial: Trial) -> bool:
+        """Return whether a trial waits, or is done and has all its seeds or can be given them."""
+        has_all = len(trial.replicas) >= self._seeds or not trial.held
+        return waits(trial) or (trial.status is Status.COMPLETED and has_all)
 
     def _goal(self, level: float) -> Goal:
         return Goal(level, top=self.top)

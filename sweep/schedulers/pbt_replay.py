@@ -121,7 +121,7 @@ def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
     """Refuse steps that cannot follow each other, or settings that the space does not have."""
     key = "scheduler.schedule"
     if context.trials != 1:
-        hint = "a replay is one chain; use replicas for seeds"
+        hint = "a replay is one chain; the key seeds trains it under several"
         raise BadConfig("trials", context.trials, "1", hint)
     if not steps or steps[0].start != 0:
         raise BadConfig(key, [s.start for s in steps], "steps, the first from 0")

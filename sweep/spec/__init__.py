@@ -56,6 +56,7 @@ from sweep.spec.sections import (
     Machine,
     Plugin,
     Resources,
+    SeedsField,
     SpaceField,
     check_budget,
     check_name,
@@ -122,7 +123,7 @@ PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Pl
 
 
 #: Keys that are checked together.
-_OF_REPLICATION = ("replicas", "aggregate", "racing", "objectives", "constraints")
+_OF_SEEDS = ("seeds", "aggregate")
 
 
 class SweepSpec(Settings):
@@ -176,13 +177,15 @@ class SweepSpec(Settings):
     scheduler: PluginField = Field(
         Plugin(name="fifo"), description="What decides which trials run, and how far."
     )
-    replicas: int = Field(
-        1, ge=1, le=sections.MOST, description="How many seeds each trial is trained under."
+    seeds: SeedsField = Field(
+        1,
+        description="Under how many seeds each setting is trained. A plan gives further ones to "
+        "trials that come far, with asha, hyperband and bohb: auto (3 at the last rung before the "
+        "top, 6 at the top) or {15000: 3, 45000: 6}.",
     )
     aggregate: AggregateField = Field(
-        Aggregate(), description="What the scores of a trial's replicas count as together."
+        Aggregate(), description="What the scores of a trial's seeds count as together."
     )
-    racing: bool = Field(False, description="Add seeds only where a trial could still be best.")
     checkpoint: CheckpointPolicy = Field(
         CheckpointPolicy(), description="Which checkpoints are written, and which are kept."
     )
@@ -221,7 +224,7 @@ class SweepSpec(Settings):
         found.run(lambda: initial.check(self.space, self.initial, source), "initial", "space")
         found.run(self._check_number, "initial", "trials")
         found.run(lambda: check_budget(self.budget, self.stop, source), "budget", "stop")
-        found.run(self._check_replication, *_OF_REPLICATION)
+        found.run(lambda: sections.check_seeds(self.seeds, self.aggregate, source), *_OF_SEEDS)
         found.run(self._check_settled, "budget", "objectives", "constraints", "aggregate")
         found.check()
 
@@ -245,19 +248,15 @@ class SweepSpec(Settings):
             allowed = f"at most trials: {self.trials} settings"
             raise self._source.refuse(("initial",), f"a list of {given}", allowed, hint)
 
-    def _check_replication(self) -> None:
-        alone = not (self.objectives or self.constraints)
-        sections.check_replication(self.replicas, self.aggregate, self.racing, alone, self._source)
+    @property
+    def first_seeds(self) -> int:
+        """The number of seeds that a new trial begins with."""
+        return self.seeds if isinstance(self.seeds, int) else 1
 
     @property
-    def replicas_at_first(self) -> int:
-        """Under how many seeds a new trial begins."""
-        return 1 if self.racing else self.replicas
-
-    @property
-    def climbs_in_seeds(self) -> bool:
-        """True if the scheduler gives further seeds to trials that reach a higher rung."""
-        return bool(self.scheduler.options.get("seeds", 1) != 1)
+    def has_seed_plan(self) -> bool:
+        """True if trials that come far get further seeds."""
+        return not isinstance(self.seeds, int)
 
     @property
     def source(self) -> Source:

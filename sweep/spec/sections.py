@@ -1,5 +1,6 @@
 """The sections of a spec: small settings that stand under one key each. Times are seconds."""
 
+import itertools
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -67,39 +68,60 @@ Memory = Annotated[int | None, BeforeValidator(_read_memory)]
 
 
 # -------------------------------------------------------------------------------------------------
-# What `replicas`, `aggregate` and `racing` must be beside each other.
+# Under how many seeds a setting is trained: the key `seeds`.
 
+AUTO: Literal["auto"] = "auto"
 #: Seeds that one trial may have.
 MOST = 1000
+SEEDS_ALLOWED = f"1 to {MOST}, auto, or {{rung: seeds}} such as {{15000: 3, 45000: 6}}"
+
+#: So many from the beginning; or a plan: pairs of a rung and of the seeds that trials have there.
+Seeds = int | Literal["auto"] | tuple[tuple[float, int], ...]
 
 
-def check_replication(
-    replicas: int, aggregate: Aggregate, racing: bool, alone: bool, source: Source
-) -> None:
-    """Raises BadConfig where they cannot work together; `alone`: the metric alone decides."""
-    if aggregate.kind == "lower_bound" and replicas < 2:
-        problem = "a bound needs the spread of at least two seeds"
-        raise source.refuse(
-            ("aggregate",), aggregate.written(), "mean", "or set replicas: 3", problem
-        )
-    if racing:
-        _check_race(replicas, aggregate, alone, source)
+def read_seeds(raw: Any) -> Seeds:
+    """Return the seeds of a spec or a ledger, a plan as pairs of rung and seeds, ascending."""
+    if raw == AUTO and isinstance(raw, str):
+        return AUTO
+    if type(raw) is int and 1 <= raw <= MOST:
+        return raw
+    if isinstance(raw, Mapping) and raw:
+        return _read_plan(raw)
+    raise ValueError(SEEDS_ALLOWED)
 
 
-def _check_race(replicas: int, aggregate: Aggregate, alone: bool, source: Source) -> None:
-    if not alone:
-        problem = "racing compares the metric alone, and objectives or constraints are set"
-        raise source.refuse(("racing",), True, "false", "or remove them", problem)
-    if replicas < 2:
-        problem = "with replicas: 1 there are no seeds to add"
-        raise source.refuse(("racing",), True, "false", "or set replicas: 3", problem)
-    if not aggregate.fair:
+def _read_plan(raw: Mapping[Any, Any]) -> Seeds:
+    try:
+        pairs = sorted((float(level), seeds) for level, seeds in raw.items())
+    except (TypeError, ValueError):
+        raise ValueError(SEEDS_ALLOWED) from None
+    whole = all(type(n) is int and 1 < n <= MOST for _, n in pairs)
+    if whole and all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(pairs)):
+        return tuple(pairs)
+    raise ValueError(f"{SEEDS_ALLOWED}; more of them at each rung, {MOST} at most")
+
+
+def written_seeds(seeds: Seeds) -> int | str | dict[float, int]:
+    """Return the seeds as they stand in a spec."""
+    if not isinstance(seeds, tuple):
+        return seeds
+    return {int(level) if level == int(level) else level: count for level, count in seeds}
+
+
+def check_seeds(seeds: Seeds, aggregate: Aggregate, source: Source) -> None:
+    """Raise BadConfig where the seeds of a setting cannot be compared by this aggregate."""
+    if not isinstance(seeds, int) and not aggregate.fair:
         problem = (
-            f"'{aggregate.kind}' changes with the number of seeds, and racing compares few with "
-            f"many"
+            f"{aggregate.kind} changes with the number of seeds, and trials have different ones"
         )
-        allowed = "mean, iqm or median beside racing"
+        allowed = "mean, iqm or median beside a plan of seeds"
         raise source.refuse(("aggregate",), aggregate.written(), allowed, problem=problem)
+    if aggregate.kind == "lower_bound" and isinstance(seeds, int) and seeds < 2:
+        problem = "a bound needs the spread of at least two seeds"
+        raise source.refuse(("aggregate",), aggregate.written(), "mean", "or set seeds: 3", problem)
+
+
+SeedsField = Annotated[Seeds, BeforeValidator(read_seeds), PlainSerializer(written_seeds)]
 
 
 class Plugin(Settings):

@@ -42,7 +42,7 @@ _LONGEST_NOTE = 2**16
 
 @dataclass(frozen=True)
 class Aim:
-    """The measure of a sweep's progress: its rungs, criteria and seeds."""
+    """The measure of a sweep's progress: its rungs and criteria."""
 
     levels: tuple[float, ...]
     """The scheduler's rungs, in units of ``time_attr``; empty without rungs."""
@@ -51,14 +51,11 @@ class Aim:
     """`Scheduler.rest`."""
     spares: int | None = None
     """`Scheduler.spares`."""
-    seeds: int = 0
-    """The most seeds of a racing trial; 0 without a race."""
 
     @classmethod
     def of(cls, scheduler: Scheduler | Foreign, spec: SweepSpec) -> "Aim":
         """Return the measure for a sweep of `spec`."""
-        seeds = spec.replicas if spec.racing else 0
-        return cls(scheduler.levels, spec.stop, scheduler.rest, scheduler.spares, seeds)
+        return cls(scheduler.levels, spec.stop, scheduler.rest, scheduler.spares)
 
 
 @dataclass(frozen=True)
@@ -193,19 +190,16 @@ class _Work:
 
     @property
     def rest(self) -> float:
-        """The work left: of the first seeds, and about as much more for later ones as so far."""
+        """The work left."""
         expected = self._aim.rest(self._history)
         if expected is None:
-            rest = max(0.0, self._by_lengths())
-        else:
-            noted = [self._at[t.number] - self._position(t, {}) for t in self._trials]
-            if not self._aim.seeds:  # the scheduler knows of those that join on its rungs
-                later = (
-                    (self._measured(r, self._notes), self._measured(r, {})) for r in self._later
-                )
-                noted += [now - before for now, before in later]
-            rest = max(0.0, expected - math.fsum(noted))
-        return rest + self._catching_up + self._seeds_to_come(rest) if self._aim.seeds else rest
+            return max(0.0, self._by_lengths())
+        noted = [self._at[t.number] - self._position(t, {}) for t in self._trials]
+        noted += [
+            self._measured(replica, self._notes) - self._measured(replica, {})
+            for replica in self._later
+        ]
+        return max(0.0, expected - math.fsum(noted))
 
     def _position(self, trial: Trial, notes: Notes) -> float:
         first = [replica for replica in trial.replicas if replica.joined_at is None]
@@ -219,22 +213,6 @@ class _Work:
     @property
     def _joined(self) -> float:
         return math.fsum(self._measured(replica, self._notes) for replica in self._later)
-
-    @property
-    def _catching_up(self) -> float:
-        left = 0.0
-        for replica in self._later:
-            if replica.status not in FINISHED:
-                goal = replica.goal.at if self._levels and replica.goal.at else self._full
-                left += max(0.0, goal - self._measured(replica, self._notes))
-        return left
-
-    def _seeds_to_come(self, rest: float) -> float:
-        """Return the work of future seeds: as much as so far, at least all seeds of one trial."""
-        joined = self._joined + self._catching_up
-        first = math.fsum(self._at.values())
-        as_before = rest * joined / (first + self._full)
-        return max(as_before, (self._aim.seeds - 1) * self._full - joined, 0.0)
 
     def _by_lengths(self) -> float:
         """Return the work left, estimated from the lengths of ended trials.

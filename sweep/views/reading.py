@@ -13,7 +13,7 @@ from sweep.history.events import Measured, Widened
 from sweep.history.history import History
 from sweep.history.objective import Objective
 from sweep.ledger.ledger import Ledger, iterate
-from sweep.schedulers._shared import racing
+from sweep.schedulers._shared import building
 from sweep.space import Space
 from sweep.spec import SweepSpec
 from sweep.spec.objective import read_constraints
@@ -46,7 +46,7 @@ def outline(ledger: Ledger) -> schedulers.Scheduler | Foreign:
     """A sweep's scheduler, without importing a foreign one."""
     spec = recorded(ledger)
     if schedulers.KIND.is_shipped(spec.scheduler.name):
-        return racing.build(spec)
+        return building.build(spec)
     return Foreign(ledger.provenance["time_attr"], ledger.provenance["levels"])
 
 

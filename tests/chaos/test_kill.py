@@ -217,8 +217,7 @@ config: {noise: 2.0, step_s: 0.01}
 space: {lr: {loguniform: [0.001, 0.9]}}
 stop: {training_iteration: 4}
 scheduler: {name: asha, reduction_factor: 2}
-replicas: 3
-racing: true
+seeds: 3
 deterministic: {batch: 4}
 trackers: []
 seed: 7
@@ -226,9 +225,9 @@ seed: 7
 
 
 @pytest.fixture(scope="module")
-def raced(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+def several(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A sweep of trials with several seeds, and its final evaluation, that nobody killed."""
-    runner = Runner(tmp_path_factory.mktemp("raced"))
+    runner = Runner(tmp_path_factory.mktemp("several"))
     assert (runner.run(SEEDS), runner.evaluate_finally()) == (0, 0)
     return runner.folder
 
@@ -253,7 +252,7 @@ def seed_by_seed(folder: Folder) -> list[tuple[int, int, Status, object, object]
     [("decided:3:self", "submitted:3:self"), ("stepping:15:parent", "checkpoint whole:9:parent")],
 )
 def test_trials_of_several_seeds_and_their_exam_are_killed_and_resumed_to_the_bit(
-    runner: Runner, raced: Folder, search: str, final_evaluation: str
+    runner: Runner, several: Folder, search: str, final_evaluation: str
 ) -> None:
     assert runner.run(SEEDS, search) == -signal.SIGKILL
     wait_until(lambda: not processes_of(runner.root))
@@ -261,14 +260,12 @@ def test_trials_of_several_seeds_and_their_exam_are_killed_and_resumed_to_the_bi
     assert runner.evaluate_finally(final_evaluation) == -signal.SIGKILL
     wait_until(lambda: not processes_of(runner.root))
     assert runner.evaluate_finally() == 0
-    assert seed_by_seed(runner.folder) == seed_by_seed(raced)
+    assert seed_by_seed(runner.folder) == seed_by_seed(several)
     assert_left_clean(runner.folder)
 
 
 #: The same with seeds that join their trials on the rungs.
-CLIMBING = SEEDS.replace("replicas: 3\nracing: true\n", "").replace(
-    "reduction_factor: 2", "reduction_factor: 2, seeds: {2: 2, 4: 3}"
-)
+CLIMBING = SEEDS.replace("seeds: 3", "seeds: {2: 2, 4: 3}")
 
 
 @pytest.mark.slow

@@ -1,6 +1,6 @@
 """Cost of the next trial, or event, to driver and ledger after many trials: CPU milliseconds.
 
-python -m benchmarks.speed.measures.engine_cost trial|asha|race TRIALS
+python -m benchmarks.speed.measures.engine_cost trial|asha|seeds TRIALS
 """
 
 import sys

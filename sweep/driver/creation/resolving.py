@@ -11,7 +11,7 @@ from sweep.errors import BadConfig, Gathering, UnknownName, UsageError
 from sweep.history.objective import Objective
 from sweep.pickled import Kept
 from sweep.schedulers import Scheduler
-from sweep.schedulers._shared import racing
+from sweep.schedulers._shared import building
 from sweep.searchers import Searcher
 from sweep.searchers._shared.prior import mixture
 from sweep.spec import SweepSpec
@@ -99,7 +99,7 @@ def unsure_names(resolved: Resolved) -> dict[str, str]:
 
 
 #: The keys of a spec that its scheduler is made from, and those that its trainable is shown.
-_OF_SCHEDULER = ("scheduler", "stop", "trials", "space", "seed", "racing", "replicas")
+_OF_SCHEDULER = ("scheduler", "stop", "trials", "space", "seed", "seeds", "aggregate")
 _OF_TRAINABLE = ("trainable", "config", "space", "stop", "metric", "objectives", "constraints")
 
 
@@ -110,17 +110,17 @@ def _find_trainable(spec: SweepSpec, paths: Sequence[str], kept: Kept | None) ->
 
 def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
     with _written_at(spec, "scheduler"):
-        racing.options(spec, paths)
+        building.options(spec, paths)
 
 
 def _build_scheduler(
     spec: SweepSpec, paths: Sequence[str], fixed: Collection[str], new: bool
 ) -> tuple[SweepSpec, Scheduler]:
     with _written_at(spec, "scheduler"):
-        scheduler = racing.build(spec, paths, fixed)
+        scheduler = building.build(spec, paths, fixed)
         if new:
-            spec = racing.settled(spec, paths)
-            scheduler = racing.build(spec, paths, fixed)
+            spec = building.settled(spec, paths)
+            scheduler = building.build(spec, paths, fixed)
     return spec, scheduler
 
 

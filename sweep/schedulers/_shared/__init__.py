@@ -9,5 +9,5 @@ population    children of the best trials replace the worst
 mutation      settings perturbed or drawn anew
 bandit        the Gaussian process of PB2
 seeding       seeds on the rungs: trials climb in steps of training and in seeds
-racing        seeds only for trials that could still be the best
+building      the scheduler that a spec names
 """

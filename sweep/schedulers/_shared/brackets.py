@@ -8,8 +8,8 @@ rungs at R · eta^-s, …, R / eta, R. When all of a bracket's trials have come 
 bracket 0 the next is s_max again. Decisions in a bracket depend on its own trials alone, in any
 order of arrival; slots that would wait begin the next bracket.
 
-With ``seeds`` a bracket is halved in seeds, too: see `sweep.schedulers._shared.seeding`. A bracket
-that begins above a rung of the plan gets its seeds where it begins.
+With a plan of ``seeds`` a bracket is halved in seeds, too: see `sweep.schedulers._shared.seeding`.
+A bracket that begins above a rung of the plan gets its seeds where it begins.
 
 A last bracket that ``trials`` does not fill is halved like the others, to at least one trial.
 
@@ -32,9 +32,10 @@ from sweep.history.events import FINISHED, Evidence, Goal, Status, UserHold
 from sweep.history.history import History
 from sweep.history.order import Kept
 from sweep.history.trial import Trial
-from sweep.schedulers import AddReplica, NewTrial, Plan, Resume, SchedulerContext, Stop
+from sweep.schedulers import AddSeed, NewTrial, Plan, Resume, SchedulerContext, Stop
 from sweep.schedulers._shared import seeding
 from sweep.schedulers._shared.rungs import (
+    RungOptions,
     evidence,
     ranked_at,
     standing,
@@ -42,13 +43,13 @@ from sweep.schedulers._shared.rungs import (
     top_rung,
     waits,
 )
-from sweep.schedulers._shared.seeding import LadderOptions, Step
+from sweep.schedulers._shared.seeding import Step
 
 #: Relative rounding error allowed in the top rung over a power of the factor.
 _HAIR = 1e-9
 #: The most trials that a bracket may have.
 MOST_TRIALS = 10**12
-Decision = Stop | Resume | AddReplica
+Decision = Stop | Resume | AddSeed
 
 
 @dataclass(frozen=True)
@@ -136,10 +137,11 @@ class _Open(Kept):
 class Brackets(schedulers.Scheduler):
     """Fills one bracket after the other and halves each at its rungs."""
 
-    Options: ClassVar[type[BaseModel]] = LadderOptions
+    Options: ClassVar[type[BaseModel]] = RungOptions
+    adds_seeds = True
     pauses = True
 
-    def __init__(self, options: LadderOptions, context: SchedulerContext) -> None:
+    def __init__(self, options: RungOptions, context: SchedulerContext) -> None:
         self.time_attr = options.time_attr
         self._seeds: tuple[tuple[float, int], ...] = ()
         self.eta, self.grace = options.reduction_factor, options.grace_period
@@ -149,7 +151,7 @@ class Brackets(schedulers.Scheduler):
                 f"scheduler: neither max_t nor stop.{self.time_attr} is given, so the first trials "
                 f"train to their ends; where the first of them ends is the top rung of all others"
             )
-            seeding.added(options.seeds, (), self.time_attr)
+            seeding.added(context.seeds, (), self.time_attr)
             return
         self._deal = self._dealt(top, 0)
         self.levels, self.sizes = self._deal.levels, self._deal.sizes
@@ -157,7 +159,7 @@ class Brackets(schedulers.Scheduler):
             least = f"{top / self.eta ** (len(self.levels) - 1):.3g} or more"
             hint = f"the first bracket would have more than {MOST_TRIALS:,} trials"
             raise BadConfig("scheduler.grace_period", options.grace_period, least, hint)
-        self._seeds = tuple(seeding.added(options.seeds, self.levels, self.time_attr).items())
+        self._seeds = tuple(seeding.added(context.seeds, self.levels, self.time_attr).items())
         self._deal = replace(self._deal, seeds=self._seeds)
 
     def _dealt(self, top: float, first: int) -> "_Deal":
@@ -227,7 +229,7 @@ class Brackets(schedulers.Scheduler):
     def plan(self, history: History, free: int) -> Plan:
         """Halve the brackets whose trials have all arrived; then start fresh trials."""
         stop: list[Stop] = []
-        promoted: list[Resume | AddReplica] = []
+        promoted: list[Resume | AddSeed] = []
         fresh: list[NewTrial] = []
         trials, to_come = history.trials, history.to_create - len(history.waiting)
         deal = self._dealing(history)
@@ -279,7 +281,7 @@ class Brackets(schedulers.Scheduler):
 
 def _promoted(
     trial: Trial, step: Step, following: Step, goal: Goal, why: str, compared: Evidence
-) -> Iterator[Resume | AddReplica]:
+) -> Iterator[Resume | AddSeed]:
     """Yield what brings a trial to the following step, if it rests before it."""
     if following.seeds > step.seeds:
         if seeding.gets_more(trial, step):

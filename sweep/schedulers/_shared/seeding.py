@@ -10,29 +10,24 @@ A trial that has met a stopping criterion counts at every level with its last sc
 get further.
 """
 
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Annotated, Any, Literal, NamedTuple
-
-from pydantic import BeforeValidator, Field
+from typing import NamedTuple
 
 from sweep.errors import BadConfig
 from sweep.history.events import FINISHED, Evidence, Goal, Status
 from sweep.history.history import History
 from sweep.history.order import Entry, Key, at_level
 from sweep.history.trial import Trial, rank_key
-from sweep.schedulers import AddReplica, NewTrial, Resume, Stop
+from sweep.schedulers import AddSeed, NewTrial, Resume, Stop
 from sweep.schedulers import Plan as ToDo
-from sweep.schedulers._shared.rungs import Rung, RungOptions
+from sweep.schedulers._shared.rungs import Rung
+from sweep.spec.sections import AUTO, Seeds, written_seeds
 
-AUTO: Literal["auto"] = "auto"
 #: Seeds at the last rung before the top and at the top, where ``auto`` stands.
 AUTO_SEEDS = (3, 6)
-MOST_SEEDS = 1000
-ALLOWED = "1, auto, or {rung: seeds} such as {15000: 3, 45000: 6}"
 
 
 class Step(NamedTuple):
@@ -42,55 +37,31 @@ class Step(NamedTuple):
     seeds: int
 
 
-def read(raw: Any) -> Any:
-    """Return a seed plan as pairs of level and seeds, for what stands in a spec or a ledger."""
-    if raw == AUTO or (raw == 1 and not isinstance(raw, bool)):
-        return raw
-    if isinstance(raw, tuple):
-        return raw
-    if isinstance(raw, Mapping) and raw:
-        try:
-            pairs = sorted((float(level), seeds) for level, seeds in raw.items())
-        except (TypeError, ValueError):
-            raise ValueError(ALLOWED) from None
-        whole = all(type(n) is int and 1 < n <= MOST_SEEDS for _, n in pairs)
-        if whole and all(a[0] < b[0] and a[1] < b[1] for a, b in itertools.pairwise(pairs)):
-            return tuple(pairs)
-    raise ValueError(f"{ALLOWED}; more of them at each rung, {MOST_SEEDS} at most")
-
-
-Plan = Literal[1, "auto"] | tuple[tuple[float, int], ...]
-PlanField = Annotated[Plan, BeforeValidator(read)]
-
-
-class LadderOptions(RungOptions):
-    """Settings of the rungs, and of the number of seeds that a trial has there."""
-
-    seeds: PlanField = Field(
-        1,
-        description="How many seeds a setting gets at which rungs, {15000: 3, 45000: 6}. "
-        "auto: 3 at the last rung before the top, 6 at the top.",
-    )
-
-
-def added(plan: Plan, levels: Sequence[float], time_attr: str) -> dict[float, int]:
+def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> dict[float, int]:
     """Return the rungs at which trials get further seeds, with how many they have then.
 
     Raises:
         BadConfig: a rung of the plan is not there, or nobody knows where the rungs are.
     """
-    if plan == 1:
+    if isinstance(plan, int):
         return {}
     if not levels:
-        allowed = f"1, unless max_t or stop.{time_attr} says where the top is"
-        raise BadConfig("scheduler.seeds", plan, allowed)
+        allowed = f"a number, unless max_t or stop.{time_attr} says where the top is"
+        raise BadConfig("seeds", written_seeds(plan), allowed)
     if plan == AUTO:
         return dict(zip(levels[-2:], AUTO_SEEDS[-len(levels[-2:]) :], strict=True))
     rungs = {f"{level:g}": level for level in levels}  # as a person reads and writes them
     for level, _ in plan:
         if f"{level:g}" not in rungs:
-            raise BadConfig("scheduler.seeds", f"{level:g}", f"seeds at rungs: {', '.join(rungs)}")
+            raise BadConfig("seeds", f"{level:g}", f"seeds at rungs: {', '.join(rungs)}")
     return {rungs[f"{level:g}"]: seeds for level, seeds in plan}
+
+
+def most_seeds(plan: Seeds) -> int:
+    """Return the number of seeds of a trial that comes to its end."""
+    if isinstance(plan, int):
+        return plan
+    return AUTO_SEEDS[-1] if plan == AUTO else max(seeds for _, seeds in plan)
 
 
 def ladder(seeds: Mapping[float, int], levels: Sequence[float]) -> Iterator[Step]:
@@ -175,20 +146,20 @@ def gets_more(trial: Trial, step: Step) -> bool:
 
 def more_seeds(
     trial: Trial, seeds: int, goal: Goal, why: str, compared: Evidence
-) -> Iterator[AddReplica]:
+) -> Iterator[AddSeed]:
     """Yield the seeds that a trial lacks."""
     for index in range(len(trial.replicas), seeds):
-        yield AddReplica(trial.number, index, goal, why, compared)
+        yield AddSeed(trial.number, index, goal, why, compared)
 
 
 def plan_of(
-    decided: Sequence[Resume | AddReplica],
+    decided: Sequence[Resume | AddSeed],
     fresh: Sequence[NewTrial] = (),
     stop: Sequence[Stop] = (),
 ) -> ToDo:
     """Return a plan of these decisions."""
     resume = tuple(one for one in decided if isinstance(one, Resume))
-    seeds = tuple(one for one in decided if isinstance(one, AddReplica))
+    seeds = tuple(one for one in decided if isinstance(one, AddSeed))
     return ToDo(tuple(stop), resume, fresh=tuple(fresh), seeds=seeds)
 
 

@@ -192,7 +192,7 @@ class Content:
     @property
     def grouped(self) -> bool:
         """True if a trial has several seeds, each with a run below the trial's."""
-        return self._where.spec.replicas > 1 or self._where.spec.climbs_in_seeds
+        return self._where.spec.seeds != 1
 
     def extend(self, records: Sequence[Recorded]) -> Changes:
         """Take in events in the order of their numbers."""

@@ -77,7 +77,7 @@ def test_a_whole_number_that_no_float_holds_is_kept_as_infinite() -> None:
 def test_values_that_lie_further_apart_than_a_number_says_are_shown(
     here: Here, tmp_path: Path
 ) -> None:
-    apart = spec(tmp_path, "far apart", replicas=2)
+    apart = spec(tmp_path, "far apart", seeds=2)
     assert here("run", apart, "--pool", "inline")[0] == 0
     code, out, err = here("show", "demo", 0)
     assert (code, err) == (0, "")

@@ -23,7 +23,7 @@ from tests.support import sweeps, trials
 from tests.support.command_line import Here, write_spec
 from tests.sweep.operations.test_export import PPO
 
-THREE = {"replicas": 3, "trials": 3, "stop": {"training_iteration": 3}, "searcher": "random"}
+THREE = {"seeds": 3, "trials": 3, "stop": {"training_iteration": 3}, "searcher": "random"}
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ def test_the_exported_model_is_the_network_that_did_best_and_the_card_says_of_wh
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     here = Here(capsys, tmp_path / "sweeps")
-    spec = write_spec(tmp_path, **{**PPO, "trials": 1, "replicas": 2, "name": "two"})
+    spec = write_spec(tmp_path, **{**PPO, "trials": 1, "seeds": 2, "name": "two"})
     assert here("run", spec, "--pool", "inline")[0] == 0
     _, said, _ = here("export-model", "two", "--out", tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
@@ -102,25 +102,24 @@ def test_the_exported_model_is_the_network_that_did_best_and_the_card_says_of_wh
 # ---- while it runs --------------------------------------------------------------------------
 
 
-def test_a_race_is_told_seed_by_seed_and_its_reasons(tmp_path: Path) -> None:
+def test_further_seeds_are_told_one_by_one_with_their_reasons(tmp_path: Path) -> None:
     pipe = io.StringIO()
     view = PlainView(Terminal(pipe))
-    folder = sweeps.make(tmp_path, **{**THREE, "racing": True, "scheduler": "fifo"})
+    plan = {1: 2, 3: 3}
+    folder = sweeps.make(tmp_path, **{**THREE, "seeds": plan, "scheduler": "asha"})
     with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
         view.begin(parts, [])
         Driver(parts, view.update).run()
     lines = pipe.getvalue().splitlines()
     assert sum("starts: lr=" in line for line in lines) == 3
-    why = " gets seed 1 at the end: it is the best so far, and gets all its seeds first"
+    why = " gets seed 1 promoted to 2 seeds: loss "
     assert any(why in line for line in lines)
     assert any(" seed 2 finished after 3 iterations, loss" in line for line in lines)
 
 
 def test_explain_tells_why_each_seed_was_added_with_its_numbers(tmp_path: Path) -> None:
-    noise = {"noise": 3.0}
-    folder = sweeps.make(
-        tmp_path, **{**THREE, "racing": True, "scheduler": "fifo", "config": noise}
-    )
+    plan = {1: 2, 3: 3}
+    folder = sweeps.make(tmp_path, **{**THREE, "seeds": plan, "scheduler": "asha"})
     sweeps.run(folder)
     with launch.opened(Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 1))) as (
         parts,
@@ -131,7 +130,7 @@ def test_explain_tells_why_each_seed_was_added_with_its_numbers(tmp_path: Path) 
     steps = [step for t in range(3) for step in explanation.explain(sweep, t)["decisions"]]
     added = [step for step in steps if step["what"].startswith("got seed ")]
     assert len(added) == sum(len(trial.replicas) - 1 for trial in sweep.history.trials)
-    assert any("incumbent" in str(step["facts"]) for step in added)
+    assert any("going_on" in str(step["facts"]) for step in added)
     assert "test" not in str([step["what"] for step in steps])
 
 
@@ -139,7 +138,7 @@ def test_an_exam_is_told_and_drawn_with_its_own_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sweep.cli.live.REDRAW_S", 0.0)
-    folder = sweeps.make(tmp_path, **{**THREE, "replicas": 1})
+    folder = sweeps.make(tmp_path, **{**THREE, "seeds": 1})
     sweeps.run(folder)
     pipe, screen = io.StringIO(), io.StringIO()
     plain = PlainView(Terminal(pipe))
@@ -192,7 +191,7 @@ def test_a_trial_is_as_far_as_its_seeds_are_on_average() -> None:
 
 
 def test_an_exam_that_was_stopped_says_how_to_go_on(tmp_path: Path) -> None:
-    folder = sweeps.make(tmp_path, **{**THREE, "replicas": 1})
+    folder = sweeps.make(tmp_path, **{**THREE, "seeds": 1})
     sweeps.run(folder)
     with launch.opened(Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 2))) as (
         parts,

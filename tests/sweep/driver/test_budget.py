@@ -87,7 +87,7 @@ def test_a_target_is_reached_by_a_trial_that_keeps_to_the_constraints() -> None:
     [
         ("objectives: {cost: min}", "objectives"),
         ('constraints: {cost: "<= 1"}', "constraints"),
-        ("aggregate: worst\nreplicas: 2", "aggregate"),
+        ("aggregate: worst\nseeds: 2", "aggregate"),
     ],
 )
 def test_settled_is_refused_where_not_the_expectation_alone_decides(

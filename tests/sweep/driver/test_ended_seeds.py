@@ -20,7 +20,6 @@ from sweep.history.events import (
     Opened,
     Status,
     TermBegan,
-    UserHold,
 )
 from sweep.history.history import History
 from sweep.history.replica import Replica
@@ -34,7 +33,12 @@ from tests.support.requests import asks, history_of
 from tests.support.trials import history, objective
 from trainables.core import rng
 
-RACE: dict[str, Any] = {"trials": 3, "scheduler": "fifo", "replicas": 3, "racing": True}
+CLIMB: dict[str, Any] = {
+    "trials": 3,
+    "scheduler": {"name": "asha", "reduction_factor": 2, "finish_best": 3},
+    "stop": {"training_iteration": 4},
+    "seeds": {4: 3},
+}
 
 
 class Killed(Exception):
@@ -61,7 +65,7 @@ def uneven(tmp_path: Path, ends: bool) -> History:
         stop={"training_iteration": 5},
         limits={"not_finite": "prune"},
         deterministic=None,
-        replicas=2,
+        seeds=2,
     )
     assert sweeps.run(folder) == "finished"
     return sweeps.history(folder)
@@ -97,7 +101,7 @@ def test_how_far_the_others_come_depends_on_no_clock(name: str, seed: int) -> No
         "trials": 8,
         "seed": seed,
         "scheduler": {"name": name, "grace_period": 2, "reduction_factor": 2},
-        "replicas": 2,
+        "seeds": 2,
         "score": "best",
         "stop": {"training_iteration": 8},
         "limits": {"slice_s": 2, "not_finite": "prune"},
@@ -125,16 +129,15 @@ def test_with_deterministic_the_others_end_together() -> None:
     assert [moved.replica for moved in decisions.given_up(past, patient=True)] == [1, 2]
 
 
-# ---- races -------------------------------------------------------------------------------------
+# ---- seeds on the rungs --------------------------------------------------------------------------
 
 
-def test_a_race_goes_on_without_the_trial_whose_further_seed_diverged() -> None:
+def test_the_others_go_on_without_the_trial_whose_further_seed_diverged() -> None:
     def curve(at: CurvePoint) -> dict[str, Any]:
         bad = (at.trial, at.replica, at.iteration) == (0, 1, 3)
-        score = math.nan if bad else 10 - at.trial / 10 + 0.3 * at.replica
-        return {"score": score, "done": at.iteration == 3}
+        return {"score": math.nan if bad else 10 - at.trial / 10 + 0.3 * at.replica}
 
-    course = simulate({**RACE, "limits": {"not_finite": "prune"}}, curve, slots=2)
+    course = simulate({**CLIMB, "limits": {"not_finite": "prune"}}, curve, slots=2)
     first, *others = course.history.trials
     assert (first.status, first.score) == (Status.PRUNED, None)
     assert [len(trial.replicas) for trial in others] == [3, 3]
@@ -149,9 +152,11 @@ def test_a_trial_that_a_person_holds_is_given_no_seed(
 
     def curve(at: CurvePoint) -> dict[str, Any]:
         score = 10.0 - at.trial + 0.1 * at.replica
-        return {"score": score, "done": at.iteration == (12 if at.trial == 0 else 10)}
+        return {"score": score, "done": at.trial > 0 and at.iteration == 10}
 
-    with Simulation({**RACE, "limits": {"slice_s": 4}}, curve, slots=2) as simulation:
+    spec: dict[str, Any] = {**CLIMB, "stop": {"training_iteration": 12}, "seeds": {12: 3}}
+    spec |= {"scheduler": {"name": "asha", "grace_period": 12}, "limits": {"slice_s": 4}}
+    with Simulation(spec, curve, slots=2) as simulation:
         ask = asks(simulation, verb, 0, lambda past: _slices(past) == 3)
         trial = simulation.run(seen=ask).history.trials[0]
     assert (trial.status, len(trial.replicas)) == (Status.COMPLETED, 1)
@@ -159,28 +164,6 @@ def test_a_trial_that_a_person_holds_is_given_no_seed(
 
 def _slices(past: History) -> int:
     return past.trials[0].slices if past.trials else 0
-
-
-def test_a_trial_that_was_held_when_it_completed_can_be_let_go_and_races_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
-
-    def curve(at: CurvePoint) -> dict[str, Any]:
-        seconds = 3.0 if at.trial == 2 else 1.0
-        return {"score": at.trial + 0.01 * at.replica, "time_this_iter_s": seconds}
-
-    spec = {**RACE, "stop": {"training_iteration": 6}, "limits": {"slice_s": 1000}}
-    with Simulation(spec, curve, slots=3) as simulation:
-        pause = asks(simulation, Verb.PAUSE, 2, lambda past: _completed(past, 0))
-        let_go = asks(simulation, Verb.UNPAUSE, 2, lambda past: _completed(past, 2))
-
-        def seen(k: int) -> None:
-            pause(k)
-            let_go(k)
-
-        best = simulation.run(seen=seen).history.trials[2]
-    assert (best.held, len(best.replicas)) == (UserHold.NONE, 3)
 
 
 def _completed(past: History, number: int) -> bool:
@@ -208,7 +191,7 @@ def test_a_seed_at_its_limit_holds_up_nobody(scheduler: dict[str, Any]) -> None:
     spec = {
         "trials": 4,
         "scheduler": scheduler,
-        "replicas": 2,
+        "seeds": 2,
         "stop": {"training_iteration": 12},
         "limits": {"trial_s": 15, "slice_s": 1000},
     }
@@ -295,7 +278,7 @@ def test_a_failed_trial_whose_other_seed_ran_when_the_driver_died_is_tried_again
     tmp_path: Path,
 ) -> None:
     folder = sweeps.make(
-        tmp_path, scheduler="fifo", trials=1, stop={"training_iteration": 3}, replicas=2
+        tmp_path, scheduler="fifo", trials=1, stop={"training_iteration": 3}, seeds=2
     )
     config = {"lr": 0.1}
     told: list[Event] = [

@@ -328,7 +328,7 @@ def test_the_command_line_says_it_in_one_line_and_everything_shows_the_new_metri
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader:sqlalchemy.exc.SADeprecationWarning")
 def test_copies_are_made_equal_to_what_the_new_metric_says(tmp_path: Path) -> None:
     """Of several seeds: curve and score of a trial's run are of the metric."""
-    changes = {"scheduler": "fifo", "searcher": "random", "trials": 2, "replicas": 2}
+    changes = {"scheduler": "fifo", "searcher": "random", "trials": 2, "seeds": 2}
     stop = {"training_iteration": 3}
     folder = sweeps.make(tmp_path, metric="x", trackers=["mlflow", "optuna"], stop=stop, **changes)
     sweeps.run(folder)

@@ -53,7 +53,7 @@ SCHEDULERS: dict[str, Any] = {
     "stopping": {"name": "asha", "max_t": 9, "type": "stopping"},
     "hyperband": {"name": "hyperband", "max_t": 9},
     "pbt": {"name": "pbt", "perturbation_interval": 2},
-    "racing": {"name": "asha", "max_t": 9},
+    "seeds": {"name": "asha", "max_t": 9},
 }
 
 
@@ -65,8 +65,8 @@ def test_after_every_transaction_each_order_is_what_a_look_at_all_trials_finds(n
         "stop": {"training_iteration": 9},
         "limits": {"slice_s": 2.0},
     }
-    if name in ("racing", "pbt"):
-        spec |= {"trials": 8, "replicas": 2} | ({"racing": True} if name == "racing" else {})
+    if name in ("seeds", "pbt"):
+        spec |= {"trials": 8, "seeds": 2 if name == "pbt" else {3: 2, 9: 3}}
     looks = Counter[str]()
 
     class Watched(simulation._Driver):
@@ -103,25 +103,8 @@ def test_settings_are_known_whatever_kind_of_number_they_are() -> None:
     assert past.has({"x": 2.0})
 
 
-def test_what_is_made_of_an_order_is_made_again_when_it_has_changed() -> None:
-    past = history([trial(number, Status.RUNNING, [number]) for number in range(3)], 3)
-    made: list[int] = []
-
-    def best(entries: list[Any]) -> int:
-        made.append(int(entries[0][-1]))
-        return made[-1]
-
-    assert [past.kept(order.scored).once(best) for _ in range(3)] == [2, 2, 2]
-    assert made == [2]
-    past.trials[1] = trial(1, Status.RUNNING, [9])
-    past.touch(1)
-    assert past.kept(order.scored).once(best) == 1
-    past.touch(1)  # as it was
-    assert (past.kept(order.scored).once(best), made) == (1, [2, 1])
-
-
 def test_a_held_trial_is_shown_as_one_that_has_ended_and_the_others_as_they_are() -> None:
-    spec = {"trials": 6, "stop": {"training_iteration": 9}, **RACE, "scheduler": "asha"}
+    spec = {"trials": 6, "stop": {"training_iteration": 9}, "seeds": "auto", "scheduler": "asha"}
     with Simulation(spec, uneven, slots=3) as simulation:
         course = simulation.run()
     past = History(course.history.objective)
@@ -172,7 +155,6 @@ class Operations:
         return self._step
 
 
-RACE = {"replicas": 3, "racing": True}
 BUDGET = {"timesteps": 1e12, "cpu_hours": 1e6, "target": 1e6, "patience": 100_000}
 COSTS: dict[str, dict[str, Any]] = {
     "fifo": {"scheduler": "fifo"},
@@ -185,8 +167,7 @@ COSTS: dict[str, dict[str, Any]] = {
         "wait": True,
     },
     "median": {"scheduler": "median", "iterations": 3},
-    "race": {"scheduler": {"name": "asha", "max_t": 9}, "iterations": 9, **RACE},
-    "race at the end": {"scheduler": "fifo", **RACE},
+    "seeds": {"scheduler": {"name": "asha", "max_t": 9}, "iterations": 9, "seeds": "auto"},
     "budget": {"scheduler": "fifo", "budget": BUDGET},
     "disk": {"scheduler": "fifo", "checkpoint": {"max_disk": "1MB"}},
     "qmc": {"scheduler": "fifo", "searcher": "qmc"},
@@ -228,8 +209,8 @@ def _flat(at: CurvePoint) -> dict[str, Any]:
     ("name", "trials"),
     [(name, 800) for name in COSTS]
     + [
-        # Each trial of a race counts three times.
-        pytest.param(name, 2_000 if "replicas" in sweep else 5_000, marks=pytest.mark.slow)
+        # A trial with further seeds counts several times.
+        pytest.param(name, 2_000 if "seeds" in sweep else 5_000, marks=pytest.mark.slow)
         for name, sweep in COSTS.items()
     ],
 )

@@ -142,7 +142,7 @@ def test_a_child_whose_beginning_is_damaged_fails_and_does_not_begin_anew(pair: 
 
 def test_each_replica_has_a_seed_of_its_own_and_the_trial_their_mean(tmp_path: Path) -> None:
     stop = {"training_iteration": 2}
-    folder = sweeps.make(tmp_path, scheduler="fifo", trials=2, stop=stop, replicas=3)
+    folder = sweeps.make(tmp_path, scheduler="fifo", trials=2, stop=stop, seeds=3)
     assert sweeps.run(folder, slots=2) == "finished"
     for trial in sweeps.history(folder).trials:
         seeds = [rng.integer(7, "trial", trial.number, replica) for replica in range(3)]
@@ -160,7 +160,7 @@ def test_when_one_seed_fails_the_trial_has_failed_and_the_others_stop(tmp_path: 
         trials=2,
         config={"noise": 0.1, "fail_at": 2},
         deterministic=None,
-        replicas=2,
+        seeds=2,
     )
     sweeps.run(folder)
     for trial in sweeps.history(folder).of(Status.FAILED):
@@ -168,7 +168,7 @@ def test_when_one_seed_fails_the_trial_has_failed_and_the_others_stop(tmp_path: 
 
 
 def test_a_seed_that_is_already_there_is_not_sent_with_the_others(tmp_path: Path) -> None:
-    folder = sweeps.make(tmp_path, scheduler="asha", replicas=2, deterministic=None)
+    folder = sweeps.make(tmp_path, scheduler="asha", seeds=2, deterministic=None)
     config, goal = {"lr": 0.1}, Goal(3)
     ends = [
         Closed(0, seed, 0, End.GOAL, Status.PAUSED, "", rows=rows_to(iterations))
@@ -196,7 +196,7 @@ def test_a_promotion_with_several_seeds_is_the_same_under_any_kill() -> None:
         return {"score": value, "time_this_iter_s": 1 + (at.trial * 7 + at.replica) % 5 / 3}
 
     asha = {"name": "asha", "reduction_factor": 2}
-    spec = {"trials": 3, "stop": {"training_iteration": 2}, "scheduler": asha, "replicas": 3}
+    spec = {"trials": 3, "stop": {"training_iteration": 2}, "scheduler": asha, "seeds": 3}
     course = check_kills(spec, curve, slots=2)
     completed = course.history.of(Status.COMPLETED)
     assert course.history.ranked()[0] in completed

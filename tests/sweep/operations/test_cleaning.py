@@ -233,7 +233,7 @@ def test_gc_marks_deleted_in_mlflow_what_belongs_to_nothing_here_any_more(
     here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("gone", "kept"):
-        spec = write_spec(tmp_path, name=name, trials=1, trackers=["mlflow"], replicas=2)
+        spec = write_spec(tmp_path, name=name, trials=1, trackers=["mlflow"], seeds=2)
         assert here("run", spec, "--pool", "inline")[0] == 0
     kept = Folder(here.root, "kept")
     shutil.copytree(kept.path, tmp_path / "backup")

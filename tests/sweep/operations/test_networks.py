@@ -23,7 +23,7 @@ PPO: dict[str, Any] = {
     "metric": "episode_reward_mean",
     "mode": "max",
     "trials": 1,
-    "replicas": 3,
+    "seeds": 3,
     "space": {"lr": {"choice": [0.01]}},
     "config": {
         "env": "CartPole-v1",
@@ -101,7 +101,7 @@ def test_one_checkpoint_that_was_asked_for_plays_fresh_episodes_too(
 
 
 def test_a_single_network_says_that_there_is_no_other(here: Here, tmp_path: Path) -> None:
-    run(here, tmp_path, replicas=1, checkpoint=None, stop={"training_iteration": 1})
+    run(here, tmp_path, seeds=1, checkpoint=None, stop={"training_iteration": 1})
     played = card(here, tmp_path / "out", "--episodes", 2)["played"]
     assert played["remark"] == "it is the only network of these settings that can be had"
     assert (played["compared"], played["fresh"]["episodes"]) == ([], 2)

@@ -150,9 +150,7 @@ def test_files_of_ours_that_no_row_names_are_found_and_foreign_ones_left_alone(
 
 
 def test_every_seed_of_a_trial_is_looked_at(folder: Folder) -> None:
-    seeds = sweeps.make(
-        folder.root, name="seeds", trials=2, replicas=2, trackers=["mlflow", "optuna"]
-    )
+    seeds = sweeps.make(folder.root, name="seeds", trials=2, seeds=2, trackers=["mlflow", "optuna"])
     assert sweeps.run(seeds) == "finished"
     sync.send(seeds, print, PATIENCE_S)
     assert told(verify(seeds)) == []

@@ -25,7 +25,7 @@ BRED = {
     "scheduler": {"name": "pbt", "perturbation_interval": 3},
     "trackers": (),
 }
-RUNGS = {"name": "rungs", "searcher": "random", "trials": 40, "trackers": (), "replicas": 2}
+RUNGS = {"name": "rungs", "searcher": "random", "trials": 40, "trackers": (), "seeds": 2}
 
 #: Settings with names as long as those of PPO, too many to stand beside each other.
 CLIMBING = {

@@ -49,7 +49,7 @@ def test_the_best_have_a_place_and_those_that_ended_early_are_marked(tmp_path: P
 
 
 def test_several_seeds_are_their_mean_with_students_interval(tmp_path: Path) -> None:
-    folder = sweeps.make(tmp_path, trackers=(), trials=3, replicas=3, scheduler="fifo")
+    folder = sweeps.make(tmp_path, trackers=(), trials=3, seeds=3, scheduler="fifo")
     sweeps.run(folder)
     sweep = lookup.read(folder)
     for curve in curves.curves(sweep).drawn:
@@ -68,7 +68,7 @@ def test_each_mean_of_a_thinned_curve_has_its_own_interval() -> None:
         return {"score": at.iteration % 7 + at.iteration * at.replica, "games": at.iteration // 3}
 
     by_games = {"name": "asha", "time_attr": "games", "grace_period": 300, "max_t": 300}
-    with Simulation({"replicas": 2, "scheduler": by_games}, game) as made:
+    with Simulation({"seeds": 2, "scheduler": by_games}, game) as made:
         made.run()
         (curve,) = curves.curves(lookup.read(made.folder)).drawn
     assert len(curve.points) < 900

@@ -120,7 +120,7 @@ def test_sections_without_content_are_left_out(tmp_path: Path) -> None:
     ],
 )
 def test_of_the_intervals_the_page_says_what_they_hold(kind: str, says: str) -> None:
-    spec = {"trials": 2, "replicas": 3, "scheduler": "fifo", "aggregate": kind, **SHORT}
+    spec = {"trials": 2, "seeds": 3, "scheduler": "fifo", "aggregate": kind, **SHORT}
     with Simulation(spec, numbered) as made:
         made.run()
         assert says in Page(page.build(lookup.read(made.folder), 0.0)).text
@@ -166,7 +166,7 @@ def test_a_sweep_that_has_not_begun_has_a_page_too(here: Here, tmp_path: Path) -
 
 
 def test_the_best_trials_stand_with_their_settings_and_intervals(tmp_path: Path) -> None:
-    folder = sweeps.make(tmp_path, trackers=(), trials=3, replicas=3, scheduler="fifo")
+    folder = sweeps.make(tmp_path, trackers=(), trials=3, seeds=3, scheduler="fifo")
     sweeps.run(folder)
     sweep = lookup.read(folder)
     text = Page(page.build(sweep, 0.0)).text

@@ -302,8 +302,8 @@ def test_who_ends_worse_than_one_that_waits_is_not_the_winner() -> None:
     [
         {},
         {"deterministic": {"batch": 2}},
-        {"replicas": 2},
-        {"replicas": 2, "racing": True},
+        {"seeds": 2},
+        {"seeds": "auto"},
         {"objectives": {"cost": "min"}, "searcher": "nsga2"},
         {"scheduler": {"name": "asha", "finish_best": 3}},
     ],

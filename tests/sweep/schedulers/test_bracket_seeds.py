@@ -10,7 +10,9 @@ from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import SchedulerContext, hyperband
 from sweep.schedulers._shared import seeding
-from sweep.schedulers._shared.seeding import LadderOptions, Step
+from sweep.schedulers._shared.rungs import RungOptions
+from sweep.schedulers._shared.seeding import Step
+from sweep.spec.sections import read_seeds
 from sweep.testing import CurvePoint, SimulationResult, check_kills, simulate
 from tests.support.trials import history
 from tests.support.trials import trial as made
@@ -28,9 +30,15 @@ def spec(name: str = "hyperband", seeds: Any = PLAN, **more: Any) -> dict[str, A
     return {
         "trials": 17,
         "stop": {"training_iteration": 9},
-        "scheduler": {"name": name, "seeds": seeds},
+        "scheduler": name,
+        "seeds": seeds,
         **more,
     }
+
+
+def brackets(seeds: Any, **options: Any) -> hyperband.Scheduler:
+    context = SchedulerContext(seeds=read_seeds(seeds))
+    return hyperband.Scheduler(RungOptions.model_validate(options), context)
 
 
 def value(trial: int, seed: int, iteration: int) -> float:
@@ -96,7 +104,7 @@ def test_a_further_seed_carries_the_numbers_that_its_trial_was_promoted_by() -> 
     [
         {},
         {"deterministic": {"batch": 3}},
-        {"scheduler": {"name": "bohb", "seeds": "auto"}, "searcher": "bohb"},
+        {"scheduler": "bohb", "seeds": "auto", "searcher": "bohb"},
         {"budget": {"timesteps": 500}},
     ],
 )
@@ -122,7 +130,7 @@ def test_a_seed_that_fails_takes_its_trial_out_and_another_goes_on() -> None:
 def test_a_settled_bracket_is_looked_at_again_when_one_of_its_trials_moves() -> None:
     """After each event: the plan of a history that was asked before, and of one that was not."""
     course = simulate(spec(), curve, slots=3)
-    scheduler = hyperband.Scheduler(LadderOptions(max_t=9, seeds=PLAN), SchedulerContext())  # type: ignore[arg-type]
+    scheduler = brackets(PLAN, max_t=9)
     asked = History(course.history.objective)
     for k, record in enumerate(course.records, start=1):
         asked.extend([record])
@@ -141,13 +149,12 @@ def waiting(number: int) -> Trial:
 
 def test_a_bracket_that_was_too_small_is_halved_when_no_trial_is_to_come_any_more() -> None:
     """Its own trials have not moved since it was looked at."""
-    options = LadderOptions.model_validate({"max_t": 9, "grace_period": 3, "seeds": PLAN})
-    scheduler, past = hyperband.Scheduler(options, SchedulerContext()), history([], wanted=3)
+    scheduler, past = brackets(PLAN, max_t=9, grace_period=3), history([], wanted=3)
     past.trials = [waiting(0), waiting(1)]
     assert scheduler.plan(past, 4).fresh
     past.exhausted = "the grid has 2 points"
     plan = scheduler.plan(past, 4)
-    assert [(more.trial, more.replica) for more in plan.seeds] == [(1, 1)]
+    assert [(more.trial, more.index) for more in plan.seeds] == [(1, 1)]
     assert [stop.trial for stop in plan.stop] == [0]
 
 
@@ -161,23 +168,17 @@ def test_who_is_done_and_lacks_seeds_is_waited_for() -> None:
 
 def test_a_plan_names_rungs_as_they_are_told() -> None:
     """100 / 9 is no number that a person writes to the last digit."""
-    options = LadderOptions.model_validate(
-        {"max_t": 100, "grace_period": 10, "seeds": {11.1111: 2}}
-    )
-    made = hyperband.Scheduler(options, SchedulerContext())
-    (bracket,) = made.brackets(1)
+    (bracket,) = brackets({11.1111: 2}, max_t=100, grace_period=10).brackets(1)
     assert [(step.level, step.seeds) for step in bracket.steps] == [
         (pytest.approx(100 / 9), 1),
         (pytest.approx(100 / 9), 2),
         (pytest.approx(100 / 3), 2),
         (100, 2),
     ]
-    rungs = {"max_t": 100, "grace_period": 10}
     with pytest.raises(BadConfig, match=r"seeds at rungs: 11\.1111, 33\.3333, 100"):
-        wrong = LadderOptions.model_validate({**rungs, "seeds": {12: 2}})
-        hyperband.Scheduler(wrong, SchedulerContext())
+        brackets({12: 2}, max_t=100, grace_period=10)
 
 
 def test_where_nothing_says_where_the_top_is_there_is_no_seed_plan() -> None:
     with pytest.raises(BadConfig, match=r"unless max_t or stop\.training_iteration says"):
-        hyperband.Scheduler(LadderOptions(seeds="auto"), SchedulerContext())
+        brackets("auto")

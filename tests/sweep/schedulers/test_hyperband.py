@@ -11,7 +11,7 @@ from sweep.history.events import Closed, Goal, Opened, Status, UserHold
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import SchedulerContext, bohb, hyperband
-from sweep.schedulers._shared.seeding import LadderOptions
+from sweep.schedulers._shared.rungs import RungOptions
 from sweep.testing import CurvePoint, Simulation, SimulationResult, check_kills, simulate
 from tests.support.trials import history
 from tests.support.trials import trial as made
@@ -91,18 +91,18 @@ def test_after_the_last_bracket_comes_the_first_again() -> None:
 
 def test_the_sizes_and_rungs_are_the_papers() -> None:
     """Table 1: R = 81, eta = 3."""
-    scheduler = hyperband.Scheduler(LadderOptions(max_t=81), SchedulerContext())
+    scheduler = hyperband.Scheduler(RungOptions(max_t=81), SchedulerContext())
     brackets = list(scheduler.brackets(143))
     assert [(b.size, b.rungs[0]) for b in brackets] == [(81, 1), (34, 3), (15, 9), (8, 27), (5, 81)]
 
 
 def test_the_grace_period_bounds_the_halvings() -> None:
-    scheduler = bohb.Scheduler(LadderOptions(max_t=100, grace_period=10), SchedulerContext())
+    scheduler = bohb.Scheduler(RungOptions(max_t=100, grace_period=10), SchedulerContext())
     assert scheduler.levels == pytest.approx((100 / 9, 100 / 3, 100))
 
 
 def test_a_first_bracket_without_end_is_refused() -> None:
-    options = LadderOptions(max_t=1e300, grace_period=1e-300, time_attr="timesteps_total")
+    options = RungOptions(max_t=1e300, grace_period=1e-300, time_attr="timesteps_total")
     with pytest.raises(BadConfig, match=r"scheduler\.grace_period: 1e-300 .* or more"):
         hyperband.Scheduler(options, SchedulerContext())
 
@@ -163,7 +163,7 @@ def test_a_topped_up_bracket_is_halved_anew_and_nobody_runs_twice() -> None:
 
 
 def test_a_clone_takes_a_place_in_a_bracket() -> None:
-    scheduler = hyperband.Scheduler(LadderOptions(max_t=9, reduction_factor=3), SchedulerContext())
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9, reduction_factor=3), SchedulerContext())
     trials = [at_the_first_rung(number) for number in range(3)]
     clone = made(3, Status.WAITING)
     clone.clone_of = 0
@@ -177,7 +177,7 @@ def test_a_clone_takes_a_place_in_a_bracket() -> None:
 
 
 def test_a_clone_that_is_held_back_does_not_hold_up_its_bracket() -> None:
-    scheduler = hyperband.Scheduler(LadderOptions(max_t=9, reduction_factor=3), SchedulerContext())
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9, reduction_factor=3), SchedulerContext())
     clone = made(3, Status.WAITING)
     clone.clone_of, clone.replicas[0].held = 0, UserHold.PAUSE
     past = history([*(at_the_first_rung(number) for number in range(3)), clone], wanted=3)
@@ -193,7 +193,7 @@ def test_the_place_of_a_trial_that_a_person_stopped_is_the_next_ones(
     held: UserHold, promoted: list[int]
 ) -> None:
     """The place of one that is paused stays its own: it may be let go."""
-    scheduler = hyperband.Scheduler(LadderOptions(max_t=9, reduction_factor=3), SchedulerContext())
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9, reduction_factor=3), SchedulerContext())
     past = history([at_the_first_rung(number) for number in range(3)], wanted=3)
     past.trials[2].replicas[0].held = held
     past.touch(2)
@@ -203,7 +203,7 @@ def test_the_place_of_a_trial_that_a_person_stopped_is_the_next_ones(
 
 
 def test_the_last_bracket_of_a_space_without_further_points_is_halved() -> None:
-    scheduler = hyperband.Scheduler(LadderOptions(max_t=9, reduction_factor=3), SchedulerContext())
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9, reduction_factor=3), SchedulerContext())
     past = history([at_the_first_rung(number) for number in range(3)], wanted=9)
     past.exhausted = "the grid has 3 points"
     assert [resume.trial for resume in scheduler.plan(past, 8).resume] == [2]
@@ -211,12 +211,12 @@ def test_the_last_bracket_of_a_space_without_further_points_is_halved() -> None:
 
 def test_a_rung_above_the_stop_is_refused() -> None:
     with pytest.raises(BadConfig, match=r"scheduler\.max_t: 27.* at most stop\.training_iteration"):
-        hyperband.Scheduler(LadderOptions(max_t=27), SchedulerContext({"training_iteration": 9}))
+        hyperband.Scheduler(RungOptions(max_t=27), SchedulerContext({"training_iteration": 9}))
 
 
 def test_who_was_promoted_among_fewer_stays_promoted_when_the_bracket_grows() -> None:
     """Trial 0 was the best of three; of nine it is the last."""
-    scheduler = hyperband.Scheduler(LadderOptions(max_t=9), SchedulerContext())
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9), SchedulerContext())
     trials = [made(n, Status.PAUSED, [float(n)] * (3 if n == 0 else 1)) for n in range(9)]
     for one in trials:
         one.replicas[0].goal = Goal(3.0 if one.number == 0 else 1.0, top=9.0)
@@ -227,7 +227,7 @@ def test_who_was_promoted_among_fewer_stays_promoted_when_the_bracket_grows() ->
 
 @pytest.mark.slow
 def test_what_it_says_to_be_left_is_what_the_trials_still_train() -> None:
-    scheduler = hyperband.Scheduler(LadderOptions(max_t=9), SchedulerContext())
+    scheduler = hyperband.Scheduler(RungOptions(max_t=9), SchedulerContext())
     for trials in (2, 9, 12, 17, 30):
         course = simulate(spec(trials), curve, slots=3)
         trained = sum(lengths(course).values())

@@ -29,27 +29,6 @@ def test_nobody_is_bred_from_a_trial_that_has_ended(synch: bool, slots: int) -> 
             ended.add(event.trial)
 
 
-@pytest.mark.parametrize("name", ["pbt", "pb2"])
-@pytest.mark.parametrize("slots", [1, 2, 4])
-def test_a_population_that_races_is_compared_when_all_its_seeds_are_there(
-    name: str, slots: int
-) -> None:
-    """Otherwise the winner has gone on when the loser is replaced, again and again."""
-    scheduler = with_scheduler(name=name, quantile_fraction=0.5)
-    spec = {**scheduler, "trials": 4, "replicas": 2, "racing": True}
-    with Simulation(spec, noisy, slots=slots) as simulation:
-        course = simulation.run()
-    born = [born_at(trial) for trial in course.history.trials if trial.parent is not None]
-    assert [sum(at == level for at in born) for level in (3.0, 6.0, 9.0)] == [2, 2, 2]
-    assert len(born) == 6
-
-
-def noisy(at: CurvePoint) -> dict[str, Any]:
-    """By so much that any trial may still win."""
-    told = curve(at)
-    return {**told, "score": told["score"] + at.replica * (-1) ** at.trial}
-
-
 def test_who_has_no_checkpoint_has_no_children_and_then_nobody_is_replaced() -> None:
     course = simulate(SPEC, curve, slots=8)
     trials = [replace(t, replicas=[replace(t.replicas[0])]) for t in course.history.trials[:4]]

@@ -1,5 +1,6 @@
 """Seeds on the rungs: trials climb in steps of training and in seeds."""
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -7,16 +8,17 @@ from typing import Any
 
 import pytest
 
+from sweep import spec as specs
 from sweep.driver import sync
 from sweep.errors import BadConfig
 from sweep.history.events import Goal, Status
 from sweep.history.trial import Trial
 from sweep.operations.verify import verify
 from sweep.schedulers import SchedulerContext, asha
-from sweep.schedulers._shared import seeding
 from sweep.schedulers._shared.seeding import Step
-from sweep.spec import yaml_source
+from sweep.spec import sections, yaml_source
 from sweep.testing import CurvePoint, SimulationResult, check_kills, simulate
+from sweep.testing.simulation import DEFAULTS
 from sweep.views import lookup, overview
 from tests.support import sweeps
 from tests.support.trials import history, trial
@@ -27,16 +29,18 @@ CLIMB: dict[str, Any] = {
     "trials": 12,
     "space": {"x": {"uniform": [0, 1]}},
     "stop": {"training_iteration": 9},
-    "scheduler": {"name": "asha", "seeds": PLAN},
+    "scheduler": "asha",
+    "seeds": PLAN,
 }
 
 
-def made(**options: Any) -> asha.Scheduler:
-    return asha.Scheduler(asha.Options.model_validate(options), SchedulerContext())
+def made(seeds: Any = PLAN, **options: Any) -> asha.Scheduler:
+    context = SchedulerContext(seeds=sections.read_seeds(seeds))
+    return asha.Scheduler(asha.Options.model_validate(options), context)
 
 
 def scheduler(seeds: Any = PLAN) -> asha.Scheduler:
-    return made(max_t=9, seeds=seeds, finish_best=1)
+    return made(seeds, max_t=9, finish_best=1)
 
 
 def noisy(at: CurvePoint) -> dict[str, Any]:
@@ -51,61 +55,82 @@ def seeds(course: SimulationResult) -> list[int]:
 
 def test_the_ladder_has_a_step_more_where_seeds_are_added() -> None:
     assert scheduler().steps == (Step(1, 1), Step(3, 1), Step(3, 2), Step(9, 2), Step(9, 4))
-    assert scheduler(1).steps == ()  # the rungs alone
+    assert scheduler(1).steps == scheduler(3).steps == ()  # the rungs alone
     auto = (Step(1, 1), Step(3, 1), Step(3, 3), Step(9, 3), Step(9, 6))
     assert scheduler("auto").steps == auto
-    assert made(max_t=1, seeds="auto").steps == (Step(1, 1), Step(1, 6))
+    assert made("auto", max_t=1).steps == (Step(1, 1), Step(1, 6))
 
 
 @pytest.mark.parametrize(
     ("given", "allowed"),
     [
         ({4: 2}, "seeds at rungs: 1, 3, 9"),
-        ({3: 1}, "1, auto, or"),
+        ({3: 1}, "1 to 1000, auto, or"),
         ({3: 4, 9: 2}, "more of them at each rung"),
         ({3: 10**6}, "1000 at most"),
         ({"3": 2, "3.0": 3}, "more of them at each rung"),
-        ({"third": 2}, "1, auto, or"),
-        (2, "1, auto, or"),
-        ({}, "1, auto, or"),
+        ({"third": 2}, "1 to 1000, auto, or"),
+        ({}, "1 to 1000, auto, or"),
+        (0, "1 to 1000, auto, or"),
+        (1001, "1 to 1000, auto, or"),
+        (2.0, "1 to 1000, auto, or"),
+        (True, "1 to 1000, auto, or"),
+        ("always", "1 to 1000, auto, or"),
     ],
 )
 def test_a_seed_plan_that_cannot_be_is_refused_with_what_can(given: Any, allowed: str) -> None:
     with pytest.raises(BadConfig, match=allowed):
-        simulate({**CLIMB, "scheduler": {"name": "asha", "seeds": given}}, noisy)
+        simulate({**CLIMB, "seeds": given}, noisy)
 
 
 def test_a_file_writes_rungs_as_numbers() -> None:
-    raw, source = yaml_source.read("scheduler: {name: asha, seeds: {15000: 3, 4.5e4: 6}}", "file")
-    assert seeding.read(raw["scheduler"]["seeds"]) == ((15000.0, 3), (45000.0, 6))
-    assert str(source.at(("scheduler", "seeds", "15000"))).startswith("file:1")
+    raw, source = yaml_source.read("seeds: {15000: 3, 4.5e4: 6}", "file")
+    assert sections.read_seeds(raw["seeds"]) == ((15000.0, 3), (45000.0, 6))
+    assert str(source.at(("seeds", "15000"))).startswith("file:1")
     with pytest.raises(BadConfig, match="text as a key"):
         yaml_source.read("config: {15000: 3}", "file")
 
 
-@pytest.mark.parametrize(
-    "more", [{"replicas": 2}, {"aggregate": "worst"}, {"replicas": 3, "racing": True}]
-)
-def test_a_seed_plan_stands_beside_no_other_way_to_get_seeds(more: dict[str, Any]) -> None:
-    with pytest.raises(BadConfig, match=r"scheduler\.seeds"):
-        simulate({**CLIMB, **more}, noisy)
+@pytest.mark.parametrize("aggregate", ["worst", {"lower_bound": 0.9}])
+def test_a_plan_stands_beside_no_aggregate_that_changes_with_the_number_of_seeds(
+    aggregate: Any,
+) -> None:
+    with pytest.raises(BadConfig, match=r"aggregate: .*mean, iqm or median beside a plan of seeds"):
+        simulate({**CLIMB, "aggregate": aggregate}, noisy)
+
+
+@pytest.mark.parametrize("name", ["fifo", "median", "pbt"])
+@pytest.mark.parametrize("plan", ["auto", PLAN])
+def test_a_scheduler_without_rungs_refuses_a_plan_and_names_those_that_have_them(
+    name: str, plan: Any
+) -> None:
+    scheduler = {"name": name, **({"perturbation_interval": 3} if name == "pbt" else {})}
+    allowed = f"seeds: .*a number such as 3 with scheduler {name}.*: asha, bohb, hyperband"
+    with pytest.raises(BadConfig, match=allowed):
+        simulate({**CLIMB, "scheduler": scheduler, "seeds": plan}, noisy)
+
+
+def test_a_number_is_so_many_seeds_from_the_beginning() -> None:
+    course = simulate({**CLIMB, "trials": 4, "seeds": 3}, noisy, slots=2)
+    assert seeds(course) == [3] * 4
+    assert all(r.joined_at is None for one in course.history.trials for r in one.replicas)
 
 
 def test_trials_that_go_on_at_once_get_no_seeds() -> None:
-    with pytest.raises(BadConfig, match="1 with type: stopping"):
-        made(max_t=9, seeds=PLAN, type="stopping")
+    with pytest.raises(BadConfig, match="a number such as 3 with type: stopping"):
+        made(max_t=9, type="stopping")
 
 
 def test_where_nothing_says_where_the_top_is_there_is_no_seed_plan() -> None:
     with pytest.raises(BadConfig, match=r"unless max_t or stop\.training_iteration says"):
-        made(seeds="auto")
+        made("auto")
 
 
 def test_who_is_promoted_in_seeds_begins_them_from_the_beginning_to_the_same_rung() -> None:
     three = [trial(n, PAUSED, [1.0, 1.0, float(n)]) for n in range(3)]
     plan = scheduler().plan(history(three, wanted=3), free=4)
     (more,) = plan.seeds
-    assert (more.trial, more.replica, more.goal) == (2, 1, Goal(3, top=9))
+    assert (more.trial, more.index, more.goal) == (2, 1, Goal(3, top=9))
     assert more.why.startswith("promoted to 2 seeds: score 2 is place 1 of 3 at rung 3")
     assert plan.resume == ()
 
@@ -115,7 +140,7 @@ def test_who_has_met_its_stopping_criterion_gets_seeds_too() -> None:
     done = trial(0, Status.COMPLETED, [9.0, 9.0])
     others = [trial(n, PAUSED, [1.0, 1.0, 1.0]) for n in (1, 2)]
     (more,) = scheduler().plan(history([done, *others], wanted=3), free=4).seeds
-    assert (more.trial, more.replica) == (0, 1)
+    assert (more.trial, more.index) == (0, 1)
 
 
 def test_few_trials_get_further_seeds_and_the_pick_has_all_of_them() -> None:
@@ -146,7 +171,7 @@ def trained(course: SimulationResult) -> list[tuple[int, int, str]]:
     [
         {},
         {"deterministic": {"batch": 3}},
-        {"scheduler": {"name": "asha", "seeds": "auto"}},
+        {"seeds": "auto"},
         {"searcher": "tpe", "budget": {"timesteps": 500}},
     ],
 )
@@ -174,8 +199,8 @@ def test_a_seed_that_fails_ends_its_trial_and_the_others_go_on() -> None:
 
 
 def test_copies_and_tables_have_a_run_and_a_row_for_each_seed(tmp_path: Path) -> None:
-    plan = {"name": "asha", "seeds": {3: 2, 9: 3}}
-    folder = sweeps.make(tmp_path, trials=9, scheduler=plan, trackers=["mlflow"])
+    plan = {3: 2, 9: 3}
+    folder = sweeps.make(tmp_path, trials=9, scheduler="asha", seeds=plan, trackers=["mlflow"])
     assert sweeps.run(folder) == "finished"
     assert [sent.missing for sent in sync.send(folder, print, 60.0)] == [0]
     assert verify(folder).damages == ()
@@ -191,4 +216,8 @@ def test_copies_and_tables_have_a_run_and_a_row_for_each_seed(tmp_path: Path) ->
 
 
 def test_a_plan_of_a_ledger_is_the_plan_of_its_spec() -> None:
-    assert seeding.read({"3": 2, "9": 4}) == seeding.read(PLAN) == ((3.0, 2), (9.0, 4))
+    text = json.dumps({**DEFAULTS, **CLIMB, "trainable": "ppo"})
+    spec = specs.parse(text, "file")
+    assert spec.seeds == ((3.0, 2), (9.0, 4))
+    assert json.loads(specs.canonical_json(spec))["seeds"] == {"3": 2, "9": 4}
+    assert specs.from_json(specs.canonical_json(spec)) == spec

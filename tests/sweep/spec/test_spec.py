@@ -62,7 +62,7 @@ space:
 stop: {timesteps_total: 100000, evaluation/episode_reward_mean: 500.5}
 searcher: {name: tpe, multivariate: true}
 scheduler: {name: asha, time_attr: timesteps_total, grace_period: 5000, reduction_factor: 3}
-replicas: 1
+seeds: 1
 checkpoint: {every: 2, keep_last: 3, keep_best: 0}
 resources: {cpu: 1}
 limits: {slice_s: 5, max_failures: 1}
@@ -97,7 +97,7 @@ def test_what_is_left_out_has_its_default() -> None:
     assert spec.checkpoint == CheckpointPolicy(every=None, keep_last=2, keep_best=1)
     assert (spec.limits.slice_s, spec.limits.max_failures) == (30.0, 3)
     assert spec.deterministic is None
-    assert (spec.replicas, spec.resources.cpu, spec.seed) == (1, 1, 0)
+    assert (spec.seeds, spec.resources.cpu, spec.seed) == (1, 1, 0)
 
 
 @pytest.mark.parametrize("text", [MINIMAL, FULL])

@@ -104,7 +104,7 @@ def test_the_settings_of_a_trial_stand_beside_its_results(name: str, story: Stor
 
 
 def test_each_seed_and_each_test_has_a_folder(name: str, tmp_path: Path) -> None:
-    changes: dict[str, Any] = {"trackers": [name], "replicas": 2, "searcher": "random"}
+    changes: dict[str, Any] = {"trackers": [name], "seeds": 2, "searcher": "random"}
     folder = sweeps.make(tmp_path, trials=2, stop={"training_iteration": 2}, **changes)
     sweeps.run(folder)
     last = Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(1, 1))

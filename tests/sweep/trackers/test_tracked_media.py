@@ -49,7 +49,7 @@ def artifacts(root: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.parametrize("seeds", [{}, {"replicas": 2}], ids=["one seed", "two seeds"])
+@pytest.mark.parametrize("seeds", [{}, {"seeds": 2}], ids=["one seed", "two seeds"])
 def test_media_of_each_trial_are_in_mlflow_once(
     seeds: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,7 +116,7 @@ class Artifacts:
         self.kept.append((run, Path(file).name))
 
 
-@pytest.mark.parametrize("seeds", [{}, {"replicas": 2}], ids=["one seed", "two seeds"])
+@pytest.mark.parametrize("seeds", [{}, {"seeds": 2}], ids=["one seed", "two seeds"])
 def test_media_that_a_server_did_not_take_are_sent_when_the_sweep_has_finished(
     seeds: dict[str, Any],
     tmp_path: Path,

@@ -48,13 +48,14 @@ class Run:
 @pytest.fixture(scope="module")
 def grouped(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     """A sweep with three seeds a trial, and a final evaluation of its best two."""
-    return swept(tmp_path_factory.mktemp("grouped"), replicas=3)
+    return swept(tmp_path_factory.mktemp("grouped"), seeds=3)
 
 
 @pytest.fixture(scope="module")
-def raced(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    root = tmp_path_factory.mktemp("raced")
-    return swept(root, replicas=3, racing=True, config={"noise": 2.0})
+def climbed(tmp_path_factory: pytest.TempPathFactory) -> Folder:
+    root = tmp_path_factory.mktemp("climbed")
+    plan = {1: 2, 3: 3}
+    return swept(root, seeds=plan, scheduler="asha", config={"noise": 2.0})
 
 
 @pytest.fixture(scope="module")
@@ -240,26 +241,28 @@ def test_an_iteration_of_a_trial_is_as_late_as_the_last_of_its_seeds(
 
 
 @pytest.mark.slow
-def test_the_seeds_of_a_race_come_once_and_the_rows_that_came_first_stand(
-    raced: Folder, tables: Path, tmp_path: Path
+def test_seeds_on_the_rungs_come_once_and_the_rows_that_came_first_stand(
+    climbed: Folder, tables: Path, tmp_path: Path
 ) -> None:
-    found = copied(raced, tables, tmp_path, 4)
-    assert_whole(raced, found)
-    several = [t for t in sweeps.history(raced).trials if len(t.replicas) > 1]
+    found = copied(climbed, tables, tmp_path, 4)
+    assert_whole(climbed, found)
+    several = [t for t in sweeps.history(climbed).trials if len(t.replicas) > 1]
     assert several
     for trial in several:
-        first = ledgers(raced, trial.number, 0)
+        first = ledgers(climbed, trial.number, 0)
         assert losses(found[str(trial.number)])[10] == first[10]
         assert found[str(trial.number)].tags["sweep.replicas"] == str(len(trial.replicas))
 
 
 def test_a_score_is_sent_whatever_the_times_of_those_before_it(
-    raced: Folder, tables: Path, tmp_path: Path
+    climbed: Folder, tables: Path, tmp_path: Path
 ) -> None:
     """As many milliseconds after the creation as the second one's event has stands the first."""
-    dated = Folder(tmp_path, raced.name)
-    shutil.copytree(raced.path, dated.path)
-    first, second = (k for k, trial in scored(raced) if trial == 0)
+    dated = Folder(tmp_path, climbed.name)
+    shutil.copytree(climbed.path, dated.path)
+    trials = [trial for _, trial in scored(climbed)]
+    again = next(trial for trial in trials if trials.count(trial) > 1)
+    first, second, *_ = (k for k, trial in scored(climbed) if trial == again)
     with closing(sqlite3.connect(dated.ledger)) as database, database:
         database.execute("UPDATE sweep SET created_at = 1000.0")
         database.execute("UPDATE events SET at = 1000 + 0.001 * k * ? / ?", (second, first))
@@ -267,17 +270,17 @@ def test_a_score_is_sent_whatever_the_times_of_those_before_it(
 
 
 def test_a_trials_newest_score_is_that_of_all_seeds_that_joined_it(
-    raced: Folder, tables: Path, tmp_path: Path
+    climbed: Folder, tables: Path, tmp_path: Path
 ) -> None:
     """By it MLflow's page lists the trials best first."""
-    copied(raced, tables, tmp_path, 1000)
+    copied(climbed, tables, tmp_path, 1000)
     query = (
         "SELECT tags.value, latest_metrics.value FROM latest_metrics JOIN tags USING (run_uuid) "
         "WHERE latest_metrics.key = 'score' AND tags.key = 'sweep.history.trial'"
     )
     with closing(sqlite3.connect(tmp_path / "moved" / "mlflow.db")) as database:
         found = dict(database.execute(query).fetchall())
-    assert found == {str(t.number): t.score for t in sweeps.history(raced).trials}
+    assert found == {str(t.number): t.score for t in sweeps.history(climbed).trials}
 
 
 def test_a_trial_of_one_seed_has_one_run_and_its_tests_are_below_it(
@@ -304,8 +307,8 @@ def test_optunas_copy_has_the_aggregate_and_the_seeds_scores(grouped: Folder, si
 
 
 @pytest.mark.slow
-def test_optunas_copy_follows_a_race(raced: Folder) -> None:
-    assert_study_agrees(raced, 4)
+def test_optunas_copy_follows_seeds_on_the_rungs(climbed: Folder) -> None:
+    assert_study_agrees(climbed, 4)
 
 
 def assert_study_agrees(folder: Folder, size: int) -> None:

@@ -15,7 +15,7 @@ from sweep import spec as specs
 from sweep.history.events import Closed, Goal, Opened, Recorded, Status
 from sweep.history.history import History
 from sweep.ledger.ledger import Ledger
-from sweep.schedulers._shared import racing
+from sweep.schedulers._shared import building
 from sweep.spec import SweepSpec
 from sweep.testing import CurvePoint, simulate
 from sweep.testing.simulation import DEFAULTS
@@ -36,13 +36,12 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "threshold": {"scheduler": {"name": "threshold", "lower": 0.2, "n_warmup_steps": 3}},
     "asha, stopping": {"scheduler": {"name": "asha", "type": "stopping"}},
     "asha, finishing 3": {"scheduler": {"name": "asha", "finish_best": 3}},
-    "fifo, racing": {"scheduler": "fifo", "replicas": 3, "racing": True, "trials": 9},
-    "asha, racing": {"scheduler": "asha", "replicas": 3, "racing": True, "trials": 9},
-    "median, racing": {"scheduler": "median", "replicas": 3, "racing": True, "trials": 9},
-    "asha, seeds on the rungs": {"scheduler": {"name": "asha", "seeds": {9: 3}}},
-    "asha, seeds of auto": {"scheduler": {"name": "asha", "seeds": "auto"}},
-    "hyperband, seeds on the rungs": {"scheduler": {"name": "hyperband", "seeds": {12: 4}}},
-    "median, seeds": {"scheduler": "median", "replicas": 2, "trials": 12},
+    "fifo, seeds": {"scheduler": "fifo", "seeds": 3, "trials": 9},
+    "asha, seeds": {"scheduler": "asha", "seeds": 3, "trials": 9},
+    "asha, seeds on the rungs": {"scheduler": "asha", "seeds": {9: 3}},
+    "asha, seeds of auto": {"scheduler": "asha", "seeds": "auto"},
+    "hyperband, seeds on the rungs": {"scheduler": "hyperband", "seeds": {12: 4}},
+    "median, seeds": {"scheduler": "median", "seeds": 2, "trials": 12},
     "median, batches": {"scheduler": "median", "deterministic": {"batch": 4}},
     "asha, few": {"scheduler": {"name": "asha", "type": "stopping"}, "trials": 9},
     "a target": {"scheduler": "fifo", "stop": {"training_iteration": 12, "score": 0.4}},
@@ -71,13 +70,13 @@ def told(changes: Mapping[str, Any]) -> list[tuple[float, float]]:
     }
     course = simulate(given, rising, slots=3)
     raw = {**DEFAULTS, **given, "trainable": "sweep.testing.curves:Played"}
-    spec = racing.settled(specs.parse(json.dumps(raw), "simulated"))
+    spec = building.settled(specs.parse(json.dumps(raw), "simulated"))
     return read_again(course.records, spec)
 
 
 def read_again(records: Sequence[Recorded], spec: SweepSpec) -> list[tuple[float, float]]:
     """The same of a sweep that is over, event by event."""
-    scheduler = racing.build(spec)
+    scheduler = building.build(spec)
     past = History(reading.objective_of(spec, scheduler.time_attr))
     rows = [len(r.event.rows) if isinstance(r.event, Closed) else 0 for r in records]
     found = []

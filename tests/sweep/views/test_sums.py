@@ -27,7 +27,7 @@ SEARCHED = {"trials": 8, "stop": {"training_iteration": 9}, "space": {"x": {"uni
 PBT = {"name": "pbt", "perturbation_interval": 3}
 SWEEPS: dict[str, dict[str, Any]] = {
     "crashes": {"scheduler": "asha", "limits": {"slice_s": 2, "max_failures": 3}},
-    "race": {"scheduler": "asha", "replicas": 3, "racing": True, "trials": 5},
+    "seeds": {"scheduler": "asha", "seeds": {1: 2, 9: 3}, "trials": 5},
     "hyperband": {"scheduler": "hyperband", "score": {"mean_last": 2}},
     "population": {"scheduler": PBT, "score": "best", "trials": 4},
     "front": {"objectives": {"cost": "min"}, "constraints": {"cost": "<= 30"}, "score": "area"},

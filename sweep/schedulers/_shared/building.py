@@ -1,0 +1,61 @@
+"""The scheduler that a spec names, with its options checked."""
+
+from collections.abc import Collection, Sequence
+
+from pydantic import BaseModel
+
+from sweep import plugins, schedulers
+from sweep import spec as specs
+from sweep.errors import BadConfig, UsageError
+from sweep.spec import Plugin, SweepSpec
+from sweep.spec.sections import written_seeds
+
+
+def build(
+    spec: SweepSpec, paths: Sequence[str] = (), fixed: Collection[str] = ()
+) -> schedulers.Scheduler:
+    """Return the scheduler that `spec` names.
+
+    No child of a trial may change the settings `fixed` (`Trainable.fixed_keys`).
+
+    Raises:
+        UsageError: its options cannot work, or it has no rungs for a plan of seeds.
+    """
+    cls = schedulers.find(spec.scheduler.name, paths)
+    if spec.has_seed_plan and not cls.adds_seeds:
+        raise _no_rungs(spec)
+    context = schedulers.SchedulerContext(
+        spec.stop, spec.trials, spec.space, spec.seed, fixed, spec.seeds
+    )
+    scheduler = cls(options(spec, paths), context)
+    if not hasattr(scheduler, "pauses"):
+        raise UsageError(
+            f"scheduler: '{spec.scheduler.name}' does not define pauses; give the class True if "
+            f"its trials wait while others run, else False"
+        )
+    return scheduler
+
+
+def _no_rungs(spec: SweepSpec) -> BadConfig:
+    names = plugins.names(schedulers.PACKAGE)
+    able = ", ".join(name for name in names if schedulers.find(name).adds_seeds)
+    allowed = f"a number such as 3 with scheduler {spec.scheduler.name}"
+    hint = f"these have rungs at which trials get further seeds: {able}"
+    return BadConfig("seeds", written_seeds(spec.seeds), allowed, hint)
+
+
+def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
+    """Return the options of the scheduler that `spec` names, checked for themselves."""
+    cls = schedulers.find(spec.scheduler.name, paths)
+    key, name, given = "finish_best", spec.scheduler.name, spec.scheduler.options
+    if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:
+        allowed = f"no such key with {name}"
+        raise spec.source.refuse(("scheduler", key), given[key], allowed, schedulers.NOBODY_WAITS)
+    return specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
+
+
+def settled(spec: SweepSpec, paths: Sequence[str] = ()) -> SweepSpec:
+    """Return `spec` as the ledger of a new sweep keeps it: see `schedulers.Scheduler.settle`."""
+    plugin = spec.scheduler
+    options = schedulers.find(plugin.name, paths).settle(plugin.options)
+    return spec.model_copy(update={"scheduler": Plugin(name=plugin.name, options=dict(options))})
