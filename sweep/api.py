@@ -481,14 +481,14 @@ class Sweep:
         now = self._now()
         time_attr, metric = now.history.objective.time_attr, now.spec.metric
         lost = any(trial.unsaved for trial in now.history.trials)
-        named = ("trial", "replica", "iteration", time_attr, metric, *[UNSAVED] * lost)
+        named = ("trial", "seed_index", "iteration", time_attr, metric, *[UNSAVED] * lost)
         columns = list(dict.fromkeys(named))
         rows = [
             {
                 metric: point.value,
                 time_attr: point.time,
                 "trial": replica.trial,
-                "replica": replica.index,
+                "seed_index": replica.index,
                 "iteration": point.iteration,
                 UNSAVED: replica.has_lost(point.iteration),
             }

@@ -66,7 +66,7 @@ def search(keys: Keys, play: Play, workers: int, trainings: int) -> Iterator[Pic
 
     def curve(at: "CurvePoint") -> Mapping[str, Any]:
         row = row_of(at.trial, at.config)
-        value = play.value(row, at.trial, at.replica, at.iteration)
+        value = play.value(row, at.trial, at.seed_index, at.iteration)
         return {"score": value, "timesteps_this_iter": per_point}
 
     course = simulate(spec(keys, game, play.number, trainings), curve, workers)

@@ -130,8 +130,8 @@ def show(data: Data) -> RenderableType:
     ]
     shown: list[RenderableType] = [_head(data), *(Text(fact) for fact in facts if fact)]
     shown += section("settings", formatting.yaml_lines(data["settings"]))
-    if len(data["replicas"]) > 1:
-        shown += [Text(), Text("seeds", style="bold"), _replicas(data["replicas"])]
+    if len(data["seeds"]) > 1:
+        shown += [Text(), Text("seeds", style="bold"), _seeds(data["seeds"])]
     shown += _curve(data)
     if data["checkpoints"]:
         shown += [Text(), Text("checkpoints", style="bold"), _checkpoints(data["checkpoints"])]
@@ -189,7 +189,7 @@ def _checkpoints(rows: Sequence[Data]) -> Table:
     )
 
 
-def _replicas(rows: Sequence[Data]) -> Table:
+def _seeds(rows: Sequence[Data]) -> Table:
     return table(
         rows,
         ("  trial", "r", lambda row: row["name"]),
@@ -251,7 +251,7 @@ def card(data: Data) -> str:
     lines = [
         f"trial {data['trial']} of {printable(data['sweep'])}, {score}, iteration "
         f"{data['checkpoint']['iteration']}"
-        + (f", seed {data['replica']} of {data['seeds']}" if data["seeds"] > 1 else ""),
+        + (f", seed {data['seed_index']} of {data['seeds']}" if data["seeds"] > 1 else ""),
         *formatting.played(data["played"]),
         *([] if out is None else [*files, f"{'card':<12} {out}/card.md"]),
         *([f"{'model':<12} {printable(data['registered'])}"] if "registered" in data else []),

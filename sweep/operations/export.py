@@ -65,7 +65,7 @@ def export_model(
             "sweep": folder.name,
             "trainable": spec.trainable,
             "trial": trial.number,
-            "replica": found.replica.index,
+            "seed_index": found.replica.index,
             "seed": found.seed,
             "seeds": len(trial.replicas),
             "metric": spec.metric,
@@ -219,7 +219,7 @@ def _page(card: Mapping[str, Any]) -> list[str]:
         f"# {card['trainable']}, trial {card['trial']} of {card['sweep']}",
         "",
         f"- score of the trial: {score} ({card['metric']}, {card['mode']})",
-        f"- seed: {card['seed']} (replica {card['replica']} of {card['seeds']})",
+        f"- seed: {card['seed']} (number {card['seed_index']} of {card['seeds']})",
         f"- checkpoint: iteration {saved['iteration']}, {card['metric']} there "
         f"{formatting.number(saved['value'])}, SHA-256 `{saved['digest']}`",
         *(f"- {line}" for line in formatting.played(card["played"])),

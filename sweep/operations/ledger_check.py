@@ -276,6 +276,6 @@ def _gaps(replayed: Replayed, present: Mapping[ReplicaKey, set[int]]) -> Iterato
 
 
 def name_of(key: ReplicaKey) -> str:
-    """A replica in the words of messages."""
+    """A trial under one seed in the words of messages."""
     trial, replica = key
-    return f"trial {trial}, replica {replica}" if replica else f"trial {trial}"
+    return f"trial {trial}, seed {replica}" if replica else f"trial {trial}"

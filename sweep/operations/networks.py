@@ -316,7 +316,7 @@ class _Table:
         """Return the part of the card that says how they did."""
         rows = [
             {
-                "replica": network.replica.index,
+                "seed_index": network.replica.index,
                 "name": replica_name(network.replica.trial, network.replica.index),
                 "iteration": network.saved.iteration,
                 "digest": network.saved.digest,

@@ -87,7 +87,7 @@ ScoreField = Annotated[Score, BeforeValidator(Score.read), PlainSerializer(Score
 
 
 # -------------------------------------------------------------------------------------------------
-# What the scores of a trial's replicas count as together.
+# What the scores of a trial's seeds count as together.
 #
 # aggregate: mean                 the arithmetic mean
 # aggregate: iqm                  the interquartile mean: of the middle half, its ends counted by
@@ -104,13 +104,13 @@ class Aggregate(_Worded):
 
     allowed = "mean, iqm, median, worst, or {lower_bound: level} with a level from 0.5 to below 1"
     with_number = ("lower_bound", "level")
-    kind: Kind = Field("mean", description="How the scores of the replicas become one number.")
+    kind: Kind = Field("mean", description="How the scores of the seeds become one number.")
     level: float = Field(
         0.5, ge=0.5, lt=1, description="With lower_bound: how sure it is that the mean is better."
     )
 
     def combine(self, values: Sequence[float], mode: Mode) -> float:
-        """One number for the scores of at least one replica; NaN if one of them is NaN.
+        """One number for the scores of at least one seed; NaN if one of them is NaN.
 
         Of one score it is that score, except that a bound needs two: ValueError.
         """

@@ -16,7 +16,8 @@ class CurvePoint:
     """One iteration that is about to be simulated."""
 
     trial: int
-    replica: int
+    seed_index: int
+    """0, or the number of a further seed of the trial."""
     iteration: int
     """From 1; a bred trial continues its parent's count."""
     config: Mapping[str, Any]

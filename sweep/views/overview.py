@@ -45,7 +45,7 @@ Data = dict[str, Any]
 def replica_row(replica: Replica, sweep_seed: int) -> Data:
     """One seed of a trial."""
     return {
-        "replica": replica.index,
+        "seed_index": replica.index,
         "name": replica_name(replica.trial, replica.index),
         "seed": seed_of(sweep_seed, replica.trial, replica.index),
         "status": replica.status.value,
@@ -195,7 +195,7 @@ OVERVIEW = (
 RESULTS = (
     *("trial", "parent", "status", "score", "expected", "expected_error", "scores", "iterations"),
     *("unsaved", "steps", "reason"),
-    *("started_at", "ended_at", "seconds", "checkpoint/replica", "checkpoint/iteration"),
+    *("started_at", "ended_at", "seconds", "checkpoint/seed_index", "checkpoint/iteration"),
     *("checkpoint/value", "checkpoint/file", "checkpoint/digest", "checkpoint/size"),
 )
 #: Trials in the table at the end of a sweep.
@@ -269,7 +269,7 @@ def running_replica(
         value = note.value
     return {
         "trial": replica.trial,
-        "replica": replica.index,
+        "seed_index": replica.index,
         "name": replica_name(replica.trial, replica.index),
         "iteration": replica.iteration if note is None else note.iteration,
         "time": replica.time if note is None or note.time is None else note.time,
@@ -474,7 +474,7 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         "time_attr": trial.objective.time_attr,
         "exactness": trial.leader.exactness,
         "slices": trial.slices,
-        "replicas": [
+        "seeds": [
             replica_row(replica, sweep.spec.seed) for replica in [*trial.replicas, *trial.tests]
         ],
         **kept(trial),
@@ -522,7 +522,7 @@ def _band(trial: Trial) -> list[Data]:
 def checkpoint(replica: Replica, saved: Saved) -> Data:
     """A checkpoint; `file` is relative to the sweep's folder."""
     return {
-        "replica": replica.index,
+        "seed_index": replica.index,
         "iteration": saved.iteration,
         "value": finite(saved.value),
         "file": f"trials/{replica_name(replica.trial, replica.index)}/{saved.file}",

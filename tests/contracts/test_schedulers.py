@@ -189,7 +189,7 @@ def test_a_held_trial_is_run_by_nobody_and_the_others_come_to_their_end(
 
 def noisy(at: CurvePoint) -> dict[str, Any]:
     """Settings differ by 1, seeds by up to 1.2; they take different times."""
-    luck = (at.trial * 5 + at.replica * 3) % 7 / 5
+    luck = (at.trial * 5 + at.seed_index * 3) % 7 / 5
     result = curve(at)
     return {**result, "score": result["score"] + luck}
 

@@ -691,7 +691,7 @@ def test_a_sweep_is_where_it_was_when_the_script_has_gone_elsewhere(
 
 def test_curves_are_every_iteration_of_every_trial(asha: "sweep.Sweep") -> None:
     table = asha.curves()
-    assert list(table.columns) == ["trial", "replica", "iteration", "training_iteration", "loss"]
+    assert list(table.columns) == ["trial", "seed_index", "iteration", "training_iteration", "loss"]
     assert len(table) == sum(trial.iterations for trial in asha.trials)
     best = asha.best()
     its = table[table["trial"] == best.number]

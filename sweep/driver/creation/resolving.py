@@ -99,7 +99,7 @@ def unsure_names(resolved: Resolved) -> dict[str, str]:
 
 
 #: The keys of a spec that its scheduler is made from, and those that its trainable is shown.
-_OF_SCHEDULER = ("scheduler", "stop", "trials", "space", "seed", "seeds", "aggregate")
+_OF_SCHEDULER = ("scheduler", "stop", "trials", "space", "seed", "seeds")
 _OF_TRAINABLE = ("trainable", "config", "space", "stop", "metric", "objectives", "constraints")
 
 

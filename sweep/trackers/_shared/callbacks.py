@@ -234,7 +234,7 @@ def _trial(
     return {
         "event": k,
         "number": event.trial,
-        "replica": event.replica - FIRST_TEST if test else event.replica,
+        "seed_index": event.replica - FIRST_TEST if test else event.replica,
         "test": test,
         "seed": seed_of(where.spec.seed, event.trial, event.replica),
         "status": str(replica.status),

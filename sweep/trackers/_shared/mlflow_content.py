@@ -370,7 +370,7 @@ class Content:
             **own,
             "sweep.id": self._where.sweep_id,
             "sweep.history.trial": str(trial.number),
-            "sweep.replicas": str(len(trial.replicas)),
+            "sweep.seeds": str(len(trial.replicas)),
             "sweep.status": trial.status.value,
             "sweep.reason": cut(trial.reason, LONGEST_TAG),
         }
@@ -386,7 +386,7 @@ class Content:
         return {
             "sweep.id": self._where.sweep_id,
             "sweep.history.trial": str(replica.trial),
-            "sweep.history.replica": str(index - FIRST_TEST if is_test(index) else index),
+            "sweep.history.seed_index": str(index - FIRST_TEST if is_test(index) else index),
             "sweep.seed": str(seed_of(self._where.spec.seed, replica.trial, index)),
             "sweep.status": replica.status.value,
             "sweep.reason": cut(replica.reason, LONGEST_TAG),

@@ -75,7 +75,7 @@ def test_the_best_trial_is_shown_with_the_scores_of_its_seeds(here: Here) -> Non
 def test_one_trial_is_shown_seed_by_seed_with_the_decisions_about_each(here: Here) -> None:
     best = here.json("best", "demo")["trial"]
     data = here.json("show", "demo", best)
-    assert [row["seed"] for row in data["replicas"]] == [seed_of(7, best, r) for r in range(3)]
+    assert [row["seed"] for row in data["seeds"]] == [seed_of(7, best, r) for r in range(3)]
     whats = [decision["what"] for decision in data["decisions"]]
     assert {"slice 0 to 1", "seed 1, slice 0 to 1", "seed 2, slice 0 to 1"} <= set(whats)
     _, out, _ = here("show", "demo", best)
@@ -92,10 +92,10 @@ def test_the_exported_model_is_the_network_that_did_best_and_the_card_says_of_wh
     _, said, _ = here("export-model", "two", "--out", tmp_path / "out")
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     compared = card["played"]["compared"]
-    assert {row["replica"] for row in compared} == {0, 1}
-    assert card["replica"] == max(compared, key=lambda row: row["mean"])["replica"]
-    assert (card["seed"], card["seeds"]) == (seed_of(7, 0, card["replica"]), 2)
-    assert f"seed {card['replica']} of 2" in said
+    assert {row["seed_index"] for row in compared} == {0, 1}
+    assert card["seed_index"] == max(compared, key=lambda row: row["mean"])["seed_index"]
+    assert (card["seed"], card["seeds"]) == (seed_of(7, 0, card["seed_index"]), 2)
+    assert f"seed {card['seed_index']} of 2" in said
     assert f"- seed: {card['seed']}" in (tmp_path / "out" / "card.md").read_text()
 
 

@@ -92,7 +92,7 @@ def test_how_far_the_others_come_depends_on_no_clock(name: str, seed: int) -> No
     """With `deterministic`: slices that end at other times, and kills, change no decision."""
 
     def curve(at: CurvePoint) -> dict[str, Any]:
-        stream = rng.generator(seed, at.trial, at.replica, at.iteration)
+        stream = rng.generator(seed, at.trial, at.seed_index, at.iteration)
         diverges = stream.random() < 0.06
         score = math.nan if diverges else at.trial / 10 + stream.normal()
         return {"score": score, "time_this_iter_s": float(stream.integers(1, 4))}
@@ -134,8 +134,8 @@ def test_with_deterministic_the_others_end_together() -> None:
 
 def test_the_others_go_on_without_the_trial_whose_further_seed_diverged() -> None:
     def curve(at: CurvePoint) -> dict[str, Any]:
-        bad = (at.trial, at.replica, at.iteration) == (0, 1, 3)
-        return {"score": math.nan if bad else 10 - at.trial / 10 + 0.3 * at.replica}
+        bad = (at.trial, at.seed_index, at.iteration) == (0, 1, 3)
+        return {"score": math.nan if bad else 10 - at.trial / 10 + 0.3 * at.seed_index}
 
     course = simulate({**CLIMB, "limits": {"not_finite": "prune"}}, curve, slots=2)
     first, *others = course.history.trials
@@ -151,7 +151,7 @@ def test_a_trial_that_a_person_holds_is_given_no_seed(
     monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
 
     def curve(at: CurvePoint) -> dict[str, Any]:
-        score = 10.0 - at.trial + 0.1 * at.replica
+        score = 10.0 - at.trial + 0.1 * at.seed_index
         return {"score": score, "done": at.trial > 0 and at.iteration == 10}
 
     spec: dict[str, Any] = {**CLIMB, "stop": {"training_iteration": 12}, "seeds": {12: 3}}
@@ -184,8 +184,8 @@ LIMITED: list[dict[str, Any]] = [
 @pytest.mark.parametrize("scheduler", LIMITED)
 def test_a_seed_at_its_limit_holds_up_nobody(scheduler: dict[str, Any]) -> None:
     def curve(at: CurvePoint) -> dict[str, Any]:
-        slow = (at.trial, at.replica) == (1, 1)
-        score = at.trial + 0.1 * at.replica + at.iteration
+        slow = (at.trial, at.seed_index) == (1, 1)
+        score = at.trial + 0.1 * at.seed_index + at.iteration
         return {"score": score, "time_this_iter_s": 10.0 if slow else 1.0}
 
     spec = {

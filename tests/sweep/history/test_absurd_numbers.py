@@ -40,7 +40,7 @@ THREE: dict[str, Any] = {"trials": 3, "scheduler": "fifo", "seeds": 3}
 )
 def test_scores_of_any_size_are_compared(keys: dict[str, Any], scores: tuple[float, ...]) -> None:
     def curve(at: CurvePoint) -> dict[str, Any]:
-        score = scores[at.replica] if at.trial < 2 else 1.0
+        score = scores[at.seed_index] if at.trial < 2 else 1.0
         return {"score": score, "done": at.iteration == 3}
 
     course = simulate({**THREE, **keys}, curve, slots=2)

@@ -192,8 +192,8 @@ def test_a_promotion_with_several_seeds_is_the_same_under_any_kill() -> None:
     """Six slices for two slots: those that wait for one are begun in their order."""
 
     def curve(at: CurvePoint) -> dict[str, float]:
-        value = (at.trial * 37 + at.replica * 5) % 11 + at.iteration / 10
-        return {"score": value, "time_this_iter_s": 1 + (at.trial * 7 + at.replica) % 5 / 3}
+        value = (at.trial * 37 + at.seed_index * 5) % 11 + at.iteration / 10
+        return {"score": value, "time_this_iter_s": 1 + (at.trial * 7 + at.seed_index) % 5 / 3}
 
     asha = {"name": "asha", "reduction_factor": 2}
     spec = {"trials": 3, "stop": {"training_iteration": 2}, "scheduler": asha, "seeds": 3}

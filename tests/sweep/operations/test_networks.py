@@ -63,10 +63,13 @@ def test_the_best_network_of_a_setting_on_fresh_episodes_is_exported(
     assert code == 0
     found = json.loads((tmp_path / "out" / "card.json").read_text())
     rows, fresh = found["played"]["compared"], found["played"]["fresh"]
-    assert {row["replica"] for row in rows} == {0, 1, 2}
+    assert {row["seed_index"] for row in rows} == {0, 1, 2}
     assert len({row["digest"] for row in rows}) == len(rows) >= 3
     best = max(rows, key=lambda row: row["mean"])
-    assert (found["replica"], found["checkpoint"]["digest"]) == (best["replica"], best["digest"])
+    assert (found["seed_index"], found["checkpoint"]["digest"]) == (
+        best["seed_index"],
+        best["digest"],
+    )
     assert found["checkpoint"]["iteration"] == best["iteration"]
     assert {row["episodes"] for row in rows} == {fresh["episodes"]} == {12}
     assert fresh["mean"] != best["mean"], "the episodes that chose it say too much of it"

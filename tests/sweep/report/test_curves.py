@@ -65,7 +65,10 @@ def test_each_mean_of_a_thinned_curve_has_its_own_interval() -> None:
     """Also where several iterations end at one time, as where no game ends in one."""
 
     def game(at: CurvePoint) -> dict[str, float]:
-        return {"score": at.iteration % 7 + at.iteration * at.replica, "games": at.iteration // 3}
+        return {
+            "score": at.iteration % 7 + at.iteration * at.seed_index,
+            "games": at.iteration // 3,
+        }
 
     by_games = {"name": "asha", "time_attr": "games", "grace_period": 300, "max_t": 300}
     with Simulation({"seeds": 2, "scheduler": by_games}, game) as made:

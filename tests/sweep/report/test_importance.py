@@ -113,11 +113,11 @@ def told_apart(seeds: int, luck: float, noise: float, length: int = 12) -> Cause
 
     def curve(at: CurvePoint) -> dict[str, Any]:
         own = math.sqrt(12) * at.config["x"]
-        place = at.trial, at.replica
+        place = at.trial, at.seed_index
         return {"score": own + chance[place] + looks[(*place, at.iteration)]}
 
     space = {"x": {"uniform": [0, 1]}}
-    spec = {"trials": 80, "replicas": seeds, "space": space, "searcher": "random"}
+    spec = {"trials": 80, "seeds": seeds, "space": space, "searcher": "random"}
     past = simulate({**spec, "stop": {"training_iteration": length}}, curve, 4).history
     scored = [(trial, trial.score or 0.0) for trial in past.trials]
     model = Model.fit(Space.parse(space), [standardised(math.inf, scored, 1.0)], 0)

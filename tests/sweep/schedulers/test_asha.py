@@ -310,7 +310,7 @@ def test_who_ends_worse_than_one_that_waits_is_not_the_winner() -> None:
 )
 def test_who_is_finished_is_the_same_however_the_driver_is_killed(more: dict[str, Any]) -> None:
     def noisy(at: CurvePoint) -> dict[str, Any]:
-        luck = (at.trial * 5 + at.replica * 3) % 7 / 5
+        luck = (at.trial * 5 + at.seed_index * 3) % 7 / 5
         return {"score": rising(at)["score"] + luck, "cost": float(at.trial % 3)}
 
     spec = {**SMALL, "trials": 3, **more}

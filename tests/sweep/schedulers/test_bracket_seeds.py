@@ -48,8 +48,8 @@ def value(trial: int, seed: int, iteration: int) -> float:
 
 def curve(at: CurvePoint) -> dict[str, Any]:
     return {
-        "score": value(at.trial, at.replica, at.iteration),
-        "time_this_iter_s": 0.3 + (at.trial * 31 + at.replica * 5 + at.iteration) % 7 / 10,
+        "score": value(at.trial, at.seed_index, at.iteration),
+        "time_this_iter_s": 0.3 + (at.trial * 31 + at.seed_index * 5 + at.iteration) % 7 / 10,
         "timesteps_this_iter": 10,
     }
 
@@ -118,7 +118,7 @@ def test_a_seed_that_fails_takes_its_trial_out_and_another_goes_on() -> None:
     best = max(expected(), key=lambda trial: len(expected()[trial]))
 
     def fails(at: CurvePoint) -> dict[str, Any]:
-        if (at.trial, at.replica) == (best, 1):
+        if (at.trial, at.seed_index) == (best, 1):
             raise ValueError("always")
         return curve(at)
 

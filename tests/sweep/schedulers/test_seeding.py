@@ -45,7 +45,9 @@ def scheduler(seeds: Any = PLAN) -> asha.Scheduler:
 
 def noisy(at: CurvePoint) -> dict[str, Any]:
     """Better settings, and seeds of which the first is the luckiest with trial 5."""
-    luck = 3.0 if (at.trial, at.replica) == (5, 0) else (at.trial * 5 + at.replica * 3) % 7 / 20
+    luck = (
+        3.0 if (at.trial, at.seed_index) == (5, 0) else (at.trial * 5 + at.seed_index * 3) % 7 / 20
+    )
     return {"score": at.trial / 10 + at.iteration / 10 + luck, "timesteps_this_iter": 10}
 
 
@@ -187,7 +189,7 @@ def test_with_a_batch_the_slots_decide_nothing() -> None:
 
 def test_a_seed_that_fails_ends_its_trial_and_the_others_go_on() -> None:
     def fails(at: CurvePoint) -> dict[str, Any]:
-        if (at.trial, at.replica) == (11, 1):
+        if (at.trial, at.seed_index) == (11, 1):
             raise ValueError("always")
         return noisy(at)
 
@@ -209,7 +211,7 @@ def test_copies_and_tables_have_a_run_and_a_row_for_each_seed(tmp_path: Path) ->
     assert len(best["scores"]) == 3
     assert best["pick"]["runner_up"] is not None
     shown = overview.show(lookup.read(folder), best["trial"], [])
-    assert [row["replica"] for row in shown["replicas"]] == [0, 1, 2]
+    assert [row["seed_index"] for row in shown["seeds"]] == [0, 1, 2]
     with closing(sqlite3.connect(folder.mlflow)) as database:
         query = "SELECT count(*) FROM tags WHERE key = 'sweep.run' AND value LIKE ?"
         assert database.execute(query, (f"{best['trial']}.%",)).fetchone() == (3,)

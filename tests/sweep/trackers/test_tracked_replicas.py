@@ -193,7 +193,7 @@ def assert_whole(folder: Folder, found: dict[str, Run]) -> None:
             run = found[name]
             assert losses(run) == ledgers(folder, trial.number, replica.index)
             assert run.tags[PARENT] == found[str(trial.number)].id
-            assert run.tags["sweep.history.replica"] == str(index)
+            assert run.tags["sweep.history.seed_index"] == str(index)
             assert run.tags["sweep.seed"] == str(seed_of(7, trial.number, replica.index))
             assert run.tags["sweep.status"] == replica.status
             assert ("sweep.test" in run.tags) is test
@@ -219,7 +219,7 @@ def test_each_seed_has_a_run_below_its_trials_which_has_their_aggregate(
         seeds = [ledgers(grouped, trial.number, index) for index in range(3)]
         together = {step: sum(s[step] for s in seeds) / 3 for step in seeds[0]}
         assert losses(run) == pytest.approx(together)
-        assert run.tags["sweep.replicas"] == "3"
+        assert run.tags["sweep.seeds"] == "3"
         assert "sweep.seed" not in run.tags
         assert run.params["lr"] == str(trial.searched["lr"])
         assert run.status == "FINISHED"
@@ -251,7 +251,7 @@ def test_seeds_on_the_rungs_come_once_and_the_rows_that_came_first_stand(
     for trial in several:
         first = ledgers(climbed, trial.number, 0)
         assert losses(found[str(trial.number)])[10] == first[10]
-        assert found[str(trial.number)].tags["sweep.replicas"] == str(len(trial.replicas))
+        assert found[str(trial.number)].tags["sweep.seeds"] == str(len(trial.replicas))
 
 
 def test_a_score_is_sent_whatever_the_times_of_those_before_it(
@@ -294,7 +294,7 @@ def test_a_trial_of_one_seed_has_one_run_and_its_tests_are_below_it(
     for trial in past.trials:
         run = found[str(trial.number)]
         assert losses(run) == ledgers(alone, trial.number, 0)
-        assert run.tags["sweep.history.replica"] == "0"
+        assert run.tags["sweep.history.seed_index"] == "0"
     ended = [r for r in records(alone) if isinstance(r.event, TermEnded)]
     assert found[""].status == "FINISHED"
     assert len(ended) == 1

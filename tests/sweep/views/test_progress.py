@@ -52,7 +52,7 @@ def rising(at: CurvePoint) -> dict[str, Any]:
     """Trials rise to different heights, at different speeds; a little noise on it."""
     own = random.Random(at.trial * 1000 + 7)  # noqa: S311 a curve
     height, speed, seconds = own.random(), own.uniform(0.05, 0.5), 1 + own.random()
-    luck = random.Random(at.trial * 7919 + at.iteration * 31 + at.replica)  # noqa: S311 likewise
+    luck = random.Random(at.trial * 7919 + at.iteration * 31 + at.seed_index)  # noqa: S311 likewise
     noise = luck.gauss(0, 0.05)
     score = height * (1 - 2.718 ** (-speed * at.iteration)) + noise
     return {"score": score, "time_this_iter_s": seconds}

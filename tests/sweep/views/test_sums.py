@@ -39,9 +39,9 @@ def curve(at: CurvePoint) -> dict[str, Any]:
     """Ends badly in several ways, and has no score now and then."""
     if at.trial % 4 == 1 and at.iteration == 4:
         raise ValueError("always here")
-    if at.trial % 4 == 2 and at.iteration == 2 and at.replica == 0:
+    if at.trial % 4 == 2 and at.iteration == 2 and at.seed_index == 0:
         raise WorkerLost(None, 1, "gone")
-    score = at.config["x"] * at.iteration + at.replica / 10
+    score = at.config["x"] * at.iteration + at.seed_index / 10
     told: dict[str, Any] = {"cost": 10 * at.trial - at.iteration, "timesteps_this_iter": 10}
     return told if (at.trial + at.iteration) % 3 == 0 else {**told, "score": score}
 
