@@ -367,7 +367,7 @@ CASES = (
         "a proposal of tpe with a window of 500 after 50,000 trials",
         "ms of CPU",
         Side("sweep", "proposal", ("50000", "500")),
-        Side("tpe without a window after 5,000", "proposal", ("5000",)),
+        Side("tpe without a window after 5,000", "proposal", ("5000", "null")),
         3.0,
         more_is_better=False,
     ),

@@ -59,9 +59,9 @@ class Searcher(searchers.Searcher):
 
     def suggest(self, request: Request) -> Settings:
         """Settings from a process that is fitted anew, so that it keeps nothing between calls."""
-        known = self._cache.bring_up(request, AsComplete())
+        self._cache.bring_up(request, AsComplete())
         options = self.options.model_dump(exclude={"duplicates", "prior"})
-        found = _helper().ask(replace(request, trials=(), learnt=()), options, known)
+        found = _helper().ask(replace(request, trials=(), learnt=()), options, self._cache.frozen)
         if isinstance(found, str):
             raise BadSpace("space", "the proposal", "a point of the space", problem=found)
         return found

@@ -1,8 +1,9 @@
 """A proposal of searcher tpe in a sweep of so many trials: CPU milliseconds.
 
-python -m benchmarks.speed.measures.proposal TRIALS [WINDOW]
+python -m benchmarks.speed.measures.proposal TRIALS [WINDOW | null]
 """
 
+import json
 import statistics
 import sys
 import time
@@ -27,7 +28,7 @@ def main() -> None:
     """Propose in a row, each time with one trial more."""
     trials, window = int(sys.argv[1]), sys.argv[2:]
     objective, space = Objective("score", "max", Score()), Space.parse(SPEC["space"])
-    options: dict[str, Any] = {"window": int(window[0])} if window else {}
+    options: dict[str, Any] = {"window": json.loads(window[0])} if window else {}
     cls = searchers.find("tpe")
     searcher, past, taken = cls(cls.Options(**options)), list[Trial](), list[float]()
     for number in range(trials + COUNTED):

@@ -101,28 +101,39 @@ class Cache:
     names: tuple[str, ...] = ()
     """The parameters that were to be proposed."""
     view: View | None = None
-    kept: list[tuple[Trial, int, FrozenTrial]] = field(default_factory=list)
-    """Each trial, its `Trial.k` when it was frozen, and what Optuna sees of it."""
+    frozen: list[FrozenTrial] = field(default_factory=list)
+    """Each trial as Optuna sees it."""
+    _trials: list[Trial] = field(default_factory=list)
+    _events: list[int] = field(default_factory=list)
+    """Each trial's `Trial.k` when it was frozen."""
 
-    def bring_up(self, request: Request, view: View) -> list[FrozenTrial]:
-        """The trials of `request` through `view`."""
+    def bring_up(self, request: Request, view: View) -> list[int]:
+        """Freeze the trials of `request` that events have changed. Returns their places."""
         domains, known = request.space.domains, request.trials
         same_space = self.parameters is request.space.parameters and self.names == tuple(domains)
         if not same_space or self.view != view:
-            self.kept.clear()
+            self._cut(0)
             self.parameters, self.names = request.space.parameters, tuple(domains)
             self.view = view
-        del self.kept[len(known) :]
-        for place, trial in enumerate(known):
-            if place == len(self.kept) or not _is_current(trial, *self.kept[place][:2]):
-                seen = freeze(trial, domains, view(trial), place)
-                self.kept[place : place + 1] = [(trial, trial.k, seen)]
-        return [frozen for _, _, frozen in self.kept]
+        self._cut(len(known))
+        kept = zip(known, self._trials, self._events, strict=False)
+        changed = [
+            place
+            for place, (trial, before, k) in enumerate(kept)
+            # A trial without an event may change unseen.
+            if before is not trial or k != trial.k or k == 0
+        ]
+        changed += range(len(self.frozen), len(known))
+        for place in changed:
+            trial = known[place]
+            frozen = freeze(trial, domains, view(trial), place)
+            self.frozen[place : place + 1] = [frozen]
+            self._trials[place : place + 1] = [trial]
+            self._events[place : place + 1] = [trial.k]
+        return changed
 
-
-def _is_current(trial: Trial, kept: Trial, k: int) -> bool:
-    """Return whether no event was about `trial` since `k`; without any, it may change unseen."""
-    return kept is trial and k == trial.k and trial.k > 0
+    def _cut(self, length: int) -> None:
+        del self.frozen[length:], self._trials[length:], self._events[length:]
 
 
 @contextmanager
@@ -144,18 +155,20 @@ def suggest(request: Request, sampler: BaseSampler, known: Sequence[FrozenTrial]
 def study_of(
     request: Request, known: Sequence[FrozenTrial], sampler: BaseSampler | None = None
 ) -> optuna.Study:
-    """A study that holds `known`, which are not copied: samplers only read them."""
+    """Return a study that holds `known`, which are numbered but not copied."""
     storage = InMemoryStorage()
     study = optuna.create_study(
         storage=storage, sampler=sampler, directions=directions(request.objective)
     )
+    for place, trial in enumerate(known):  # a study of some of them numbers them anew
+        trial.number = trial._trial_id = place
     storage._studies[study._study_id].trials.extend(known)
     storage._max_trial_id = len(known) - 1
     return study
 
 
 def freeze(trial: Trial, domains: Mapping[str, Domain], seen: Seen, place: int) -> FrozenTrial:
-    """`trial` as Optuna sees it, at its place in a study."""
+    """Return `trial` as Optuna sees it, at its place among those of a study."""
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     if trial.parent is not None:
         seen = Seen(TrialState.FAIL)  # its score also comes from its ancestors' settings

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+from optuna.samplers._tpe.sampler import _split_trials
 from optuna.trial import FrozenTrial, TrialState
 from rich.console import Console
 from scipy.stats import qmc
@@ -208,12 +209,12 @@ def test_the_cached_study_is_the_one_that_is_built_anew() -> None:
         for trials in (made.history.trials, made.history.trials[: count // 2]):
             request = Request(made.space, made.objective, trials, LEVELS, 0)
             view = WithRungs(LEVELS)
-            assert told(cache.bring_up(request, view)) == told(
-                study.Cache().bring_up(request, view)
-            )
-    frozen = cache.bring_up(Request(made.space, made.objective, made.history.trials, (), 0), view)
-    again = cache.bring_up(Request(made.space, made.objective, made.history.trials, (), 0), view)
-    assert all(one is other for one, other in zip(frozen, again, strict=True))
+            anew = study.Cache()
+            cache.bring_up(request, view)
+            assert anew.bring_up(request, view) == list(range(len(trials)))
+            assert told(cache.frozen) == told(anew.frozen)
+    cache.bring_up(Request(made.space, made.objective, made.history.trials, (), 0), view)
+    assert not cache.bring_up(Request(made.space, made.objective, made.history.trials, (), 0), view)
 
 
 # ---- evolution ------------------------------------------------------------------------------
@@ -320,21 +321,38 @@ def test_cmaes_divides_by_nothing_in_its_smallest_generations() -> None:
     assert len(Search("cmaes", {"x": {"uniform": [0, 1]}}, options=least).run(9).proposals) == 9
 
 
-def test_tpe_with_a_window_models_the_newest_trials_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    modelled: dict[int, tuple[Any, ...]] = {}
+def test_tpe_models_the_best_tenth_and_the_newest_of_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And which count as good is what Optuna says of all of them."""
+    modelled: dict[int, list[int]] = {}
+    good: dict[int, set[int]] = {}
+    others: dict[int, list[int]] = {}
     suggest = study.suggest
 
     def noted(request: Request, sampler: Any, known: Sequence[FrozenTrial]) -> Any:
-        modelled[request.number] = tuple(dict(one.params) for one in known)
+        every = study.Cache()
+        every.bring_up(request, WithRungs(request.levels))
+        number = {json.dumps(one.params): n for n, one in enumerate(every.frozen)}
+        modelled[request.number] = [number[json.dumps(one.params)] for one in known]
+        whole = study.study_of(request, every.frozen)
+        finished = [one for one in whole.trials if one.state is not TrialState.FAIL]
+        below, _ = _split_trials(whole, finished, sampler._gamma(len(finished)))
+        good[request.number] = {one.number for one in below}
+        others[request.number] = [
+            one.number for one in finished if one.number not in good[request.number]
+        ]
         return suggest(request, sampler, known)
 
     monkeypatch.setattr(study, "suggest", noted)
-    made = Search("tpe", MIXED, slots=3, options={"window": 50}).run(130)
-    searched = [trial.searched for trial in made.history.trials]
+    Search("tpe", MIXED, slots=3, options={"window": 50}).run(130)
     for number, known in modelled.items():
-        first = 0 if number <= 50 else (number - 50) // 12 * 12
-        assert [set(one) for one in known] == [set(one) for one in searched[first:number]]
-    assert max(map(len, modelled.values())) < 50 + 12
+        assert known == sorted(known)
+        if number > 50:
+            room = 50 - len(good[number])
+            assert set(known) == good[number] | set(others[number][-room:])
+    assert len(modelled[129]) == 50
+    assert min(good[129]) < 129 - 60  # a good one that is not among the newest
 
 
 def test_tpe_with_a_window_proposes_the_same_after_every_resume() -> None:
