@@ -472,11 +472,12 @@ class History:
         if self.summed:
             self._take_sums(replica, event)
             return
-        replica.take(event.source, event.rows)
+        points = replica.take(event.source, event.rows)
         _add_names(replica, event.rows)
         replica.reported_to = event.rows[-1].iteration
         replica.last = event.rows[-1].metrics
         if self.shows_unsaved:
+            replica.reported = replica.reported or _has_metric(points)
             replica.count()
             _sum_up(replica)
 
@@ -503,12 +504,11 @@ class History:
 
     def _take_results(self, replica: Replica, event: Closed) -> None:
         replica.take(event.source, event.rows)
+        # Not read from the event's rows: the slice may have reported all of them before it ended.
+        replica.reported = replica.reported or _has_metric(replica.tail)
+        _add_names(replica, event.rows)
         counts = self.shows_unsaved or event.status in FINISHED
         replica.count(None if counts else event.saved_to)
-        # Not read from the event's rows: the slice may have reported all of them before it ended.
-        lost = any(point.value is not None for point in replica.tail)
-        replica.reported = replica.reported or replica.is_known or lost
-        _add_names(replica, event.rows)
         _sum_up(replica)
         if event.rows:
             replica.last = event.rows[-1].metrics
@@ -538,6 +538,11 @@ class History:
             _sum_up(replica)
         replica.status, replica.reason = status, reason
         replica.ended_at = at if status in FINISHED else None
+
+
+def _has_metric(points: Iterable[Point]) -> bool:
+    """Return whether one of the results has the metric, be it NaN."""
+    return any(point.value is not None for point in points)
 
 
 def _add_names(replica: Replica, rows: Sequence[Row]) -> None:

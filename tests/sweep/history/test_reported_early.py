@@ -1,5 +1,7 @@
 """A slice that reported results before it ended: they decide as if they had come at its end."""
 
+import math
+
 import pytest
 
 from sweep.driver.decisions import without_metric
@@ -19,9 +21,9 @@ from sweep.history.history import History
 from tests.support.trials import objective
 
 
-def at_its_rung(name: str, reported: int, views: bool = False) -> History:
+def at_its_rung(name: str, reported: int, views: bool = False, value: float = 1.0) -> History:
     """A trial that paused at iteration 3 and had reported some of its results before."""
-    rows = tuple(Row(i, {"training_iteration": i, name: 1.0 / i}) for i in (1, 2, 3))
+    rows = tuple(Row(i, {"training_iteration": i, name: value / i}) for i in (1, 2, 3))
     events: list[Event] = [Created(0, {}, {}, 0), Opened(0, 0, 0, Goal(at=3.0), "why")]
     if reported:
         events.append(Reported(0, 0, 0, 0, rows[:reported]))
@@ -47,6 +49,14 @@ def test_results_that_were_all_reported_early_have_the_metric(reported: int, vie
     history = at_its_rung("score", reported, views)
     assert history.reported
     assert history.trials[0].score == 1.0 / 3
+    assert without_metric(history, "demo", [3.0]) is None
+
+
+@pytest.mark.parametrize("views", [False, True])
+@pytest.mark.parametrize("reported", [0, 1, 3])
+def test_a_metric_that_is_not_a_number_yet_is_no_missing_one(reported: int, views: bool) -> None:
+    history = at_its_rung("score", reported, views, math.nan)
+    assert history.reported
     assert without_metric(history, "demo", [3.0]) is None
 
 
