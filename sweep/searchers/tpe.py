@@ -111,7 +111,7 @@ class _Ranking:
         """The rank of each trial, None of one that runs or has failed."""
         self._sorted: list[_Rank] = []
 
-    def bring_up(self, frozen: Sequence[FrozenTrial], changed: Iterable[int], sign: int) -> None:
+    def bring_up(self, frozen: Sequence[FrozenTrial], changed: Iterable[int], sign: float) -> None:
         """Rank the trials at the places `changed` anew; `sign` is 1 where more is better."""
         while len(self._ranks) > len(frozen):
             self._forget(self._ranks.pop())
@@ -133,7 +133,7 @@ class _Ranking:
             del self._sorted[bisect_left(self._sorted, rank)]
 
 
-def _rank(trial: FrozenTrial, place: int, sign: int) -> _Rank | None:
+def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
     """Return the rank of a trial as Optuna's estimator sorts them, None if it does not."""
     if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
         return None
