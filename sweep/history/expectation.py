@@ -92,21 +92,24 @@ class Spreads:
 class _Seen(NamedTuple):
     """The part of a trial that decides its expectation; a greater score is better."""
 
-    path: tuple[tuple[float, float], ...]
-    """Level and score, ascending."""
+    path: tuple[tuple[float, float, tuple[float, ...]], ...]
+    """Level, score, and the scores of its seeds there; the levels ascend."""
     rests: bool
     """True if the trial ever reached a goal or its end; else the path holds its present level."""
-    seeds: tuple[float, ...]
-    """The scores of its seeds at the last level."""
     evaluations: float
     """Variance of a score through its evaluation."""
     steps: float
     top: float | None
 
     @property
+    def seeds(self) -> tuple[float, ...]:
+        """The scores of its seeds at the last level."""
+        return self.path[-1][2]
+
+    @property
     def exponent(self) -> int:
         """The power of two that none of its scores exceeds."""
-        return math.frexp(max(map(abs, (*self.seeds, *(score for _, score in self.path)))))[1]
+        return math.frexp(max(abs(one) for _, score, its in self.path for one in (score, *its)))[1]
 
 
 def _seen(trial: Trial) -> _Seen | None:
@@ -114,15 +117,23 @@ def _seen(trial: Trial) -> _Seen | None:
         return None
     sign = trial.objective.sign
     scored = [rest for rest in trial.rests if rest.score is not None] or [trial.rest(trial.k)]
-    path = {rest.level: sign * (rest.score or 0.0) for rest in scored}
-    seeds = tuple(sign * score for score in scored[-1].scores if score is not None)
-    if any(map(math.isnan, path)) or not all(map(math.isfinite, (*seeds, *path.values()))):
+    path = {
+        rest.level: (
+            rest.level,
+            sign * (rest.score or 0.0),
+            tuple(sign * score for score in rest.scores if score is not None),
+        )
+        for rest in scored
+    }
+    points = tuple(path[level] for level in sorted(path))
+    if any(math.isnan(level) for level in path):
+        return None
+    if not all(math.isfinite(one) for _, score, its in points for one in (score, *its)):
         return None
     noises = [replica.noise for replica in trial.counted]
     known = [noise for noise in noises if noise is not None and math.isfinite(noise)]
     noise = math.fsum(known) / len(known) if known else 0.0
-    points, rests = tuple(sorted(path.items())), bool(trial.rests)
-    return _Seen(points, rests, seeds, noise, trial.steps, trial.goal.top)
+    return _Seen(points, bool(trial.rests), noise, trial.steps, trial.goal.top)
 
 
 class Expectations(Kept):
@@ -151,7 +162,7 @@ class Expectations(Kept):
             if old == new:
                 continue
             for seen, sign in ((old, -1), (new, 1)):
-                for level, _ in seen.path if seen and seen.rests else ():
+                for level, *_ in seen.path if seen and seen.rests else ():
                     self._crowds[level] += sign
                 if seen:
                     self._tops[seen.top] += sign
@@ -306,9 +317,11 @@ class _Table:
 
         self.scores = np.full((self.rows, len(self.columns)), np.nan)
         """At each level; NaN below the first, and above the last."""
+        self.alike = self.scores.copy()
+        """The same of the seeds that the trial had at the level before."""
         self.last = np.full(self.rows, -1)
         """The column of the last score; -1: there is none."""
-        self.seeds = np.ones(self.rows)
+        self.seeds = np.ones((self.rows, len(self.columns)))
         self.squares = np.zeros(self.rows)
         """Of the seeds' distances from their mean."""
         self.evaluations = np.zeros(self.rows)
@@ -322,26 +335,33 @@ class _Table:
         """Return the rows of some trials."""
         from sweep.history.posterior.shrinkage import Scores
 
-        last, seeds, squares = self.last[rows], self.seeds[rows], self.squares[rows]
-        return Scores(self.scores[rows], last, seeds, squares, self.evaluations[rows])
+        at, alike, seeds = self.scores[rows], self.alike[rows], self.seeds[rows]
+        last, squares, evaluations = self.last[rows], self.squares[rows], self.evaluations[rows]
+        return Scores(at, alike, seeds, last, squares, evaluations)
 
     def put(self, row: int, seen: _Seen | None) -> None:
         """Write the row of a trial."""
         import numpy as np
 
-        self.scores[row], self.last[row] = np.nan, -1
+        self.scores[row] = self.alike[row] = np.nan
+        self.last[row] = -1
         if seen is None:
             return
         small, above = -self.exponent, 0
-        for level, score in seen.path:
+        for level, score, its in seen.path:
             here = self._column(level)
+            first = min(above or here, here)
+            before = int(self.seeds[row, first - 1]) if first and self.last[row] >= 0 else len(its)
+            alike = score if before >= len(its) else math.fsum(x / before for x in its[:before])
             # What it passes without a rest it reaches, too: it may end well before its goal.
-            self.scores[row, min(above or here, here) : here + 1] = math.ldexp(score, small)
+            self.scores[row, first : here + 1] = math.ldexp(score, small)
+            self.alike[row, first : here + 1] = math.ldexp(score, small)
+            self.alike[row, first] = math.ldexp(alike, small)
+            self.seeds[row, first : here + 1] = len(its)
             self.last[row], above = here, here + 1
-        seeds = [math.ldexp(score, small) for score in seen.seeds]
-        middle = math.fsum(seeds) / len(seeds)
-        self.seeds[row] = len(seeds)
-        self.squares[row] = math.fsum((score - middle) ** 2 for score in seeds)
+        its = [math.ldexp(score, small) for score in seen.seeds]
+        middle = math.fsum(its) / len(its)
+        self.squares[row] = math.fsum((score - middle) ** 2 for score in its)
         self.evaluations[row] = math.ldexp(seen.evaluations, 2 * small)
         self.steps[row] = seen.steps
 

@@ -102,9 +102,9 @@ class Causes:
         measured = any(one.noise is not None for trial in scored for one in trial.counted)
         several = any(len(trial.counted) > 1 for trial in scored)
         # Scores differ by `whole`; the mean of n seeds has an n-th of the variance of one.
-        whole = (spreads.settings**2 + spreads.seeds**2) or 1.0
         part = math.fsum(1 / len(trial.counted) for trial in scored) / len(scored)
         noise, luck = spreads.seeds**2 * part, spreads.evaluations**2 * part
+        whole = (spreads.settings**2 + noise) or 1.0
         evaluations = min(left, luck / whole) if measured else None
         seeds = None
         if several:
