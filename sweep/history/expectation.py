@@ -359,9 +359,9 @@ class _Table:
             self.alike[row, first] = math.ldexp(alike, small)
             self.seeds[row, first : here + 1] = len(its)
             self.last[row], above = here, here + 1
-        its = [math.ldexp(score, small) for score in seen.seeds]
-        middle = math.fsum(its) / len(its)
-        self.squares[row] = math.fsum((score - middle) ** 2 for score in its)
+        seeds = [math.ldexp(score, small) for score in seen.seeds]
+        middle = math.fsum(seeds) / len(seeds)
+        self.squares[row] = math.fsum((score - middle) ** 2 for score in seeds)
         self.evaluations[row] = math.ldexp(seen.evaluations, 2 * small)
         self.steps[row] = seen.steps
 

@@ -146,7 +146,10 @@ class _Squares(NamedTuple):
     @classmethod
     def of(cls, squares: Floats, freedom: Floats, last: Whole, levels: int) -> "_Squares":
         """Return the sums over all trials."""
-        return cls(np.bincount(last, squares, levels), np.bincount(last, freedom, levels))
+        sums, counts = np.zeros(levels), np.zeros(levels)
+        np.add.at(sums, last, squares)
+        np.add.at(counts, last, freedom)
+        return cls(sums, counts)
 
     def by(self, variance: Floats, share: float) -> float:
         """Return how large they are, by what they should be with this share of the variance."""
@@ -158,7 +161,7 @@ class _Squares(NamedTuple):
 class _Pairs(NamedTuple):
     """Trials that reached a level and the one before, under the same seeds at both."""
 
-    count: int = 0
+    trials: int = 0
     lower: float = 0.0
     upper: float = 0.0
     """The means at the one before, and at the level."""
@@ -173,7 +176,7 @@ class _Pairs(NamedTuple):
 class _Fresh(NamedTuple):
     """Trials that began at a level, so that nothing selected them."""
 
-    count: int = 0
+    trials: int = 0
     mean: float = 0.0
     variance: float = 0.0
     part: float = 1.0
@@ -224,9 +227,10 @@ def _moments(scores: Scores) -> list[tuple[_Pairs, _Fresh]]:
             lower, upper = at[both, level - 1], alike[both, level]
             middle, above = float(lower.mean()), float(upper.mean())
             lower, upper = lower - middle, upper - above
-            sums = [float(its.sum()) for its in (lower * lower, lower * upper, upper * upper)]
+            along, across = float((lower * lower).sum()), float((upper * upper).sum())
+            together = float((lower * upper).sum())
             part = float((1 / scores.seeds[both, level - 1]).mean())
-            pairs = _Pairs(len(lower), middle, above, *sums, part)
+            pairs = _Pairs(len(lower), middle, above, along, together, across, part)
         if fresh.any():
             own, part = at[fresh, level], float((1 / scores.seeds[fresh, level]).mean())
             first = _Fresh(len(own), float(own.mean()), float(own.var()), part)
@@ -267,13 +271,13 @@ def _levels(moments: Sequence[tuple[_Pairs, _Fresh]], share: float) -> _Levels:
             mean = found.start[level] + slope * mean
             variance = slope**2 * variance + found.new[level]
             doubt = slope**2 * doubt + line
-        if fresh.count:
-            whole = begun + fresh.count
-            both = (begun * mean + fresh.count * fresh.mean) / whole
+        if fresh.trials:
+            whole = begun + fresh.trials
+            both = (begun * mean + fresh.trials * fresh.mean) / whole
             apart = (mean - both) ** 2, (fresh.mean - both) ** 2
             own = fresh.variance / _of_means(share, fresh.part)
-            parts = begun * (variance + apart[0]) + fresh.count * (own + apart[1])
-            doubt = (begun**2 * doubt + fresh.count * own) / whole**2
+            parts = begun * (variance + apart[0]) + fresh.trials * (own + apart[1])
+            doubt = (begun**2 * doubt + fresh.trials * own) / whole**2
             mean, variance, begun = both, parts / max(1, whole - 1), whole
         found.mean[level], found.variance[level], found.doubt[level] = mean, variance, doubt
     return found
@@ -289,19 +293,19 @@ def _regress(
 ) -> tuple[float, float]:
     """Regress a level on the one before; returns the slope, and the error of the mean by it."""
     less = _of_means(share, pairs.part)
-    middle, above = (pairs.lower, pairs.upper) if pairs.count else (mean, mean)
+    middle, above = (pairs.lower, pairs.upper) if pairs.trials else (mean, mean)
     along = pairs.along + PAIRS * less * variance
     slope = 1.0
     if along > 0:
         slope = min(max(0.0, (pairs.together + PAIRS * less * variance) / along), STEEPEST)
     rest = max(0.0, pairs.across - 2 * slope * pairs.together + slope * slope * pairs.along)
-    start = middle + (above - middle) * pairs.count / (pairs.count + STILL) - slope * middle
-    new = (rest / less + NEW_PAIRS * NEW * variance) / (pairs.count + NEW_PAIRS)
+    start = middle + (above - middle) * pairs.trials / (pairs.trials + STILL) - slope * middle
+    new = (rest / less + NEW_PAIRS * NEW * variance) / (pairs.trials + NEW_PAIRS)
     found.start[level], found.slope[level], found.new[level] = start, slope, new
-    found.pairs[level], found.middle[level] = pairs.count, middle
-    found.gap[level] = ((above - middle) / (pairs.count + STILL)) ** 2
+    found.pairs[level], found.middle[level] = pairs.trials, middle
+    found.gap[level] = ((above - middle) / (pairs.trials + STILL)) ** 2
     off = (mean - middle) ** 2 / max(variance, _TINY)
-    return slope, new / (pairs.count + 1) * (1 + min(off, FURTHEST)) + float(found.gap[level])
+    return slope, new / (pairs.trials + 1) * (1 + min(off, FURTHEST)) + float(found.gap[level])
 
 
 class _Shrunk(NamedTuple):

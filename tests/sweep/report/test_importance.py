@@ -145,9 +145,10 @@ def test_with_one_seed_how_much_is_the_seed_is_not_known() -> None:
 
 
 def test_of_short_curves_the_seed_and_the_evaluation_are_one() -> None:
+    """They are 43 % of the variance of means, and 60 % of that of these eighty."""
     causes = told_apart(2, luck=1.0, noise=math.sqrt(0.5), length=3)
     assert causes.evaluations is None
-    assert causes.seeds == pytest.approx(0.43, abs=0.15)
+    assert causes.seeds == pytest.approx(0.6, abs=0.1)
 
 
 def test_the_report_says_in_words_what_no_setting_explains() -> None:
