@@ -320,7 +320,7 @@ class DamagedLedger(LedgerError):
 
     def __init__(self, path: object, problem: str) -> None:
         super().__init__(
-            f"{path}: is damaged, or no ledger: {problem}; `sweep verify` shows all that is wrong"
+            f"{path} is damaged or is not a ledger: {problem}; `sweep verify` lists all damage"
         )
 
 

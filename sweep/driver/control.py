@@ -96,7 +96,7 @@ class RequestHandler:
         trials = [self._open_trial(number) for number in numbers]
         for trial in trials:
             if trial.held:
-                raise UsageError(f"trial {trial.number}: is held already ({trial.held.value})")
+                raise UsageError(f"trial {trial.number} is already held ({trial.held.value})")
         return self._hold(trials, UserHold.PAUSE, "paused")
 
     def unpause(self, request: Request) -> Response:
@@ -104,11 +104,11 @@ class RequestHandler:
         if not (numbers := _numbers(request)):
             self._check_term(request)
             if not self.history.suspended:
-                raise UsageError("unpause: the sweep is not paused; name the trials that are")
+                raise UsageError("unpause: the sweep is not paused; name the paused trials")
             return Response(Answer(True, "it goes on"), (Suspended(False),))
         for number in numbers:
             if self._trial(number).held is not UserHold.PAUSE:  # an ended one may be held, too
-                raise UsageError(f"trial {number}: is not held, so there is nothing to let go")
+                raise UsageError(f"trial {number} is not paused; `sweep status` lists the trials")
         events: list[Event] = [HoldChanged(number, UserHold.NONE) for number in numbers]
         events += topped_up(self.history)
         return Response(
@@ -120,7 +120,9 @@ class RequestHandler:
         (number,) = _numbers(request)
         body, parent = request.body, self._trial(number)
         if self.proposer is None:
-            raise UsageError("clone: nothing here makes trials")
+            raise UsageError(
+                "clone: this driver cannot create trials; clone when the search is running"
+            )
         made = self.proposer.clone(
             self.history, parent, body.get("settings", {}), body.get("from_checkpoint", False)
         )
@@ -133,7 +135,7 @@ class RequestHandler:
         if trials is not None and trials < self.history.searched:
             raise UsageError(
                 f"--trials: {trials} is less than the {self.history.searched} trials that exist; "
-                f"it is the total, give at least that"
+                f"it is the total number of trials"
             )
         changes: list[str] = []
         events: list[Event] = []
@@ -172,14 +174,17 @@ class RequestHandler:
     def _open_trial(self, number: int) -> Trial:
         trial = self._trial(number)
         if trial.status in FINISHED:
-            raise UsageError(f"trial {number}: has ended ({trial.status}); `sweep clone` copies it")
+            raise UsageError(
+                f"trial {number} has ended ({trial.status}); `sweep clone` runs a copy of it"
+            )
         return trial
 
     def _check_term(self, request: Request) -> None:
         """Refuse what is about a driver's term if that driver has gone."""
         if request.term != self.history.term or not self.driven:
             raise UsageError(
-                f"{request.verb}: no driver runs; only single trials can be changed meanwhile"
+                f"{request.verb}: no driver is running, so only single trials can be changed; "
+                f"name a trial"
             )
 
 

@@ -84,11 +84,11 @@ def check_plan(plan: object, free: int, to_create: int, name: str) -> None:
         raise UsageError(f"{who} returned {shorten(plan)}; expected a sweep.schedulers.Plan")
     wanted = sum(map(len, (plan.resume, plan.breed, plan.fresh, plan.seeds)))
     if wanted > free:
-        raise UsageError(f"{who} wants {wanted} slots; expected at most the {free} that are free")
+        raise UsageError(f"{who} requested {wanted} slots; expected at most the {free} free ones")
     if len(plan.fresh) > to_create:
         wanted = len(plan.fresh)
         allowed = f"at most the {to_create} that are left, which history.to_create says"
-        raise UsageError(f"{who} wants {wanted} new trials; expected {allowed}")
+        raise UsageError(f"{who} requested {wanted} new trials; expected {allowed}")
 
 
 def _opened(
@@ -397,10 +397,10 @@ def _unknown_metric(name: str, replica: Replica, where: str) -> UnknownMetric:
     other = shlex.quote(close[0]) if close else "NAME"
     instead = replica.instead or ("a text" if isinstance(replica.last.get(metric), str) else "")
     found = _without(metric, replica.names, instead)
-    then = " W" if found.endswith("?") else "; w"
+    then = " T" if found.endswith("?") else "; t"
     return UnknownMetric(
-        f"metric: trial {replica.trial} came to {where}, and {found}{then}hat was trained is kept: "
-        f"`sweep resume {name} --metric {other}` goes on with it"
+        f"metric: trial {replica.trial} reached {where}, and {found}{then}he training is kept: "
+        f"`sweep resume {name} --metric {other}` continues it"
     )
 
 

@@ -239,9 +239,10 @@ def _refuse_what_a_copy_shares(folder: Folder, ledger: Ledger) -> None:
             return
     what = "ledger on a server" if on_server else f"checkpoints in {url}"
     raise UsageError(
-        f"{folder.name}: is a copy of the sweep '{first.name}' beside it and shares its {what}, of "
-        f"which each would delete what the other needs; go on with "
-        f"`sweep resume {first.in_commands}`, or begin another sweep with `searcher.prior`"
+        f"{folder.name}: is a copy of the sweep '{first.name}' and shares its {what}, so each "
+        f"would "
+        f"delete files of the other; continue the original with `sweep resume "
+        f"{first.in_commands}`, or start another sweep with `searcher.prior`"
     )
 
 
@@ -312,7 +313,7 @@ def _take_over(
     if wanted < history.searched:
         raise UsageError(
             f"--trials: {wanted} is less than the {history.searched} trials that exist; "
-            f"it is the total, give at least that"
+            f"it is the total number of trials"
         )
     changes, answers = _asked_before(ledger, history) if launch.changes else ([], {})
     retried = decisions.tried_again(history) if launch.retry_failed else []

@@ -408,8 +408,8 @@ class Guard:
             grace_s = min(max(GRACE * limits.trial_s, LEAST_GRACE_S), MOST_GRACE_S)
             if now - seen.moved > max(0.0, left) + grace_s:
                 yield LimitPassed(
-                    f"limits.trial_s: {limits.trial_s:g} s of training are over, and its "
-                    f"iteration did not end within {grace_s:g} s"
+                    f"limits.trial_s: the trial has trained for {limits.trial_s:g} s, and its "
+                    f"iteration did not end within another {grace_s:g} s"
                 )
         if limits.no_progress_s is not None and now - seen.moved > limits.no_progress_s:
             yield WorkerLost(None, pid, f"no progress for {limits.no_progress_s:g} s")

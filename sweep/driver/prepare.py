@@ -212,8 +212,8 @@ def again(
     chosen = pools.again(pool, past.pool)
     if pools.has_lanes(chosen, paths) and any("lanes" not in one.config for one in past.trials):
         raise UsageError(
-            f"--pool {chosen}: the trials of this sweep were begun without lanes, and go on "
-            f"without; resume it with --pool {pools.DEFAULT}, or begin another sweep"
+            f"--pool {chosen}: the trials of this sweep were started without lanes and "
+            f"must continue without; use --pool {pools.DEFAULT}, or start another sweep"
         )
     at_once, given = slots_again(jobs, past, spec, paths, trials, found, chosen)
     capacity.allow_files(at_once, chosen)

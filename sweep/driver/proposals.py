@@ -126,7 +126,7 @@ class Proposer:
         searched = {**parent.searched, **own}
         if from_checkpoint:
             if any(replica.newest is None for replica in parent.replicas):
-                raise UsageError(f"trial {parent.number}: has no checkpoint to begin from")
+                raise UsageError(f"trial {parent.number} has no checkpoint to start from")
             wish = Exploit(parent.number, searched, Goal(), "")
             return replace(self._bred(parent, wish, number, history.k), clone_of=parent.number)
         found = self._point(searched)
@@ -138,7 +138,9 @@ class Proposer:
         for replica in parent.replicas:
             saved = replica.newest
             if saved is None:
-                raise SweepError(f"trial {parent.number}: has no checkpoint to breed from")
+                raise SweepError(
+                    f"trial {parent.number} has no checkpoint from which a child could start"
+                )
             point = replica.value_at(saved.iteration)
             time = replica.time if point is None else point.time
             births.append(ParentCheckpoint(parent.number, replica.index, time, saved))
@@ -152,7 +154,7 @@ class Proposer:
 
         def given(name: str, _domain: Domain) -> Any:
             if name not in searched:
-                raise space.where.refuse((name,), None, "a value, since it is active here")
+                raise space.where.refuse((name,), None, "a value, because its condition holds here")
             return searched[name]
 
         return space.resolve(given)

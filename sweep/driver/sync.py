@@ -40,7 +40,7 @@ def check(uri: str, spec: SweepSpec) -> None:
     """Refuse a URI to which nothing would be sent."""
     shown = without_password(uri)
     if "mlflow" not in spec.trackers:
-        raise BadConfig("--tracking-uri", shown, "no URI, as trackers has no mlflow")
+        raise BadConfig("--tracking-uri", shown, "no URI, because trackers does not include mlflow")
     if not _is_uri(uri):
         raise BadConfig("--tracking-uri", shown, f"a URI of {', '.join(SCHEMES)}")
 
@@ -83,9 +83,9 @@ def recall(folder: Folder) -> Tracking | None:
         said = signed.read(path)
         uri = str(said["uri"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UsageError(f"{path}: holds no tracking URI; move it away") from error
+        raise UsageError(f"{path}: contains no tracking URI; move the file away") from error
     if not _is_uri(uri):
-        raise UsageError(f"{path}: holds no URI of {', '.join(SCHEMES)}; move it away")
+        raise UsageError(f"{path}: contains no URI of {', '.join(SCHEMES)}; move the file away")
     return Tracking(uri, signed.is_own(said, path))
 
 

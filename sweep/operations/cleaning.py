@@ -66,7 +66,7 @@ def check_removable(folder: Folder) -> None:
         UsageError: its folder is a link.
     """
     if folder.path.is_symlink():
-        raise UsageError(f"{folder.path}: a link to another folder; remove the link by hand")
+        raise UsageError(f"{folder.path}: is a link to another folder; remove the link by hand")
     held = lease.look(folder.ledger)
     if held.elsewhere:
         takes = f"`sweep gc {folder.in_commands}` takes the sweep over"
@@ -103,7 +103,7 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
         except RemoteError as error:
             later = f"`sweep gc` tries that again after {folders.STALE_S / 60:.0f} minutes"
             raise StorageError(
-                f"{folder.name} is gone, but not its checkpoints; {later}: {error}"
+                f"{folder.name} was deleted, but its checkpoints were not; {later}: {error}"
             ) from error
         except OSError as error:
             raise StorageError(f"removing {folder.path}: {error.strerror or error}") from error
@@ -114,7 +114,9 @@ def _delete_runs(folder: Folder) -> int:
     """Mark the sweep's runs deleted, as MLflow's page does; how many there were."""
     where = sync.where(folder)
     if not where.uri_is_own:
-        raise StorageError("somebody else has set its server (tracking-uri); see `sweep sync`")
+        raise StorageError(
+            "somebody else chose its MLflow server (the file tracking-uri); `sweep sync` accepts it"
+        )
     if where.tracking_uri is None and not folder.mlflow.is_file():
         return 0
     try:

@@ -119,7 +119,7 @@ def _export(
 def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[str, str]:
     name = type(trainable).__name__
     if formats:
-        hint = f"{name} has an export_model(folder) of its own; leave --format out"
+        hint = f"{name} has its own export_model(folder); leave --format out"
         raise BadConfig("--format", ", ".join(formats), "no format", hint)
     try:
         trainable.export_own(draft)
@@ -127,9 +127,13 @@ def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> di
         why = f"{type(error).__name__}: {error}"
         raise UsageError(f"export-model: export_model(folder) of {name} raised {why}") from error
     if not (written := _written(draft)):
-        raise UsageError(f"export-model: export_model(folder) of {name} wrote no file into it")
+        raise UsageError(
+            f"export-model: export_model(folder) of {name} wrote no file into the folder"
+        )
     if taken := {CARD, "card.md"} & set(written):
-        raise UsageError(f"export-model: {name} wrote {min(taken)}; the card has that name")
+        raise UsageError(
+            f"export-model: {name} wrote {min(taken)}, which the card needs; use another file name"
+        )
     return {name: name for name in written}
 
 
@@ -160,7 +164,9 @@ def play(folder: Path, how: Playing) -> dict[str, Any]:
         signing.check(card, trust, folder / CARD)
     form = next((form for form in FORMATS if form in card["files"]), None)
     if form is None:
-        raise UsageError(f"play: {folder}: holds files of its trainable, none that acts by itself")
+        raise UsageError(
+            f"play: {folder}: contains only files of its trainable, and no policy to play"
+        )
     file = register.onnx_file(card, folder) if form == "mlflow" else folder / card["files"][form]
     name = file.relative_to(folder).as_posix()
     try:
@@ -168,7 +174,7 @@ def play(folder: Path, how: Playing) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"play: {file}: {error.strerror}") from error
     if changed:
-        raise UsageError(f"play: {file}: is another file than its card says; export it again")
+        raise UsageError(f"play: {file}: does not match its card; export the model again")
     found = plugins.find_trainable(card["trainable"], [str(Path.cwd())])
     try:
         played = found.play_exported(file, card, how.episodes, how.seed, how.video, how.window)
@@ -190,9 +196,11 @@ def identify(card: Path) -> tuple[str, dict[str, Any]]:
         content = card.read_bytes()
         said = dict(json.loads(content))
         if not {"files", "sha256", "checkpoint", "trainable"} <= said.keys():
-            raise UsageError(f"{card}: is no card that export-model of this version wrote")
+            raise UsageError(
+                f"{card}: is not a card of this version of export-model; export the model again"
+            )
     except (OSError, ValueError, TypeError, RecursionError) as error:
-        raise UsageError(f"{card}: is no card of an exported model") from error
+        raise UsageError(f"{card}: is not the card of an exported model") from error
     return hashlib.sha256(content).hexdigest(), said
 
 

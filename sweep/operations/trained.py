@@ -181,15 +181,17 @@ def find_checkpoint(replica: Replica, wanted: str, asked_by: str = "--checkpoint
     newest, best = replica.newest, replica.best_checkpoint
     if newest is None or best is None:
         raise UsageError(
-            f"trial {replica.trial}: has no checkpoint; a class saves by save_checkpoint(), a "
-            f"function by report(…, checkpoint=…)"
+            f"trial {replica.trial} has no checkpoint; a class saves with save_checkpoint(), a "
+            f"function with report(…, checkpoint=…)"
         )
     if wanted in ("best", "last"):
         return best if wanted == "best" else newest
     if wanted.isdecimal() and int(wanted) in kept:
         return kept[int(wanted)]
     iterations = ", ".join(str(iteration) for iteration in sorted(kept))
-    raise BadConfig(asked_by, wanted, f"best, last, or an iteration that is kept: {iterations}")
+    raise BadConfig(
+        asked_by, wanted, f"best, last, or the iteration of a kept checkpoint: {iterations}"
+    )
 
 
 @dataclass(frozen=True)

@@ -158,8 +158,8 @@ def _copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
 def _differences(tracker: Tracker, had: int, misses: int) -> list[str]:
     """Return the differences of a copy that `had` events; one that misses some is refused."""
     if not isinstance(tracker, Comparable):
-        raise StorageError("it has no differences()")
+        raise StorageError("the tracker has no method differences()")
     problem = tracker.unreadable() if had else ""
     if misses and not problem:
-        raise StorageError(f"it misses {misses} events, `sweep sync`")
+        raise StorageError(f"it lacks {misses} events; run `sweep sync`")
     return [problem] if problem else tracker.differences()

@@ -92,7 +92,7 @@ def convert(
     kind = algorithm or Path(file).stem.lower()
     if kind not in _DEFAULTS:
         known = ", ".join(_DEFAULTS)
-        raise UsageError(f"--algorithm: {kind} is not trained here; give one of {known}")
+        raise UsageError(f"--algorithm: {kind} is not supported; choose one of {known}")
     chosen = _chosen(raw, env)
     found = _Settings(kind, {**_DEFAULTS[kind], **raw[chosen]})
     made, note = _newest(env if env not in (None, chosen) else chosen)
@@ -128,7 +128,9 @@ def _chosen(raw: Mapping[str, Any], env: str | None) -> str:
     if env is not None and "NoFrameskip" in env and "atari" in names:
         return "atari"
     if env is None:
-        raise UsageError(f"--env: the file has several; give one of {', '.join(names)}")
+        raise UsageError(
+            f"--env: the file has several environments; choose one of {', '.join(names)}"
+        )
     raise UnknownName("environment in the file", env, names)
 
 

@@ -122,7 +122,7 @@ class Bounds:
             return End.DIVERGED
         self.seconds += number(metrics.get("time_this_iter_s")) or 0.0
         if self.seconds_left is not None and self.seconds >= self.seconds_left:
-            self.why = "limits.trial_s: its seconds of training are over"
+            self.why = "limits.trial_s: the trial's training time is used up"
             return End.LIMIT
         return self._flat(metrics, iteration) or self._at_goal(metrics, is_known(value))
 

@@ -107,14 +107,14 @@ def _check_trainable(name: str) -> str:
 
 def _check_trackers(names: tuple[str, ...]) -> tuple[str, ...]:
     if len(set(names)) < len(names):
-        raise ValueError("names of trackers, each once")
+        raise ValueError("a list of different tracker names")
     return names
 
 
 def _check_callbacks(names: tuple[str, ...]) -> tuple[str, ...]:
     for name in names:
         if ":" not in name or not _TRAINABLE.fullmatch(name) or names.count(name) > 1:
-            raise ValueError("a list of package.module:Class, each once")
+            raise ValueError("a list of different package.module:Class paths")
     return names
 
 
@@ -233,19 +233,19 @@ class SweepSpec(Settings):
         beside = [key for key, value in others.items() if value]
         beside += [] if self.aggregate.fair else ["aggregate"]
         if self.budget.settled is not None and beside:
-            hint = f"with {beside[0]} it is not the expected score alone that decides"
+            hint = f"remove it, because with {beside[0]} the expected score alone does not decide"
             raise self._source.refuse(("budget", "settled"), self.budget.settled, "no value", hint)
 
     def _check_metric(self) -> None:
         if self.metric in self.objectives:
             raise self._source.refuse(
-                ("objectives", self.metric), self.metric, "not the metric again"
+                ("objectives", self.metric), self.metric, "other results than the metric"
             )
 
     def _check_number(self) -> None:
         if (given := len(self.initial)) > self.trials:
-            hint = f"raise trials to {given}, or leave some out"
-            allowed = f"at most trials: {self.trials} settings"
+            hint = f"raise trials to {given}, or remove some entries"
+            allowed = f"at most {self.trials} entries, as many as trials"
             raise self._source.refuse(("initial",), f"a list of {given}", allowed, hint)
 
     @property
@@ -280,8 +280,9 @@ def find(space: str) -> Path:
     if _is_file(Path(space)):
         if (path := Path(space)).suffix in _PYTHON:
             raise UsageError(
-                f"{shorten(space)}: is no YAML file; `sweep init` writes one, in which trainable: "
-                f"names a function as {path.stem}:NAME; in Python sweep.run(NAME, ...) needs none"
+                f"{shorten(space)}: is not a YAML file; `sweep init` writes one whose trainable: "
+                f"names a function as {path.stem}:NAME; from Python, sweep.run(NAME, ...) "
+                f"needs no file"
             )
         return Path(space)
     files = shipped()
@@ -291,7 +292,7 @@ def find(space: str) -> Path:
     if space and _is_folder(path):
         beside = sorted(str(other) for other in path.iterdir() if other.suffix in _SUFFIXES)
         found = f"; in it there is {', '.join(beside[:3])}" if beside else ""
-        raise UsageError(f"{shorten(space)}: is a folder; give a YAML file{found}")
+        raise UsageError(f"{shorten(space)}: is a folder; name a YAML file{found}")
     if len(path.parts) < 2 and path.suffix not in _SUFFIXES:
         raise UnknownName("search space", space, list(files), "a path to a YAML file works too")
     try:

@@ -33,8 +33,9 @@ def refuse(text: str, file: str) -> None:
         return
     if kind is not None:
         raise UsageError(
-            f"{file}: is {CALLED[kind]}; `sweep init --from {shlex.quote(file)} FOLDER` writes a "
-            f"spec from it"
+            f"{file}: is {CALLED[kind]}; `sweep init --from {shlex.quote(file)} FOLDER` "
+            f"converts it "
+            f"to a spec"
         )
 
 

@@ -201,7 +201,9 @@ def read_constraints(raw: Mapping[str, str]) -> tuple[Constraint, ...]:
 def check_single(metric: object) -> object:
     """Refuse several metrics where one stands."""
     if isinstance(metric, list | tuple):
-        raise ValueError("one result; further ones stand under objectives: {result: min}")  # noqa: TRY004
+        raise ValueError(  # noqa: TRY004
+            "the name of one result; put further results under objectives: {result: min}"
+        )
     return metric
 
 

@@ -105,7 +105,12 @@ def _put(raw: dict[str, Any], override: Override) -> KeyPath:
         if path and path[0] in _PLUGINS and isinstance(inner, str):
             inner = raw[path[0]] = {"name": inner}
         if not isinstance(inner, dict):
-            raise BadConfig(".".join(path), inner, "a mapping to set keys in", at=At(override.said))
+            raise BadConfig(
+                ".".join(path),
+                inner,
+                "a mapping, because the option sets a key inside it",
+                at=At(override.said),
+            )
         key, rest = _next_key(inner, rest, flat=path[:1] != () and path[0] in _FLAT)
         path = (*path, key)
         if not rest:

@@ -296,11 +296,11 @@ class Budget(Settings):
 def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> None:
     """Raise BadConfig for a budget that contradicts itself or the stopping criteria."""
     if budget.min_delta and budget.patience is None:
-        hint = "set budget.patience, or remove it"
+        hint = "set budget.patience too, or remove min_delta"
         raise source.refuse(("budget", "min_delta"), budget.min_delta, "no value", hint)
     least = stop.get("timesteps_total")
     if least is not None and budget.timesteps is not None and budget.timesteps < least:
-        problem = f"{budget.timesteps:g} steps for all trials are less than one trial takes"
+        problem = f"{budget.timesteps:g} steps for all trials are fewer than one trial needs"
         allowed = f"at least stop.timesteps_total: {least:g}"
         raise source.refuse(("budget", "timesteps"), budget.timesteps, allowed, problem=problem)
 

@@ -119,7 +119,7 @@ def _meant(mistake: Mistake) -> KeyPath | None:
 def _unknown_key(path: KeyPath, known: Sequence[str], source: Source) -> BadConfig:
     key = str(path[-1])
     ours = _ELSEWHERE.get(key)
-    hint = f"here it is called '{ours}'" if ours in known else nearest(key, known)
+    hint = f"sweep calls it '{ours}'" if ours in known else nearest(key, known)
     allowed = f"one of {', '.join(known)}"
     return source.refuse(path, key, allowed, hint, problem=f"{shorten(key)} is not a known key")
 

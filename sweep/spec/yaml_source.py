@@ -160,7 +160,7 @@ class _Builder:
     def _check_size(self, path: KeyPath) -> None:
         self._nodes += 1
         if len(path) > DEEPEST:
-            raise self.refuse(path[:4], "…", f"at most {DEEPEST} lists and mappings in each other")
+            raise self.refuse(path[:4], "…", f"at most {DEEPEST} nested lists and mappings")
         if self._nodes > MOST_NODES:
             raise self.refuse(path, "…", f"at most {MOST_NODES} keys and values")
 
@@ -188,7 +188,7 @@ class _Builder:
             self.marks[below] = self._at(event)
             value = self._node(next(self._events), below)
             if key in mapping:
-                hint = f"it stands at {earlier} too; remove one of the two"
+                hint = f"it is also at {earlier}; remove one of the two"
                 self.found.add(self.refuse(below, key, "each key once", hint))
             mapping.setdefault(key, value)
         return mapping

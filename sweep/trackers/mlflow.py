@@ -114,7 +114,10 @@ class Tracker(trackers.Tracker):
         """
         where = self._where
         if not where.uri_is_own:
-            raise StorageError("somebody else has set its server (tracking-uri); see `sweep sync`")
+            raise StorageError(
+                "somebody else chose its MLflow server (the file tracking-uri); `sweep sync` "
+                "accepts it"
+            )
         if where.tracking_uri is None and not tables.has(where.folder.mlflow, "experiments"):
             return [f"has no experiment {where.name}"]
         with closing(Check(where)) as check:

@@ -742,7 +742,9 @@ def test_a_checkpoint_gives_back_what_was_saved(root: Path) -> None:
     assert data["i"] == 3
     assert (data["x"] - 3.0) ** 2 == best.score
     assert best.checkpoint(2).load()["i"] == 2
-    with pytest.raises(UsageError, match=r"^checkpoint: .*an iteration that is kept: 2, 3"):
+    with pytest.raises(
+        UsageError, match=r"^checkpoint: .*the iteration of a kept checkpoint: 2, 3"
+    ):
         best.checkpoint(1)
 
 

@@ -152,20 +152,20 @@ def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
         raise spec.source.refuse(
             ("objectives",),
             dict(spec.objectives),
-            f"no key, as searcher {spec.searcher.name} knows one objective",
-            f"these know several: {', '.join(able)}",
+            f"no objectives, because searcher {spec.searcher.name} supports only the metric",
+            f"these searchers support several objectives: {', '.join(able)}",
         )
 
 
 def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainable]) -> None:
     if not scheduler.pauses or trainable.can_save():
         return
-    lacks = "has no save_checkpoint(); add it"
+    lacks = "has no save_checkpoint(); add this method"
     if issubclass(trainable, FunctionTrainable):
-        lacks = "never calls report(..., checkpoint=...); do"
+        lacks = "never calls report(..., checkpoint=...); add such a call"
     raise UsageError(
         f"scheduler: '{spec.scheduler.name}' pauses trials, but {trainable.__name__} {lacks}, "
-        f"or use one that pauses none: fifo, median, or {{name: asha, type: stopping}}"
+        f"or use a scheduler that pauses none: fifo, median, or {{name: asha, type: stopping}}"
     )
 
 

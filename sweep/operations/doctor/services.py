@@ -114,9 +114,9 @@ def _server(uri: str) -> list[Finding]:
     answer = http_request(get_default_host_creds(uri), "/version", "GET", timeout=5)
     if answer.status_code in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         todo = "set MLFLOW_TRACKING_USERNAME and _PASSWORD, or MLFLOW_TRACKING_TOKEN"
-        raise StorageError(f"{uri}: lets nobody in like that ({answer.status_code}); {todo}")
+        raise StorageError(f"{uri}: refuses access (status {answer.status_code}); {todo}")
     if answer.status_code != HTTPStatus.OK:
-        raise StorageError(f"{uri}: is no MLflow server (it answers {answer.status_code})")
+        raise StorageError(f"{uri}: is not an MLflow server (status {answer.status_code})")
     client.search_experiments(max_results=1)
     theirs, ours = answer.text.strip()[:40], mlflow.__version__
     seen = f"MLflow {theirs} at {uri}: its experiments can be read"

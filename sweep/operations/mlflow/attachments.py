@@ -100,7 +100,7 @@ def _alone(folder: Folder, deadline: float) -> Iterator[TextIO]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise StorageError("another process still sends it") from None
+                    raise StorageError("another process is still sending it") from None
                 time.sleep(LOOK_S)
         yield log
 
@@ -109,7 +109,7 @@ def _attach(where: TrackerContext, k: int, say: Say) -> None:
     """Send everything as of event `k`, and remember that."""
     folder = where.folder
     if sync.behind(where)["mlflow"][1]:
-        raise StorageError("it misses results, too")
+        raise StorageError("MLflow also lacks results of it")
     store = look(where, only_read=False)
     if store is not None:  # else a person has deleted the experiment
         with contextlib.closing(store), warnings.catch_warnings():

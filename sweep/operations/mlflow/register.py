@@ -40,7 +40,7 @@ def register(where: TrackerContext, card: Mapping[str, Any], out: Path, name: st
         StorageError: MLflow refused, or somebody else has named its server.
     """
     if not card["files"].keys() & {"onnx", "mlflow"}:
-        raise UsageError("export-model: --register takes a model in the format onnx or mlflow")
+        raise UsageError("export-model: --register needs --format onnx or mlflow")
     run = find_run(where, card["trial"])
     try:
         return _registered(where, card, out, name, run)
@@ -52,7 +52,9 @@ def register(where: TrackerContext, card: Mapping[str, Any], out: Path, name: st
 def find_run(where: TrackerContext, trial: int) -> str:
     """The id of a trial's run in MLflow; raises as `register`."""
     if not where.uri_is_own:
-        raise StorageError("somebody else has set its server (tracking-uri); see `sweep sync`")
+        raise StorageError(
+            "somebody else chose its MLflow server (the file tracking-uri); `sweep sync` accepts it"
+        )
     is_there = where.tracking_uri is not None or where.folder.mlflow.is_file()
     store = look(where, only_read=True) if is_there else None
     with closing(store) if store is not None else nullcontext():

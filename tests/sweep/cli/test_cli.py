@@ -235,9 +235,9 @@ def test_failed_trials_make_exit_code_1_and_show_their_traceback(
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("run fitting.py", "'fitting.py': is no YAML file; `sweep init` writes one, in which"),
-        ("run book.ipynb", "names a function as book:NAME; in Python sweep.run(NAME, ...)"),
-        ("run specs", "'specs': is a folder; give a YAML file; in it there is specs/a.yaml"),
+        ("run fitting.py", "'fitting.py': is not a YAML file; `sweep init` writes one whose"),
+        ("run book.ipynb", "names a function as book:NAME; from Python, sweep.run(NAME"),
+        ("run specs", "'specs': is a folder; name a YAML file; in it there is specs/a.yaml"),
         ("run spec.yaml -j two", "'two' is not a whole number"),
         ("run spec.yaml --timeout long", "'long' is not a number"),
         ("run spec.yaml --name my=exp", "beginning with a letter or digit, such as my-exp"),
@@ -580,7 +580,7 @@ def test_a_tracking_uri_is_remembered_for_whoever_resumes_and_for_nobody_else(
 @pytest.mark.parametrize(
     ("trackers", "uri", "words"),
     [
-        ([], "http://u:secret@127.0.0.1:1", "trackers has no mlflow"),
+        ([], "http://u:secret@127.0.0.1:1", "trackers does not include mlflow"),
         (["mlflow"], "foo://u:secret@127.0.0.1:1", "a URI of http"),
     ],
 )

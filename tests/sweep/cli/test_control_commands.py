@@ -108,7 +108,7 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
     [
         (["stop", "demo"], "stop: no driver runs"),
         (["stop", "demo", "9"], "trial: 9 does not exist; the sweep has trials 0 to 0"),
-        (["pause", "demo", "0"], "trial 0: has ended (COMPLETED)"),
+        (["pause", "demo", "0"], "trial 0 has ended (COMPLETED)"),
         (["set", "demo"], "nothing to set; give --trials, --jobs, --budget or --max-disk"),
         (["set", "demo", "--jobs", "2"], "set: no driver runs"),
         (["clone", "demo", "0", "--set", "lr"], "key=value"),

@@ -208,7 +208,7 @@ def test_what_the_zoo_has_and_we_do_not_is_told(
     write_zoo("ppo.yml")
     Path("td3.yml").rename("tqc.yml")
     assert main(["init", "a", "--from", "tqc.yml"]) == 2
-    assert "tqc is not trained here; give one of ppo, a2c, dqn, sac, td3" in capsys.readouterr().err
+    assert "tqc is not supported; choose one of ppo, a2c, dqn, sac, td3" in capsys.readouterr().err
     assert main(["init", "a", "--from", "tqc.yml", "--algorithm", "td3"]) == 0
     assert "Not taken over: strange: 3." in capsys.readouterr().err
     assert main(["init", "b", "--from", "ppo.yml"]) == 2

@@ -77,7 +77,10 @@ def test_a_scheduler_that_pauses_refuses_one_that_never_saves_before_anything_ru
         sweeps.make(tmp_path, **changes)
     said = str(caught.value)
     assert f"scheduler: '{scheduler}' pauses trials, but plain never calls" in said
-    assert "report(..., checkpoint=...); do, or use one that pauses none: fifo, median" in said
+    assert (
+        "report(..., checkpoint=...); add such a call, or use a scheduler that pauses none: "
+        "fifo, median" in said
+    )
     assert "{name: asha, type: stopping}" in said
     assert list(tmp_path.iterdir()) == []
 

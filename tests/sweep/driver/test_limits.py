@@ -233,7 +233,7 @@ def test_an_iteration_that_does_not_end_is_ended_when_the_rest_of_its_time_is_ov
         one.pool.process = 4711
         assert one.ended(0.0, {"slice": 7, "trained_s": 55.0}) == one.ended(10.0) == []
         (said,) = one.ended(2.0)
-        assert said.startswith("limits.trial_s: 60 s of training are over")
+        assert said.startswith("limits.trial_s: the trial has trained for 60 s")
 
 
 @pytest.mark.slow
@@ -241,7 +241,7 @@ def test_a_trial_whose_time_is_over_in_an_endless_iteration_is_stopped(tmp_path:
     folder = make(tmp_path, "Hangs", limits={"trial_s": 5.0})
     hung, other = run(folder)
     assert (hung.status, other.status) == (Status.STOPPED, Status.COMPLETED)
-    assert "limits.trial_s: 5 s of training are over" in hung.reason
+    assert "limits.trial_s: the trial has trained for 5 s" in hung.reason
     assert sweeps.run(folder) == "finished"
     assert sweeps.history(folder).trials[0].status is Status.STOPPED
 

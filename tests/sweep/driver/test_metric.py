@@ -76,12 +76,10 @@ def test_the_sweep_ends_when_a_trial_at_its_first_rung_never_had_the_metric(
     folder = sweeps.make(tmp_path, metric="los", **ONE_BY_ONE)
     said = refused(folder)
     assert said.startswith(
-        "metric: trial 0 came to its rung at training_iteration 1, and its results had no metric "
+        "metric: trial 0 reached its rung at training_iteration 1, and its results had no metric "
         "'los', they have: loss, score, "
     )
-    assert (
-        "did you mean 'loss'? What was trained is kept: `sweep resume demo --metric loss`" in said
-    )
+    assert "did you mean 'loss'? The training is kept: `sweep resume demo --metric loss`" in said
     assert iterations(folder) == [1]
     assert [t.status for t in sweeps.history(folder).trials] == [Status.PAUSED]
     *_, last = Ledger(folder.ledger).read()
@@ -90,7 +88,7 @@ def test_the_sweep_ends_when_a_trial_at_its_first_rung_never_had_the_metric(
 
 def test_without_rungs_it_ends_when_a_trial_has_come_to_its_end(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, metric="los", scheduler="fifo", **ONE_BY_ONE)
-    assert "trial 0 came to its end, and its results had no metric 'los'" in refused(folder)
+    assert "trial 0 reached its end, and its results had no metric 'los'" in refused(folder)
     assert iterations(folder) == [9]
 
 
@@ -161,7 +159,7 @@ def test_an_evaluation_is_waited_for_until_two_were_due(tmp_path: Path) -> None:
     changes = {"trainable": trainable, "config": config, "stop": stop, "trials": 9, **ONE_BY_ONE}
     folder = sweeps.make(tmp_path / "wrong", metric="evaluation/scor", **changes)
     said = refused(folder)
-    assert "came to its rung at training_iteration 9, and" in said  # rungs: 1, 3, 9, 27
+    assert "reached its rung at training_iteration 9, and" in said  # rungs: 1, 3, 9, 27
     assert "did you mean 'evaluation/score'?" in said
     right = sweeps.make(tmp_path / "right", metric="evaluation/score", **changes)
     assert sweeps.run(right) == "finished"
@@ -173,7 +171,7 @@ def test_a_trial_that_ends_before_a_second_evaluation_ends_the_sweep_only_at_its
     config, stop = {"evaluation_interval": 8}, {"training_iteration": 9}
     changes = {"config": config, "stop": stop, "trials": 3, "scheduler": "fifo", **ONE_BY_ONE}
     folder = sweeps.make(tmp_path, metric="evaluation/score", **changes)
-    assert "came to its end" in refused(folder)
+    assert "reached its end" in refused(folder)
     assert iterations(folder) == [9, 9, 9]
 
 
@@ -290,7 +288,7 @@ def test_a_finished_sweep_is_ranked_by_what_its_results_already_hold(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("metric", "why"), [("a//b", "a path into the results"), ("x", "not the metric again")]
+    ("metric", "why"), [("a//b", "a path into the results"), ("x", "other results than the metric")]
 )
 def test_a_name_that_cannot_be_one_is_refused_before_anything_is_written(
     here: Here, tmp_path: Path, metric: str, why: str

@@ -276,11 +276,19 @@ stop: {training_iteration: 2}
 @pytest.mark.parametrize(
     ("line", "place", "hint"),
     [
-        ("objectives: {loss: max}", "test.yaml:8: objectives.loss", "not the metric again"),
+        (
+            "objectives: {loss: max}",
+            "test.yaml:8: objectives.loss",
+            "other results than the metric",
+        ),
         ("objectives: {x: most}", "test.yaml:8: objectives.x", "'min' or 'max'"),
         ("objectives: [x]", "test.yaml:8: objectives", "mapping"),
         ("objectives: {x: max}\nsearcher: cmaes", "test.yaml:8: objectives", "nsga2"),
-        ("objectives: {x: max}\nsearcher: bohb", "test.yaml:8: objectives", "these know several"),
+        (
+            "objectives: {x: max}\nsearcher: bohb",
+            "test.yaml:8: objectives",
+            "these searchers support several",
+        ),
         ("constraints: {x: 2}", "test.yaml:8: constraints.x", "<= 2"),
         ('constraints: {x: "< 2"}', "test.yaml:8: constraints.x", "<= 2"),
         ('constraints: {x: "<= 1e999"}', "test.yaml:8: constraints.x", "<= 2"),
@@ -296,7 +304,7 @@ def test_what_cannot_be_compared_is_refused(line: str, place: str, hint: str) ->
 
 
 def test_several_metrics_in_one_list_are_answered_with_where_they_stand() -> None:
-    with pytest.raises(UsageError, match="further ones stand under objectives"):
+    with pytest.raises(UsageError, match="put further results under objectives"):
         specs.parse(TEXT.replace("metric: loss", "metric: [loss, x]"), "test.yaml")
 
 
@@ -308,7 +316,7 @@ def test_the_spec_comes_back_from_json() -> None:
 
 
 def test_the_former_name_of_the_key_is_answered_and_ledgers_that_have_it_are_read() -> None:
-    with pytest.raises(UsageError, match="here it is called 'objectives'"):
+    with pytest.raises(UsageError, match="sweep calls it 'objectives'"):
         specs.parse(TEXT + "also: {x: max}\n", "test.yaml")
     written = specs.canonical_json(specs.parse(TEXT + "objectives: {x: max}\n", "test.yaml"))
     earlier = written.replace('"objectives"', '"also"')

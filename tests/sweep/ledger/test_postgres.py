@@ -41,7 +41,7 @@ COMMANDS = (
     ("report demo", 0, "demo"),
     ("verify demo", 0, "demo is whole"),
     ("run {spec} --pool inline", 2, "the sweep 'demo' exists already"),
-    ("stop demo 7", 2, "trial 7: has ended"),
+    ("stop demo 7", 2, "trial 7 has ended"),
     ("pause demo", 2, "no driver runs"),
     ("clone demo 1", 0, "`sweep resume demo` begins with this"),
     ("set demo --trials 10", 0, "`sweep resume demo` begins with this"),

@@ -344,8 +344,8 @@ class _Answers(BaseHTTPRequestHandler):
 @pytest.mark.parametrize(
     ("code", "seen", "todo"),
     [
-        (401, "lets nobody in like that (401)", "set MLFLOW_TRACKING_USERNAME"),
-        (404, "is no MLflow server (it answers 404)", "see that `mlflow server` runs there"),
+        (401, "refuses access (status 401)", "set MLFLOW_TRACKING_USERNAME"),
+        (404, "is not an MLflow server (status 404)", "see that `mlflow server` runs there"),
     ],
 )
 def test_a_server_that_refuses_or_is_another_is_a_problem(

@@ -193,7 +193,7 @@ def test_another_file_than_the_cards_is_not_played(here: Here, exported: Path) -
     with (exported / "policy.onnx").open("ab") as file:
         file.write(b"!")
     code, _, err = here("play", exported)
-    assert (code, "policy.onnx: is another file than its card says" in err) == (2, True)
+    assert (code, "policy.onnx: does not match its card" in err) == (2, True)
     (exported / "policy.onnx").unlink()
     assert here("play", exported)[0] == 2
     assert here("play", exported, "--trial", 3)[0] == 2
@@ -247,10 +247,10 @@ def test_a_trainable_exports_what_its_own_export_model_writes(
     code, _, err = here("export-model", "demo", "--format", "onnx", "--out", tmp_path / "other")
     assert (code, "leave --format out" in err) == (2, True)
     code, _, err = here("play", out)
-    assert (code, "none that acts by itself" in err) == (2, True)
+    assert (code, "no policy to play" in err) == (2, True)
     words = ["export-model", "demo", "--out", tmp_path / "again"]
     code, _, err = here(*words, "--register", "mine")
-    assert (code, "--register takes a model in the format onnx" in err) == (2, True)
+    assert (code, "--register needs --format onnx" in err) == (2, True)
     assert here(*words)[0] == 0  # nothing is in its way
 
 

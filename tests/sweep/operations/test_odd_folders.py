@@ -225,7 +225,7 @@ def test_verify_asks_no_server_that_somebody_else_has_named(
     assert sync.recall(folder) == (uri, own)
     _, out, _ = Here(capsys, folder.root)("verify", "demo")
     assert "mlflow was not compared" in out
-    assert ("somebody else has set its server" in out) is not own
+    assert ("somebody else chose its MLflow server" in out) is not own
     assert any(b"a-secret" in request for request in heard) is own
 
 
@@ -257,10 +257,10 @@ def test_a_disk_that_refuses_leaves_the_tracking_uri_as_it_was(
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"\xff\xfe", "holds no tracking URI"),
-        (b"http://127.0.0.1:1", "holds no tracking URI"),
-        (b"[" * 60000, "holds no tracking URI"),
-        (b'{"uri": "/etc"}', "holds no URI of http, https"),
+        (b"\xff\xfe", "contains no tracking URI"),
+        (b"http://127.0.0.1:1", "contains no tracking URI"),
+        (b"[" * 60000, "contains no tracking URI"),
+        (b'{"uri": "/etc"}', "contains no URI of http, https"),
     ],
 )
 def test_a_tracking_uri_that_is_none_is_refused_in_one_line(

@@ -207,7 +207,7 @@ def test_a_sweep_that_was_begun_without_lanes_is_not_resumed_with_them(runner: R
     assert code == 0, said
     code, said = runner.call("resume", "lanes", "--pool", "stack", "--trials", "2")
     assert code == 2
-    assert "begun without lanes" in said
+    assert "started without lanes" in said
 
 
 def test_one_of_several_slices_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:

@@ -133,7 +133,8 @@ def test_the_time_of_a_trial_is_counted_over_its_slices(tmp_path: Path) -> None:
     assert trial.status is Status.STOPPED
     assert 1 < trial.iteration <= 60
     assert trial.slices == trial.iteration
-    assert trial.reason == "a limit was passed: limits.trial_s: its seconds of training are over"
+    said = "a limit was passed: limits.trial_s: the trial's training time is used up"
+    assert trial.reason == said
     assert sum(point.seconds for point in trial.replicas[0].curve) >= 3.0
 
 

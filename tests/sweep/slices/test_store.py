@@ -454,7 +454,7 @@ def test_a_copied_folder_does_not_go_on_in_the_storage_of_the_first(tmp_path: Pa
     sweeps.run(folder)
     before, other = in_storage(), Folder(tmp_path, "copy")
     shutil.copytree(folder.path, other.path)
-    said = r"^copy: is a copy of the sweep 'demo' beside it and shares its checkpoints in faulty"
+    said = r"^copy: is a copy of the sweep 'demo' and shares its checkpoints in faulty"
     with pytest.raises(UsageError, match=said):
         sweeps.run(other)
     assert in_storage() == before

@@ -90,7 +90,7 @@ def test_a_given_number_becomes_one_as_the_space_has_it() -> None:
         ([{"noise": 0.5, "target": 1.0}], "initial[0].noise", 0.5, "only when", "remove it"),
         ([3], "initial[0]", 3, "a mapping such as", ""),
         ({"lr": 0.1}, "initial", {"lr": 0.1}, "a list of settings", ""),
-        ([{"lr": 0.1}] * 7, "initial", "a list of 7", "at most trials: 6", "raise trials"),
+        ([{"lr": 0.1}] * 7, "initial", "a list of 7", "at most 6 entries", "raise trials"),
         ([{"target": 1.0, "lr": 0.75}], "initial[0]", ..., "settings of the space", ""),
     ],
 )

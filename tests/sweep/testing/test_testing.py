@@ -199,9 +199,9 @@ def test_a_scheduler_that_keeps_something_is_caught() -> None:
         (f"{__name__}:Unsaid", r":Unsaid' does not define pauses; give the class True if"),
         (
             f"{__name__}:Greedy",
-            r"plan\(\) of '.*:Greedy' wants 2 slots; expected at most the 1 ",
+            r"plan\(\) of '.*:Greedy' requested 2 slots; expected at most the 1 ",
         ),
-        (f"{__name__}:Endless", r"wants 1 new trials; expected at most the 0 that are left"),
+        (f"{__name__}:Endless", r"requested 1 new trials; expected at most the 0 that are left"),
         (f"{__name__}:Undecided", r"plan\(\) of '.*:Undecided' returned None; expected a sweep"),
     ],
 )

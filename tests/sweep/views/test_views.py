@@ -351,5 +351,5 @@ def test_a_ledger_whose_spec_is_damaged_is_named_with_the_first_mistake(tmp_path
     with pytest.raises(DamagedLedger) as caught:
         lookup.read_spec(folder)
     said = str(caught.value)
-    assert said.startswith(f"{folder.ledger}: is damaged, or no ledger: its spec: nam: ")
+    assert said.startswith(f"{folder.ledger} is damaged or is not a ledger: its spec: nam: ")
     assert "\n" not in said and "sweep verify" in said
