@@ -45,7 +45,7 @@ class Starts:
             self.before = [process.pid for process in found if process]
             return resolve(*arguments, **options)
 
-        monkeypatch.setattr(worker, "_new", noted)
+        monkeypatch.setattr(worker, "_start_new", noted)
         monkeypatch.setattr(resolving, "resolve", resolved)
 
 
@@ -172,7 +172,7 @@ def test_interrupted_while_they_start_none_is_left(monkeypatch: pytest.MonkeyPat
         worker._spare.append(worker._start_new({}))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(worker, "start_early", interrupted)
+    monkeypatch.setattr(worker, "prestart", interrupted)
     with pytest.raises(KeyboardInterrupt), worker.prestarted(["json"]):
         pass
     assert worker._spare == []

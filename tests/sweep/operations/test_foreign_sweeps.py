@@ -160,7 +160,7 @@ def test_a_scheduler_of_ones_own_is_looked_at_by_what_it_said_when_the_sweep_was
 def test_a_lease_that_no_driver_wrote_is_a_damage_and_nothing_is_done_by_it(
     foreign: Folder, change: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hold, "forget_semaphores", None)  # who calls it fails
+    monkeypatch.setattr(hold, "delete_semaphores", None)  # who calls it fails
     kernel = lease.this_host().kernel
     with closing(sqlite3.connect(foreign.ledger)) as database, database:
         database.execute("UPDATE lease SET host = 'there', kernel = ?", (kernel,))
