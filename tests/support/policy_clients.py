@@ -55,12 +55,12 @@ class Forgetful(PolicyClient):
 
     lost = 0
 
-    def _exchanged(self, method: str, path: str, body: bytes) -> Any:
+    def _exchange(self, method: str, path: str, body: bytes) -> Any:
         self.lost += 1
         if self.lost % 5 == 0:
             self._disconnect()
             raise ConnectionResetError("lost before it was sent")
-        answered = super()._exchanged(method, path, body)
+        answered = super()._exchange(method, path, body)
         if self.lost % 3 == 0:
             self._disconnect()
             raise ConnectionResetError("the answer is lost")

@@ -17,15 +17,16 @@ from gymnasium import spaces
 
 from trainables.envs.contract import EnvContractError
 from trainables.envs.spaces.connectors import EnvConnector, OwnSpaces
-from trainables.envs.spaces.masks import ActionMask, OfAgent, Source
+from trainables.envs.spaces.masks import ActionMask, AgentSpacesEnv, Source
 from trainables.errors import ConfigError, shorten
 
 ALL = "__all__"
-"""In dicts of ends: all agents."""
+"""Key that stands for all agents in dicts of ends."""
 COMMON = "__common__"
-"""In dicts of infos: what concerns all agents."""
-#: What `AgentsEnv` gives instead of an observation: plain data, so that it can be compared.
+"""Key of a dict of infos for what concerns all agents."""
+#: One step as `AgentsEnv` returns it in place of an observation: plain data that can be compared.
 Seen = Mapping[str, Any]
+#: Agent → value.
 ByAgent = Mapping[str, Any]
 
 
@@ -35,7 +36,7 @@ def seen(
     terminated: Iterable[str] = (),
     truncated: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Return one step: ``observations`` and ``rewards`` by agent, and the agents that ended."""
+    """Return one step as plain data: ``observations``, ``rewards`` and the agents that ended."""
     return {
         "observations": dict(observations),
         "rewards": dict(rewards),
@@ -45,23 +46,27 @@ def seen(
 
 
 class AgentsSpace(spaces.Space[Any]):
-    """A space for each agent that may ever take part."""
+    """A space for each agent that may ever take part.
+
+    Args:
+        of: agent → its space.
+    """
 
     def __init__(self, of: Mapping[str, spaces.Space[Any]]) -> None:
         super().__init__()
         self.of = dict(of)
 
     def sample(self, mask: Any = None, probability: Any = None) -> dict[str, Any]:
-        """Agent → something of its space."""
+        """Return agent → sample of its space."""
         return {agent: space.sample() for agent, space in self.of.items()}
 
     def seed(self, seed: Any = None) -> list[Any]:
-        """Give each agent's space a stream of its own."""
+        """Seed each agent's space with a stream of its own."""
         given = np.random.SeedSequence(seed).generate_state(len(self.of))
         return [space.seed(int(one)) for space, one in zip(self.of.values(), given, strict=True)]
 
     def contains(self, x: Any) -> bool:
-        """Return whether each agent of `x` is known, and has a value in its space."""
+        """Return whether every agent in `x` is known and its value is in its space."""
         return isinstance(x, Mapping) and all(
             agent in self.of and self.of[agent].contains(one) for agent, one in x.items()
         )
@@ -77,7 +82,12 @@ class AgentsSpace(spaces.Space[Any]):
 
 
 class AgentsConnector(EnvConnector):
-    """The first and the last step of each agent's list, at an environment of several."""
+    """The connector at an environment of several agents: one `EnvConnector` for each.
+
+    Args:
+        own_spaces: observation and action space of the environment.
+        of: agent → its connector.
+    """
 
     def __init__(self, own_spaces: OwnSpaces, of: Mapping[str, EnvConnector]) -> None:
         self.own_spaces, self.of = own_spaces, of
@@ -88,7 +98,7 @@ class AgentsConnector(EnvConnector):
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Step → how long it took, of all agents."""
+        """Step of the connectors → total time of all agents, seconds."""
         total: dict[str, float] = {}
         for one in self.of.values():
             for name, seconds in one.seconds.items():
@@ -96,44 +106,46 @@ class AgentsConnector(EnvConnector):
         return total
 
     def observe(self, observation: Seen) -> Seen:
-        """Return the step `seen` with each agent's observation as an array of its own.
+        """Return the step `seen` with each agent's observation as a new array.
 
-        Environments may write into what they gave, and what was seen last is kept beyond that.
+        It is copied, since environments may overwrite an observation that is still in use.
         """
         each = observation["observations"].items()
         arrays = {a: np.array(self.of[a].observe(one)) for a, one in each}
         return {**observation, "observations": arrays}
 
     def act(self, row: ByAgent) -> dict[str, Any]:
-        """Agent → its action."""
+        """Return agent → action, as the environment takes it."""
         return {agent: self.of[agent].act(one) for agent, one in row.items()}
 
     def row(self, action: ByAgent) -> dict[str, Any]:
-        """Agent → the row that `act` makes its action of."""
+        """Return agent → row of which `act` makes this action."""
         return {agent: self.of[agent].row(one) for agent, one in action.items()}
 
 
 class _Stepped(NamedTuple):
-    """The results of one step of the environment itself, and whether its episode is over."""
+    """The results of one step of the wrapped environment."""
 
     observations: ByAgent
     rewards: ByAgent
     terminated: ByAgent
     truncated: ByAgent
     infos: ByAgent
+    #: True if the episode is over for all agents.
     over: bool
 
 
 class AgentsEnv(gymnasium.Env[Any, Any]):
-    """One environment of several agents.
+    """One environment of several agents as a `gymnasium.Env`.
 
     Args:
-        env: of one of the interfaces.
+        env: environment in one of the three forms.
         read: makes a `_Stepped` of what ``env.step`` returned.
-        observation_spaces: agent → what it sees, of all agents that may ever take part.
-        action_spaces: likewise, what it does.
-        observe: what all agents observe → what each is to see.
-        masks: agent → what gives it its action mask; empty: there are none.
+        observation_spaces: agent → observation space, for all agents that may ever take part.
+        action_spaces: agent → action space, likewise.
+        observe: function from what all agents observe to what each one sees; None for no
+            change.
+        masks: agent → reader of its action mask; empty for no masks.
     """
 
     observation_space: AgentsSpace
@@ -152,25 +164,28 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         self._read = read
         self.observation_space = AgentsSpace(observation_spaces)
         self.action_space = AgentsSpace(action_spaces)
-        self._observe = observe or _as_they_are
-        self._masked = _masking(masks or {})
+        self._observe = observe or _unchanged
+        self._masked = _mask_adder(masks or {})
         self._asked: list[str] = []
-        """Agents that act in the next step: those shown an observation last that have not ended."""
+        """Agents that act in the next step: those with a new observation that have not ended."""
 
     @property
     def unwrapped(self) -> Any:
-        """The environment that was named."""
+        """The innermost environment."""
         return getattr(self.env, "unwrapped", self.env)
 
     @property
     def metadata(self) -> dict[str, Any]:  # type: ignore[override]  # that of what was named
-        """Of the environment that was named: how it can be drawn."""
+        """The wrapped environment's metadata, such as its render modes."""
         return getattr(self.env, "metadata", None) or {}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Seen, dict[str, Any]]:
-        """Begin an episode; who is there has an observation."""
+        """Begin an episode.
+
+        Returns the observations of the agents that are present, and no info.
+        """
         given = self.env.reset(seed=seed, options=options)
         if not isinstance(given, tuple) or len(given) != 2:
             raise EnvContractError(
@@ -183,16 +198,17 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         return seen(self._masked(shown, ()), {}), {}
 
     def step(self, action: ByAgent) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
-        """One step, in which the agents act that were shown an observation last.
+        """Make one step, in which the agents act that got an observation last.
 
         Returns:
-            What was `seen`, the sum of all rewards, whether and how the episode is over, and
-            ``agents``, the infos by agent, and ``common``, that of all, where there are any.
+            The step as `seen`, the sum of all rewards, whether all agents' episode was
+            terminated or truncated, and an info with ``agents`` (infos by agent) and ``common``
+            (infos for all), if there are any.
         """
         taken = {a: one for a, one in action.items() if a in self._asked}
         stepped = self._read(self.env, self.env.step(taken))
         observations = self._observed(stepped.observations, "step")
-        rewards = {a: _real(a, one) for a, one in stepped.rewards.items()}
+        rewards = {a: _as_float(a, one) for a, one in stepped.rewards.items()}
         self._require_known(rewards, "rewards")
         terminated = [a for a, flag in stepped.terminated.items() if flag and a != ALL]
         truncated = [a for a, flag in stepped.truncated.items() if flag and a != ALL]
@@ -221,18 +237,19 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         return self.env.render()
 
     def close(self) -> None:
-        """Let go of the environment; one of dicts need not know how."""
+        """Close the wrapped environment, if it has such a method."""
         if callable(close := getattr(self.env, "close", None)):
             close()
 
     def _active(self) -> str | None:
-        """In a game of turns the agent whose turn it is, the only one that is asked to act."""
+        """Return the agent whose turn it is in a turn-based game; None in other environments."""
         game = getattr(self.env, "aec_env", None)
         if game is None or type(self.env).__name__ != TURNS:
             return None
         return str(game.agent_selection) if game.agents else ""
 
     def _observed(self, given: Any, method: str) -> ByAgent:
+        """Check the observations by agent, and return what each agent sees."""
         if not isinstance(given, Mapping):
             raise EnvContractError(
                 f"{method}() gave the observations {shorten(given)}; expected a dict by agent"
@@ -246,6 +263,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         return self._observe(dict(given))
 
     def _require_known(self, agents: Iterable[str], where: str) -> None:
+        """Raise EnvContractError for an agent that has no spaces."""
         known = self.observation_space.of
         for agent in agents:
             if agent not in known:
@@ -258,14 +276,18 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
 # Functions are none of an environment's state, as the objects that they use would be.
 
 
-def _as_they_are(values: ByAgent) -> ByAgent:
+def _unchanged(values: ByAgent) -> ByAgent:
+    """Return the observations unchanged."""
     return values
 
 
-def _masking(
+def _mask_adder(
     masks: Mapping[str, ActionMask],
 ) -> Callable[[ByAgent, Iterable[str]], ByAgent]:
-    """Observations with their masks, of which those of agents that are dead need allow nothing."""
+    """Return a function that adds action masks to observations.
+
+    Its second argument names agents that have ended, whose masks may forbid everything.
+    """
 
     def masked(values: ByAgent, dead: Iterable[str]) -> ByAgent:
         if not masks:
@@ -276,7 +298,8 @@ def _masking(
     return masked
 
 
-def _real(agent: str, reward: Any) -> float:
+def _as_float(agent: str, reward: Any) -> float:
+    """Return a reward as a float; raises EnvContractError if it is not a number."""
     try:
         return float(reward)
     except (TypeError, ValueError):
@@ -288,9 +311,11 @@ def _real(agent: str, reward: Any) -> float:
 # -------------------------------------------------------------------------------------------------
 # The interfaces.
 
+#: Agent → space.
 Spaces = dict[str, spaces.Space[Any]]
+#: A function of the environment and what its `step` returned.
 Read = Callable[[Any, Any], _Stepped]
-#: PettingZoo's class around a game of turns.
+#: Name of PettingZoo's wrapper class around a turn-based game.
 TURNS = "turn_based_aec_to_parallel_wrapper"
 
 
@@ -300,13 +325,17 @@ def as_one(
     observe: Callable[[ByAgent], ByAgent] | None = None,
     source: Source | None = None,
 ) -> AgentsEnv | None:
-    """An environment of several agents as one; None: it has no such interface.
+    """Return an environment of several agents as one; None if it has no such interface.
 
-    With `observe` agents see what it makes of their observations, in the spaces that it names.
-    `source` is where their action masks stand.
+    Args:
+        env: the environment.
+        place: the setting ``env``, for errors.
+        observe: function of all observations; its attribute ``observation_space`` names their
+            spaces.
+        source: source of the action masks, or None for no masks.
 
     Raises:
-        ConfigError: it does not say which agents there are, or a policy cannot live in a space.
+        ConfigError: it does not declare its agents, or a policy cannot use one of the spaces.
     """
     if hasattr(env, "agent_iter"):
         env = _converted(env, place)
@@ -331,30 +360,32 @@ def as_one(
 
 
 def _spaces_of(env: Any) -> tuple[Spaces, Spaces, Read] | None:
-    """Agent → what it sees, and what it does, and what reads a step; None: it has one agent."""
+    """Return observation spaces, action spaces and the reader of a step; None for one agent."""
     if hasattr(env, "possible_agents") and callable(getattr(env, "observation_space", None)):
         agents = [*env.possible_agents]
         observed = {agent: env.observation_space(agent) for agent in agents}
-        return observed, {agent: env.action_space(agent) for agent in agents}, _parallel
+        return observed, {agent: env.action_space(agent) for agent in agents}, _read_parallel
     observations, actions = (_by_agent(env, kind) for kind in ("observation_space", "action_space"))
-    return None if observations is None or actions is None else (observations, actions, _dicts)
+    return None if observations is None or actions is None else (observations, actions, _read_dicts)
 
 
 def _masks(
     of_observations: Spaces, of_actions: Spaces, source: Source | None
 ) -> dict[str, ActionMask]:
-    """Agent → what gives it its action mask; none where none are asked for."""
+    """Return agent → reader of its action mask; empty without a source."""
     if source is None:
         return {}
     if source == "info":
         hint = "of several agents masks are read from observations: Dicts with the key action_mask"
         raise ConfigError("action_mask", source, "observation with several agents", hint)
-    pairs = {agent: OfAgent(one, of_actions[agent]) for agent, one in of_observations.items()}
+    pairs = {
+        agent: AgentSpacesEnv(one, of_actions[agent]) for agent, one in of_observations.items()
+    }
     return {agent: ActionMask(one, source) for agent, one in pairs.items()}
 
 
 def _converted(env: Any, place: str) -> Any:
-    """PettingZoo's environment of one agent after the other as one of all at once."""
+    """Return PettingZoo's turn-based environment as one in which all agents act at once."""
     try:
         from pettingzoo.utils import conversions  # type: ignore[import-untyped]
     except ImportError as error:
@@ -379,8 +410,8 @@ def _by_agent(env: Any, kind: str) -> Spaces | None:
     return dict(found) if isinstance(found, Mapping) else None
 
 
-def _parallel(env: Any, given: Any) -> _Stepped:
-    """Of a PettingZoo environment: its episode is over when no agent is left."""
+def _read_parallel(env: Any, given: Any) -> _Stepped:
+    """Read a step of a parallel PettingZoo environment, which is over when no agent is left."""
     if not isinstance(given, tuple) or len(given) != 5:
         raise EnvContractError(
             f"step() returned {shorten(given)}; expected the five dicts by agent (observations, "
@@ -389,8 +420,8 @@ def _parallel(env: Any, given: Any) -> _Stepped:
     return _Stepped(*given, over=not env.agents)
 
 
-def _dicts(_: Any, given: Any) -> _Stepped:
-    """Of an environment of dicts: its episode is over when ``__all__`` is."""
+def _read_dicts(_: Any, given: Any) -> _Stepped:
+    """Read a step of an environment in RLlib's form, which is over when ``__all__`` is set."""
     if not isinstance(given, tuple) or len(given) != 5:
         raise EnvContractError(
             f"step() returned {shorten(given)}; expected the five dicts by agent (observations, "

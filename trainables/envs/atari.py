@@ -16,18 +16,24 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, Transf
 from trainables.errors import ConfigError
 
 Env = gymnasium.Env[Any, Any]
+#: Prefix of the ids of Atari games.
 PREFIX = "ALE/"
+#: Frames for which an action is repeated.
 FRAME_SKIP = 4
+#: Stacked frames.
 FRAMES = 4
+#: Side of a frame, pixels.
 SIZE = 84
+#: Largest number of idle frames at the start of a game.
 IDLE_FRAMES = 30
-#: In the info of a step that ended an episode by a lost life while the game goes on.
+#: Key in the info of a step that ended an episode by a lost life while the game continues.
 LIFE_LOST = "life_lost"
+#: Actions of a game: no operation, and FIRE.
 NOOP, FIRE = 0, 1
 
 
 def register(env_id: str) -> None:
-    """Make the games known to gymnasium; ConfigError for an Atari id without ale-py."""
+    """Register the games with gymnasium; raises ConfigError for an Atari id without ale-py."""
     if importlib.util.find_spec("ale_py") is not None:
         import ale_py
 
@@ -39,14 +45,14 @@ def register(env_id: str) -> None:
 
 
 def is_atari(env_id: str) -> bool:
-    """Return whether a gymnasium id names an Atari game; a dotted path never does."""
+    """Return whether a gymnasium id names an Atari game; False for a dotted path."""
     spec = gymnasium.registry.get(env_id)
     entry = "" if spec is None else str(spec.entry_point)
     return env_id.startswith(PREFIX) or entry.startswith("ale_py.env")
 
 
 class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """A lost life ends the episode; the game itself is begun anew only when it is over."""
+    """A wrapper that ends the episode at a lost life; the game is reset only when it is over."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -56,7 +62,7 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """After a lost life an idle step into the next one; else, or with a seed, a new game."""
+        """Start the next life with an idle step; or a new game after its end or with a seed."""
         if seed is not None or not self.life_lost:
             observation, info = self.env.reset(seed=seed, options=options)
         else:
@@ -68,7 +74,7 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step; terminated also where a life was lost, which the info then says."""
+        """Make one step; a lost life sets terminated, and `LIFE_LOST` in the info."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         lives = _lives(self)
         self.life_lost = 0 < lives < self.lives and not (terminated or truncated)
@@ -80,7 +86,7 @@ class EpisodicLife(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Presses FIRE, action 1, where the game waits for it: after a reset and each lost life."""
+    """A wrapper that presses FIRE after a reset and each lost life, for which some games wait."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -89,7 +95,7 @@ class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """A new episode in which the ball is already in play."""
+        """Start an episode and press FIRE."""
         _, _ = self.env.reset(seed=seed, options=options)
         observation, _, terminated, truncated, info = self.env.step(FIRE)
         if terminated or truncated:
@@ -98,7 +104,7 @@ class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step, or FIRE in its place where a life has just been lost."""
+        """Make one step, or press FIRE instead if a life has just been lost."""
         lives = _lives(self)
         if lives < self.lives:
             action = FIRE
@@ -109,13 +115,14 @@ class FireAtEachLife(gymnasium.Wrapper[Any, Any, Any, Any]):
 def make_game(
     env_id: str, env_config: dict[str, Any], size: tuple[int, int], learning: bool
 ) -> Env:
-    """A game in DeepMind's wrappers.
+    """Return an Atari game in DeepMind's wrappers.
 
     Args:
-        env_id: of gymnasium.
-        env_config: ``frameskip`` says for how many frames an action is repeated.
-        size: side of a frame in pixels, and how many of the last frames are the channels.
-        learning: a lost life ends the episode.
+        env_id: id in gymnasium.
+        env_config: arguments of the environment; ``frameskip`` is the number of frames for
+            which an action is repeated.
+        size: side of a frame in pixels, and number of stacked frames.
+        learning: True if a lost life ends the episode.
 
     Raises:
         ConfigError: OpenCV is not installed.
@@ -147,14 +154,16 @@ def make_game(
 
 
 def _channels_last(frames: Any) -> Any:
-    """Frames (C, H, W) as an image (H, W, C), copied."""
+    """Return frames (C, H, W) as a new image (H, W, C)."""
     return np.ascontiguousarray(np.moveaxis(frames, 0, -1))
 
 
 def _not_installed(env_id: str) -> ConfigError:
+    """Return the error for a missing package."""
     hint = "pip install 'sweep-rl[atari]'"
     return ConfigError("env", env_id, "an environment that is installed", hint)
 
 
 def _lives(env: Env) -> int:
+    """Return the number of lives left."""
     return int(env.unwrapped.ale.lives())  # type: ignore[attr-defined]  # ale-py's own

@@ -1,7 +1,7 @@
 """Report on an environment: its spaces, its speed, and the exactness of its checkpoints.
 
-A door for the command line. Numbers of speed are this machine's, of this moment; nothing else
-depends on them.
+Used by `sweep check-env`. Speeds are measured on this machine at this moment; nothing depends on
+them.
 """
 
 import contextlib
@@ -34,20 +34,21 @@ from trainables.envs.vector.factory import make_vector_env
 from trainables.errors import ConfigError
 
 WIDTH = 8
-"""Environments of the second measure of speed."""
+"""Number of environments in the second measurement of speed."""
 
 LONGEST_S = 10.0
-"""A measure of speed ends when it took so long, if it has not made all its steps."""
-AT_A_TIME = 20
-"""Steps of all environments between two readings of the clock."""
+"""Longest measurement of speed, seconds."""
+STEPS_PER_READING = 20
+"""Steps between two readings of the clock."""
 SHORTEST_S = 1e-6
-"""A shorter time counts as this."""
+"""Shortest time that is used in a division, seconds."""
 
 COSTS = ("steps_per_s", f"steps_per_s_in_{WIDTH}", "saved_bytes", "save_ms", "restore_ms")
-"""Entries of a report that are None where they were not measured."""
+"""Entries of a report that are None if they were not measured."""
 
 GUESS = "probably"
-"""In what the checker only suspects, such as that a bound of a space is too wide."""
+"""Word in gymnasium's warnings about mere suspicions, such as that a bound is too wide."""
+#: Pattern of terminal colours.
 _COLOUR = re.compile(r"\x1b\[\d+m")
 
 Report = dict[str, Any]
@@ -61,16 +62,17 @@ def check(
     steps: int = 2000,
     timeout_s: float | None = None,
 ) -> Report:
-    """Everything about an environment, as plain data.
+    """Return a report on an environment, as plain data.
 
     Args:
         env: a gymnasium id, or package.module:Name.
         env_config: keyword arguments for making it.
-        steps: environment steps of each measure of speed; a slow environment makes fewer.
-        timeout_s: seconds that one call of it may take; None: as settings have it.
+        steps: environment steps of each measurement of speed; a slow environment makes fewer.
+        timeout_s: longest time for one call of the environment, seconds; None for the setting's
+            default.
 
     Raises:
-        ConfigError: there is none of this name, it cannot be made, or a call of it hangs.
+        ConfigError: the environment does not exist, cannot be made, or hangs.
     """
     limit = {} if timeout_s is None else {"env_measure_timeout_s": timeout_s}
     config = parse(EnvironmentConfig, {"env": env, "env_config": dict(env_config or {}), **limit})
@@ -96,6 +98,7 @@ def check(
 
 
 def _describe(config: EnvironmentConfig) -> Report:
+    """Return names, spaces, time limit and breaches of an environment."""
     beat()
     with closing(make_raw_env(config)) as made:
         return {
@@ -109,7 +112,7 @@ def _describe(config: EnvironmentConfig) -> Report:
 
 
 def _unsupported(inquiry: Inquiry) -> str:
-    """Why no policy can live in its spaces; empty: it can."""
+    """Return why no policy can use the environment's spaces; empty if one can."""
     try:
         inquiry.look()
     except Hangs:
@@ -120,9 +123,9 @@ def _unsupported(inquiry: Inquiry) -> str:
 
 
 def _with_masks(config: EnvironmentConfig, seen: Look) -> EnvironmentConfig:
-    """Return settings that read the action masks in observations, where all agents have one.
+    """Return settings that read action masks from observations, if every agent's have one.
 
-    An environment may refuse the choices that they forbid, which nobody would train on.
+    An environment may refuse actions that its mask forbids.
     """
     every = [one.raw for one in seen.agents.values()] or [seen.spaces.raw]
     if not all(isinstance(one, Dict) and MASK in one.spaces for one in every):
@@ -136,9 +139,9 @@ def _with_masks(config: EnvironmentConfig, seen: Look) -> EnvironmentConfig:
 
 
 def _breaches(made: Env) -> list[str]:
-    """Return the breaches of gymnasium's rules, as gymnasium's own checker sees them.
+    """Return the breaches of gymnasium's rules that gymnasium's own checker finds.
 
-    They are rules for one agent; those for several are checked in each step.
+    Empty for several agents, for which those rules do not hold; their steps are checked one by one.
     """
     if isinstance(made, AgentsEnv):
         return []
@@ -155,14 +158,14 @@ def _breaches(made: Env) -> list[str]:
 
 
 def _level(measured: Measured | None) -> Report:
-    """Return the exactness; None: training there is impossible, so nothing was measured."""
+    """Return the measured exactness as report entries; None values if nothing was measured."""
     if measured is None:
         return {"level": None, "exactness": None, "reasons": [], "left_out": []}
     return {**measured.as_data(), "exactness": LEVELS[measured.level]}
 
 
 def _costs(config: EnvironmentConfig, steps: int) -> Report:
-    """Steps per second of one and of many; bytes and milliseconds of saving one."""
+    """Return the speeds of one and of `WIDTH` environments, and size and time of saving one."""
     made, level = resolve(config)
     report: Report = dict.fromkeys(COSTS)
     for name, width in (("steps_per_s", 1), (f"steps_per_s_in_{WIDTH}", WIDTH)):
@@ -174,22 +177,23 @@ def _costs(config: EnvironmentConfig, steps: int) -> Report:
 
 
 def _speed(envs: VectorEnv, ticks: int) -> float:
+    """Return the steps per second of all environments together."""
     seeds = list(range(envs.sub_env_count))
     actions = _drawn(envs, seeds, ticks)
     envs.reset(seeds)
     done, seconds = 0, 0.0
     while done < ticks and seconds < LONGEST_S:
-        began = _own_time()
-        for row in actions[done : done + AT_A_TIME]:
+        began = _running_time()
+        for row in actions[done : done + STEPS_PER_READING]:
             beat()
             envs.step(row)
             done += 1
-        seconds += max(_own_time() - began, SHORTEST_S)
+        seconds += max(_running_time() - began, SHORTEST_S)
     return done * envs.count / seconds
 
 
 def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
-    """Return the actions of so many steps, which are made to know the valid ones, if masks say."""
+    """Return actions for `ticks` steps; draws valid ones by making the steps if there are masks."""
     drawing = [for_one_of(envs, i) for i in range(envs.count)]
     if not drawing[0].are_masked:
         drawn = [[one.draw(None) for one in drawing] for _ in range(ticks)]
@@ -203,6 +207,7 @@ def _drawn(envs: VectorEnv, seeds: list[int], ticks: int) -> list[Array]:
 
 
 def _saving(envs: VectorEnv) -> Report:
+    """Return the size of an environment's state in bytes and the time to save and restore, ms."""
     state = envs.get_state()
     packed = pack(state)
     size = len(packed.pickled) + sum(array.nbytes for array in packed.arrays)
@@ -214,14 +219,14 @@ def _saving(envs: VectorEnv) -> Report:
 
 
 def _seconds(act: Callable[[], object]) -> float:
-    """Return the seconds of a call, without the time in which other programs had the core."""
-    began = _own_time()
+    """Return the duration of a call, without the time in which other programs had the core."""
+    began = _running_time()
     act()
-    return max(_own_time() - began, SHORTEST_S)
+    return max(_running_time() - began, SHORTEST_S)
 
 
-def _own_time() -> float:
-    """Seconds on a clock that stands still while this thread is ready to run and has no core."""
+def _running_time() -> float:
+    """Return the time of a clock that stops while this thread waits for a core, seconds."""
     try:
         text = Path("/proc/thread-self/schedstat").read_text(encoding="ascii")
         return time.perf_counter() - int(text.split()[1]) / 1e9

@@ -1,6 +1,6 @@
-"""Contract of reset and step; the first breach is an error that shows all that was returned.
+"""Contract of reset and step: the first breach raises an error that shows what was returned.
 
-O is the shape of one observation. Whether numbers are finite is checked by the sampler, for all
+O is the shape of one observation. The sampler checks whether numbers are finite, for all
 environments at once.
 """
 
@@ -19,17 +19,20 @@ Outcome = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class EnvContractError(Exception):
-    """A breach: the value returned and the one expected; an EnvError then names the environment."""
+    """A breach of the contract: what was returned and what is expected.
+
+    An EnvError then names the environment.
+    """
 
 
 class EnvChecker:
-    """Checks what one environment returns; of observations those of a Box alone.
+    """Checks what one environment returns; of observations only those of a Box.
 
-    Others are read, and refused, by the preprocessor that flattens them.
+    Others are checked by the preprocessor that flattens them.
 
     Args:
-        space: of its observations.
-        observe: what is made of an observation once it is checked; None: it stays as it is.
+        space: the observation space.
+        observe: function applied to a checked observation, or None for no change.
     """
 
     def __init__(
@@ -41,7 +44,10 @@ class EnvChecker:
         self._dtype = space.dtype
 
     def step(self, given: Any) -> Outcome:
-        """Return the results of `step`: numbers as python's own, the observation as observed."""
+        """Check what `step` returned; returns Python numbers and the observation as observed.
+
+        Raises EnvContractError for a breach.
+        """
         try:
             observation, reward, terminated, truncated, info = given
         except (TypeError, ValueError):
@@ -53,19 +59,22 @@ class EnvChecker:
         ):
             observation = self.converted(observation, "step")
         if reward.__class__ is not float:
-            reward = float(reward) if isinstance(reward, np.floating) else _real(reward)
+            reward = float(reward) if isinstance(reward, np.floating) else _as_float(reward)
         if terminated.__class__ is not bool:
-            terminated = _flag(terminated, "terminated")
+            terminated = _as_bool(terminated, "terminated")
         if truncated.__class__ is not bool:
-            truncated = _flag(truncated, "truncated")
+            truncated = _as_bool(truncated, "truncated")
         if info.__class__ is not dict:
-            info = _info(info, "step")
+            info = _require_dict(info, "step")
         if self._observe is not None:
             observation = self._observe(observation)
         return observation, reward, terminated, truncated, info
 
     def reset(self, given: Any) -> Any:
-        """The observation that `reset` returned beside its info, as observed."""
+        """Check what `reset` returned; returns the observation as observed.
+
+        Raises EnvContractError for a breach.
+        """
         if given is None:
             raise EnvContractError(
                 "reset() returned nothing, expected (observation, info): every episode begins with "
@@ -82,7 +91,7 @@ class EnvChecker:
         return observation if self._observe is None else self._observe(observation)
 
     def fits(self, observation: Any) -> bool:
-        """Return whether an observation is an array just as the space promises."""
+        """Return whether an observation is an array of the space's shape and dtype."""
         return (
             observation.__class__ is np.ndarray
             and observation.shape == self._shape
@@ -90,7 +99,10 @@ class EnvChecker:
         )
 
     def converted(self, observation: Any, method: str) -> Array:
-        """The observation as an array of the space's shape, of a kind that its dtype holds."""
+        """Return the observation as an array of the space's shape.
+
+        Raises EnvContractError if its shape is another or its dtype cannot be cast to the space's.
+        """
         expected = f"shape {self._shape} and dtype {self._dtype}, as {self._space} promises"
         try:
             array = np.asarray(observation)
@@ -115,7 +127,7 @@ def is_plain(space: spaces.Space[Any]) -> bool:
 
 
 def refused_seed(error: TypeError) -> EnvContractError | None:
-    """The breach behind a TypeError of ``reset(seed=…)``; None if it is about something else."""
+    """Return the breach behind a TypeError of ``reset(seed=…)``; None if it has another cause."""
     if "seed" not in str(error):
         return None
     return EnvContractError(
@@ -125,6 +137,7 @@ def refused_seed(error: TypeError) -> EnvContractError | None:
 
 
 def _wrong_step(given: Any) -> EnvContractError:
+    """Return the error for a step that is not five values."""
     count = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
     older = (
         "; four values are the older gym interface, whose done must be split in two"
@@ -137,7 +150,8 @@ def _wrong_step(given: Any) -> EnvContractError:
     )
 
 
-def _real(reward: Any) -> float:
+def _as_float(reward: Any) -> float:
+    """Return a reward as a float; raises EnvContractError if it is not one real number."""
     array = (
         np.asarray(reward) if isinstance(reward, int | np.number | np.bool | np.ndarray) else None
     )
@@ -149,7 +163,8 @@ def _real(reward: Any) -> float:
     return float(array.item())
 
 
-def _flag(flag: Any, name: str) -> bool:
+def _as_bool(flag: Any, name: str) -> bool:
+    """Return a flag as a bool; raises EnvContractError if it is not one."""
     if not isinstance(flag, bool | np.bool):
         raise EnvContractError(
             f"step() returned {name} = {shorten(flag)}, a {type(flag).__name__}; "
@@ -158,7 +173,8 @@ def _flag(flag: Any, name: str) -> bool:
     return bool(flag)
 
 
-def _info(info: Any, method: str) -> dict[str, Any]:
+def _require_dict(info: Any, method: str) -> dict[str, Any]:
+    """Return an info; raises EnvContractError if it is not a dict."""
     if not isinstance(info, dict):
         raise EnvContractError(
             f"{method}() returned the info {shorten(info)}, a {type(info).__name__}; "

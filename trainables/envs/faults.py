@@ -1,7 +1,7 @@
-"""Faults of environments in words, and closing one: an exception of its close() is only logged.
+"""Descriptions of environments' faults, and closing an environment, whose errors are only logged.
 
-An environment that is closed is not needed again, so nothing that its `close` does may end a
-training, a measurement or an evaluation.
+A closed environment is not needed again, so an error in its `close` must not end a training, a
+measurement or an evaluation.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class Fault(WorkerError):
-    """An answer that an environment in another process did not give, in words with a verb."""
+    """An environment in another process failed to answer; the message is a verb phrase."""
 
 
 class Gone(Fault):
@@ -24,10 +24,10 @@ class Gone(Fault):
 
 
 class Closable(Protocol):
-    """An environment, or whatever holds one."""
+    """An environment, or an object that holds one."""
 
     def close(self) -> Any:
-        """Let go of everything it holds."""
+        """Release all resources."""
 
 
 C = TypeVar("C", bound=Closable)
@@ -35,22 +35,22 @@ C = TypeVar("C", bound=Closable)
 _logged: ContextVar[set[str] | None] = ContextVar("logged", default=None)
 
 
-def described(error: BaseException) -> str:
-    """Return an exception in words that say what the environment did."""
+def describe_fault(error: BaseException) -> str:
+    """Return a verb phrase on what the environment did, such as ``raised ValueError: …``."""
     return str(error) if isinstance(error, Fault) else f"raised {type(error).__name__}: {error}"
 
 
 def close(env: Closable, name: str | None = None) -> None:
-    """Close an environment; an exception is logged in one line, with its class and message.
+    """Close an environment; an exception is only logged, in one line.
 
     Args:
-        env: to be closed.
-        name: of the environment in the log; None: the name of its class.
+        env: the environment.
+        name: name of the environment in the log, or None for the name of its class.
     """
     try:
         env.close()
     except Exception as error:  # noqa: BLE001 an environment may raise anything, and is not needed again
-        words = printable(" ".join(described(error).split()))
+        words = printable(" ".join(describe_fault(error).split()))
         logged = _logged.get()
         if logged is None or words not in logged:
             logger.warning("%s: close() %s; it counts as closed", name or _name_of(env), words)
@@ -60,7 +60,7 @@ def close(env: Closable, name: str | None = None) -> None:
 
 @contextlib.contextmanager
 def closing(env: C, name: str | None = None) -> Iterator[C]:
-    """Close an environment at the end of a block, as `close` does."""
+    """Close an environment when the block ends, as `close` does."""
     try:
         yield env
     finally:
@@ -69,11 +69,11 @@ def closing(env: C, name: str | None = None) -> Iterator[C]:
 
 @contextlib.contextmanager
 def logging_once(logged: set[str] | None = None) -> Iterator[None]:
-    """Let `close` log equal exceptions once where many environments alike are made and closed.
+    """Make `close` log equal exceptions once inside the block.
 
     Args:
-        logged: exceptions that were logged before, to which further ones are added; not used
-            within another block, whose exceptions count for both.
+        logged: exceptions logged before; new ones are added to it. Ignored inside another such
+            block, whose own exceptions count for both.
     """
     outside = _logged.get()
     inside = set() if logged is None else logged
@@ -85,4 +85,5 @@ def logging_once(logged: set[str] | None = None) -> Iterator[None]:
 
 
 def _name_of(env: Closable) -> str:
+    """Return the class name of the unwrapped environment."""
     return type(getattr(env, "unwrapped", env)).__name__

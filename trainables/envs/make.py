@@ -1,4 +1,4 @@
-"""Making of the environment that the settings name, and the spaces in which policies can act.
+"""Makes the environment that the settings name, and finds the spaces in which policies act.
 
 ``env`` is a gymnasium id (``CartPole-v1``) or a dotted path ``package.module:Name`` to an
 environment class or a callable that returns an environment, or ``package.module:Id`` for an id that
@@ -38,7 +38,13 @@ from trainables.envs.spaces.connectors import (
     make_own,
     row_shape,
 )
-from trainables.envs.spaces.images import NOTHING_ASKED, Asked, Layout, divisor, row_dtype
+from trainables.envs.spaces.images import (
+    DEFAULT_IMAGE_SETTINGS,
+    ImageSettings,
+    Layout,
+    divisor,
+    row_dtype,
+)
 from trainables.envs.spaces.masks import ActionMask, MaskedObservation, Source
 from trainables.envs.spaces.observations import NoPreprocessor
 from trainables.envs.state import mujoco
@@ -46,7 +52,7 @@ from trainables.errors import ConfigError, nearest
 
 Env = gymnasium.Env[Any, Any]
 
-#: How ids begin that packages register when they are imported, and the package's module.
+#: Prefix of ids that a package registers when it is imported → that package's module.
 PACKAGES: Mapping[str, str] = {
     "MiniGrid-": "minigrid",
     "BabyAI-": "minigrid",
@@ -62,11 +68,12 @@ PACKAGES: Mapping[str, str] = {
 }
 
 
-#: From so many environments on, gymnasium's vector form is faster than as many separate ones.
+#: Number of environments from which gymnasium's vector form is faster than separate ones.
 MANY_ENVS = 6
+#: Module of CartPole.
 CARTPOLE = "gymnasium.envs.classic_control.cartpole:"
-#: Entry points of an environment and of its vector form that are one and the same, to the state
-#: that a checkpoint holds → the arguments that both take.
+#: Entry points of an environment and of its vector form with the same behaviour and state → the
+#: arguments that both take.
 SAME_NATIVELY: Mapping[tuple[Any, Any], frozenset[str]] = {
     (f"{CARTPOLE}CartPoleEnv", f"{CARTPOLE}CartPoleVectorEnv"): frozenset(
         {"sutton_barto_reward", "max_episode_steps"}
@@ -76,26 +83,26 @@ SAME_NATIVELY: Mapping[tuple[Any, Any], frozenset[str]] = {
 
 @dataclass(frozen=True)
 class Sight:
-    """The part of an environment that a policy is shown; set by the key ``model``."""
+    """What a policy is shown of an environment; set by the key ``model``."""
 
     side: int = atari.SIZE
-    """Of Atari's frames, in pixels."""
+    """Side of Atari's frames, pixels."""
     frames: int = atari.FRAMES
-    """That are stacked, of Atari."""
+    """Number of stacked Atari frames."""
     preprocessor: str | None = None
-    """Path of what a person's own observations are made by."""
+    """Path of a user's preprocessor, or None."""
     previous: tuple[bool, bool] = (False, False)
-    """True for each of the last action and the last reward that the policy also sees."""
+    """Whether the policy also sees the last action, and the last reward."""
     layout: Layout | None = None
     """Layout of an image, or ``flat`` for no image; None if its space decides."""
     convolved: bool | None = None
-    """True if the settings name convolutions, False if they name none; None if they are silent."""
+    """True if the settings name convolutions, False if they name none; None if not set."""
 
 
 class EnvironmentConfig(Section):
-    """Which environment is trained on."""
+    """Settings of the environment."""
 
-    env: Annotated[str, BeforeValidator(registry.named)] = Field(
+    env: Annotated[str, BeforeValidator(registry.to_name)] = Field(
         description="A registered id, package.module:Name of a class or callable, or an entry "
         "point trainables.envs of a package; from python also the class or function itself."
     )
@@ -117,8 +124,8 @@ class EnvironmentConfig(Section):
         "auto` steps as one vector environment in C++. Its state cannot be read: such a trial is "
         "not bit-exact (level D). Needs pip install 'sweep-rl[envpool]'.",
     )
-    preprocessor_pref: Literal["deepmind", "rllib"] | None = Field(
-        default="deepmind",
+    preprocessor_pref: Literal["has_deepmind_wrappers", "rllib"] | None = Field(
+        default="has_deepmind_wrappers",
         description="deepmind: Atari games in DeepMind's wrappers; rllib: as they are; null: also "
         "no flattening of other spaces.",
     )
@@ -171,76 +178,85 @@ class EnvironmentConfig(Section):
 
     @property
     def sight(self) -> Sight:
-        """The part of the environment that a policy is shown."""
+        """What a policy is shown of the environment."""
         return self._sight
 
     def shown(self, sight: Sight) -> Self:
-        """The same environment, of which a policy is shown this."""
+        """Return a copy of which a policy is shown `sight`."""
         copied = self.model_copy()
         copied._sight = sight
         return copied
 
     @property
     def is_native(self) -> bool:
-        """True if all environments of a worker are one object; ``auto`` is not until decided."""
+        """True if all environments of a worker are one object.
+
+        False while the setting is still ``auto``.
+        """
         return self.native_vector_env is True
 
 
 @dataclass(frozen=True)
 class EnvSpaces:
-    """The spaces of an environment, as a policy needs them."""
+    """The spaces of an environment, and how a policy sees them."""
 
     observation: spaces.Box
-    """Of the preprocessor's output: the policy's observation space."""
+    """Space of the preprocessor's output: the policy's observation space."""
     action: spaces.Space[Any]
-    """The action space of the environment itself."""
+    """Action space of the environment itself."""
     raw: spaces.Space[Any]
-    """The observation space of the environment itself."""
+    """Observation space of the environment itself."""
     own: str | None = None
-    """Path of a person's own preprocessor."""
+    """Path of a user's preprocessor, or None."""
     connectors: tuple[Named, ...] = ()
-    """Of one's own, as the settings name them."""
+    """Users' connectors, as the settings name them."""
     previous: tuple[bool, bool] = (False, False)
-    """True for each of the last action and the last reward that the policy also sees."""
-    asked: Asked = NOTHING_ASKED
-    """The settings that say how images are read."""
+    """Whether the policy also sees the last action, and the last reward."""
+    asked: ImageSettings = DEFAULT_IMAGE_SETTINGS
+    """Settings that decide how images are read."""
     note: str = ""
-    """One line where what is read as a vector may have been meant as an image."""
+    """Warning if a vector may have been meant as an image; else empty."""
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Of an observation as it is preprocessed: (D,), or (H, W, C) for an image."""
+        """Shape of a preprocessed observation: (D,), or (H, W, C) for an image."""
         return row_shape(self.observation)
 
     @cached_property
     def filtered(self) -> spaces.Box:
-        """The space of the filter's input."""
+        """Space of the filter's input."""
         before, _ = self.make_steps()
         return before[-1].observation_space if before else self.observation
 
     @cached_property
     def seen(self) -> spaces.Box:
-        """The space of the networks' input."""
+        """Space of the networks' input."""
         _, behind = self.make_steps()
         return behind[-1].observation_space if behind else self.filtered
 
     @property
     def observation_shape(self) -> tuple[int, ...]:
-        """Of an observation as the networks see it: (D,), or (H, W, C) for an image."""
+        """Shape of the networks' input: (D,), or (H, W, C) for an image."""
         return row_shape(self.seen)
 
     @property
     def observation_dtype(self) -> np.dtype[Any]:
-        """Likewise, without a filter: float32; uint8 for an image of bytes."""
+        """Dtype of the networks' input without a filter.
+
+        It is float32, or uint8 for an image of bytes.
+        """
         return row_dtype(self.seen)
 
     @property
     def divisor(self) -> float:
-        """The number that brings pixels, as the networks see them, to 0 to 1; 1 of vectors."""
+        """Number that scales the networks' pixels to 0 to 1; 1 for vectors."""
         return divisor(self.seen)
 
     def make_steps(self) -> tuple[list[Connector], list[Connector]]:
-        """New connectors: of one's own, before the filter; the last action and reward, after it."""
+        """Return new connectors: the user's, which come before the filter, and those after it.
+
+        The latter add the previous action and reward.
+        """
         before = make_own(self.connectors, self.observation, self.action)
         box, behind = before[-1].observation_space if before else self.observation, []
         for kind, wanted in zip(PREVIOUS, self.previous, strict=True):
@@ -258,40 +274,40 @@ class EnvSpaces:
         *,
         exact: bool = False,
     ) -> Connectors:
-        """All that stands between it and a policy; the arguments are those of `Connectors`."""
+        """Return the whole list of connectors, with the arguments of `Connectors`."""
         return Connectors(self, name, observation_filter, clip, normalize, exact)
 
     def described(self) -> dict[str, str]:
-        """Return what the environment gives and takes, in words."""
+        """Return the environment's own spaces as text, by ``observation`` and ``action``."""
         return {"observation": str(self.raw), "action": str(self.action)}
 
     def at_env(self) -> EnvConnector:
-        """The list's first step and its last, made anew."""
+        """Return a new connector for the steps at the environment: the first and the last one."""
         return EnvConnector(self.raw, self.action, self.own, self.asked)
 
     @cached_property
     def layout(self) -> ActionLayout:
-        """The columns of an action row."""
+        """Columns of an action row."""
         return layout_of(self.action)
 
     @property
     def masks(self) -> int:
-        """The count of numbers at a row's end that say which choices are valid (`spaces.masks`)."""
+        """Number of action-mask entries at a row's end (`spaces.masks`); 0 without masks."""
         return self.raw.choices if isinstance(self.raw, MaskedObservation) else 0
 
 
 def make_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
 ) -> Env:
-    """A new environment, with its own spaces; `connect` says what makes arrays of these.
+    """Return a new environment with its own spaces; `connect` turns these into arrays.
 
     Args:
-        config: what to make.
-        context: where it will stand; by default nowhere in particular.
+        config: settings of the environment.
+        context: its place among workers and environments; by default the first.
         learning: False for evaluation, where an Atari episode is the whole game.
 
     Raises:
-        ConfigError: no such environment, or it cannot be made from `env_config`.
+        ConfigError: there is no such environment, or it cannot be made from `env_config`.
     """
     env = make_raw_env(config, context, learning)
     if isinstance(env.observation_space, agents.AgentsSpace):
@@ -303,30 +319,30 @@ def make_env(
 def connect(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> EnvConnector:
-    """Return the connector of an environment with these spaces of its own (`connectors`).
+    """Return the connector at an environment with these spaces.
 
     Raises:
-        ConfigError: no policy can live in them.
+        ConfigError: no policy can use them.
     """
     if isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace):
         each = {a: connect(config, one, action.of[a]) for a, one in observation.of.items()}
         return agents.AgentsConnector((observation, action), each)
     if config.preprocessor_pref is None and config.sight.preprocessor is None:
         NoPreprocessor(observation)  # refuses what is no Box
-    return EnvConnector(observation, action, config.sight.preprocessor, _asked(config))
+    return EnvConnector(observation, action, config.sight.preprocessor, _image_settings(config))
 
 
-def _asked(config: EnvironmentConfig) -> Asked:
-    """Return how images are read; of Atari's wrappers it is known where their channels are."""
+def _image_settings(config: EnvironmentConfig) -> ImageSettings:
+    """Return the settings that decide how images are read; Atari's wrappers put channels last."""
     sight = config.sight
-    is_wrapped = deepmind(config) and config.env_engine != ENVPOOL
-    return Asked(sight.layout or ("channels_last" if is_wrapped else None), sight.convolved)
+    is_wrapped = has_deepmind_wrappers(config) and config.env_engine != ENVPOOL
+    return ImageSettings(sight.layout or ("channels_last" if is_wrapped else None), sight.convolved)
 
 
 def make_raw_env(
     config: EnvironmentConfig, context: EnvContext | None = None, learning: bool = True
 ) -> Env:
-    """One environment with its own spaces, which may be ones that no policy reads."""
+    """Return a new environment with its own spaces, even if no policy can use them."""
     spec = gymnasium.registry.get(config.env)
     only_vector = config.is_native and (spec is None or spec.entry_point is None)
     if only_vector or config.env_engine == ENVPOOL:
@@ -349,7 +365,7 @@ def make_raw_env(
 
 
 def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
-    """ConfigError for what is no single environment."""
+    """Raise ConfigError unless `env` is a single environment."""
     if isinstance(env, VectorEnv) or together.has_form(env):
         hint = f"it made a {type(env).__name__}, whose environments are stepped together"
         raise ConfigError("native_vector_env", config.native_vector_env, "true", hint)
@@ -358,7 +374,7 @@ def _require_steppable(config: EnvironmentConfig, env: Any) -> None:
 
 
 def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
-    """An environment of several agents as one; None: it has one agent."""
+    """Return an environment of several agents as one; None if it has one agent."""
     path, observe = config.observation_fn, None
     if path is not None:
         observe = load("observation_fn", path, "a function of what all agents observe")
@@ -370,7 +386,10 @@ def _several_agents(config: EnvironmentConfig, env: Any) -> Env | None:
 
 
 def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any, Any]:
-    """A new native vector environment; ConfigError if there is none, or it cannot be made."""
+    """Return a new native vector environment.
+
+    Raises ConfigError if there is none or it cannot be made.
+    """
     if config.env_engine == ENVPOOL:
         return Pool(config.env, num_envs, config.env_config)
     spec, allowed = gymnasium.registry.get(config.env), "false for this environment"
@@ -388,7 +407,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
 
 
 def only_together(config: EnvironmentConfig) -> bool:
-    """Return whether these settings name a class of environments that only step together."""
+    """Return whether the settings name a class whose environments can only step together."""
     found = registry.find(config.env)
     if found is None and ":" in config.env and config.env not in gymnasium.registry:
         load_module("env", config.env)
@@ -398,7 +417,7 @@ def only_together(config: EnvironmentConfig) -> bool:
 
 
 def natively_same(config: EnvironmentConfig) -> bool:
-    """Return whether the vector form of the named environment does the same, to the state."""
+    """Return whether the vector form of the environment has the same behaviour and state."""
     spec = gymnasium.registry.get(config.env)
     if spec is None or registry.find(config.env) is not None or spec.additional_wrappers:
         return False
@@ -416,6 +435,7 @@ def _made(
     num_envs: int | None = None,
     learning: bool = True,
 ) -> Any:
+    """Return the made environment, or vector environment of `num_envs`; raises ConfigError."""
     make = _creator(config, context, num_envs, learning)
     try:
         return make()
@@ -429,14 +449,20 @@ def _made(
 
 
 def for_children(config: EnvironmentConfig) -> EnvironmentConfig:
-    """The same environment as child processes can find it; ConfigError if they cannot."""
-    return config.model_copy(update={"env": registry.portable(config.env)})
+    """Return the settings with a path of the environment that child processes can import.
+
+    Raises ConfigError if there is none.
+    """
+    return config.model_copy(update={"env": registry.importable_path(config.env)})
 
 
 def checked_spaces(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> EnvSpaces:
-    """The spaces of what `make_env` made, if a policy can live in them; ConfigError otherwise."""
+    """Return the spaces of an environment of `make_env`.
+
+    Raises ConfigError if no policy can use them.
+    """
     if isinstance(observation, agents.AgentsSpace):
         raise needs_policies(config, list(observation.of))
     connector = connect(config, observation, action)
@@ -447,7 +473,7 @@ def checked_spaces(
         config.sight.preprocessor,
         config.connectors,
         config.sight.previous,
-        _asked(config),
+        _image_settings(config),
         connector.note,
     )
     if not all(found.row_shape):
@@ -466,7 +492,7 @@ def checked_spaces(
 
 
 def needs_policies(config: EnvironmentConfig, names: Sequence[str]) -> ConfigError:
-    """The error of a trainer with one policy in an environment of several agents."""
+    """Return the error for a trainer with one policy in an environment of several agents."""
     hint = (
         f"{config.env} has several agents ({', '.join(names)}): write multiagent: {{policies: "
         "{shared: null}} for one policy that all of them share, or name a policy for each; or name "
@@ -479,10 +505,10 @@ def needs_policies(config: EnvironmentConfig, names: Sequence[str]) -> ConfigErr
 def agents_spaces(
     config: EnvironmentConfig, observation: spaces.Space[Any], action: spaces.Space[Any]
 ) -> dict[str, EnvSpaces]:
-    """Agent → its spaces, of what `make_env` made; empty: it has one agent.
+    """Return agent → spaces of an environment of `make_env`; empty if it has one agent.
 
     Raises:
-        ConfigError: no policy can live in one of them; it names the agent.
+        ConfigError: no policy can use one of them; names the agent.
     """
     if not (isinstance(observation, agents.AgentsSpace) and isinstance(action, agents.AgentsSpace)):
         return {}
@@ -497,7 +523,7 @@ def agents_spaces(
 
 
 def _from_package(env: str) -> str:
-    """Return the spelling of an id that another package registers; empty for an unknown one."""
+    """Return advice on how to write an id that another package registers; empty if unknown."""
     module = next((module for start, module in PACKAGES.items() if env.startswith(start)), "")
     if not module:
         return ""
@@ -507,15 +533,18 @@ def _from_package(env: str) -> str:
     )
 
 
-def deepmind(config: EnvironmentConfig) -> bool:
+def has_deepmind_wrappers(config: EnvironmentConfig) -> bool:
     """Return whether the environment is an Atari game in DeepMind's wrappers."""
-    wanted = config.preprocessor_pref == "deepmind" and config.sight.preprocessor is None
+    wanted = (
+        config.preprocessor_pref == "has_deepmind_wrappers" and config.sight.preprocessor is None
+    )
     return wanted and is_atari(config.env)
 
 
 def _creator(
     config: EnvironmentConfig, context: EnvContext, num_envs: int | None, learning: bool
 ) -> Callable[[], Any]:
+    """Return a function without arguments that makes the environment; raises ConfigError."""
     env = config.env
     found = registry.find(env)
     if found is None and ":" not in env and env not in gymnasium.registry:
@@ -534,7 +563,7 @@ def _creator(
         hint = hint or f"{len(gymnasium.registry)} ids are registered, for example CartPole-v1"
         allowed = "a class, a registered id or package.module:Name"
         raise ConfigError("env", config.env, allowed, hint)
-    if deepmind(config):
+    if has_deepmind_wrappers(config):
         size = config.sight.side, 1 if config.no_framestack else config.sight.frames
         return lambda: atari.make_game(env, config.env_config, size, learning)
     if num_envs is not None:
@@ -564,7 +593,10 @@ class Single(gymnasium.Env[Any, Any]):
         return self._only(self.vector.reset(seed=seed, options=options)[0]), {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """One step; where the vector has already begun anew, the true last observation."""
+        """Make one step.
+
+        Returns the true last observation if the vector has already reset itself.
+        """
         sent: Any = create_empty_array(self.action_space)
         sent = concatenate(self.action_space, [action], sent)
         observations, rewards, terminated, truncated, infos = self.vector.step(sent)
@@ -575,8 +607,9 @@ class Single(gymnasium.Env[Any, Any]):
         return observation, float(rewards[0]), bool(terminated[0]), bool(truncated[0]), {}
 
     def _only(self, observations: Any) -> Any:
+        """Return the one observation of a batch."""
         return next(iter(iterate(batch_space(self.observation_space), observations)))
 
     def close(self) -> None:
-        """Close the vector."""
+        """Close the vector environment."""
         self.vector.close()

@@ -1,7 +1,7 @@
-"""Environments of EnvPool's, in C++ (`env_engine: envpool`), as one vector environment.
+"""Environments of EnvPool, in C++ (`env_engine: envpool`), as one vector environment.
 
-EnvPool takes a seed where a pool is made and nowhere else, and gives nobody its state. So a pool is
-made anew for each seed, and a trial on it is not bit-exact. N environments.
+EnvPool takes a seed only when a pool is made, and never reveals its state. So a new pool is made
+for each seed, and a trial on it is not bit-exact. N environments.
 """
 
 import warnings
@@ -17,20 +17,22 @@ from numpy.typing import NDArray
 from trainables.errors import ConfigError, nearest
 
 Array = NDArray[Any]
+#: Value of the setting `env_engine`.
 ENVPOOL = "envpool"
+#: Command that installs EnvPool.
 EXTRA = "pip install 'sweep-rl[envpool]'"
 
 
 class Pool(VectorEnv[Any, Any, Any]):
-    """N of EnvPool's environments, stepped in one thread unless `arguments` say otherwise.
+    """N environments of EnvPool, stepped in one thread unless `arguments` say otherwise.
 
     Args:
-        env: an id of EnvPool's.
+        env: id in EnvPool.
         num_envs: N.
-        arguments: of EnvPool's ``make``.
+        arguments: further arguments of EnvPool's ``make``.
 
     Raises:
-        ConfigError: the package is not there, or cannot make them.
+        ConfigError: EnvPool is not installed, or cannot make them.
     """
 
     def __init__(self, env: str, num_envs: int, arguments: dict[str, Any]) -> None:
@@ -45,7 +47,7 @@ class Pool(VectorEnv[Any, Any, Any]):
         given = {"num_threads": 1, **arguments, "num_envs": num_envs}
         self._make = partial(envpool.make, env, env_type="gymnasium", **given)
         try:
-            self._pool = self._made()
+            self._pool = self._make_pool()
         except Exception as error:
             hint = f"it raised {type(error).__name__}: {error}"
             allowed = f"what EnvPool's {env} can be made from"
@@ -60,19 +62,22 @@ class Pool(VectorEnv[Any, Any, Any]):
     def reset(
         self, *, seed: Any = None, options: dict[str, Any] | None = None
     ) -> tuple[Array, dict[str, Any]]:
-        """Start all episodes, with a seed in environments made anew."""
+        """Start all episodes; with a seed, in a new pool."""
         if options is not None:
             raise ValueError(f"reset(options={options!r}): EnvPool's environments take none")
         if seed is not None:
             self._pool.close()
             # Environment i has the seed + i, a number of 31 bits.
-            self._pool = self._made(seed=seed % (2**31 - self.num_envs))
+            self._pool = self._make_pool(seed=seed % (2**31 - self.num_envs))
         with _without_warnings():
             observations, _ = self._pool.reset()
         return observations, {}
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, dict[str, Any]]:
-        """One step of all; infos, which EnvPool has as bare arrays, are left out."""
+        """Make one step of all environments.
+
+        Infos, which EnvPool returns as bare arrays, are dropped.
+        """
         observations, rewards, terminated, truncated, _ = self._pool.step(np.asarray(actions))
         return observations, rewards, terminated, truncated, {}
 
@@ -80,14 +85,15 @@ class Pool(VectorEnv[Any, Any, Any]):
         """Close the pool."""
         self._pool.close()
 
-    def _made(self, **seeded: Any) -> Any:
+    def _make_pool(self, **seeded: Any) -> Any:
+        """Return a new pool."""
         with _without_warnings():
             return self._make(**seeded)
 
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """EnvPool's spaces have bounds of float64 and numbers of float32, as gymnasium tells always."""
+    """Hide gymnasium's warning that EnvPool's bounds are float64 and its numbers float32."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         yield

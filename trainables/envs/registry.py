@@ -1,14 +1,14 @@
-"""Environments that people register by name, and what the creator of one is given.
+"""Environments that users register by name, and the arguments of their creators.
 
     register_env("maze", lambda config: Maze(config["size"]))
 
-Names live in this process. A creator that can be imported is found again in child processes by its
+Names are known in this process. A creator that can be imported is found in child processes by its
 dotted path.
 
-What a creator is given follows from its signature. One that needs a single positional argument is
-given the whole of env_config, as an `EnvContext`: ``lambda _: gym.make(…)``, ``def __init__(self,
-cfg)``. Any other one is given env_config as keyword arguments, as gymnasium does; so is one whose
-parameter is a key of env_config, or is annotated as a number or a text.
+The creator's signature decides its arguments. One that needs a single positional argument gets the
+whole of env_config, as an `EnvContext`: ``lambda _: gym.make(…)``, ``def __init__(self, cfg)``. Any
+other gets env_config as keyword arguments, as in gymnasium; so does one whose parameter is a key of
+env_config, or is annotated as a number or a text.
 """
 
 import inspect
@@ -23,26 +23,28 @@ from trainables.errors import ConfigError, NotImportable
 
 Creator = Callable[..., Any]
 
-#: The entry points with which an installed package names its environments.
+#: Group of the entry points with which installed packages name their environments.
 GROUP = "trainables.envs"
 
-#: A creator whose one parameter has such a name is given an `EnvContext`, with a default too.
+#: Names of a creator's only parameter that make it get an `EnvContext`, even with a default.
 CONTEXT_NAMES = ("env_config", "config", "context")
+#: Annotations of parameters that cannot take the whole of env_config.
 _SCALARS = (int, float, bool, str, "int", "float", "bool", "str")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+#: Name → creator.
 _creators: dict[str, Creator] = {}
 
 
 class EnvContext(dict[str, Any]):
-    """The environment's settings, and where in a trainer the environment stands.
+    """The environment's settings, as a dict, and its place in a trainer.
 
     Args:
-        env_config: the settings; the context is a dict of them.
-        worker_index: which worker, from 0; without child processes the only one is 0.
-        vector_index: which of the worker's environments, from 0.
-        remote: whether it runs in a process of its own.
-        num_workers: child processes that collect.
+        env_config: the settings.
+        worker_index: index of the worker, from 0; always 0 without child processes.
+        vector_index: index among the worker's environments, from 0.
+        remote: True if it runs in a process of its own.
+        num_workers: number of child processes that collect.
     """
 
     def __init__(
@@ -62,13 +64,13 @@ class EnvContext(dict[str, Any]):
     def copy_with_overrides(
         self, env_config: Mapping[str, Any] | None = None, **indices: Any
     ) -> "EnvContext":
-        """A copy of this context with the values that are given and not None."""
+        """Return a copy with the given values, except those that are None."""
         given = {name: value for name, value in indices.items() if value is not None}
         return EnvContext(self if env_config is None else env_config, **{**vars(self), **given})
 
 
 def register_env(name: str, creator: Creator) -> None:
-    """Let ``env: name`` mean what `creator` makes; looked up before gymnasium's own ids."""
+    """Make `creator` available as ``env: name``; it is looked up before gymnasium's own ids."""
     if not callable(creator):
         raise ConfigError("env", name, "a name with a class or callable", f"{creator!r} is neither")
     _creators[name] = creator
@@ -80,18 +82,18 @@ def find(name: str) -> Creator | None:
 
 
 def registered() -> list[str]:
-    """The names, sorted."""
+    """Return the registered names, sorted."""
     return sorted(_creators)
 
 
-def named(env: Any) -> Any:
-    """The setting ``env`` as a string.
+def to_name(env: Any) -> Any:
+    """Return the setting ``env`` as a string.
 
-    A class or function, and what an installed package names by an entry point, become their dotted
-    path; where there is none, a class is registered by its name, a function by a name of its own.
+    Classes, functions and entry points of installed packages become their dotted path. Without one,
+    a class is registered by its name, and a function by a generated name.
 
     Raises:
-        ValueError: neither a string nor a class nor a function; the message says what is expected.
+        ValueError: it is not a string, class or function; the message says what is expected.
     """
     if isinstance(env, str):
         return env if ":" in env or env in _creators else _installed(env)
@@ -106,7 +108,10 @@ def named(env: Any) -> Any:
 
 
 def _installed(name: str) -> str:
-    """The path of an environment that an installed package names; gymnasium's ids come first."""
+    """Return the path of an environment of an installed package; other names unchanged.
+
+    gymnasium's ids take precedence.
+    """
     if name in gymnasium.registry:
         return name
     try:
@@ -115,8 +120,11 @@ def _installed(name: str) -> str:
         raise ValueError(f"one environment; {error}") from error
 
 
-def portable(name: str) -> str:
-    """The path by which a child process finds `name`; ConfigError if only this process can."""
+def importable_path(name: str) -> str:
+    """Return the path by which a child process finds `name`.
+
+    Raises ConfigError if there is none.
+    """
     creator = find(name)
     if creator is None:
         return name
@@ -132,7 +140,13 @@ def portable(name: str) -> str:
 
 
 def call(creator: Creator, context: EnvContext, **more: Any) -> Any:
-    """Return the environment of `creator`, given the context or keyword arguments of it."""
+    """Call a creator and return its environment.
+
+    Args:
+        creator: the creator.
+        context: passed whole or as keyword arguments, as the signature demands.
+        more: further keyword arguments.
+    """
     takes = _takes_context(creator, more)
     name = takes.name if takes else ""
     if takes is None or name in context:
@@ -148,9 +162,9 @@ def call(creator: Creator, context: EnvContext, **more: Any) -> Any:
 
 
 def _takes_context(creator: Creator, given: Container[str]) -> inspect.Parameter | None:
-    """The parameter that takes the whole of env_config; None: each key is an argument.
+    """Return the parameter that takes the whole of env_config; None for keyword arguments.
 
-    It is looked for among those that are not `given` anyway.
+    Parameters in `given` are not considered.
     """
     try:
         all_ = inspect.signature(creator).parameters.values()
@@ -167,12 +181,13 @@ def _takes_context(creator: Creator, given: Container[str]) -> inspect.Parameter
 
 
 def _is_needed(parameter: inspect.Parameter) -> bool:
+    """Return whether a parameter must be given."""
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return parameter.default is inspect.Parameter.empty and parameter.kind not in variable
 
 
 def _own_name(creator: Creator) -> str:
-    """The name under which a function is registered that has no path: no other one has it."""
+    """Return an unused name for a function without a path, or the name that it has already."""
     for name, known in _creators.items():
         if known is creator:
             return name

@@ -1,6 +1,6 @@
 """Pictures of an environment: arrays (H, W, 3) of uint8.
 
-Only an environment whose pictures somebody wants is made with ``render_mode="rgb_array"``.
+Environments are made with ``render_mode="rgb_array"`` only if their pictures are used.
 """
 
 from typing import Any
@@ -12,9 +12,11 @@ from trainables.core import rng
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError
 
+#: Render mode that returns pictures.
 MODE = "rgb_array"
 FPS = 30.0
-"""The frame rate of an environment that declares none."""
+"""Frame rate of an environment that declares none, 1/s."""
+#: Description of allowed return values of ``render()``.
 RETURNS = (
     "a picture, an array of uint8 of shape (height, width, 3), or True, False or None from an "
     "environment that draws into a window of its own"
@@ -22,18 +24,21 @@ RETURNS = (
 
 
 def rendered(config: EnvironmentConfig) -> EnvironmentConfig:
-    """The same environment, made to draw; a render mode that `env_config` names stays."""
+    """Return the settings with the render mode `MODE`, unless `env_config` names another one."""
     return config.model_copy(update={"env_config": {"render_mode": MODE, **config.env_config}})
 
 
 def draw(env: Any) -> Any:
-    """Return the picture of ``render()``; the global streams are left as they were."""
+    """Return what ``render()`` returns, leaving the global random streams unchanged."""
     with rng.preserve_global():
         return env.render()
 
 
 def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
-    """The picture that ``render()`` returned; None with a window of its own; else ConfigError."""
+    """Return the picture (H, W, 3) that ``render()`` returned; None if it draws into a window.
+
+    Raises ConfigError, with the setting `key`, for anything else.
+    """
     if returned is None or isinstance(returned, bool):
         return None
     array = isinstance(returned, np.ndarray)
@@ -45,6 +50,6 @@ def picture(returned: Any, key: str) -> NDArray[np.uint8] | None:
 
 
 def frames_per_second(env: Any) -> float:
-    """Return the frame rate of an environment's pictures."""
+    """Return the frame rate of an environment's pictures, 1/s."""
     fps = env.metadata.get("render_fps")
     return float(fps) if isinstance(fps, int | float) and fps > 0 else FPS

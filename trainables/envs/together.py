@@ -1,7 +1,7 @@
-"""Environments of a person's own that are stepped together, in RLlib's form, as gymnasium has it.
+"""Users' environments in RLlib's form that are stepped together, as a vector environment.
 
-Such a class has `vector_reset`, `reset_at` and `vector_step`, and is made with ``num_envs``; an
-episode that has ended begins anew when `reset_at` is called. N environments.
+Such a class has `vector_reset`, `reset_at` and `vector_step`, and is made with ``num_envs``;
+`reset_at` starts the next episode of an environment. N environments.
 """
 
 import copy
@@ -19,22 +19,24 @@ from trainables.envs.spaces.leaves import leaf_values, named_leaves
 from trainables.errors import EnvError, shorten
 
 Array = NDArray[Any]
+#: Methods that make up RLlib's form.
 METHODS = ("vector_reset", "reset_at", "vector_step")
+#: Parts of a step, in order.
 PARTS = ("observations", "rewards", "terminateds", "truncateds", "infos")
 
 
 def has_form(made: Any) -> bool:
-    """Return whether an object, or a class, is in RLlib's form."""
+    """Return whether an object or class has RLlib's form."""
     return all(callable(getattr(made, name, None)) for name in METHODS)
 
 
 def is_vector_class(creator: Any) -> bool:
-    """Return whether it is a class whose objects step several environments together."""
+    """Return whether `creator` is a class whose objects step several environments together."""
     return isinstance(creator, type) and (issubclass(creator, VectorEnv) or has_form(creator))
 
 
 class SteppedTogether(VectorEnv[Any, Any, Any]):
-    """An object in RLlib's form.
+    """An object in RLlib's form as a vector environment.
 
     Args:
         env: the object; its spaces are those of one environment.
@@ -49,30 +51,30 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         self.single_action_space = env.action_space
         self.spec = None
         self._latest: Any = []
-        """Each environment's observation."""
+        """Latest observation of each environment."""
 
     def reset(
         self, *, seed: Any = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Start all episodes, each with a seed of its own, or those of ``reset_mask``."""
+        """Start all episodes, each with its own seed, or only those of ``reset_mask``."""
         if options is None:
             seeds = [None if seed is None else _seed(seed, i) for i in range(self.num_envs)]
-            given = self._called("vector_reset", 2, seeds=seeds, options=None)
-            self._latest = self._own(self._rows("vector_reset", "observations", given[0]))
+            given = self._call("vector_reset", 2, seeds=seeds, options=None)
+            self._latest = self._copy_rows(self._rows("vector_reset", "observations", given[0]))
             return self._batched(), {}
         for i in np.flatnonzero(options["reset_mask"]).tolist():
-            row = self._called("reset_at", 2, i)[0]
+            row = self._call("reset_at", 2, i)[0]
             self._require_fitting("reset_at", i, row)
             self._latest[i] = copy.deepcopy(row)
         return self._batched(), {}
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
-        """One step of every environment."""
-        given = self._called("vector_step", 5, list(actions))
+        """Make one step of every environment."""
+        given = self._call("vector_step", 5, list(actions))
         columns = [
             self._rows("vector_step", name, one) for name, one in zip(PARTS, given, strict=True)
         ]
-        self._latest = self._own(columns[0])
+        self._latest = self._copy_rows(columns[0])
         rewards, terminated, truncated = map(np.array, columns[1:4])
         infos: dict[str, Any] = {}
         for i, info in enumerate(columns[4]):
@@ -81,28 +83,29 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return self._batched(), rewards.astype(np.float64), *flags, infos
 
     def close_extras(self, **_: Any) -> None:
-        """Close it, or stop it as RLlib's are."""
+        """Call the object's `close`, or RLlib's `stop`."""
         for name in ("close", "stop"):
             end: Callable[[], Any] | None = getattr(self.env, name, None)
             if callable(end):
                 end()
                 return
 
-    def _called(self, method: str, parts: int, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def _call(self, method: str, parts: int, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """Call a method and return its result, checked to be a tuple of `parts` items."""
         given = getattr(self.env, method)(*args, **kwargs)
         if not isinstance(given, tuple) or len(given) != parts:
             expected = ", ".join(PARTS) if parts == len(PARTS) else "observations, infos"
             raise EnvError(f"{method}() returned {shorten(given)}; expected ({expected})")
         return given
 
-    def _own(self, rows: Any) -> Any:
-        """The environments' observations, into which they may write; to keep."""
+    def _copy_rows(self, rows: Any) -> Any:
+        """Return a copy of the observations, since environments may overwrite them."""
         space = self.single_observation_space
         is_plain = space.shape is not None
         return np.array(rows, space.dtype) if is_plain else copy.deepcopy(list(rows))
 
     def _batched(self) -> Any:
-        """The latest observations: an array, of a Dict or Tuple one of arrays."""
+        """Return the latest observations as one array, or a Dict or Tuple of arrays."""
         space = self.single_observation_space
         if space.shape is not None:
             return self._latest.copy()
@@ -110,7 +113,10 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return concatenate(space, self._latest, empty)
 
     def _rows(self, method: str, name: str, rows: Any) -> Any:
-        """Return rows, checked: one for each environment, of the shape that its space promises."""
+        """Return `rows` if there is one per environment, of the right shape.
+
+        Else raise EnvError.
+        """
         if not hasattr(rows, "__len__") or len(rows) != self.num_envs:
             raise EnvError(f"{method}(): {name} {shorten(rows)}; expected {self.num_envs} of them")
         for i, row in enumerate(rows) if name == "observations" else ():
@@ -118,7 +124,7 @@ class SteppedTogether(VectorEnv[Any, Any, Any]):
         return rows
 
     def _require_fitting(self, method: str, i: int, row: Any) -> None:
-        """Raise EnvError for an observation that is none of its space."""
+        """Raise EnvError for an observation that does not fit its space."""
         space = self.single_observation_space
         if space.shape is None and not _has_parts(space, row):
             seen = f"{method}(): observation {i} {shorten(row)}"
@@ -138,4 +144,5 @@ def _has_parts(space: spaces.Space[Any], row: Any) -> bool:
 
 
 def _seed(seed: int, index: int) -> int:
+    """Return the seed of environment `index`."""
     return rng.integer(int(seed), "together", index) % 2**31

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.faults import close, described, logging_once
+from trainables.envs.faults import close, describe_fault, logging_once
 from trainables.envs.make import EnvironmentConfig, make_env
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.observations import require_finite
@@ -283,11 +283,11 @@ class _Running:
         if self.faults > MAX_FAILURES_IN_A_ROW:
             raise EnvError(
                 f"{name}: its environment failed {self.faults} times in a row; it is not "
-                f"restarted again. At last it {described(error)}"
+                f"restarted again. At last it {describe_fault(error)}"
             ) from error
         logger.warning(
             "%s: %s() %s; it is played anew, restart %d",
-            *(name, method, described(error), self.faults),
+            *(name, method, describe_fault(error), self.faults),
             exc_info=error,
         )
         lost, self._watch = self._watch, None

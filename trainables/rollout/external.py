@@ -27,7 +27,7 @@ from trainables.envs.external.calling import (
     Polled,
 )
 from trainables.envs.external.polling import PolledEnv, ended
-from trainables.envs.faults import close, described
+from trainables.envs.faults import close, describe_fault
 from trainables.envs.make import (
     EnvironmentConfig,
     EnvSpaces,
@@ -540,7 +540,9 @@ class ExternalSampler(AgentsSampler):
         for env_id in asked:
             given = self._polled.reset(env_id)
             if isinstance(given, Exception):
-                raise EnvError(f"{self._of(env_id)}: try_reset() {described(given)}") from given
+                raise EnvError(
+                    f"{self._of(env_id)}: try_reset() {describe_fault(given)}"
+                ) from given
             if given is None:
                 self._said |= {one: action for one, action in said.items() if one[0] == env_id}
                 self._begin_seeing(env_id, seen_last[env_id])

@@ -16,7 +16,7 @@ from trainables.core import legacy_names
 from trainables.core.logs import LogConfig
 from trainables.core.resources import ResourcesConfig
 from trainables.core.settings import Section, Settings, defaults, flatten
-from trainables.envs.make import EnvironmentConfig, deepmind
+from trainables.envs.make import EnvironmentConfig, has_deepmind_wrappers
 from trainables.envs.vector.config import VectorConfig
 from trainables.errors import ConfigError, nearest
 from trainables.evaluation.config import EvaluationConfig
@@ -366,14 +366,14 @@ def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
         why = "masks stand at the end of rows that are made here"
         named = list(environment.connectors)
         raise ConfigError("connectors", named, "[] with action_mask", why)
-    if model.image_layout == "channels_first" and deepmind(environment):
+    if model.image_layout == "channels_first" and has_deepmind_wrappers(environment):
         allowed = "null, channels_last or flat with DeepMind's wrappers of Atari games"
         raise ConfigError("model.image_layout", model.image_layout, allowed)
     for key in ("dim", "framestack"):
         value = getattr(model, key)
         if repr(value) == repr(ModelConfig.model_fields[key].default):  # 1 is another one than true
             continue
-        if not deepmind(environment):
+        if not has_deepmind_wrappers(environment):
             hint = f"{environment.env} is no Atari game in DeepMind's wrappers"
             raise ConfigError(f"model.{key}", value, "left out with this environment", hint)
         if key == "framestack" and value is not False and environment.no_framestack:

@@ -81,7 +81,7 @@ def test_the_ledger_tells_later_drivers_what_was_found_out(
     anew(monkeypatch)
     for page in folder.shared.iterdir():
         page.unlink()
-    monkeypatch.setattr(Inquiry, "_started", lambda self: pytest.fail("it was measured again"))
+    monkeypatch.setattr(Inquiry, "_start_child", lambda self: pytest.fail("it was measured again"))
     sweeps.run(folder, trials=2)
     assert [trial.status.value for trial in sweeps.history(folder).trials] == ["COMPLETED"] * 2
 

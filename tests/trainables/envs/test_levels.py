@@ -69,7 +69,7 @@ def test_the_speed_of_a_slow_environment_is_measured_with_fewer_steps(
     envs = make_vector_env(EnvironmentConfig(env=f"{HERE}:Counting"), 1)
     assert isinstance(envs, InProcessVectorEnv)
     assert check._speed(envs, 1000) > 0
-    assert len(envs.sub_envs[0].sent) == check.AT_A_TIME
+    assert len(envs.sub_envs[0].sent) == check.STEPS_PER_READING
 
 
 def test_the_time_in_which_an_environment_itself_waits_is_counted() -> None:
@@ -167,7 +167,7 @@ def test_an_exact_environment_may_be_replayed_instead() -> None:
 
 def test_the_level_is_measured_once_in_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
     make(SIMULATED).stop()
-    monkeypatch.setattr(Inquiry, "_started", lambda self: pytest.fail("it was measured again"))
+    monkeypatch.setattr(Inquiry, "_start_child", lambda self: pytest.fail("it was measured again"))
     make(SIMULATED, seed=8).stop()
 
 

@@ -46,7 +46,7 @@ def environment(env: str, **env_config: Any) -> EnvironmentConfig:
 
 
 def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Inquiry, "_started", lambda self: pytest.fail("it was measured"))
+    monkeypatch.setattr(Inquiry, "_start_child", lambda self: pytest.fail("it was measured"))
 
 
 # ---- environments that hang ----------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_what_is_measured_and_looked_at_takes_nothing_from_the_global_streams() 
     measure(config)
     measuring.look(config)
     stuck = EnvironmentConfig(env="stuck")
-    assert measuring._packed(stuck, False) is None
+    assert measuring._pack(stuck, False) is None
     measure(stuck)
     assert differences(before, rng.capture_global()) == []
 

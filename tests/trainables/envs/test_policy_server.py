@@ -30,7 +30,7 @@ from trainables.envs.external import EpisodeLost, PolicyClient, PolicyServer, Po
 from trainables.envs.external.calling import AGENT, MOST_QUEUED
 from trainables.envs.external.client import LocalPolicy
 from trainables.envs.external.tokens import VARIABLE, TokenError, shared_token
-from trainables.envs.external.wire import decode, describe, described, encode
+from trainables.envs.external.wire import decode, describe, encode, parse_space
 from trainables.envs.registry import EnvContext
 from trainables.errors import ConfigError, EnvError
 
@@ -234,7 +234,7 @@ def test_a_client_that_decides_by_itself_has_the_latest_weights_and_logs_what_it
     versions = [version for _, _, version in deciding.logged]
     assert versions == sorted(versions)
     assert len(set(versions)) > 1
-    assert all(described(action_space).contains(action) for action, _, _ in deciding.logged)
+    assert all(parse_space(action_space).contains(action) for action, _, _ in deciding.logged)
     assert len(stored) > 64
     for which, logp in stored:
         assert logp == pytest.approx(deciding.logged[which][1], abs=1e-6)
@@ -559,7 +559,7 @@ def test_a_token_that_is_none_is_refused(own_folder: Path) -> None:
     ids=str,
 )  # fmt: skip
 def test_spaces_and_what_is_in_them_come_back_as_they_were(space: spaces.Space[Any]) -> None:
-    assert described(describe(space)) == space
+    assert parse_space(describe(space)) == space
     space.seed(0)
     for _ in range(3):
         value = space.sample()

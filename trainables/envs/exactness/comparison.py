@@ -1,7 +1,8 @@
-"""Copies of an environment run beside each other, every number compared: what levels rest on.
+"""Copies of an environment run beside each other, with every number compared.
 
-The callers set the global streams and put them back. A failure is a sentence; "" means none. Each
-call of an environment is announced (`trainables.envs.exactness.watching.beat`).
+The callers set the global streams and restore them. A failure is a sentence; an empty string means
+that there is none. Each call of an environment is announced
+(`trainables.envs.exactness.watching.beat`).
 """
 
 import copy
@@ -28,14 +29,21 @@ from trainables.envs.vector import factory
 from trainables.envs.vector.base import VectorEnv
 from trainables.envs.vector.config import VectorConfig
 
+#: Seed of all comparisons.
 SEED = 20_260_101
-HEAD_STEPS = 53  # prime: episodes of one length must not all end just there
+#: Steps before the state is captured; a prime, so that equally long episodes do not all end there.
+HEAD_STEPS = 53
+#: Steps that are compared after the state was restored.
 TAIL_STEPS = 100
+#: Step of the tail at which the environments are reset.
 FORCED_RESET = 60
+#: Steps that are compared of an episode.
 EPISODE_STEPS = 67
+#: Number of episodes that are compared.
 EPISODES = 3
-#: Environments with larger observations draw them, which is slow: fewer steps are compared.
+#: Size from which observations are probably drawn, which is slow; then fewer steps are compared.
 LARGE_OBSERVATION = 10_000
+#: Factor by which fewer steps are compared.
 SHORTER = 3
 
 
@@ -43,7 +51,12 @@ SHORTER = 3
 
 
 def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[str]]:
-    """Why a restored copy is not exact, and the attributes that cannot be read."""
+    """Return why a restored copy is not exact, and the attributes that cannot be read.
+
+    Args:
+        config: settings of the environment.
+        restarts: True if failed environments are replaced.
+    """
     envs = VectorConfig(restart_failed_sub_environments=restarts)
     beat()
     with closing(factory.make_vector_env(config, 2, envs)) as original:
@@ -58,6 +71,7 @@ def state_failure(config: EnvironmentConfig, restarts: bool) -> tuple[str, list[
 def _state_failure(
     config: EnvironmentConfig, original: VectorEnv, restored: VectorEnv
 ) -> tuple[str, list[str]]:
+    """Return the same for two vector environments that were made alike."""
     beat()
     seen = original.reset(_env_seeds(original, "original"))
     tail = _shortened(original.observation_space, TAIL_STEPS)
@@ -80,20 +94,20 @@ def _state_failure(
 
 
 def _env_seeds(envs: VectorEnv, name: str) -> list[int]:
+    """Return one seed per sub-environment."""
     return [_seed(name, i) for i in range(envs.sub_env_count)]
 
 
 def _run(envs: VectorEnv, name: str, steps: int, current: Any) -> tuple[list[str], Any]:
-    """All that `steps` random actions bring about; the tail is reset once on the way.
+    """Take random actions; return fingerprints of everything, and the last observations.
+
+    The environments are reset once, at step `FORCED_RESET`.
 
     Args:
-        envs: are stepped.
-        name: of what is drawn.
-        steps: of each environment.
-        current: (N, *O) what they show now.
-
-    Returns:
-        What was brought about, and a copy of what they show at last.
+        envs: the environments.
+        name: name of the stream of actions.
+        steps: number of steps.
+        current: their current observations, (N, *O).
     """
     drawing = [for_one_of(envs, _seed(name, "actions", i)) for i in range(envs.count)]
     seen: list[str] = []
@@ -117,18 +131,18 @@ def _run(envs: VectorEnv, name: str, steps: int, current: Any) -> tuple[list[str
 
 
 class Episodes:
-    """Episodes played in environments made anew, each twice, with others in between."""
+    """Episodes played in new environments, each twice, with others in between."""
 
     def __init__(self, config: EnvironmentConfig) -> None:
         self._config = config
         self._sub_envs: list[Replayed] = []
-        self._steps = 0
+        self._random_steps = 0
         self._seeds = [_seed("episode", i) for i in range(EPISODES)]
 
     def chance_failure(self) -> str:
-        """Why an episode is not decided by its seed and actions."""
+        """Return why an episode is not determined by its seed and actions."""
         first, second = self._make(), self._make()
-        self._steps = _shortened(first.observation_space, EPISODE_STEPS)
+        self._random_steps = _shortened(first.observation_space, EPISODE_STEPS)
         expected = {seed: self._play(first, seed)[0] for seed in self._seeds}
         before = _outside(self._config)
         for i in range(EPISODES):
@@ -139,7 +153,7 @@ class Episodes:
         return _leak(before, _outside(self._config))
 
     def replay_failure(self) -> str:
-        """Why a replayed episode does not go on as the original."""
+        """Return why a replayed episode does not continue as the original did."""
         original, replayed = self._make(), self._make()
         _, seen = self._play(original, self._seeds[0])
         saved = copy.deepcopy(original.get_state())
@@ -161,7 +175,7 @@ class Episodes:
             for i in range(EPISODES):
                 beat()
                 seen, _ = used.reset(seed=_seed("earlier", i))
-                _steps(used, self._steps, "earlier", seen)
+                _random_steps(used, self._random_steps, "earlier", seen)
             carried = traces.changed(self._traces(used), self._traces(fresh))
         if not carried:
             return ""
@@ -176,6 +190,7 @@ class Episodes:
             close(sub_env)
 
     def _traces(self, env: Env) -> traces.Traces:
+        """Return the values inside an environment after a seeded reset."""
         rng.seed_global(SEED, "memory")
         seed_spaces(env, SEED)
         beat()
@@ -183,6 +198,8 @@ class Episodes:
         return traces.inside(env)
 
     def _make(self) -> Replayed:
+        """Return a new environment that records its episodes."""
+
         def make_env() -> Env:
             beat()
             return make.make_env(self._config)
@@ -193,6 +210,10 @@ class Episodes:
         return made
 
     def _play(self, sub_env: Replayed, seed: int) -> tuple[list[str], Any]:
+        """Play an episode of this seed.
+
+        Return fingerprints of everything, and the last observation.
+        """
         rng.seed_global(seed, "measure")
         sub_env.seed_spaces(seed)
         beat()
@@ -202,19 +223,28 @@ class Episodes:
         return [first, *seen], last
 
     def _steps_of(self, sub_env: Replayed, name: str, current: Any) -> tuple[list[str], Any]:
-        return _steps(sub_env, self._steps, name, current, observe=sub_env.connector.observe)
+        """Take steps in an environment.
+
+        Return fingerprints of everything, and the last observation.
+        """
+        return _random_steps(
+            sub_env, self._random_steps, name, current, observe=sub_env.connector.observe
+        )
 
 
 # ---- drawing ---------------------------------------------------------------------------------
 
 
 def drawing_failure(config: EnvironmentConfig) -> str:
-    """Why an environment that is drawn does not do what it does unseen; chance is no reason."""
+    """Return why an environment behaves differently while it is drawn.
+
+    Empty if it does not, or if it behaves randomly anyway.
+    """
     try:
-        unseen = _looked_at(config, lambda _: None)
+        unseen = _play_watched(config, lambda _: None)
         if (
-            _looked_at(rendered(config), draw) == unseen
-            or _looked_at(config, lambda _: None) != unseen
+            _play_watched(rendered(config), draw) == unseen
+            or _play_watched(config, lambda _: None) != unseen
         ):
             return ""
     except Exception:  # noqa: BLE001 an environment may raise anything; training will say why
@@ -222,7 +252,11 @@ def drawing_failure(config: EnvironmentConfig) -> str:
     return "with the same seed and actions it did something else while it was drawn"
 
 
-def _looked_at(config: EnvironmentConfig, look: Callable[[Env], object]) -> list[str]:
+def _play_watched(config: EnvironmentConfig, look: Callable[[Env], object]) -> list[str]:
+    """Play with random actions and call `look` before each step.
+
+    Return fingerprints of everything.
+    """
     rng.seed_global(SEED, "looked at")
     with _made_env(config) as env:
         seed_spaces(env, SEED)
@@ -230,10 +264,10 @@ def _looked_at(config: EnvironmentConfig, look: Callable[[Env], object]) -> list
         current, _ = env.reset(seed=_seed("looked at"))
         first = fingerprint(current)
         steps = _shortened(env.observation_space, EPISODE_STEPS)
-        return [first, *_steps(env, steps, "looked at", current, look)[0]]
+        return [first, *_random_steps(env, steps, "looked at", current, look)[0]]
 
 
-def _steps(
+def _random_steps(
     env: Env,
     count: int,
     name: str,
@@ -241,10 +275,17 @@ def _steps(
     look: Callable[[Env], object] = lambda _: None,
     observe: Callable[[Any], Any] = lambda observation: observation,
 ) -> tuple[list[str], Any]:
-    """Take random actions over the ends of episodes; `look` is called before each step.
+    """Take random actions beyond ends of episodes.
 
-    Returns:
-        That, and a copy of what the environment shows at last; `current` is what it shows now.
+    Return fingerprints of everything, and the last observation.
+
+    Args:
+        env: the environment.
+        count: number of steps.
+        name: name of the stream of actions.
+        current: current observation.
+        look: called before each step.
+        observe: applied to observations before they are fingerprinted.
     """
     actions = RandomActions(env.observation_space, env.action_space, _seed("actions", name))
     seen: list[str] = []
@@ -266,11 +307,13 @@ def _steps(
 
 
 def _outside(config: EnvironmentConfig) -> traces.Traces:
+    """Return the values that all copies of an environment share."""
     with _made_env(config) as env:
         return traces.outside(env)
 
 
 def _leak(before: traces.Traces, after: traces.Traces) -> str:
+    """Return a sentence on shared values that have changed; empty if there are none."""
     changed = traces.changed(before, after)
     if not changed:
         return ""
@@ -278,18 +321,22 @@ def _leak(before: traces.Traces, after: traces.Traces) -> str:
 
 
 def _listed(paths: Sequence[str]) -> str:
+    """Return the first three paths as text."""
     more = f" and {len(paths) - 3} more" if len(paths) > 3 else ""
     return ", ".join(paths[:3]) + more
 
 
 def _shortened(space: spaces.Space[Any], steps: int) -> int:
+    """Return the number of steps to compare for observations of this space."""
     return steps // SHORTER if np.prod(space.shape or ()) > LARGE_OBSERVATION else steps
 
 
 def _made_env(config: EnvironmentConfig) -> AbstractContextManager[Env]:
+    """Return a context manager of a new environment, which is closed at its end."""
     beat()
     return closing(make.make_env(config))
 
 
 def _seed(*path: rng.Name) -> int:
+    """Return the seed named by the path."""
     return rng.integer(SEED, "measure", *path) % 2**31

@@ -1,7 +1,8 @@
-"""Levels that need not be measured again: of gymnasium's classic control, as it comes.
+"""Levels that need not be measured: those of gymnasium's classic control with default settings.
 
-They were measured with `GYMNASIUM`, and are measured again by a test. Whatever is different, in
-the environment's settings, in the registry or in gymnasium's version, is measured.
+They were measured with gymnasium `GYMNASIUM`, and a test measures them again. If anything is
+different, in the environment's settings, the registry or gymnasium's version, the level is
+measured.
 """
 
 from collections.abc import Mapping
@@ -13,23 +14,25 @@ from trainables.envs import registry
 from trainables.envs.exactness.levels import Measured
 from trainables.envs.make import EnvironmentConfig, Sight
 
-#: The version that was measured.
+#: Version of gymnasium that was measured.
 GYMNASIUM = "1.4.0"
 
-#: Settings that leave the level as it is; native vector environments were measured, too.
+#: Settings that do not change the level; native vector environments were measured, too.
 _FREE = ("native_vector_env", "env_level", "env_replay_limit", "env_measure_timeout_s")
+#: Package of the environments.
 _MODULES = "gymnasium.envs.classic_control"
 
 
 class _Registered(NamedTuple):
     """The registration of an environment in gymnasium."""
 
+    #: Entry point of the environment.
     entry_point: str
     vector_entry_point: str | None = None
-    """Of its native vector environment; None: it has none."""
+    """Entry point of its native vector environment, or None if it has none."""
 
 
-#: Environments at level A, by their ids.
+#: Id → registration of the environments at level A.
 EXACT_STATE: Mapping[str, _Registered] = {
     "CartPole-v1": _Registered(
         f"{_MODULES}.cartpole:CartPoleEnv", f"{_MODULES}.cartpole:CartPoleVectorEnv"
@@ -44,7 +47,7 @@ EXACT_STATE: Mapping[str, _Registered] = {
 
 
 def known(config: EnvironmentConfig) -> Measured | None:
-    """The level of an environment, if it is one of these; None: it has to be measured."""
+    """Return the level of one of these environments; None if it has to be measured."""
     registered = EXACT_STATE.get(config.env)
     if registered is None or registry.find(config.env) is not None:
         return None
@@ -54,6 +57,7 @@ def known(config: EnvironmentConfig) -> Measured | None:
 
 
 def _is_registered_so(name: str, expected: _Registered) -> bool:
+    """Return whether gymnasium's registration of `name` is the expected one."""
     spec = gymnasium.registry.get(name)
     if spec is None or spec.kwargs or spec.additional_wrappers:
         return False
@@ -61,7 +65,7 @@ def _is_registered_so(name: str, expected: _Registered) -> bool:
 
 
 def _is_plain(config: EnvironmentConfig) -> bool:
-    """Return whether no setting asks anything of the environment that might change its level."""
+    """Return whether no setting might change the environment's level."""
     free: dict[str, Any] = {name: getattr(config, name) for name in _FREE}
     plain = EnvironmentConfig(env=config.env, **free)
     asked = config.env_level in ("auto", "A")

@@ -35,42 +35,45 @@ from trainables.envs.exactness.watching import beat, heard_by
 from trainables.envs.faults import closing, logging_once
 from trainables.envs.make import EnvironmentConfig
 
+#: Level of exactness; see the module's docstring.
 Level = Literal["A", "B", "C", "D"]
+#: Level → description.
 LEVELS: Mapping[Level, str] = {
     "A": "A exact state",
     "B": "B seed and action replay",
     "C": "C episode boundary",
     "D": "D not bit-exact",
 }
-#: Levels at which the episodes in flight come back.
+#: Levels at which the running episodes are restored.
 EXACT: tuple[Level, ...] = ("A", "B")
-#: So often an environment is measured in which something hints at chance.
+#: Number of measurements of an environment with signs of chance.
 TIMES = 3
-#: A measurement that took longer is not made again for a clock alone: it has seen that go on.
+#: Duration from which a measurement is not repeated just because of a clock, seconds.
 BRIEF_S = 20.0
-#: Child processes are counted at one of so many beats, as that takes a while.
+#: Number of beats between two counts of child processes, which are slow.
 SELDOM = 16
-#: The longest pause before a call where an environment is measured again.
+#: Longest pause before a call in a repeated measurement, seconds.
 PAUSE_S = 0.003
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A level, and why it is no better one."""
+    """A level, and why it is not a better one."""
 
+    #: The level.
     level: Level
     reasons: tuple[str, ...] = ()
-    """For each level that was tried and does not hold, why."""
+    """Reason for each better level that was tried and does not hold."""
     left_out: tuple[str, ...] = ()
     """Attributes of the environment that cannot be read."""
 
     def as_data(self) -> dict[str, Any]:
-        """As plain data, which ledgers and checkpoints hold."""
+        """Return the measurement as plain data, for ledgers and checkpoints."""
         return {key: list(v) if key != "level" else v for key, v in asdict(self).items()}
 
     @classmethod
     def of_data(cls, data: object) -> Self | None:
-        """Return the measurement given by `as_data`; None if it is none."""
+        """Return the measurement from data of `as_data`; None if the data are something else."""
         if not isinstance(data, Mapping) or data.keys() != {"level", "reasons", "left_out"}:
             return None
         lists = [data["reasons"], data["left_out"]]
@@ -80,6 +83,7 @@ class Measured:
 
 
 def _is_texts(value: object) -> bool:
+    """Return whether `value` is a list or tuple of strings."""
     return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
 
 
@@ -87,8 +91,8 @@ def _is_texts(value: object) -> bool:
 def examine(config: EnvironmentConfig, restarts: bool = False) -> Measured:
     """Measure the level in this process.
 
-    With `env_level` A or B only that level is tried. All copies are made for the purpose, and the
-    global streams are put back.
+    With `env_level` A or B only that level is tried. All environments are made for this purpose,
+    and the global streams are preserved.
 
     Raises:
         ConfigError: the environment cannot be made.
@@ -125,7 +129,7 @@ def _with_pauses(which: int) -> Callable[[], None]:
 
 @contextlib.contextmanager
 def _counting() -> Iterator[Callable[[], list[str]]]:
-    """Give a function that lists which of threads and child processes began meanwhile."""
+    """Yield a function that lists which of threads and child processes began inside the block."""
     before, most = (threading.active_count(), _children()), [0, 0]
     beats = itertools.count()
 
@@ -143,7 +147,7 @@ def _counting() -> Iterator[Callable[[], list[str]]]:
 
 
 def _children() -> int:
-    """Child processes of this one; 0 where the system does not list them."""
+    """Return the number of child processes; 0 if the system does not list them."""
     try:
         tasks = list(Path("/proc/self/task").iterdir())
         return sum(len((task / "children").read_text().split()) for task in tasks)
@@ -152,6 +156,7 @@ def _children() -> int:
 
 
 def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
+    """Return one measurement of the level."""
     rng.seed_global(SEED, "measure")
     reasons: list[str] = []
     left_out: list[str] = []
@@ -169,7 +174,7 @@ def _measure(config: EnvironmentConfig, restarts: bool) -> Measured:
 
 
 def _measure_episodes(config: EnvironmentConfig) -> tuple[Level, str]:
-    """B, or a weaker level and why."""
+    """Return level B; or a weaker level and the reason."""
     with contextlib.closing(Episodes(config)) as episodes:
         try:
             if why_not := episodes.chance_failure():

@@ -1,13 +1,14 @@
-"""Measures environments before they are trained on, and never waits for one that hangs.
+"""Measures environments before they are trained on, without ever waiting for one that hangs.
 
-An `Inquiry` makes and measures the environment in a child process, beside whatever its asker does
-meanwhile; where no call comes back in time the child is ended, and the error names the call. What
-cannot travel to a child is measured here, watched (`trainables.envs.exactness.watching`). Times are
-seconds.
+An `Inquiry` makes and measures the environment in a child process while its caller does other
+things. If a call does not return in time, the child is killed, and the error names the call.
+Environments that cannot be sent to a child are measured here, watched by a thread
+(`trainables.envs.exactness.watching`). Times are in seconds.
 
-What is known already is not found out again: of gymnasium's own environments
-(`trainables.envs.exactness.known`), from a checkpoint or a ledger (`remembered`), in this process,
-or from a file in a folder that several processes share, where one measures and the others wait.
+Known levels are not measured again: those of gymnasium's own environments
+(`trainables.envs.exactness.known`), from a checkpoint or a ledger (`remembered`), from this
+process, or from a file in a folder that several processes share, of which one measures and the
+others wait.
 """
 
 import contextlib
@@ -36,10 +37,10 @@ from trainables.envs.exactness.levels import EXACT, Level, Measured, examine
 from trainables.envs.exactness.watching import (
     Hangs,
     beat,
+    hang_error,
     hangs,
     heard_by,
     read_stack,
-    refusal,
     watched,
 )
 from trainables.envs.external.calling import Called
@@ -57,34 +58,37 @@ from trainables.errors import ConfigError, NotImportable, WorkerDied, WorkerErro
 
 logger = logging.getLogger(__name__)
 
-#: A measurement that took so long is logged as slow.
+#: Duration from which a measurement is logged as slow, seconds.
 SLOW_S = 20.0
-#: A child says at most so often that it goes on; more often where it has less time.
+#: Longest interval at which a child reports progress, seconds; shorter for short time limits.
 BEAT_S = 1.0
-#: The longest file with a measurement that is read.
+#: Largest file with a measurement, bytes.
 MOST_BYTES = 2**20
-#: Settings that change nothing of what is found out.
-NEUTRAL = frozenset({"env_replay_limit", "env_measure_timeout_s"})
+#: Settings that do not affect the measurement.
+IRRELEVANT_SETTINGS = frozenset({"env_replay_limit", "env_measure_timeout_s"})
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Look:
-    """The spaces and properties that one environment declares."""
+    """The spaces and properties that an environment declares."""
 
+    #: Its spaces; those of the first agent if there are several.
     spaces: EnvSpaces
     limit: int | None
-    """Steps after which it ends an episode by itself."""
+    """Number of steps after which it ends an episode by itself, or None."""
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
-    """Agent → its spaces, where there are several; `spaces` are those of the first."""
+    """Agent → its spaces; empty for one agent."""
     calls_us: bool = False
     """True if it calls the trainer, so that it can be neither stepped nor measured."""
     rows_per_step: int = 1
-    """Rows that a step of it makes for a policy, at most: one for each of the policy's agents."""
+    """Largest number of rows of a step for one policy: one per agent of the policy."""
 
 
+#: (key, kind) → result of `once`, and the objects that the key refers to.
 _looks: dict[object, tuple[Any, object]] = {}
+#: Key → measurement in this process, and the objects that the key refers to.
 _measured: dict[object, tuple[Measured, object]] = {}
 
 
@@ -92,22 +96,29 @@ _measured: dict[object, tuple[Measured, object]] = {}
 
 
 def look(config: EnvironmentConfig) -> Look:
-    """Return the look at an environment of these settings; one is made and closed in a process.
+    """Return what an environment declares; makes and closes one, once per process.
 
-    Where it hangs, the process ends with a message.
+    If the environment hangs, the process ends with a message.
 
     Raises:
-        ConfigError: it cannot be made, or no policy can live in its spaces.
+        ConfigError: it cannot be made, or no policy can use its spaces.
     """
     return once(config, "look", lambda: _look(config))
 
 
 def once(config: EnvironmentConfig, what: str, find: Callable[[], T]) -> T:
-    """Return the result of `find`, called once in a process for environments of these settings.
+    """Return the result of `find`, which makes an environment.
 
-    It makes an environment; where that hangs, the process ends with a message.
+    Called once per process and settings.
+
+    If the environment hangs, the process ends with a message.
+
+    Args:
+        config: settings of the environment.
+        what: name of the result.
+        find: makes the result.
     """
-    key, held = _here(config)
+    key, held = _local_key(config)
     if (key, what) not in _looks:
         with watched(config):
             _looks[key, what] = find(), held
@@ -116,7 +127,7 @@ def once(config: EnvironmentConfig, what: str, find: Callable[[], T]) -> T:
 
 
 def measure(config: EnvironmentConfig, restarts: bool = False) -> Measured:
-    """The level of an environment; measured once in each process."""
+    """Return the level of an environment; measured once per process."""
     with contextlib.closing(Inquiry(config, restarts)) as inquiry:
         return inquiry.measured()
 
@@ -126,15 +137,15 @@ def resolve(
     by_clock: bool = False,
     measured: Callable[[EnvironmentConfig], Measured] = measure,
 ) -> tuple[EnvironmentConfig, Level]:
-    """The settings by which environments are made and saved, and the level that is promised.
+    """Return the settings for making and saving environments, and the level of exactness.
 
-    The `env_level` of these settings is the level at which environments come back.
+    The `env_level` of the returned settings is the level at which environments are restored.
 
     Args:
-        config: the environment.
-        by_clock: the clock steers the training: nothing is exact, so nothing that costs time is
-            done for it.
-        measured: gives what was measured; not called where nothing needs to be.
+        config: settings of the environment.
+        by_clock: True if the clock influences the training: then nothing is exact, and nothing
+            expensive is done for exactness.
+        measured: returns the measurement; not called if it is not needed.
 
     Raises:
         ConfigError: `env_level` asks for more than was measured.
@@ -161,14 +172,14 @@ def resolve(
 class Inquiry:
     """Measures the environment of one trainer, in a child process that starts at once.
 
-    Where another process measures it already, no child starts, and `look` and `measured` wait.
+    If another process measures it already, no child starts, and `look` and `measured` wait.
 
     Args:
-        config: the environment.
-        restarts: environments that fail are made anew, as they are while measuring then.
-        remembered: what trials of these settings have found out before; see `as_data`.
-        shared: a folder where all processes of a sweep keep what they measured.
-        anew: it is measured whatever this process or `known` says of it.
+        config: settings of the environment.
+        restarts: True if failed environments are replaced, also during the measurement.
+        remembered: results of `as_data` from earlier trials.
+        shared: folder where all processes of a sweep keep measurements, or None.
+        anew: True to measure whatever is known already.
     """
 
     def __init__(
@@ -182,23 +193,25 @@ class Inquiry:
         self._config = config
         self._restarts = restarts
         self._name = _name_of(config, restarts)
-        self._key, self._held = _here(config, restarts)
+        self._key, self._held = _local_key(config, restarts)
         self._began_at = time.perf_counter()
         self._child: _Child | None = None
-        self._page = _Page(None)
+        self._file = _SharedFile(None)
         self._found = Measured.of_data((remembered or {}).get(self._name or ""))
         if self._found is None and not anew:
             self._found = _measured[self._key][0] if self._key in _measured else known(config)
         if self._found is None and config.env_level != "C":
-            self._page = _Page(shared / f"{self._name}.json" if shared and self._name else None)
-            if not self._page.busy:
+            self._file = _SharedFile(
+                shared / f"{self._name}.json" if shared and self._name else None
+            )
+            if not self._file.busy:
                 self._begin()
 
     def look(self) -> Look:
-        """Return the look at the environment.
+        """Return what the environment declares.
 
         Raises:
-            ConfigError: it cannot be made, a call of it hangs, or no policy can live in its spaces.
+            ConfigError: it cannot be made, a call hangs, or no policy can use its spaces.
         """
         self._wait_for_others()
         try:
@@ -209,51 +222,53 @@ class Inquiry:
         if seen is None:  # it may be made in this process
             self._kill_child()
             return look(self._config)
-        _looks[_here(self._config)[0], "look"] = seen, self._held
+        _looks[_local_key(self._config)[0], "look"] = seen, self._held
         return seen
 
     def measured(self) -> Measured:
-        """Its level, once it is measured; ConfigError if it cannot be made, or hangs."""
+        """Return its level, after measuring; raises ConfigError if it cannot be made, or hangs."""
         self._wait_for_others()
         if self._found is None:
-            self._found = self._asked()
-            self._page.write(self._found)
+            self._found = self._measure()
+            self._file.write(self._found)
             self._warn_if_slow(self._found.level)
         if self._key not in _measured:
             _measured[self._key] = self._found, self._held
         return self._found
 
     def as_data(self) -> dict[str, Any]:
-        """Return the measurement as plain data, for other trials of the same settings."""
+        """Return the measurement as plain data, for other trials with the same settings."""
         if self._found is None or self._name is None:
             return {}
         return {self._name: self._found.as_data()}
 
     def close(self) -> None:
-        """End the child, if it still runs."""
+        """Kill the child, if it still runs."""
         self._kill_child()
-        self._page.close()
+        self._file.close()
 
     def _begin(self) -> None:
-        """Begin to measure, unless the shared file tells the level."""
-        with self._letting_go():
-            self._found = self._page.read(self._config)
+        """Start to measure, unless the shared file contains the level."""
+        with self._releasing_page():
+            self._found = self._file.read(self._config)
         if self._found is None:
-            self._child = self._started()
+            self._child = self._start_child()
 
     def _wait_for_others(self) -> None:
-        """Wait where another process measures; not sooner, as the asker has things to do."""
-        if self._page.busy:
-            with self._letting_go():
-                self._page.wait()
+        """Wait until no other process measures; called as late as possible."""
+        if self._file.busy:
+            with self._releasing_page():
+                self._file.wait()
             self._begin()
 
     def _kill_child(self) -> None:
+        """Kill the child, if there is one."""
         if self._child is not None:
             self._child.process.kill()
             self._child = None
 
     def _warn_if_slow(self, level: Level) -> None:
+        """Log a warning if the measurement was slow."""
         seconds = time.perf_counter() - self._began_at
         one = f"env_level: {level} measures only that, " if level in EXACT else ""
         if seconds >= SLOW_S:
@@ -263,26 +278,28 @@ class Inquiry:
                 *(self._config.env, seconds, level, one),
             )
 
-    def _started(self) -> "_Child | None":
-        packed = _packed(self._config, self._restarts)
+    def _start_child(self) -> "_Child | None":
+        """Return a new child; None if the settings cannot be sent or no process may be started."""
+        packed = _pack(self._config, self._restarts)
         # A daemon may start no process, and nobody may where loky is not installed.
         with contextlib.suppress(AssertionError, ImportError, OSError):
             return None if packed is None else _Child(self._config, packed)
         return None
 
     @contextlib.contextmanager
-    def _letting_go(self) -> Iterator[None]:
-        """Write down for others that it hangs, and release the file after any error."""
+    def _releasing_page(self) -> Iterator[None]:
+        """Release the shared file if the block raises, and record in it that a call hangs."""
         try:
             yield
         except Hangs as error:
-            self._page.write(error)
+            self._file.write(error)
             raise
         except BaseException:
-            self._page.close()
+            self._file.close()
             raise
 
-    def _asked(self) -> Measured:
+    def _measure(self) -> Measured:
+        """Return the measurement, from the child or in this process."""
         try:
             found = self._answer(_Child.measured)
         except _Died as error:
@@ -293,14 +310,14 @@ class Inquiry:
         return found
 
     def _answer(self, ask: Callable[["_Child"], T | None]) -> T | None:
-        """Return a child's answer, or another one's if its process dies; None without a child."""
+        """Return a child's answer, or a second child's if the first dies; None without a child."""
         if self._child is None:
             return None
-        with self._letting_go():
+        with self._releasing_page():
             try:
                 return ask(self._child)
             except _Died:
-                self._child = self._started()
+                self._child = self._start_child()
                 return None if self._child is None else ask(self._child)
 
 
@@ -315,7 +332,8 @@ def known_by(
 
 
 def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
-    every = {name: value for name, value in dict(config).items() if name not in NEUTRAL}
+    """Return the settings that affect the measurement."""
+    every = {name: value for name, value in dict(config).items() if name not in IRRELEVANT_SETTINGS}
     if config.env_engine != ENVPOOL:  # as environments were called before there was a choice
         del every["env_engine"]
     if config.observation_fn is None:  # likewise
@@ -326,7 +344,7 @@ def _relevant(config: EnvironmentConfig) -> dict[str, Any]:
 
 
 def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
-    """Return the name of these settings in every process; None if others could not know it."""
+    """Return a name of these settings for all processes; None if they have no JSON form."""
     try:
         text = json.dumps([_relevant(config), restarts], sort_keys=True)
     except (TypeError, ValueError):
@@ -334,14 +352,15 @@ def _name_of(config: EnvironmentConfig, restarts: bool) -> str | None:
     return f"environment-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-def _here(config: EnvironmentConfig, restarts: bool = False) -> tuple[object, object]:
-    """Return the key of these settings in this process, and the objects that must live as long."""
+def _local_key(config: EnvironmentConfig, restarts: bool = False) -> tuple[object, object]:
+    """Return a key of these settings in this process, and the objects whose ids it contains."""
     known = (registry.find(config.env), gymnasium.registry.get(config.env))
     name = _name_of(config, restarts) or repr((_relevant(config), restarts))
     return (name, *map(id, known)), known
 
 
 def _look(config: EnvironmentConfig) -> Look:
+    """Make an environment and return what it declares."""
     with rng.preserve_global():
         rng.seed_global(SEED, "look")
         beat()
@@ -354,6 +373,7 @@ def _look(config: EnvironmentConfig) -> Look:
 
 
 def _examined(config: EnvironmentConfig, restarts: bool, seen: Look) -> Measured:
+    """Measure in this process; an environment that calls the trainer is at level D."""
     if seen.calls_us:
         return Measured("D", ("not A: it calls the trainer, so nobody else knows its state",))
     return examine(config, restarts)
@@ -362,14 +382,18 @@ def _examined(config: EnvironmentConfig, restarts: bool, seen: Look) -> Measured
 # ---- what several processes share ------------------------------------------------------------
 
 
-class _Page:
-    """A file with what was measured, or none; one process locks it and measures, others wait."""
+class _SharedFile:
+    """A file with a measurement, or no file; one process locks it and measures, others wait.
+
+    Args:
+        path: the file, or None for no file.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._descriptor = -1
         self._waited = False
         self.busy = False
-        """True while another process measures that nobody has waited for yet."""
+        """True while another process measures and this one has not waited yet."""
         if path is None:
             return
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -388,10 +412,11 @@ class _Page:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def read(self, config: EnvironmentConfig) -> Measured | None:
-        """Return the measurement in the file; None if there is no whole one.
+        """Return the measurement in the file; None if there is none.
 
         Raises:
-            Hangs: it hung while this process waited. Later ones try again: it may be repaired.
+            Hangs: a call hung while this process waited. Later processes try again, since it
+                may be repaired.
         """
         if self._descriptor < 0:
             return None
@@ -406,6 +431,7 @@ class _Page:
         return Measured.of_data(found)
 
     def write(self, found: Measured | Hangs) -> None:
+        """Write the measurement, or that a call hangs, and release the file."""
         if self._descriptor < 0:
             return
         data = {"hangs": found.hint} if isinstance(found, Hangs) else found.as_data()
@@ -415,6 +441,7 @@ class _Page:
         self.close()
 
     def close(self) -> None:
+        """Release the file; a second call does nothing."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -427,8 +454,8 @@ class _Died(Exception):
     """The child's process ended before it had answered."""
 
 
-def _packed(config: EnvironmentConfig, restarts: bool) -> bytes | None:
-    """All that a child needs; None: it cannot travel."""
+def _pack(config: EnvironmentConfig, restarts: bool) -> bytes | None:
+    """Return everything that a child needs, as bytes; None if it cannot be sent."""
     spec = gymnasium.registry.get(config.env)
     try:
         packed: bytes = cloudpickle.dumps((config, restarts, registry.find(config.env), spec))
@@ -437,10 +464,10 @@ def _packed(config: EnvironmentConfig, restarts: bool) -> bytes | None:
     return packed
 
 
-def _unpacked(packed: bytes) -> tuple[EnvironmentConfig, bool]:
-    """Return the settings that a child was given, and register the maker of its environment.
+def _unpack(packed: bytes) -> tuple[EnvironmentConfig, bool]:
+    """Return the settings in a child, and register the creator of the environment.
 
-    Its module is imported, which may take longer than any call.
+    Imports its module, which may take longer than any call.
     """
     config, restarts, creator, spec = cloudpickle.loads(packed)
     if creator is not None:
@@ -467,20 +494,20 @@ class _Child:
             self.process.send("measure")
 
     def seen(self) -> Look | None:
-        """Return the look at the environment; None if it cannot be made there."""
+        """Return what the environment declares; None if it cannot be made there."""
         if self._look is None:
-            self._hear(Look)
+            self._read_until(Look)
         return self._look
 
     def measured(self) -> Measured | None:
-        """Its level; None: it cannot be made there."""
-        found = self._hear(Measured)
+        """Return its level; None if it cannot be made there."""
+        found = self._read_until(Measured)
         if found is not None:
             self.process.close()
         return found
 
-    def _hear(self, until: type[Look] | type[Measured]) -> Measured | None:
-        """Its level, or None where this is not it, or it can say nothing that is understood.
+    def _read_until(self, until: type[Look] | type[Measured]) -> Measured | None:
+        """Read messages until one of this class; return it if it is the level, else None.
 
         Raises:
             ConfigError: a call of the environment hangs.
@@ -497,7 +524,9 @@ class _Child:
         except WorkerHangs as error:
             self.process.kill()
             stack = read_stack(str(error))
-            raise refusal(self._config, stack, "it was measured in a process of its own") from None
+            raise hang_error(
+                self._config, stack, "it was measured in a process of its own"
+            ) from None
         except WorkerDied:
             self.process.kill()
             code = self.process.exitcode
@@ -508,25 +537,26 @@ class _Child:
 
 
 class _Server:
-    """The child's answers: it notes its progress and its look, then its measurement."""
+    """The child's side: reports the environment's declaration, then measures it."""
 
     def __init__(self, packed: bytes, beat_s: float) -> None:
-        self._packed = packed
+        self._pack = packed
         self._beat_s = beat_s
         self._noted_at = -beat_s
 
     @logging_once()
     def measure(self) -> Measured:
-        """Its level; any error means that the environment cannot be made here."""
+        """Return the level; any error means that the environment cannot be made here."""
         with heard_by(self._beat):
-            config, restarts = _unpacked(self._packed)
+            config, restarts = _unpack(self._pack)
             child.note(seen := _look(config))
             return _examined(config, restarts, seen)
 
     def end(self) -> None:
-        pass
+        """Do nothing; the child ends."""
 
     def _beat(self) -> None:
+        """Note progress to the parent, at most every `beat_s` seconds."""
         now = time.monotonic()
         if now - self._noted_at >= self._beat_s:
             self._noted_at = now

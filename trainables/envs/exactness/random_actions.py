@@ -1,4 +1,4 @@
-"""Random actions of one environment: valid ones, where it says which choices are."""
+"""Random actions of one environment; only valid ones, if it gives action masks."""
 
 import copy
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ Array = NDArray[Any]
 
 
 class RandomActions:
-    """Draws what one environment is sent, of each agent where there are several.
+    """Draws actions of one environment, or of each agent if there are several.
 
     Args:
         observation: the environment's own observation space.
-        action: its own action space; a copy of it is drawn from.
-        seed: of the copy.
-        as_rows: whether an action that is a Tuple or a Dict is given as a row of numbers, as a
-            vector of environments takes it.
+        action: its own action space; a copy is used.
+        seed: seed of the copy.
+        as_rows: True to return a Tuple or Dict action as a row of numbers, as vector
+            environments take it.
     """
 
     def __init__(
@@ -47,15 +47,15 @@ class RandomActions:
 
     @property
     def are_masked(self) -> bool:
-        """True if the environment says which choices are valid."""
+        """True if the environment gives action masks."""
         return bool(self._masks) or any(one.are_masked for one in self._agents.values())
 
     def draw(self, seen: Any) -> Any:
         """Return the next action.
 
         Args:
-            seen: the latest observation, as the environment gave it or as a row; None: there is
-                none, and any action is as good.
+            seen: latest observation, as the environment gave it or as a row; None if there is
+                none, when any action will do.
         """
         if self._agents:
             shown = seen["observations"] if isinstance(seen, Mapping) else {}
@@ -67,7 +67,7 @@ class RandomActions:
         return self._as_sent(self._valid(action, np.ravel(given)))
 
     def _valid(self, action: Any, mask: Array) -> Array:
-        """Return the row (1,) or (1, K) of an action whose choices are drawn anew if not valid."""
+        """Return the row (1,) or (1, K) of an action, with invalid choices drawn again."""
         layout = layout_of(self._action)
         row = rows_of(self._action, [action])
         columns = row.reshape(1, -1)
@@ -79,12 +79,13 @@ class RandomActions:
         return columns[:, 0] if layout.scalar else columns
 
     def _as_sent(self, rows: Array) -> Any:
+        """Return a row as the environment takes it."""
         sent = ActionAdapter(self._action, clip=False)(rows)[0]
         return sent if self._as_rows else unflattener(self._action)(sent)
 
 
 def for_one_of(envs: VectorEnv, seed: int) -> RandomActions:
-    """Return what draws for one of these environments, as they take actions together."""
+    """Return a source of actions for one of these environments, as they take them together."""
     observation, action = envs.own_spaces
     masked = RandomActions(observation, action, seed, as_rows=True)
     return masked if masked.are_masked else RandomActions(observation, envs.action_space, seed)

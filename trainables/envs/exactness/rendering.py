@@ -1,4 +1,4 @@
-"""Rendering: whether an environment can be drawn and does the same while it is, measured."""
+"""Rendering: checks that an environment can be drawn and behaves the same while it is."""
 
 from trainables.core import rng
 from trainables.envs.exactness.comparison import drawing_failure
@@ -11,10 +11,12 @@ from trainables.errors import ConfigError
 
 
 def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> float:
-    """Check an environment of which the setting `key: value` asks for pictures; returns its fps.
+    """Check an environment whose pictures the setting `key: value` needs.
+
+    Return its frame rate, 1/s.
 
     Raises:
-        ConfigError: it cannot draw, or does something else while it is drawn.
+        ConfigError: it cannot draw, or behaves differently while it is drawn.
     """
     with watched(config):
         _check_mode(config, key, value)
@@ -33,6 +35,7 @@ def check_pictures(config: EnvironmentConfig, key: str, value: bool | str) -> fl
 
 
 def _check_mode(config: EnvironmentConfig, key: str, value: bool | str) -> None:
+    """Raise ConfigError if the environment cannot draw in the render mode."""
     named = config.env_config.get("render_mode", MODE)
     if key == "record_env" and named != MODE:
         hint = f"remove it: {key} draws the environment that it records"
@@ -49,6 +52,7 @@ def _check_mode(config: EnvironmentConfig, key: str, value: bool | str) -> None:
 
 
 def _check_picture(env: Env, config: EnvironmentConfig, key: str, value: bool | str) -> None:
+    """Raise ConfigError if ``render()`` raises or returns no picture."""
     try:
         returned = draw(env)
     except Exception as error:

@@ -1,7 +1,7 @@
 """Traces of environments outside their state: in their objects, classes and modules.
 
-A short run cannot reach a counter's effect after a thousand episodes; but it can see that something
-counts. Only values that python can read are compared, not a simulator's own memory.
+A short run does not reach a counter's effect after a thousand episodes, but it can see that
+something counts. Only values that Python can read are compared, not a simulator's own memory.
 """
 
 import functools
@@ -19,20 +19,22 @@ from trainables.envs.state.plain import fingerprint, is_plain
 Traces = Mapping[str, str]
 """Path of a value → its fingerprint."""
 
+#: Largest number of values.
 MAX_VALUES = 20_000
 MAX_DEPTH = 6
 
-#: Its modules hold the registry of all environments, and none of its environments writes to them.
+#: Package that is skipped: it holds the registry, and its environments write to no module.
 LIBRARY = "gymnasium"
-#: Whose classes are looked through for nothing: they hold no environment's own values.
+#: Packages whose classes are skipped: they hold no environment's own values.
 NO_PACKAGES = (LIBRARY, "builtins", "typing", "abc", "trainables")
-#: What of python's own lets something else than a seed decide: clocks, threads, other processes.
+#: Standard modules that make results depend on more than a seed: clocks, threads, other processes.
 CHANCE = frozenset(
     {
         *("asyncio", "concurrent", "datetime", "multiprocessing", "queue", "secrets", "selectors"),
         *("socket", "subprocess", "_thread", "threading", "time", "uuid"),
     }
 )
+#: Types of values that are skipped.
 NO_TRACE = (
     *CODE,
     functools.partial,
@@ -46,7 +48,7 @@ NO_TRACE = (
 
 
 def inside(sub_env: Any) -> Traces:
-    """Return the values in the objects of one environment; the library's wrappers are left out."""
+    """Return the values in the objects of one environment; the library's wrappers are skipped."""
     walk = _Walk()
     for layer in _all_layers(sub_env):
         if not type(layer).__module__.startswith(f"{LIBRARY}.wrappers"):
@@ -70,18 +72,18 @@ def outside(sub_env: Any) -> Traces:
 
 
 def hints_of_chance(sub_env: Any) -> list[str]:
-    """Return other sources of chance in an environment's package: a clock, threads, others."""
+    """Return the modules in `CHANCE` that an environment's package uses, without underscores."""
     packages = {_package(one) for name in _modules(sub_env) for one in _named_in(name)}
     return sorted({package.lstrip("_") for package in packages & CHANCE})
 
 
 def changed(before: Traces, after: Traces) -> list[str]:
-    """Paths whose value is another one, or that stand on one side only."""
+    """Return the paths whose values differ, or that exist on one side only."""
     return sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
 
 
 def _all_layers(sub_env: Any) -> Iterator[Any]:
-    """All layers, those inside a `KeepsState` too."""
+    """Yield all layers, including those inside a `KeepsState`."""
     for layer in layers(sub_env):
         if not isinstance(layer, KeepsState):
             yield layer
@@ -90,7 +92,10 @@ def _all_layers(sub_env: Any) -> Iterator[Any]:
 
 
 def _carried(kind: type[Any]) -> Iterator[Mapping[str, Any]]:
-    """Global names of a class that came from another process with its functions, not its module."""
+    """Yield the globals of a class's functions that were sent from another process.
+
+    Those of an imported module are skipped.
+    """
     seen = list[Any]()
     for value in list(vars(kind).values()):
         names = getattr(value, "__globals__", None)
@@ -103,7 +108,7 @@ def _carried(kind: type[Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _modules(sub_env: Any) -> set[str]:
-    """Those in which the layers' classes stand, and what these import of the same packages."""
+    """Return the modules of the layers' classes, and the ones of the same packages they import."""
     waiting = [type(layer).__module__ for layer in _all_layers(sub_env)]
     packages = {_package(name) for name in waiting} - {LIBRARY, "trainables"}
     found: set[str] = set()
@@ -117,7 +122,7 @@ def _modules(sub_env: Any) -> set[str]:
 
 
 def _named_in(module: str) -> list[str]:
-    """The modules that a module's global names are, or come from."""
+    """Return the modules that a module's global names are, or come from."""
     values = list(vars(sys.modules[module]).values())
     origins = [
         value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", 0)
@@ -127,15 +132,17 @@ def _named_in(module: str) -> list[str]:
 
 
 def _package(module: str) -> str:
+    """Return the top-level package of a module's name."""
     return module.partition(".")[0]
 
 
 def _data(names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names without those that begin with two underscores."""
     return {name: value for name, value in names.items() if not name.startswith("__")}
 
 
 class _Walk:
-    """Collects fingerprints of plain values, going down through containers and objects."""
+    """Collects fingerprints of plain values, descending into containers and objects."""
 
     def __init__(self) -> None:
         self.found: dict[str, str] = {}
@@ -147,6 +154,7 @@ class _Walk:
             self._visit(f"{path}.{name}", value, depth)
 
     def _visit(self, path: str, value: Any, depth: int) -> None:
+        """Record the fingerprint of a value, or descend into it."""
         if isinstance(value, NO_TRACE) or len(self.found) >= MAX_VALUES or depth > MAX_DEPTH:
             return
         if is_plain(value):

@@ -1,9 +1,9 @@
-"""Notices that a call of an environment does not come back, and says which one it is.
+"""Notices that a call of an environment does not return, and says which call it is.
 
 Code that plays an environment only to measure it calls `beat` before each call of the environment.
-A child process passes the beats on to its parent, which ends the child when none comes; in this
-process a thread listens, which can only end the process, since nothing else ends a call that hangs.
-Times are seconds.
+A child process passes the beats on to its parent, which kills the child when none comes. In this
+process a thread listens; it can only end the process, since nothing else ends a call that hangs.
+Times are in seconds.
 """
 
 import contextlib
@@ -23,31 +23,33 @@ import gymnasium
 from trainables.envs.make import EnvironmentConfig
 from trainables.errors import ConfigError
 
-#: The exit code of a process that is ended because an environment hangs in it: a setting is wrong.
+#: Exit code of a process that ends because an environment hangs: a setting is wrong.
 EXIT_CODE = 2
-#: How much later a process ends in which no python can run, as a call holds the interpreter.
+#: Additional time after which a process ends whose interpreter is blocked by the call, seconds.
 LATER_S = 5.0
-#: What an environment is asked for, as a function around it may have any name.
+#: Names of an environment's methods; functions around them may have any name.
 CALLS = ("__init__", "reset", "step", "render", "close")
-#: The watching thread looks so often while an environment is given this long.
+#: Number of times that the watching thread looks within the time limit.
 LOOKS = 10
 
+#: Folder of this package.
 _OURS = str(Path(__file__).parents[1])
 _GYMNASIUM = Path(gymnasium.__file__).parent
 #: One entry of a stack: file, line and function.
 StackFrame = traceback.FrameSummary
-#: Layers around an environment, which are not what hangs.
+#: Files of layers around an environment, which do not hang themselves.
 _LAYERS = tuple(
     str(_GYMNASIUM / part) for part in ("core.py", "wrappers", "envs/registration.py", "vector")
 )
+#: Pattern of a stack's entry as `faulthandler` writes it.
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$', re.MULTILINE)
 
 
 class Hangs(ConfigError):
-    """A call of an environment that did not come back."""
+    """A call of an environment that did not return."""
 
 
-#: What is called at each beat.
+#: Functions that are called at each beat.
 _listeners: list[Callable[[], None]] = []
 
 
@@ -59,7 +61,7 @@ def beat() -> None:
 
 @contextlib.contextmanager
 def heard_by(listener: Callable[[], None]) -> Iterator[None]:
-    """While it is entered, `listener` is called at each beat, before those entered earlier."""
+    """Call `listener` at each beat inside the block, before those of outer blocks."""
     _listeners.append(listener)
     try:
         yield
@@ -69,14 +71,20 @@ def heard_by(listener: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched(config: EnvironmentConfig) -> Iterator[None]:
-    """End this process, with a message, when a call of the environment hangs meanwhile."""
+    """End this process, with a message, if a call of the environment hangs inside the block."""
     watch = _Watch(config, threading.get_ident())
     with heard_by(watch.hear), watch:
         yield
 
 
-def refusal(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) -> Hangs:
-    """The error of an environment that hangs; its `stack` begins outermost, empty if unknown."""
+def hang_error(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) -> Hangs:
+    """Return the error for an environment that hangs.
+
+    Args:
+        config: settings of the environment.
+        stack: the hanging stack, outermost first; empty if unknown.
+        doing: description of what was done with the environment.
+    """
     call, where = hung_call(stack)
     return hangs(
         config,
@@ -86,12 +94,12 @@ def refusal(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: str) 
 
 
 def hangs(config: EnvironmentConfig, words: str) -> Hangs:
-    """The error of an environment that hangs, in `words` that another process has written."""
+    """Return the error for an environment that hangs, with a message from another process."""
     return Hangs("env", config.env, "an environment whose calls return", words)
 
 
 def hung_call(stack: Sequence[StackFrame]) -> tuple[str, str]:
-    """The call of the environment in a stack, such as ``step()``, and where it stands, in words."""
+    """Return the environment's hanging call, such as ``step()``, and its place as text."""
     if not stack:
         return "process", ""
     ours = [i for i, frame in enumerate(stack) if frame.filename.startswith(_OURS)]
@@ -104,14 +112,17 @@ def hung_call(stack: Sequence[StackFrame]) -> tuple[str, str]:
 
 
 def read_stack(dumped: str) -> list[StackFrame]:
-    """The main thread's stack, outermost first, in what `faulthandler` wrote."""
+    """Return the main thread's stack, outermost first, from `faulthandler`'s output."""
     blocks = [block for block in dumped.split("\n\n") if _FRAME.search(block)]
     found = _FRAME.finditer(blocks[-1]) if blocks else ()
     return [StackFrame(one["file"], int(one["line"]), one["name"]) for one in found][::-1]
 
 
 class _Watch:
-    """A thread that ends the process when a call in `thread` takes too long: there is no beat."""
+    """A thread that ends the process if a call in `thread` takes too long.
+
+    The end of a call is not seen, only the next beat.
+    """
 
     def __init__(self, config: EnvironmentConfig, thread: int) -> None:
         self._config = config
@@ -122,7 +133,7 @@ class _Watch:
         self._watching = threading.Thread(target=self._watch, name="env-watch", daemon=True)
 
     def hear(self) -> None:
-        """Note that a call begins now."""
+        """Record that a call begins now."""
         self._beaten_at = time.monotonic()
 
     def __enter__(self) -> None:
@@ -133,6 +144,7 @@ class _Watch:
         self._watching.join()
 
     def _watch(self) -> None:
+        """Wait for the time limit; the thread's main function."""
         with _stderr() as descriptor:
             while not self._over.wait(min(1.0, self._limit / LOOKS)):
                 if descriptor >= 0:  # where a call holds the interpreter, this thread cannot run
@@ -145,8 +157,9 @@ class _Watch:
                 faulthandler.cancel_dump_traceback_later()
 
     def _end_process(self) -> NoReturn:
+        """Print the message and end the process."""
         stack = traceback.extract_stack(sys._current_frames().get(self._thread))
-        words = refusal(self._config, stack, "it was looked at in this process, which ends")
+        words = hang_error(self._config, stack, "it was looked at in this process, which ends")
         with contextlib.suppress(OSError):
             os.write(2, f"{words}\n".encode(errors="backslashreplace"))
         os._exit(EXIT_CODE)
@@ -154,7 +167,7 @@ class _Watch:
 
 @contextlib.contextmanager
 def _stderr() -> Iterator[int]:
-    """A descriptor of what is standard error now; -1: there is none."""
+    """Yield a duplicate of the standard error's descriptor; -1 if there is none."""
     try:
         descriptor = os.dup(2)
     except OSError:

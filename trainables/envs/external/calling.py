@@ -27,41 +27,45 @@ from trainables.errors import ConfigError, EnvError, TrainableError, shorten
 
 logger = logging.getLogger(__name__)
 
-#: What `try_reset` returns where the first observation comes in a later poll.
+#: Result of `try_reset` if the first observation comes in a later poll.
 ASYNC_RESET = "async_reset_return"
-#: What the only agent of an environment is called.
+#: Name of the only agent of an environment with one agent.
 AGENT = "agent0"
-#: Decisions of one episode that wait to be polled; who logs more of them waits.
+#: Largest number of an episode's steps that wait to be polled; a caller that logs more is blocked.
 MOST_QUEUED = 64
-#: Episodes of which it is remembered that they have ended.
+#: Number of ended episodes that are remembered.
 REMEMBERED = 10_000
-#: Seconds that a poll waits for something, and `close` for the thread.
+#: Seconds that a poll waits for an event, and that `close` waits for the thread.
 POLL_S = 0.1
 CLOSE_S = 5.0
-#: How far a log-probability may be from 0, for each number of an action: beyond it the ratio to
-#: that of another policy overflows.
+#: Largest distance of a log-probability from 0, for each number of an action; beyond it the ratio
+#: to another policy's overflows.
 MOST_LOGP = 40.0
-#: By so much the logarithm of 1 may be above 0.
+#: Tolerance by which a log-probability may exceed 0.
 ROUNDING = 1e-3
-#: That float32 holds.
+#: Largest float32.
 LARGEST = float(np.finfo(np.float32).max)
 _NOTHING: Any = object()
 
 Values = Mapping[Any, Mapping[Any, Any]]
 """Episode → agent → value."""
+#: Agent → value.
 ByAgent = Mapping[str, Any]
 
 
 class EpisodeLost(TrainableError):
-    """An episode that goes on no more, through no fault of its own: begin another one."""
+    """An episode that cannot continue, for external reasons.
+
+    The caller should begin another one.
+    """
 
 
 class Full(TrainableError):
-    """An episode of which so much waits to be polled that nothing more is taken for now."""
+    """Too much of an episode waits to be polled, so that nothing more is accepted now."""
 
 
 class EpisodeError(EnvError):
-    """A call that does not fit its episode: one that is not there, or what no space holds."""
+    """A call that does not fit its episode: an unknown one, or a value outside its space."""
 
 
 class Polled(NamedTuple):
@@ -73,63 +77,65 @@ class Polled(NamedTuple):
     truncateds: Values
     infos: Values
     off_policy_actions: Values
-    """Actions that were chosen elsewhere, for these observations."""
+    """Actions that were not chosen by the policy, for these observations."""
     lost: Mapping[Any, str] = {}
-    """Episode that goes on no more → why."""
+    """Episode that cannot continue → reason."""
     logps: Values = MappingProxyType({})
-    """Log-probabilities with which off-policy actions were chosen, where they are known."""
+    """Log-probabilities of off-policy actions, as far as they are known."""
     policies: Values = MappingProxyType({})
-    """The policies of agents, where they have been asked for already."""
+    """Policies of agents, as far as they have been requested already."""
 
 
 @dataclass
 class _Event:
-    """Observations of agents, and the changes since the event before; all are agent → value."""
+    """Observations of agents, and the changes since the previous event; all are agent → value."""
 
     observations: ByAgent
     actions: ByAgent | None
-    """That were chosen elsewhere; None: they are asked for."""
+    """Actions that were chosen elsewhere; None if the policy is to choose."""
     logps: ByAgent
     ended: str
-    """``terminated`` or ``truncated``, if it is the episode's last; empty otherwise."""
+    """``terminated`` or ``truncated`` for the episode's last event; else empty."""
     rewards: dict[str, float] = field(default_factory=dict)
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
     done: list[str] = field(default_factory=list)
-    """Agents whose part is over, by their own death."""
+    """Agents that have died, while the episode continues."""
     policies: dict[str, str] = field(default_factory=dict)
 
     @property
     def asks(self) -> bool:
-        """True if actions are waited for."""
+        """True if the caller waits for actions."""
         return self.actions is None and not self.ended
 
 
 @dataclass
 class _Episode:
+    """A running episode."""
+
     training_enabled: bool
     changed: threading.Condition
     events: deque[_Event] = field(default_factory=deque)
     answer: Any = None
     pending: bool = False
-    """True while an answer is waited for."""
+    """True while the caller waits for an answer."""
     asked: bool = False
-    """True if the event that was polled last waits for an answer."""
+    """True if the event that was polled last needs an answer."""
     rewards: dict[str, float] = field(default_factory=dict)
-    """Agent → what came since the latest event."""
+    """Agent → sum of rewards since the latest event."""
     infos: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Agent → what was said since it saw something."""
+    """Agent → info since its latest observation."""
     done: list[str] = field(default_factory=list)
-    """Agents whose part ended since the latest event."""
+    """Agents that have died since the latest event."""
     acting: set[str] = field(default_factory=set)
-    """Agents that have acted, and may go on."""
+    """Agents that have acted and not died."""
     left: set[str] = field(default_factory=set)
-    """Agents whose part has ended."""
+    """Agents that have died."""
     policies: dict[str, str] = field(default_factory=dict)
-    """Agent → its policy, where that has been asked for."""
+    """Agent → its policy, as far as requested."""
     heard_at: float = 0.0
 
     def add(self, rewards: ByAgent, infos: ByAgent, done: Iterable[str]) -> None:
-        """Take in the effects of the latest actions."""
+        """Add the effects of the latest actions: rewards, infos and deaths."""
         for agent, reward in rewards.items():
             self.rewards[agent] = self.rewards.get(agent, 0.0) + float(reward)
         for agent, info in infos.items():
@@ -140,7 +146,7 @@ class _Episode:
         self.heard_at = time.monotonic()
 
     def put(self, event: _Event) -> None:
-        """Let an event wait, with what has happened since the one before it."""
+        """Append an event, with what has happened since the previous one."""
         event.rewards, self.rewards = self.rewards, {}
         event.done, self.done = self.done, []
         event.policies = {**self.policies}
@@ -155,17 +161,18 @@ class _Episode:
 
 
 class ExternalEnv:
-    """Derive from it and write `run`, which plays in a thread of its own; it may start others.
+    """An environment that calls the trainer.
 
-    With several agents both spaces are dicts by agent, and so are observations, actions, rewards
-    and infos: each call names the agents that it concerns, and agents may act at different times.
+    Derive from it and override `run`, which plays in its own thread and may start others. With
+    several agents both spaces are dicts by agent, and so are observations, actions, rewards and
+    infos: each call names the agents that it concerns, and agents may act at different times.
 
     Args:
-        action_space: what `get_action` gives.
-        observation_space: what it is given.
+        action_space: space of the actions that `get_action` returns.
+        observation_space: space of the observations.
     """
 
-    #: Seconds after which an episode of which nothing was heard is given up; None: never.
+    #: Time after which a silent episode is given up, seconds; None for never.
     episode_timeout_s: float | None = None
 
     def __init__(self, action_space: Any, observation_space: Any) -> None:
@@ -176,17 +183,17 @@ class ExternalEnv:
         self._actions = action_space if self.has_agents else {AGENT: action_space}
         self._observations = observation_space if self.has_agents else {AGENT: observation_space}
         self._mapper: Callable[[str, str], str] | None = None
-        """(agent, its episode) → its policy."""
+        """Function (agent, episode) → policy, or None before there are policies."""
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        """Something waits to be polled, or nothing will any more."""
+        """Notified when an event can be polled, or when no more will come."""
         self._episodes: dict[str, _Episode] = {}
         self._waiting: dict[str, _Episode] = {}
-        """Those with events, also where they have ended, in the order in which they came."""
+        """Episodes with events, even if they have ended, in order of arrival."""
         self._ended: dict[str, str] = {}
-        """Episode → how it ended, of the latest."""
+        """Episode → how it ended, for the latest ones."""
         self._lost: dict[str, str] = {}
-        """Episode → why, until that was polled."""
+        """Episode → reason of its loss, until that was polled."""
         self._failed: BaseException | None = None
         self._thread: threading.Thread | None = None
         self._is_over = self._is_closed = False
@@ -194,13 +201,16 @@ class ExternalEnv:
     # ---- what a person writes, and calls -----------------------------------------------------
 
     def run(self) -> None:
-        """Play for as long as it is called; `close` ends it by SystemExit from its next call."""
+        """Play for ever; override this.
+
+        After `close`, its next call raises SystemExit.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define run()")
 
     def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
-        """Begin an episode; returns its id, a new one if none is given.
+        """Begin an episode; return its id, a new one if none is given.
 
-        With ``training_enabled=False`` it counts in the metrics and nothing is learnt from it.
+        With ``training_enabled=False`` it counts in the metrics, but nothing is learnt from it.
         """
         episode_id = uuid.uuid4().hex if episode_id is None else episode_id
         with self._lock:
@@ -217,20 +227,21 @@ class ExternalEnv:
         return episode_id
 
     def get_action(self, episode_id: str, observation: Any) -> Any:
-        """The policy's action for an observation; waits for it."""
+        """Return the policy's action for an observation; blocks until it is known."""
         self.ask(episode_id, observation)
         return self.answer(episode_id)
 
     def log_action(self, episode_id: str, observation: Any, action: Any, logp: Any = None) -> None:
-        """Say what was done for an observation, if it was not the policy that chose.
+        """Report an action that was not chosen by the policy.
 
         Args:
-            episode_id: of the episode.
-            observation: for which it was chosen.
-            action: as the action space has it.
-            logp: its log-probability when it was chosen; None: as it is under the policy now.
+            episode_id: the episode.
+            observation: observation for which the action was chosen.
+            action: the action.
+            logp: its log-probability when it was chosen, or None to use that of the present
+                policy.
         """
-        self._put(episode_id, observation, action, logp)
+        self._add_event(episode_id, observation, action, logp)
 
     def log_returns(
         self,
@@ -239,30 +250,34 @@ class ExternalEnv:
         info: Mapping[str, Any] | None = None,
         multiagent_done_dict: Mapping[str, bool] | None = None,
     ) -> None:
-        """Add a reward to the action before; `info` is of the step that it led to.
+        """Add a reward to the previous action.
 
-        Of several agents those that `multiagent_done_dict` says have died with it: they act no
-        more, while the episode goes on for the others.
+        Args:
+            episode_id: the episode.
+            reward: the reward.
+            info: info of the step that the action led to.
+            multiagent_done_dict: of several agents, which have died: they act no more, while
+                the episode continues for the others.
         """
-        brought = self._brought(episode_id, reward, info, multiagent_done_dict)
+        brought = self._check_effects(episode_id, reward, info, multiagent_done_dict)
         with self._lock:
-            episode = self._found(episode_id)
+            episode = self._require_running(episode_id)
             self._require_acted(episode_id, episode, brought)
             episode.add(*brought)
 
     def end_episode(self, episode_id: str, observation: Any, truncated: bool = False) -> None:
-        """End an episode with its last observation; `truncated`: it was only cut off.
+        """End an episode with its last observation.
 
-        Of several agents those that are cut off need one, as their future has a value.
+        Truncated agents need a last observation, since their future has a value.
         """
         ended = "truncated" if truncated else "terminated"
-        self._put(episode_id, observation, ended=ended)
+        self._add_event(episode_id, observation, ended=ended)
 
     # ---- the same without waiting, for servers -----------------------------------------------
 
     def ask(self, episode_id: str, observation: Any) -> None:
-        """Ask for the action for an observation; `answer` gives it."""
-        self._put(episode_id, observation)
+        """Request the action for an observation; `answer` returns it."""
+        self._add_event(episode_id, observation)
 
     def step_episode(
         self,
@@ -273,22 +288,22 @@ class ExternalEnv:
         done: Mapping[str, bool] | None,
         **event: Any,
     ) -> None:
-        """`log_returns`, and then what came: an `action`, with its `logp`, or how it `ended`.
+        """Do `log_returns`, and then report an `action` with its `logp`, or how it `ended`.
 
-        `Full`: nothing was done, as too much waits.
+        Raises Full if too much waits; then nothing was done.
         """
-        brought = self._brought(episode_id, reward, info, done)
-        self._put(episode_id, observation, came_with=brought, **event)
+        brought = self._check_effects(episode_id, reward, info, done)
+        self._add_event(episode_id, observation, came_with=brought, **event)
 
     def policies_of(self, episode_id: str, agents: Collection[str]) -> dict[str, str]:
-        """Agent → the policy that it has for this episode; for those that decide by themselves.
+        """Return agent → its policy in this episode, for callers that choose actions themselves.
 
-        EpisodeError: there is no mapping yet, or it fails.
+        Raises EpisodeError if there is no mapping yet, or if it fails.
         """
         with self._lock:
-            episode = self._found(episode_id)
+            episode = self._require_running(episode_id)
             for agent in [one for one in agents if one not in episode.policies]:
-                ((_, where, _),) = self._named(episode_id, "a policy", {agent: None})
+                ((_, where, _),) = self._by_agent(episode_id, "a policy", {agent: None})
                 if self._mapper is None:
                     raise EpisodeError(f"{where}: there are no policies yet")
                 try:
@@ -303,13 +318,16 @@ class ExternalEnv:
         return episode_id in self._episodes
 
     def is_polled(self, episode_id: str) -> bool:
-        """Return whether nothing of an episode waits, so that its id is free at once."""
+        """Return whether no event of an episode waits, so that its id is free."""
         return episode_id not in self._waiting
 
     def answer(self, episode_id: str, timeout_s: float | None = None) -> Any:
-        """Return the answer to `ask`; TimeoutError if there is none within `timeout_s` seconds."""
+        """Return the answer to `ask`.
+
+        Raises TimeoutError if there is none within `timeout_s` seconds.
+        """
         with self._lock:
-            episode = self._found(episode_id)
+            episode = self._require_running(episode_id)
 
             def is_settled() -> bool:
                 return not episode.pending or self._is_gone(episode_id, episode)
@@ -318,23 +336,23 @@ class ExternalEnv:
                 raise TimeoutError
             self._require_open()
             if episode.pending:
-                self._found(episode_id)
+                self._require_running(episode_id)
             return episode.answer
 
     # ---- what a sampler calls ----------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to play; a second call does nothing."""
+        """Start the thread that plays; a second call does nothing."""
         if self._thread is None:
             name = f"environment {type(self).__name__}"
             self._thread = threading.Thread(target=self._play, name=name, daemon=True)
             self._thread.start()
 
     def poll(self) -> Polled:
-        """Return the oldest event of each episode that waits; waits a moment for one.
+        """Return the oldest waiting event of each episode; waits up to `POLL_S` for one.
 
         Raises:
-            EnvError: its thread raised, or ended though it is still wanted.
+            EnvError: the environment's thread raised, or ended although it is still needed.
         """
         with self._lock:
             self._changed.wait_for(
@@ -349,10 +367,10 @@ class ExternalEnv:
                     f"{type(self).__name__}.run() has returned, but the trainer needs more steps; "
                     "let it play for as long as it is called"
                 )
-            return self._taken()
+            return self._take_events()
 
     def send_actions(self, actions: Values) -> None:
-        """Answer episode → agent → action; who logged an action of its own needs none."""
+        """Answer the polled events: episode → agent → action; logged actions need no answer."""
         with self._lock:
             for episode_id, by_agent in actions.items():
                 episode = self._episodes.get(episode_id)
@@ -362,15 +380,15 @@ class ExternalEnv:
                     episode.changed.notify_all()
 
     def take_mapper(self, mapper: Callable[[str, str], str]) -> None:
-        """Let `policies_of` know which policy an agent that appears is to have."""
+        """Set the function (agent, episode) → policy that `policies_of` uses."""
         self._mapper = mapper
 
     def try_reset(self, episode_id: Any) -> Any:
-        """Its next episode begins when it says so."""
+        """Return `ASYNC_RESET`: the environment begins its episodes itself."""
         return ASYNC_RESET
 
     def abandon(self, why: str, episodes: Iterable[Any] | None = None) -> None:
-        """Lose these running episodes, or all; `EpisodeLost` says so in their next call."""
+        """Lose these running episodes, or all; their next call raises `EpisodeLost`."""
         with self._lock:
             for episode_id in list(self._episodes if episodes is None else episodes):
                 if episode_id in self._episodes:
@@ -401,6 +419,7 @@ class ExternalEnv:
     # ---- inside ------------------------------------------------------------------------------
 
     def _play(self) -> None:
+        """Call `run` and record how it ended; the thread's main function."""
         try:
             self.run()
         except SystemExit:
@@ -417,7 +436,7 @@ class ExternalEnv:
                 self._is_over = True
                 self._changed.notify_all()
 
-    def _put(
+    def _add_event(
         self,
         episode_id: str,
         observation: Any,
@@ -426,10 +445,10 @@ class ExternalEnv:
         ended: str = "",
         came_with: tuple[ByAgent, ByAgent, list[str]] | None = None,
     ) -> None:
-        """Let an event be polled; one that `came_with` rewards does not wait for room."""
+        """Append an event. One that `came_with` rewards raises Full instead of waiting for room."""
         event = self._event(episode_id, observation, action, logp, ended)
         with self._lock:
-            episode = self._found(episode_id)
+            episode = self._require_running(episode_id)
 
             def has_room() -> bool:
                 gone = self._is_gone(episode_id, episode)
@@ -440,7 +459,7 @@ class ExternalEnv:
             elif not has_room():
                 raise Full(f"episode {episode_id!r}: {MOST_QUEUED} steps of it wait already")
             self._require_open()
-            self._found(episode_id)
+            self._require_running(episode_id)
             brought: tuple[ByAgent, ByAgent, list[str]] = came_with or ({}, {}, [])
             self._require_acted(episode_id, episode, brought)
             self._require_parts(episode_id, episode, event, brought[2])
@@ -451,8 +470,8 @@ class ExternalEnv:
             if ended:
                 self._remember(episode_id, "it has ended already")
 
-    def _taken(self) -> Polled:
-        """The oldest event of each episode that has one."""
+    def _take_events(self) -> Polled:
+        """Remove and return the oldest event of each episode that has one."""
         polled = Polled({}, {}, {}, {}, {}, {}, dict(self._lost), {}, {})
         self._lost.clear()
         found: dict[str, Any] = {name: getattr(polled, name) for name in polled._fields}
@@ -472,6 +491,7 @@ class ExternalEnv:
         return polled
 
     def _give_up_silent(self) -> None:
+        """Lose the episodes that have been silent for longer than the time limit."""
         if (limit := self.episode_timeout_s) is None:
             return
         latest = time.monotonic() - limit
@@ -482,6 +502,7 @@ class ExternalEnv:
                 self._lose(episode_id, why)
 
     def _lose(self, episode_id: str, why: str) -> None:
+        """End an episode as lost, with the reason."""
         episode = self._episodes[episode_id]
         self._remember(episode_id, f"it is lost: {why}")
         self._waiting.pop(episode_id, None)
@@ -489,12 +510,14 @@ class ExternalEnv:
         episode.changed.notify_all()
 
     def _remember(self, episode_id: str, how: str) -> None:
+        """Remove a running episode and remember how it ended."""
         del self._episodes[episode_id]
         self._ended[episode_id] = how
         if len(self._ended) > REMEMBERED:
             del self._ended[next(iter(self._ended))]
 
-    def _found(self, episode_id: str) -> _Episode:
+    def _require_running(self, episode_id: str) -> _Episode:
+        """Return a running episode; raises EpisodeLost or EpisodeError if it is not running."""
         episode = self._episodes.get(episode_id)
         if episode is None:
             self._require_open()
@@ -505,95 +528,106 @@ class ExternalEnv:
 
     @property
     def _is_stopped(self) -> bool:
+        """True if the environment was closed or its thread has failed."""
         return self._is_closed or self._failed is not None
 
     def _is_gone(self, episode_id: str, episode: _Episode) -> bool:
+        """Return whether this episode runs no more."""
         return self._is_stopped or self._episodes.get(episode_id) is not episode
 
     def _require_open(self) -> None:
+        """Raise SystemExit if the environment was closed or its thread has failed."""
         if self._is_stopped:
             raise SystemExit("the trainer has closed the environment")
 
     # ---- what a call is given --------------------------------------------------------------------
 
-    def _named(self, episode_id: str, what: str, given: Any) -> Iterator[tuple[str, str, Any]]:
-        """Each agent that a call names, how errors call it, and what it was given."""
+    def _by_agent(self, episode_id: str, what: str, given: Any) -> Iterator[tuple[str, str, Any]]:
+        """Yield each agent that a call names, its name in errors, and its value."""
         if not self.has_agents:
-            yield AGENT, _where(episode_id), given
+            yield AGENT, _describe_place(episode_id), given
             return
         names = ", ".join(map(repr, self._actions))
         if not isinstance(given, Mapping):
             expected = f"expected a dict by agent, of {names}"
-            raise EpisodeError(f"{_where(episode_id)}: {what} {shorten(given)}; {expected}")
+            raise EpisodeError(
+                f"{_describe_place(episode_id)}: {what} {shorten(given)}; {expected}"
+            )
         for agent, one in given.items():
-            where = _where(episode_id, agent)
+            where = _describe_place(episode_id, agent)
             if agent not in self._actions:
                 raise EpisodeError(f"{where}: {what} of an unknown agent; there are {names}")
             yield agent, where, one
 
-    def _brought(
+    def _check_effects(
         self, episode_id: str, reward: Any, info: Any, done: Any
     ) -> tuple[ByAgent, ByAgent, list[str]]:
-        """Rewards, infos and the agents that have died."""
+        """Check and return rewards, infos and the agents that have died."""
         rewards = {}
-        for agent, where, one in self._named(episode_id, "reward", reward):
+        for agent, where, one in self._by_agent(episode_id, "reward", reward):
             if not _is_number(one):
                 raise EpisodeError(f"{where}: the reward {shorten(one)} is no number of float32")
             rewards[agent] = one
         infos = {}
-        for agent, where, one in self._named(episode_id, "info", info) if info else ():
+        for agent, where, one in self._by_agent(episode_id, "info", info) if info else ():
             if not isinstance(one, Mapping):
                 raise EpisodeError(f"{where}: info {shorten(one)} is no dict")
             infos[agent] = one
         died = {agent: flag for agent, flag in (done or {}).items() if flag}
         if died and (ALL in died or not self.has_agents):
             why = "end_episode() ends an episode for all, multiagent_done_dict for one of several"
-            raise EpisodeError(f"{_where(episode_id)}: {why}")
-        left = self._named(episode_id, "an end", died) if died else ()
+            raise EpisodeError(f"{_describe_place(episode_id)}: {why}")
+        left = self._by_agent(episode_id, "an end", died) if died else ()
         return rewards, infos, [agent for agent, _, _ in left]
 
     def _event(
         self, episode_id: str, observation: Any, action: Any, logp: Any, ended: str
     ) -> _Event:
-        """Return the event that a call describes; EpisodeError for a value that no space holds."""
+        """Return the event that a call describes.
+
+        Raises EpisodeError for values outside their spaces.
+        """
         seen = {
             agent: checked(self._observations[agent], one, f"{where}: observation")
-            for agent, where, one in self._named(episode_id, "observation", observation)
+            for agent, where, one in self._by_agent(episode_id, "observation", observation)
         }
         actions, logps = None, {}
         if action is not _NOTHING:
             actions = {
                 agent: _checked_action(self._actions[agent], one, f"{where}: action")
-                for agent, where, one in self._named(episode_id, "action", action)
+                for agent, where, one in self._by_agent(episode_id, "action", action)
             }
             if odd := actions.keys() ^ seen.keys():
                 why = "the actions and observations of one call are of the same agents"
-                raise EpisodeError(f"{_where(episode_id, min(odd))}: {why}")
+                raise EpisodeError(f"{_describe_place(episode_id, min(odd))}: {why}")
         if logp is not None:
             logps = {
                 agent: _checked_logp(self._actions[agent], one, where)
-                for agent, where, one in self._named(episode_id, "logp", logp)
+                for agent, where, one in self._by_agent(episode_id, "logp", logp)
             }
         return _Event(seen, actions, logps, ended)
 
     def _require_acted(
         self, episode_id: str, episode: _Episode, brought: tuple[ByAgent, ByAgent, list[str]]
     ) -> None:
-        """EpisodeError for rewards or ends of agents that have done nothing for them."""
+        """Raise EpisodeError for rewards or deaths of agents that have not acted."""
         rewards, _, done = brought
         for agent in (*rewards, *done) if self.has_agents else ():
             if agent not in episode.acting | episode.left:
                 what = "a reward" if agent in rewards else "an end"
-                where = _where(episode_id, agent)
+                where = _describe_place(episode_id, agent)
                 raise EpisodeError(f"{where}: {what} of an agent that has not acted")
 
     def _require_parts(
         self, episode_id: str, episode: _Episode, event: _Event, done: list[str]
     ) -> None:
-        """EpisodeError for agents that act after their end, or are cut off without a last look."""
+        """Raise EpisodeError for agents that act after their death.
+
+        Also for agents that are truncated without a last observation.
+        """
         seen, ended = event.observations, event.ended
         if not (seen or ended):
-            raise EpisodeError(f"{_where(episode_id)}: it asks for no agent's action")
+            raise EpisodeError(f"{_describe_place(episode_id)}: it asks for no agent's action")
         if ended == "truncated":
             wrong = episode.acting - {*done} - seen.keys()
             why = "it is cut off, so that its future has a value: give its last observation"
@@ -601,16 +635,17 @@ class ExternalEnv:
             wrong = set() if ended else seen.keys() & {*episode.left, *done}
             why = "it has ended, and acts no more in this episode"
         if wrong:
-            raise EpisodeError(f"{_where(episode_id, min(wrong))}: {why}")
+            raise EpisodeError(f"{_describe_place(episode_id, min(wrong))}: {why}")
 
 
-def _where(episode_id: str, *agents: str) -> str:
-    """Return the words for an episode, and one of its agents, in errors."""
+def _describe_place(episode_id: str, *agents: str) -> str:
+    """Return the name of an episode, and of one of its agents, in errors."""
     of = "".join(f", agent {agent!r}" for agent in agents)
     return f"episode {shorten(episode_id)}{of}"
 
 
 def _checked_action(space: spaces.Space[Any], action: Any, what: str) -> Any:
+    """Return an action; raises EpisodeError if it is not in its space."""
     if isinstance(space, spaces.Box):
         action = checked(space, action, what)
     if not space.contains(action):
@@ -619,7 +654,7 @@ def _checked_action(space: spaces.Space[Any], action: Any, what: str) -> Any:
 
 
 def _checked_logp(space: spaces.Space[Any], logp: Any, where: str) -> Any:
-    """The log-probability of an action, which may be unknown."""
+    """Return a log-probability or None; raises EpisodeError if it is impossible."""
     layout = layout_of(space)
     most = MOST_LOGP * len(layout.sizes)
     highest = most if layout.real_columns else 0.0
@@ -630,7 +665,7 @@ def _checked_logp(space: spaces.Space[Any], logp: Any, where: str) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a number that float32 holds, in which the trainer counts."""
+    """Return whether a value is a number that float32 can hold."""
     try:
         finite = abs(float(value)) <= LARGEST
     except (OverflowError, TypeError, ValueError):
@@ -639,7 +674,7 @@ def _is_number(value: Any) -> bool:
 
 
 def checked(space: spaces.Space[Any], value: Any, what: str) -> Any:
-    """A copy of what is in a space; `EpisodeError` says of `what` it is not."""
+    """Return a copy of `value`; raises EpisodeError, naming `what`, if it is not in the space."""
     if not is_plain(space):
         if not space.contains(value):
             raise EpisodeError(f"{what} {shorten(value)} is not in {space}")
@@ -663,10 +698,10 @@ def checked(space: spaces.Space[Any], value: Any, what: str) -> Any:
 
 
 class Called(gymnasium.Env[Any, Any]):
-    """An environment that calls the trainer, where environments are made and looked at.
+    """A stand-in for an environment that calls the trainer, used to inspect its spaces.
 
     Args:
-        base: has `poll` and `send_actions`, and spaces, of several agents dicts of them.
+        base: object with `poll`, `send_actions` and spaces, which are dicts for several agents.
     """
 
     def __init__(self, base: Any) -> None:
@@ -683,14 +718,14 @@ class Called(gymnasium.Env[Any, Any]):
             self.action_space = AgentsSpace(base.action_space)
 
     def reset(self, **_: Any) -> Any:
-        """Refuse: it begins episodes itself."""
+        """Raise EnvError: such an environment begins its episodes itself."""
         raise EnvError(
             f"{type(self.base).__name__} calls the trainer, so nobody can play in it: name "
             "another environment, for evaluations with evaluation_config: {env: …}"
         )
 
     def step(self, action: Any) -> Any:
-        """Refuse: it asks for actions itself."""
+        """Raise EnvError: such an environment asks for its actions itself."""
         return self.reset()
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """A client of a policy server: the calls of `ExternalEnv`, from another process or machine.
 
-It connects when it is first needed, and again whenever the connection is lost, within `timeout_s`;
-each request has a number, so that one which is sent twice is taken once. A client may be used by
-several threads; one of them talks at a time.
+It connects at the first call, and again whenever the connection is lost, for up to `timeout_s`.
+Requests are numbered, so that one which is sent twice is handled once. Several threads may share a
+client; one of them communicates at a time.
 """
 
 import contextlib
@@ -29,43 +29,45 @@ from trainables.envs.external.wire import (
     CANNOT_RUN,
     PROTOCOL,
     decode,
-    described,
     encode,
+    parse_space,
     unpack,
 )
 from trainables.errors import TrainableError, shorten
 
-#: Seconds before the second attempt; each further one waits twice as long, up to `LONGEST_S`.
+#: Wait before the second attempt, seconds; each further wait is twice as long, up to `LONGEST_S`.
 BACK_OFF_S = 0.05
 LONGEST_S = 1.0
-#: Seconds that one answer is waited for; a server says sooner that it has none yet.
+#: Time limit for one answer, seconds; a server says earlier that it has none yet.
 ANSWER_S = 90.0
-#: Answers that mean: the same again, later.
-LATER = (429, 503)
+#: Statuses that ask for the same request again, later.
+RETRY_STATUSES = (429, 503)
 
 
 class PolicyServerError(TrainableError):
-    """A policy server that refuses what was asked, or that is not there."""
+    """A policy server that refuses a request or cannot be reached."""
 
 
 @dataclass
 class _Episode:
+    """A running episode."""
+
     number: int = 0
-    """Of its latest request."""
+    """Number of its latest request."""
     rewards: dict[str, float] = field(default_factory=dict)
-    """Agent → what came since."""
+    """Agent → sum of rewards since then."""
     info: dict[str, Any] = field(default_factory=dict)
     done: dict[str, bool] = field(default_factory=dict)
     policies: dict[str, str] = field(default_factory=dict)
-    """Agent → its policy for the episode, where the client decides."""
+    """Agent → its policy for the episode, if the client chooses actions."""
 
 
 class LocalPolicy:
-    """Runs the layers of a policy.
+    """A policy that this client runs itself.
 
     Args:
-        said: by the server.
-        space: of its actions, a Discrete or a Box.
+        said: the server's description of it.
+        space: action space, a Discrete or a Box.
     """
 
     def __init__(self, said: Mapping[str, Any], space: spaces.Space[Any]) -> None:
@@ -75,7 +77,7 @@ class LocalPolicy:
         self._mean, self._scale = unpack(said["mean"]), unpack(said["scale"])
         self._clip, self._log_std = said["clip"], unpack(said["log_std"])
         self._seen = np.float64 if said["exact"] else np.float32
-        """Of what the filter is given."""
+        """Dtype of the filter's input."""
         self._tanh = said["activation"] == "tanh"
         self._stream = np.random.default_rng()
 
@@ -91,9 +93,10 @@ class LocalPolicy:
         return np.asarray(x @ weight + bias, np.float32)
 
     def decide(self, observation: Any) -> tuple[Any, float | None]:
-        """An action that is drawn, and its log-probability.
+        """Return a sampled action and its log-probability.
 
-        None: it lies within the bounds, so far from what was drawn that a server takes none.
+        The latter is None if clipping moved the action so far that a server would refuse the
+        number.
         """
         head = self.head(observation)
         if isinstance(self._space, spaces.Discrete):
@@ -116,13 +119,14 @@ class PolicyClient:
     """Plays episodes with the policy of a server.
 
     Args:
-        address: of the server, for example ``http://127.0.0.1:9900``.
-        token: that it was given; None: from `token_file`, the environment or this person's file.
-        token_file: a file with the token.
-        name: what the server calls this client in errors; None: a new one.
-        inference: ``remote``: the server decides; ``local``: this client does, with the server's
-            latest weights, and logs what it did, without waiting for the trainer.
-        timeout_s: seconds that the server may be unreachable, or have no answer yet.
+        address: URL of the server, for example ``http://127.0.0.1:9900``.
+        token: the server's token, or None to read it from `token_file`, the environment or this
+            user's file.
+        token_file: file with the token.
+        name: name of this client in the server's errors, or None for a generated one.
+        inference: ``remote`` if the server chooses actions; ``local`` if this client does, with
+            the server's latest weights, and logs them without waiting for the trainer.
+        timeout_s: time for which the server may be unreachable or without an answer, seconds.
     """
 
     def __init__(
@@ -151,11 +155,11 @@ class PolicyClient:
             raise PolicyServerError(f"inference {shorten(inference)}; expected remote or local")
         self._decides = inference == "local"
         self._said: dict[str, Any] = {"version": None}
-        """Of the policies, by the server."""
+        """The server's latest description of its policies."""
         self._policies: dict[str, LocalPolicy] = {}
-        """By name; of one agent the only one has none."""
+        """Name → policy; a single agent's has an empty name."""
         self._version = 0
-        """Of the server's weights, as it said last."""
+        """Latest version of the server's weights."""
         self._timeout_s = timeout_s
         self._connection: http.client.HTTPConnection | None = None
         self._lock = threading.Lock()
@@ -164,20 +168,21 @@ class PolicyClient:
 
     @property
     def action_space(self) -> Any:
-        """As the server says; of several agents a dict by agent."""
+        """The server's action space; a dict by agent if there are several."""
         return self._hello()[0]
 
     @property
     def observation_space(self) -> Any:
-        """Likewise."""
+        """The server's observation space; a dict by agent if there are several."""
         return self._hello()[1]
 
     @property
     def _has_agents(self) -> bool:
+        """True if the environment has several agents."""
         return not isinstance(self.action_space, spaces.Space)
 
     def start_episode(self, episode_id: str | None = None, training_enabled: bool = True) -> str:
-        """Begin an episode; returns its id."""
+        """Begin an episode; return its id."""
         episode_id = uuid.uuid4().hex if episode_id is None else episode_id
         if episode_id in self._episodes:
             raise EpisodeError(f"episode {episode_id!r} runs already; end it first")
@@ -190,15 +195,15 @@ class PolicyClient:
         return episode_id
 
     def get_action(self, episode_id: str, observation: Any) -> Any:
-        """The policy's action for an observation; waits for it."""
+        """Return the policy's action for an observation; blocks until it is known."""
         if self._decides:
-            return self._decided(episode_id, observation)
+            return self._choose_and_log(episode_id, observation)
         seen = encode(self.observation_space, observation)
         answer = self._call(episode_id, "get_action", observation=seen)
         return decode(self.action_space, answer.get("action"), "the server's action")
 
     def log_action(self, episode_id: str, observation: Any, action: Any, logp: Any = None) -> None:
-        """Say what was done for an observation, if it was not the policy that chose."""
+        """Report an action that was not chosen by the policy."""
         self._log(episode_id, observation, action, logp)
 
     def log_returns(
@@ -208,11 +213,11 @@ class PolicyClient:
         info: Mapping[str, Any] | None = None,
         multiagent_done_dict: Mapping[str, bool] | None = None,
     ) -> None:
-        """Add a reward to the action before; it travels with the next call.
+        """Add a reward to the previous action; it is sent with the next call.
 
         Of several agents it is a dict, and so are `info` and the agents that have died.
         """
-        episode, before = self._found(episode_id), {}
+        episode, before = self._require_running(episode_id), {}
         by_agent = reward if self._has_agents else {AGENT: reward}
         for agent, one in by_agent.items():
             before[agent] = episode.rewards.get(agent, 0.0) + float(one)
@@ -225,13 +230,13 @@ class PolicyClient:
             episode.info.update(info or {})
 
     def end_episode(self, episode_id: str, observation: Any, truncated: bool = False) -> None:
-        """End an episode with its last observation; `truncated`: it was only cut off."""
+        """End an episode with its last observation; `truncated` if it was only cut off."""
         seen = encode(self.observation_space, observation)
         self._call(episode_id, "end", observation=seen, truncated=truncated)
         self._episodes.pop(episode_id, None)
 
     def close(self) -> None:
-        """Let go of the connection; episodes that still run are given up by the server, later."""
+        """Close the connection; the server gives up running episodes later."""
         with self._lock:
             self._disconnect()
 
@@ -243,13 +248,15 @@ class PolicyClient:
 
     # ---- inside ------------------------------------------------------------------------------
 
-    def _found(self, episode_id: str) -> _Episode:
+    def _require_running(self, episode_id: str) -> _Episode:
+        """Return a running episode; raises EpisodeError if there is none of this id."""
         if episode_id not in self._episodes:
             raise EpisodeError(f"episode {shorten(episode_id)} is not running here: begin it first")
         return self._episodes[episode_id]
 
     def _call(self, episode_id: str, call: str, **content: Any) -> dict[str, Any]:
-        episode = self._found(episode_id)
+        """Send a numbered call of an episode with what has been logged since; return the answer."""
+        episode = self._require_running(episode_id)
         request = {
             "client": self.name,
             "episode": episode_id,
@@ -262,7 +269,7 @@ class PolicyClient:
             request |= {"reward": reward, "info": episode.info}
             request |= {"done": episode.done} if episode.done else {}
         try:
-            answer = self._asked("POST", "/v1/episode", json.dumps(request).encode())
+            answer = self._request("POST", "/v1/episode", json.dumps(request).encode())
         except EpisodeLost:
             self._episodes.pop(episode_id, None)
             raise
@@ -272,13 +279,13 @@ class PolicyClient:
             episode.rewards, episode.info, episode.done = {}, {}, {}
         return answer
 
-    def _decided(self, episode_id: str, observation: Any) -> Any:
-        """Actions of the client's own policies, which are logged."""
+    def _choose_and_log(self, episode_id: str, observation: Any) -> Any:
+        """Return actions of this client's own policies, after logging them."""
         if not self._has_agents:
             action, logp = self._local().decide(observation)
             self._log(episode_id, observation, action, logp)
             return action
-        bound = self._found(episode_id).policies
+        bound = self._require_running(episode_id).policies
         if new := [agent for agent in observation if agent not in bound]:
             bound |= self._call(episode_id, "policies", agents=new)["policies"]
         chosen = {
@@ -292,13 +299,14 @@ class PolicyClient:
         return actions
 
     def _log(self, episode_id: str, observation: Any, action: Any, logp: Any, **more: Any) -> None:
+        """Send an action that was not chosen by the server."""
         both = encode(self.observation_space, observation), encode(self.action_space, action)
         self._call(episode_id, "log_action", observation=both[0], action=both[1], logp=logp, **more)
 
     def _local(self, policy_id: str = "", space: spaces.Space[Any] | None = None) -> "LocalPolicy":
-        """The latest policy of this name that the server has spoken of, which acts in `space`."""
+        """Return the server's latest policy of this name, fetching it if it has changed."""
         if self._said["version"] != self._version:
-            self._said, self._policies = self._asked("GET", "/v1/policy", b""), {}
+            self._said, self._policies = self._request("GET", "/v1/policy", b""), {}
             self._version = self._said["version"]
         if policy_id not in self._policies:
             said = self._said["policies"].get(policy_id) if policy_id else self._said
@@ -309,22 +317,27 @@ class PolicyClient:
         return self._policies[policy_id]
 
     def _hello(self) -> tuple[Any, Any]:
-        """The spaces of actions and of observations."""
+        """Return the action space and the observation space; fetched once."""
         if self._spaces is None:
-            said = self._asked("GET", "/v1", b"")
+            said = self._request("GET", "/v1", b"")
             of, kinds = said.get("agents", {AGENT: said}), ("action_space", "observation_space")
-            action, seen = ({one: described(has[k]) for one, has in of.items()} for k in kinds)
+            action, seen = ({one: parse_space(has[k]) for one, has in of.items()} for k in kinds)
             self._spaces = (action, seen) if "agents" in said else (action[AGENT], seen[AGENT])
         return self._spaces
 
-    def _asked(self, method: str, path: str, body: bytes) -> dict[str, Any]:
-        """The answer to a request, which is sent until there is one."""
+    def _request(self, method: str, path: str, body: bytes) -> dict[str, Any]:
+        """Send a request until there is an answer, and return it.
+
+        Raises:
+            EpisodeLost: the episode cannot continue.
+            PolicyServerError: the server refuses it, or gives no answer in time.
+        """
         until = time.monotonic() + self._timeout_s
         back_off = BACK_OFF_S
         while True:
             try:
                 with self._lock:
-                    status, after, answer = self._exchanged(method, path, body)
+                    status, after, answer = self._exchange(method, path, body)
             except (OSError, http.client.HTTPException) as error:
                 why = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 wait, back_off = back_off, min(2 * back_off, LONGEST_S)
@@ -334,7 +347,7 @@ class PolicyClient:
                 why = str(answer.get("error", f"status {status}"))
                 if status == 410:
                     raise EpisodeLost(f"{self.address}: {why}")
-                if status not in LATER:
+                if status not in RETRY_STATUSES:
                     raise PolicyServerError(f"{self.address}: {why}")
                 wait = after
             if time.monotonic() + wait > until:
@@ -343,8 +356,8 @@ class PolicyClient:
                 )
             time.sleep(wait)
 
-    def _exchanged(self, method: str, path: str, body: bytes) -> tuple[int, float, dict[str, Any]]:
-        """Status, seconds to wait and content of one answer."""
+    def _exchange(self, method: str, path: str, body: bytes) -> tuple[int, float, dict[str, Any]]:
+        """Send a request once; return status, seconds to wait, and content."""
         try:
             if self._connection is None:
                 self._connection = self._connect()
@@ -368,6 +381,7 @@ class PolicyClient:
         )
 
     def _disconnect(self) -> None:
+        """Close the connection."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -1,7 +1,7 @@
-"""Polls an environment and answers it, in the order of RLlib's sampler, with errors that name it.
+"""Polls an environment and answers it, in the order of RLlib's sampler; errors name it.
 
-A poll, then the actions for all that it gave: an episode none of whose agents was asked is sent an
-empty dict, since an environment may wait for its answer before it makes its next step.
+After each poll, actions are sent for all episodes in it. An episode without an asking agent is sent
+an empty dict, since an environment may wait for that before it makes its next step.
 """
 
 import time
@@ -10,10 +10,10 @@ from typing import Any
 
 from trainables.envs.agents import ALL
 from trainables.envs.external.calling import ASYNC_RESET, Polled
-from trainables.envs.faults import described
+from trainables.envs.faults import describe_fault
 from trainables.errors import EnvError, TrainableError, shorten
 
-#: Seconds between two polls of an environment that answers at once that there is nothing.
+#: Wait between two polls without events, seconds.
 PAUSE_S = 0.001
 
 
@@ -21,9 +21,9 @@ class PolledEnv:
     """An environment that is polled.
 
     Args:
-        base: has `poll` and `send_actions`, and may have `try_reset`.
-        name: of the worker, in errors.
-        timeout_s: seconds in which something has to happen.
+        base: object with `poll`, `send_actions` and possibly `try_reset`.
+        name: name of the worker, for errors.
+        timeout_s: longest time without an event, seconds.
     """
 
     def __init__(self, base: Any, name: str, timeout_s: float) -> None:
@@ -33,14 +33,14 @@ class PolledEnv:
         """True if actions were sent after the latest poll."""
 
     def poll(self) -> Polled:
-        """Return the first poll in which something happened.
+        """Return the first poll with an event.
 
         Raises:
-            EnvError: nothing happens for too long, or the environment fails.
+            EnvError: no event comes in time, or the environment fails.
         """
         until = time.monotonic() + self._timeout_s
         while True:
-            given = self._called("poll")
+            given = self._call("poll")
             self._is_answered = False
             if not isinstance(given, tuple) or not 6 <= len(given) <= len(Polled._fields):
                 names = ", ".join(Polled._fields[:6])
@@ -58,22 +58,22 @@ class PolledEnv:
             time.sleep(PAUSE_S)
 
     def send(self, episodes: Iterable[Any], actions: Mapping[Any, Mapping[str, Any]]) -> None:
-        """Answer the latest poll, unless that was done: episode → agent → action.
+        """Answer the latest poll, unless that was done.
 
         Args:
-            episodes: that are answered, also where none of their agents was asked.
+            episodes: episodes to answer, including those without an asking agent.
             actions: episode → agent → action.
         """
         if actions or not self._is_answered:
             nobody: dict[Any, Mapping[str, Any]] = {env_id: {} for env_id in episodes}
             self._is_answered = True
-            self._called("send_actions", {**nobody, **actions})
+            self._call("send_actions", {**nobody, **actions})
 
     def reset(self, env_id: Any) -> Any:
         """Return the first observations of the next episode, agent → observation.
 
-        `ASYNC_RESET` if they come in a later poll, None if the environment cannot be reset; an
-        exception if that fails.
+        Returns `ASYNC_RESET` if they come in a later poll, None if the environment cannot be reset,
+        and an exception if the reset fails.
         """
         if not callable(getattr(self._base, "try_reset", None)):
             return None
@@ -94,17 +94,18 @@ class PolledEnv:
             )
         return given[env_id]
 
-    def _called(self, method: str, *args: Any) -> Any:
+    def _call(self, method: str, *args: Any) -> Any:
+        """Call a method of the environment; raises EnvError if it raises."""
         try:
             return getattr(self._base, method)(*args)
         except TrainableError:
             raise
         except Exception as error:
-            raise EnvError(f"{self._name}.{method}() {described(error)}") from error
+            raise EnvError(f"{self._name}.{method}() {describe_fault(error)}") from error
 
 
 def ended(polled: Polled) -> list[Any]:
-    """Return the episodes that a poll says are over."""
+    """Return the episodes that are over in a poll."""
     both = polled.terminateds, polled.truncateds
     flags = [pair for one in both for pair in one.items()]
     return [env_id for env_id, one in flags if isinstance(one, Mapping) and one.get(ALL)]

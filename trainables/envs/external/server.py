@@ -1,15 +1,15 @@
 """A policy server: an environment whose episodes are played by clients, over HTTP.
 
-    GET  /v1          what is spoken here: protocol, spaces
-    GET  /v1/policy   the policy's layers, for clients that decide by themselves
+    GET  /v1          protocol version and spaces
+    GET  /v1/policy   the policy's layers, for clients that choose actions themselves
     POST /v1/episode  one call of one episode: start, policies, get_action, log_action, end
 
 A request carries the token, the client's name and, within its episode, a number that rises by one.
-Who gets no answer sends the same request again: a number that was answered is answered alike, one
-that is still waited for is waited for again, so that no step is lost or counted twice. Refusals are
+A client without an answer sends the same request again: a number that was answered gets the same
+answer, one that is pending keeps waiting, so that no step is lost or counted twice. Refusals are
 JSON of one line that names the client: 400 a request that does not fit, 401 no token, 409 out of
-order, 410 the episode is lost, 413 too large, 426 another protocol; 429 and 503 mean: the same
-again after ``Retry-After`` seconds.
+order, 410 the episode is lost, 413 too large, 426 another protocol; 429 and 503 mean: repeat it
+after ``Retry-After`` seconds.
 """
 
 import contextlib
@@ -46,27 +46,29 @@ from trainables.envs.external.wire import (
     Spaces,
     decode,
     describe,
-    described,
     encode,
     pack,
+    parse_space,
 )
 from trainables.envs.faults import close
 from trainables.envs.registry import EnvContext
 from trainables.errors import ConfigError, EnvError, shorten
 
-#: Names of clients and ids of episodes; they are names of nothing else, files least of all.
+#: Pattern of clients' names and episode ids; they are never used as file names.
 NAME = re.compile(r"[A-Za-z0-9_.:-]{1,128}")
+#: Calls of an episode.
 CALLS = ("start", "policies", "get_action", "log_action", "end")
+#: Keys of a request.
 KEYS = frozenset(
     {"client", "episode", "number", "call", "observation", "action", "reward", "info", "logp"}
     | {"training_enabled", "truncated", "done", "agents", "policies"}
 )
-#: Seconds after which a client asks again.
+#: Seconds after which a client should repeat its request.
 RETRY_S = 0.05
-#: Of a request that is refused unread so many bytes are read, if they come within so many seconds.
+#: Bytes that are read of a refused request, and seconds that this may take.
 DRAINED = 2**20
 DRAIN_S = 1.0
-#: Refusals that are logged in a minute, at most: nobody shall fill a disk.
+#: Largest number of refusals that are logged in a minute, so that nobody can fill a disk.
 LOGGED_A_MINUTE = 60
 
 logger = logging.getLogger(__name__)
@@ -115,23 +117,30 @@ class ServerConfig(Settings):
     @field_validator("observation_space", "action_space")
     @classmethod
     def _space(cls, given: Any) -> Any:
+        """Check that a value describes a space."""
         if given is not None:
-            described(given)
+            parse_space(given)
         return given
 
     @field_validator("agents")
     @classmethod
     def _agents(cls, given: Any) -> Any:
+        """Check that each agent has descriptions of both spaces."""
         for agent, both in (given or {}).items():
             if both.keys() != {"observation_space", "action_space"}:
                 raise ValueError(f"{agent}: expected observation_space and action_space")
             for one in both.values():
-                described(one)
+                parse_space(one)
         return given
 
 
 class Refused(Exception):
-    """A request that is answered with a status and a line."""
+    """A request that is refused.
+
+    Args:
+        status: HTTP status of the answer.
+        why: reason, one line.
+    """
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -140,30 +149,31 @@ class Refused(Exception):
 
 @dataclass
 class _Remote:
-    """An episode of a client."""
+    """A client's episode."""
 
+    #: Name of the client.
     client: str
     lock: threading.Lock = field(default_factory=threading.Lock)
-    """Held while one of its requests is taken."""
+    """Lock that is held while one of its requests is handled."""
     number: int = -1
-    """Of the latest request that was taken."""
+    """Number of the latest request that was handled; -1 before the first."""
     digest: bytes = b""
-    """Of that request."""
+    """SHA-256 of that request."""
     asks: bool = False
-    """True if the event waits for an action."""
+    """True if its latest event needs an action."""
 
 
 class PolicyServer(ExternalEnv):
-    """Episodes that clients play (`trainables.envs.external.client`).
+    """An environment whose episodes are played by clients (`trainables.envs.external.client`).
 
     Args:
-        context: the settings, `ServerConfig`, and which worker it is: each has a port of its own.
+        context: settings (`ServerConfig`) and the worker's index: each worker has its own port.
 
     Raises:
-        ConfigError: a setting that cannot be; no spaces.
+        ConfigError: a setting is invalid, or there are no spaces.
     """
 
-    #: Classes derived from it may have their spaces here.
+    #: Action space; derived classes may set it here.
     action_space: Any = None
     observation_space: Any = None
 
@@ -174,27 +184,27 @@ class PolicyServer(ExternalEnv):
         self._worker, self._workers = context.worker_index, max(1, context.num_workers)
         self._remotes: dict[str, _Remote] = {}
         self._gone: dict[str, _Remote] = {}
-        """Episodes that have ended, the latest, whose last request may come again."""
+        """The latest ended episodes, whose last request may be repeated."""
         self._table = threading.Lock()
         self._http: _Http | None = None
         self._policies: tuple[int, dict[str, Any]] = 0, {}
-        """Version of the weights, and policy → what clients are sent of them."""
+        """Version of the weights, and policy → data for clients."""
         self.token = ""
 
     @property
     def address(self) -> str:
-        """The URL of the server for its clients."""
+        """URL of the server for its clients."""
         if self._http is None:
             raise EnvError("a policy server listens from its trainer's first iteration on")
         host, port = self._http.server_address[:2]
         return f"http://{host!s}:{port}"
 
     def start(self) -> None:
-        """Listen; EnvError where no port is free."""
+        """Start to listen; raises EnvError if no port is free."""
         if self._http is not None:
             return
         self.token = shared_token(self.config.token_file)
-        self._http = self._listening()
+        self._http = self._open_port()
         if self.config.host not in ("127.0.0.1", "localhost", "::1"):
             logger.warning(
                 "the policy server at %s is open to other machines, and what they send is not "
@@ -205,12 +215,12 @@ class PolicyServer(ExternalEnv):
         super().start()
 
     def run(self) -> None:
-        """Serve until it is closed."""
+        """Serve until the server is closed."""
         assert self._http is not None  # noqa: S101 as `start` has made it
         self._http.serve_forever(poll_interval=0.05)
 
     def close(self) -> None:
-        """Answer no more, and let go of the port."""
+        """Stop answering and release the port."""
         if self._http is not None and not self._is_closed:
             self._http.shutdown()
             super().close()
@@ -231,12 +241,20 @@ class PolicyServer(ExternalEnv):
         return {"protocol": PROTOCOL, **({"agents": both} if self.has_agents else both[AGENT])}
 
     def take_policies(self, version: int, layers: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Give policy → layers to clients that decide by themselves; None: they cannot run it."""
+        """Set the policies for clients that choose actions themselves.
+
+        Args:
+            version: version of the weights.
+            layers: policy → layers, or None if clients cannot run it.
+        """
         if version != self._policies[0]:
-            self._policies = version, {pid: one and _packed(one) for pid, one in layers.items()}
+            self._policies = (
+                version,
+                {pid: one and _pack_layers(one) for pid, one in layers.items()},
+            )
 
     def policy(self) -> dict[str, Any]:
-        """The latest policy, of several agents all by name, with their version."""
+        """Return the latest policy with its version; of several agents all policies by name."""
         version, layers = self._policies
         if version == 0:
             raise Refused(503, "there is no policy yet; ask the same again")
@@ -248,7 +266,7 @@ class PolicyServer(ExternalEnv):
         return {"version": version, **one}
 
     def called(self, body: bytes) -> dict[str, Any]:
-        """The answer to a call of an episode; `Refused` for what cannot be."""
+        """Return the answer to a call of an episode; raises Refused."""
         try:
             request = strict_json.parse(body)
         except (ValueError, RecursionError) as error:
@@ -257,7 +275,7 @@ class PolicyServer(ExternalEnv):
             raise Refused(400, "no JSON object")
         client = _name(request, "client", "?")
         try:
-            return self._answered(client, request, hashlib.sha256(body).digest())
+            return self._handle(client, request, hashlib.sha256(body).digest())
         except Refused as error:
             raise Refused(error.status, f"client {client}: {error}") from None
         except EpisodeLost as error:
@@ -267,7 +285,8 @@ class PolicyServer(ExternalEnv):
         except SystemExit:
             raise Refused(410, f"client {client}: the trainer has closed the server") from None
 
-    def _answered(self, client: str, request: dict[str, Any], digest: bytes) -> dict[str, Any]:
+    def _handle(self, client: str, request: dict[str, Any], digest: bytes) -> dict[str, Any]:
+        """Handle a parsed request and return the answer; raises Refused."""
         if unknown := sorted(request.keys() - KEYS):
             raise Refused(400, f"unknown key {shorten(unknown[0])}; known: {', '.join(KEYS)}")
         episode_id, call = _name(request, "episode", client), request.get("call")
@@ -286,13 +305,13 @@ class PolicyServer(ExternalEnv):
             return {**answer, "policies": self.policies_of(episode_id, request["agents"])}
         if call != "get_action":
             return answer
-        action = self._waited(episode_id, self.config.answer_s)
+        action = self._wait_for_action(episode_id, self.config.answer_s)
         return {"number": number, "action": encode(self.action_space, action)}
 
     def _accept(
         self, remote: _Remote, episode_id: str, request: dict[str, Any], digest: bytes
     ) -> None:
-        """Take a request that comes for the first time, and in its turn."""
+        """Handle a request if it is new and in order; raises Refused if it is out of order."""
         number, expected = request["number"], remote.number + 1
         if number == remote.number:
             if digest != remote.digest:
@@ -303,13 +322,16 @@ class PolicyServer(ExternalEnv):
         if number != expected:
             raise Refused(409, f"episode {episode_id}: request {number} came, expected {expected}")
         if remote.asks:
-            self._waited(episode_id, 0.0)
+            self._wait_for_action(episode_id, 0.0)
         self._take(remote, episode_id, request)
         remote.number, remote.digest = number, digest
         remote.asks = request["call"] == "get_action"
 
     def _remote(self, client: str, episode_id: str, begins: bool) -> _Remote:
-        """The episode, which belongs to this client; one that is over may begin anew."""
+        """Return the episode of a request; raises Refused if it belongs to another client.
+
+        An ended episode may begin again.
+        """
         with self._table:
             remote = self._remotes.get(episode_id) or self._gone.get(episode_id)
             own = remote is not None and remote.client == client and remote.number >= 0
@@ -329,11 +351,12 @@ class PolicyServer(ExternalEnv):
             return remote
 
     def _forget_lost(self) -> None:
+        """Forget the episodes that do not run any more."""
         for episode_id in [one for one in self._remotes if not self.is_running(one)]:
             del self._remotes[episode_id]
 
     def _take(self, remote: _Remote, episode_id: str, request: dict[str, Any]) -> None:
-        """Do what a request asks for; one that does not fit changes nothing."""
+        """Execute a request; one that is refused changes nothing."""
         call = request["call"]
         if call == "start":
             enabled = _flag(request, "training_enabled", default=True)
@@ -358,7 +381,7 @@ class PolicyServer(ExternalEnv):
                     del self._gone[next(iter(self._gone))]
 
     def _step(self, episode_id: str, request: dict[str, Any]) -> None:
-        """Take what an episode's agents saw, did and were rewarded with."""
+        """Add an episode's observations, actions and rewards from a request."""
         call, what = request["call"], f"episode {episode_id}"
         seen = decode(self.observation_space, request.get("observation"), f"{what}: observation")
         reward = self._numbers(request, "reward", {} if self.has_agents else 0.0)
@@ -380,7 +403,7 @@ class PolicyServer(ExternalEnv):
             raise Refused(429, str(error)) from None
 
     def _bind(self, episode_id: str, agents: Any) -> None:
-        """Give agents the policies that they have for the episode."""
+        """Choose the policies of these agents for the episode."""
         if not (self.has_agents and isinstance(agents, list) and agents):
             allowed = "a list of agents" if self.has_agents else "absent: there is one agent"
             raise Refused(
@@ -389,7 +412,7 @@ class PolicyServer(ExternalEnv):
         self.policies_of(episode_id, agents)
 
     def _require_bound(self, episode_id: str, claimed: Any) -> None:
-        """Refuse actions of another policy than the agent has for the episode."""
+        """Refuse actions that were chosen by another policy than the agent's."""
         if not isinstance(claimed, dict):
             raise Refused(400, f"episode {episode_id}: policies {shorten(claimed)} is no object")
         for agent, bound in self.policies_of(episode_id, claimed).items():
@@ -401,16 +424,17 @@ class PolicyServer(ExternalEnv):
                 )
 
     def _numbers(self, request: dict[str, Any], key: str, default: Any) -> Any:
-        """A number, of several agents by agent."""
+        """Return a number of the request, or numbers by agent; raises Refused for other values."""
         value = request.get(key)
         if value is None:
             return default
-        for _, where, one in self._named(request["episode"], key, value):
+        for _, where, one in self._by_agent(request["episode"], key, value):
             if isinstance(one, bool) or not isinstance(one, int | float):
                 raise Refused(400, f"{where}: {key} {shorten(one)} is no number")
         return value
 
-    def _waited(self, episode_id: str, timeout_s: float) -> Any:
+    def _wait_for_action(self, episode_id: str, timeout_s: float) -> Any:
+        """Return the answer of the trainer; raises Refused (503) if there is none in time."""
         try:
             return self.answer(episode_id, timeout_s)
         except TimeoutError:
@@ -420,6 +444,7 @@ class PolicyServer(ExternalEnv):
     # ---- inside ------------------------------------------------------------------------------
 
     def _spaces(self) -> tuple[Spaces, Spaces]:
+        """Return the action space and the observation space from the settings."""
         of = self.config
         if of.spaces_of is not None:
             # By its name: what makes environments imports what these are.
@@ -434,10 +459,10 @@ class PolicyServer(ExternalEnv):
             return found
         if of.agents is not None:
             kinds = ("action_space", "observation_space")
-            both = [{one: described(has[k]) for one, has in of.agents.items()} for k in kinds]
+            both = [{one: parse_space(has[k]) for one, has in of.agents.items()} for k in kinds]
             return both[0], both[1]
         plain = [
-            None if one is None else described(one)
+            None if one is None else parse_space(one)
             for one in (of.action_space, of.observation_space)
         ]
         action, observation = (
@@ -450,7 +475,8 @@ class PolicyServer(ExternalEnv):
             raise ConfigError("env_config.spaces_of", None, allowed, hint)
         return action, observation
 
-    def _listening(self) -> "_Http":
+    def _open_port(self) -> "_Http":
+        """Return an HTTP server on the first free port; raises EnvError if there is none."""
         of = self.config
         step = self._workers if of.ports > 1 else 1
         first = of.port + self._worker if of.port else 0
@@ -465,6 +491,7 @@ class PolicyServer(ExternalEnv):
 
 
 def _name(request: dict[str, Any], key: str, client: str) -> str:
+    """Return a name from the request; raises Refused if it is not valid."""
     value = request.get(key)
     if not isinstance(value, str) or not NAME.fullmatch(value):
         why = f"{key} {shorten(value)}; expected 1 to 128 letters, digits, '_', '.', ':' and '-'"
@@ -472,7 +499,8 @@ def _name(request: dict[str, Any], key: str, client: str) -> str:
     return value
 
 
-def _packed(layers: Mapping[str, Any]) -> dict[str, Any]:
+def _pack_layers(layers: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a policy's layers as JSON."""
     arrays = {name: pack(layers[name]) for name in ("mean", "scale", "log_std")}
     pairs = [[pack(one) for one in pair] for pair in layers["layers"]]
     plain = {name: layers[name] for name in ("activation", "clip", "exact")}
@@ -480,6 +508,7 @@ def _packed(layers: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flag(request: dict[str, Any], key: str, default: bool) -> bool:
+    """Return a bool of the request; raises Refused for other values."""
     value = request.get(key, default)
     if not isinstance(value, bool):
         raise Refused(400, f"{key} {shorten(value)}; expected true or false")
@@ -490,7 +519,7 @@ def _flag(request: dict[str, Any], key: str, default: bool) -> bool:
 
 
 class _Http(ThreadingHTTPServer):
-    """A thread for each connection, and so many of them at most."""
+    """An HTTP server with one thread per connection, of which the number is limited."""
 
     daemon_threads = True
     block_on_close = False
@@ -505,7 +534,7 @@ class _Http(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own; one too many is told to come again."""
+        """Handle a connection in its own thread; one too many is asked to come again."""
         with self._guard:
             full = len(self._open) >= self.policy.config.max_clients
             if not full:
@@ -520,13 +549,13 @@ class _Http(ThreadingHTTPServer):
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """Let go of a connection."""
+        """Close a connection."""
         with self._guard:
             self._open.discard(request)
         super().shutdown_request(request)
 
     def close_all(self) -> None:
-        """Let go of the port and of all connections."""
+        """Release the port and close all connections."""
         self.server_close()
         with self._guard:
             left = list(self._open)
@@ -535,7 +564,7 @@ class _Http(ThreadingHTTPServer):
                 one.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A connection that broke off is its client's affair; anything else is ours."""
+        """Log a broken connection at DEBUG."""
         logger.debug("the connection of %s broke off", client_address, exc_info=True)
 
     def log_refusal(self, line: str) -> None:
@@ -550,6 +579,8 @@ class _Http(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    """Handles the requests of one connection."""
+
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Http
@@ -568,9 +599,10 @@ class _Handler(BaseHTTPRequestHandler):
         self._serve("/v1/episode", lambda: self.server.policy.called(self._body()))
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log refused requests, but no served ones."""
+        """Do nothing: served requests are not logged."""
 
     def _serve(self, path: str, answer: Any) -> None:
+        """Check a request, send its answer or the refusal, and log refusals."""
         self._is_read = "Content-Length" not in self.headers and self.command == "GET"
         try:
             self._check(path)
@@ -585,7 +617,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(refused.status, {"error": line})
 
     def _check(self, path: str) -> None:
-        """Refuse whom does not belong here, before anything is read."""
+        """Refuse a wrong token, protocol or path before anything is read."""
         given = self.headers.get("Authorization", "").removeprefix("Bearer ")
         if not hmac.compare_digest(
             given.encode("utf-8", "replace"), self.server.policy.token.encode()
@@ -602,6 +634,7 @@ class _Handler(BaseHTTPRequestHandler):
             )
 
     def _body(self) -> bytes:
+        """Read and return the body; raises Refused if it is too long."""
         length, most = (
             self.headers.get("Content-Length", ""),
             self.server.policy.config.max_body_bytes,
@@ -615,13 +648,14 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _drain(self) -> None:
-        """Read a part of what was sent, lest the client, still sending, hear no answer."""
+        """Read part of a refused request, since a client that is still sending reads no answer."""
         length = self.headers.get("Content-Length", "")
         with contextlib.suppress(OSError, ValueError):
             self.connection.settimeout(DRAIN_S)
             self.rfile.read(min(int(length), DRAINED))
 
     def _send(self, status: int, content: dict[str, Any]) -> None:
+        """Send a status and JSON content."""
         body = json.dumps(content).encode()
         self.send_response_only(status)
         self.send_header("Content-Type", "application/json")

@@ -13,13 +13,13 @@ MOST = 4096
 
 
 class TokenError(TrainableError):
-    """There is no token that can be used; says what to do."""
+    """There is no usable token; the message says what to do."""
 
 
 def shared_token(file: str | Path | None = None) -> str:
-    """The token: of this file, of the environment variable, or of this person's own file.
+    """Return the token: of this file, of the environment variable, or of this user's own file.
 
-    That one is made by whoever comes first, server or client; others cannot read it.
+    The last one is made by whichever comes first, server or client; others cannot read it.
     """
     if file is not None:
         return _read(Path(file).expanduser().resolve())  # secrets are mounted as links
@@ -39,6 +39,7 @@ def shared_token(file: str | Path | None = None) -> str:
 
 
 def _read(path: Path) -> str:
+    """Return the token in a file; raises TokenError if others can read it or it is missing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with os.fdopen(descriptor, "rb") as file:
@@ -54,6 +55,7 @@ def _read(path: Path) -> str:
 
 
 def _checked(text: str, where: str) -> str:
+    """Return the token in `text`; raises TokenError if it is not valid."""
     token = text.strip()
     if not (LEAST <= len(token) <= MOST and token.isascii() and token.isprintable()):
         raise TokenError(

@@ -1,7 +1,7 @@
-"""Spaces, and what is in them, as plain JSON: what a policy server and its clients exchange.
+"""Spaces and their elements as JSON, for a policy server and its clients.
 
-A number is a number, an array is nested lists, or its bytes in base64 where it is long; a Tuple is
-a list, a Dict an object. All of it is data: nothing that was received is ever run.
+A number is a number, an array is nested lists, or its bytes in base64 if it is long; a Tuple is a
+list, a Dict an object. All of it is data: nothing that was received is ever run.
 """
 
 import base64
@@ -16,21 +16,21 @@ from gymnasium import spaces
 from trainables.envs.external.calling import EpisodeError, checked
 from trainables.errors import shorten
 
-#: What a server and its clients speak; others are refused by each other.
+#: Version of the protocol; server and clients refuse other versions.
 PROTOCOL = 1
-#: Why a client cannot decide by itself.
+#: Reason why a client cannot run a policy itself.
 CANNOT_RUN = (
     "is more than dense layers with a choice or real numbers, so clients cannot run it; use "
     'inference="remote"'
 )
-#: An array of more numbers is sent as bytes.
+#: Number of elements beyond which an array is sent as bytes.
 LONG = 256
 Spaces = spaces.Space[Any] | Mapping[str, spaces.Space[Any]]
-"""Of one agent, or agent → its own."""
+"""A space of one agent, or agent → space."""
 
 
 def encode(space: Spaces, value: Any) -> Any:
-    """An element of a space as JSON; with agent → space, of each agent in `value`."""
+    """Return an element of a space as JSON; with agent → space, one for each agent in `value`."""
     if not isinstance(space, spaces.Space):
         return {
             agent: encode(space[_known(space, agent, "a call")], value[agent]) for agent in value
@@ -43,25 +43,28 @@ def encode(space: Spaces, value: Any) -> Any:
         return int(value)
     array = np.asarray(value, dtype=space.dtype)
     if array.size > LONG:
-        return base64.b64encode(array.astype(_sent(space)).tobytes()).decode("ascii")
+        return base64.b64encode(array.astype(_wire_dtype(space)).tobytes()).decode("ascii")
     return array.tolist()
 
 
 def pack(array: np.ndarray[Any, Any]) -> dict[str, Any]:
-    """An array of real numbers as JSON; `unpack` takes it back."""
+    """Return an array of real numbers as JSON; `unpack` reverses it."""
     space = spaces.Box(-np.inf, np.inf, array.shape, np.float32)
     return {"shape": list(array.shape), "values": encode(space, array)}
 
 
 def unpack(data: Any) -> np.ndarray[Any, Any]:
-    """Return the array given to `pack`."""
+    """Return the array that was given to `pack`."""
     space = spaces.Box(-np.inf, np.inf, tuple(map(int, data["shape"])), np.float32)
     made: np.ndarray[Any, Any] = decode(space, data["values"], "an array")
     return made
 
 
 def decode(space: Spaces, data: Any, what: str) -> Any:
-    """Return the element of a space that JSON describes; `EpisodeError` if `what` is none."""
+    """Return the element of a space from JSON.
+
+    Raises EpisodeError, naming `what`, if it does not fit.
+    """
     if not isinstance(space, spaces.Space):
         return _decode_each(space, data, what)
     if isinstance(space, spaces.Tuple):
@@ -81,6 +84,7 @@ def decode(space: Spaces, data: Any, what: str) -> Any:
 
 
 def _decode_each(of: Mapping[str, spaces.Space[Any]], data: Any, what: str) -> dict[str, Any]:
+    """Return agent → element, from JSON by agent."""
     if not isinstance(data, dict):
         _refuse(what, data, f"an object by agent, of {', '.join(of)}")
     return {
@@ -90,6 +94,7 @@ def _decode_each(of: Mapping[str, spaces.Space[Any]], data: Any, what: str) -> d
 
 
 def _array(space: spaces.Space[Any], data: Any, what: str) -> Any:
+    """Return an array from nested lists or base64; raises EpisodeError if it does not fit."""
     if not isinstance(data, str):
         if not isinstance(data, list | int | float) or isinstance(data, bool):
             _refuse(what, data, f"nested lists of shape {space.shape}")
@@ -103,22 +108,25 @@ def _array(space: spaces.Space[Any], data: Any, what: str) -> Any:
         if whole and not np.array_equal(array.astype(space.dtype), array):
             _refuse(what, data, f"numbers that {space.dtype} holds")
         return array.astype(space.dtype) if real or whole else array
-    size = math.prod(space.shape or ()) * _sent(space).itemsize
+    size = math.prod(space.shape or ()) * _wire_dtype(space).itemsize
     try:
         raw = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != size:
-        _refuse(what, data, f"base64 of {size} bytes: shape {space.shape}, dtype {_sent(space)}")
-    return np.frombuffer(raw, _sent(space)).reshape(space.shape or ()).astype(space.dtype)
+        _refuse(
+            what, data, f"base64 of {size} bytes: shape {space.shape}, dtype {_wire_dtype(space)}"
+        )
+    return np.frombuffer(raw, _wire_dtype(space)).reshape(space.shape or ()).astype(space.dtype)
 
 
-def _sent(space: spaces.Space[Any]) -> np.dtype[Any]:
-    """Little-endian, wherever it is."""
+def _wire_dtype(space: spaces.Space[Any]) -> np.dtype[Any]:
+    """Return the space's dtype in little-endian order."""
     return np.dtype(space.dtype).newbyteorder("<")
 
 
 def _known(of: Mapping[str, Any], agent: Any, what: str) -> str:
+    """Return the agent's name; raises EpisodeError if it is unknown."""
     if agent not in of:
         there = ", ".join(map(repr, of))
         raise EpisodeError(f"{what} of an unknown agent {shorten(agent)}; there are {there}")
@@ -126,6 +134,7 @@ def _known(of: Mapping[str, Any], agent: Any, what: str) -> str:
 
 
 def _refuse(what: str, data: Any, expected: str) -> NoReturn:
+    """Raise EpisodeError for data that do not fit."""
     raise EpisodeError(f"{what} {shorten(data)} does not fit; expected {expected}")
 
 
@@ -133,7 +142,7 @@ def _refuse(what: str, data: Any, expected: str) -> NoReturn:
 
 
 def describe(space: spaces.Space[Any]) -> dict[str, Any]:
-    """A space as JSON; `described` takes it back."""
+    """Return a space as JSON; `parse_space` reverses it."""
     if isinstance(space, spaces.Dict):
         return {"dict": {key: describe(part) for key, part in space.spaces.items()}}
     if isinstance(space, spaces.Tuple):
@@ -145,26 +154,27 @@ def describe(space: spaces.Space[Any]) -> dict[str, Any]:
     if isinstance(space, spaces.MultiBinary):
         return {"multi_binary": list(space.shape)}
     if isinstance(space, spaces.Box):
-        bounds = {"low": _bound(space.low), "high": _bound(space.high)}
+        bounds = {"low": _bounds_to_json(space.low), "high": _bounds_to_json(space.high)}
         return {"box": list(space.shape), **bounds, "dtype": str(space.dtype)}
     raise ValueError(f"a {type(space).__name__}, which clients cannot be told of")
 
 
-def described(data: Any) -> spaces.Space[Any]:
-    """The space that `describe` wrote down, or a person; ValueError for what is none."""
+def parse_space(data: Any) -> spaces.Space[Any]:
+    """Return the space that JSON describes; raises ValueError if it describes none."""
     if not isinstance(data, Mapping):
         raise ValueError(f"{shorten(data)} is no space")  # noqa: TRY004 as for its content
     try:
-        return _described(data)
+        return _parse_space(data)
     except (AssertionError, KeyError, OverflowError, TypeError) as error:
         raise ValueError(f"{shorten(dict(data))} is no space: {error!r}") from error
 
 
-def _described(data: Mapping[str, Any]) -> spaces.Space[Any]:
+def _parse_space(data: Mapping[str, Any]) -> spaces.Space[Any]:
+    """Return the space that a mapping describes."""
     if "dict" in data:
-        return spaces.Dict({str(key): described(one) for key, one in data["dict"].items()})
+        return spaces.Dict({str(key): parse_space(one) for key, one in data["dict"].items()})
     if "tuple" in data:
-        return spaces.Tuple([described(one) for one in data["tuple"]])
+        return spaces.Tuple([parse_space(one) for one in data["tuple"]])
     if "discrete" in data:
         return spaces.Discrete(int(data["discrete"]), start=int(data.get("start", 0)))
     if "multi_discrete" in data:
@@ -175,17 +185,19 @@ def _described(data: Mapping[str, Any]) -> spaces.Space[Any]:
     shape = tuple(int(one) for one in data["box"])
     dtype = np.dtype(data.get("dtype", "float32"))
     low, high = (
-        _unbound(data.get(name), shape, dtype, sign) for name, sign in (("low", -1), ("high", 1))
+        _bounds_from_json(data.get(name), shape, dtype, sign)
+        for name, sign in (("low", -1), ("high", 1))
     )
     return spaces.Box(low, high, shape, dtype.type)
 
 
-def _bound(values: np.ndarray[Any, Any]) -> Any:
-    """One number where all are alike; null is no bound."""
+def _bounds_to_json(values: np.ndarray[Any, Any]) -> Any:
+    """Return a Box's bounds as JSON: one number if they are all equal, null for no bound."""
     flat = [None if math.isinf(one) else one for one in values.reshape(-1).tolist()]
     return flat[0] if len(set(flat)) == 1 else flat
 
 
-def _unbound(data: Any, shape: tuple[int, ...], dtype: np.dtype[Any], sign: int) -> Any:
+def _bounds_from_json(data: Any, shape: tuple[int, ...], dtype: np.dtype[Any], sign: int) -> Any:
+    """Return a Box's bounds from JSON."""
     flat = data if isinstance(data, list) else [data] * math.prod(shape)
     return np.array([sign * np.inf if one is None else one for one in flat], dtype).reshape(shape)

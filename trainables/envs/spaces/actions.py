@@ -1,4 +1,4 @@
-"""Actions as flat rows: what a policy chooses, what an environment is sent, and the way between.
+"""Actions as flat rows: between a policy's choices and the actions that an environment takes.
 
 A row has one column per number of the action, in the space's own order: a choice (int64) for a
 Discrete, for each entry of a MultiDiscrete and for each bit of a MultiBinary, a real number for
@@ -19,8 +19,8 @@ from trainables.errors import ConfigError
 
 Array = NDArray[Any]
 ActionLeaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
-#: A network has an output for each choice and number of an action. Choices beside real numbers are
-#: stored as float32, which holds integers up to 2**24 exactly.
+#: Largest number of a network's outputs: one for each choice and number of an action. Choices
+#: beside real numbers are stored as float32, which holds integers up to 2**24 exactly.
 MOST_CHOICES = 2**20
 
 
@@ -33,43 +33,43 @@ class ActionLayout:
     """
 
     sizes: tuple[int, ...]
-    """One per column: how many choices there are, or 0 for a real number."""
+    """Number of choices of each column; 0 for a real number."""
     scalar: bool = False
-    """A single Discrete: a row is one number, not a vector of length 1."""
+    """True for a single Discrete: a row is then one number, not a vector of length 1."""
 
     @cached_property
     def choice_columns(self) -> tuple[int, ...]:
-        """Columns that are choices."""
+        """Indices of the columns that are choices."""
         return tuple(i for i, size in enumerate(self.sizes) if size)
 
     @cached_property
     def real_columns(self) -> tuple[int, ...]:
-        """Columns that are real numbers."""
+        """Indices of the columns that are real numbers."""
         return tuple(i for i, size in enumerate(self.sizes) if not size)
 
     @property
     def logits(self) -> int:
-        """Logits of a head."""
+        """Number of logits of a head."""
         return sum(self.sizes)
 
     @property
     def head_size(self) -> int:
-        """Numbers that a policy's head gives."""
+        """Number of outputs of a policy's head."""
         return self.logits + len(self.real_columns)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of one row."""
+        """Shape of one row."""
         return () if self.scalar else (len(self.sizes),)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of stored rows: int64 where all columns are choices."""
+        """Dtype of stored rows: int64 if all columns are choices, else float32."""
         return np.dtype(np.float32 if self.real_columns else np.int64)
 
 
 class _QuickDiscrete(spaces.Discrete):
-    """Knows its own choices at once: gymnasium's way costs as much as a small environment."""
+    """A Discrete with a fast `contains`: gymnasium's costs as much as a small environment."""
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is one of the choices."""
@@ -79,7 +79,7 @@ class _QuickDiscrete(spaces.Discrete):
 
 
 class _QuickMultiDiscrete(spaces.MultiDiscrete):
-    """Knows its own rows of choices at once."""
+    """A MultiDiscrete with a fast `contains`."""
 
     def contains(self, x: Any) -> bool:
         """Return whether `x` is a row of choices."""
@@ -89,6 +89,7 @@ class _QuickMultiDiscrete(spaces.MultiDiscrete):
         return super().contains(x)
 
 
+#: Space class → class with a fast `contains`.
 _QUICK: dict[type, type] = {
     spaces.Discrete: _QuickDiscrete,
     spaces.MultiDiscrete: _QuickMultiDiscrete,
@@ -96,9 +97,9 @@ _QUICK: dict[type, type] = {
 
 
 def quicken(env: Any) -> None:
-    """Let an environment of gymnasium's own check its actions, which it does in every step, fast.
+    """Speed up the check of actions in gymnasium's own environments, which runs in every step.
 
-    What its space holds, and what it draws, stays the same.
+    The space contains and samples the same as before.
     """
     space = getattr(env, "action_space", None)
     whole = getattr(space, "dtype", None) == np.int64
@@ -107,12 +108,13 @@ def quicken(env: Any) -> None:
 
 
 class ActionAdapter:
-    """From the policy's action rows to the environments' actions.
+    """Converts a policy's action rows to the environments' actions.
 
     Args:
-        space: of the environment's actions.
-        clip: bounds real numbers.
-        normalize: spreads those from -1 to 1 over their bounds first, where they have both.
+        space: action space of the environment.
+        clip: True to clip real numbers to their bounds.
+        normalize: True to first spread numbers from -1 to 1 over their bounds, if they have
+            both.
     """
 
     def __init__(self, space: spaces.Space[Any], clip: bool, normalize: bool = False) -> None:
@@ -126,13 +128,13 @@ class ActionAdapter:
         if isinstance(space, spaces.Box) and space.dtype == np.float32:  # the bounds fit, too
             low, high = low.astype(np.float32), high.astype(np.float32)
         self.counts_from_zero = not len(self._starts)
-        """True if choices are sent as the policy counts them."""
+        """True if the environment also counts choices from 0."""
         self._bounds = (low, high) if clip and self._layout.real_columns else None
         self.spread = spread(space) if normalize else None
-        """Factors and offsets (K,) of numbers that are sent; None if they are sent as chosen."""
+        """Factors and offsets (K,) that spread the policy's numbers; None for no spreading."""
 
     def __call__(self, actions: Array) -> Array:
-        """(N,) choices or (N, K) rows → (N, *A) for the environments, rows for nested spaces."""
+        """Return choices (N,) or rows (N, K) as actions (N, *A); as rows for nested spaces."""
         rows = actions if self.counts_from_zero else actions + self._starts
         if self._layout.scalar:
             return rows
@@ -146,14 +148,14 @@ class ActionAdapter:
         return np.asarray(rows.reshape(shape), dtype=self._space.dtype)
 
     def bounded(self, actions: Array) -> Array:
-        """The policy's rows themselves, clipped as far as what is sent is."""
+        """Return the policy's rows, clipped to the bounds of what is sent."""
         if self._bounds is None:
             return actions
         low, high = (self.inverse(one) for one in self._bounds)
         return np.minimum(np.maximum(actions, low), high)
 
     def inverse(self, rows: Array) -> Array:
-        """Rows (…, K) in the environment's numbers as the policy's own."""
+        """Return rows (…, K) in the environment's numbers as the policy's own."""
         if self.spread is not None:
             rows = (rows - self.spread[1]) / self.spread[0]
         return rows if self.counts_from_zero else rows - self._starts
@@ -193,7 +195,7 @@ def layout_of(space: spaces.Space[Any]) -> ActionLayout:
 
 
 def _check_size(space: spaces.Space[Any]) -> None:
-    """Refuse a space with nothing to choose, or with more than a network gives."""
+    """Raise ConfigError for a space with nothing to choose, or too much for a network."""
     outputs = sum(count_choices(leaf) for leaf in leaves(space))
     if not outputs:
         hint = (
@@ -213,7 +215,10 @@ def _check_size(space: spaces.Space[Any]) -> None:
 
 
 def leaves(space: spaces.Space[Any]) -> Iterator[ActionLeaf]:
-    """The parts of a space that are no Tuple and no Dict, in the order of their columns."""
+    """Yield the parts of a space that are neither Tuple nor Dict, in the order of their columns.
+
+    Raises ConfigError for a part that no policy can choose.
+    """
     for name, leaf in named_leaves(space, "action").items():
         whole = isinstance(leaf, spaces.Box) and not np.issubdtype(leaf.dtype, np.floating)
         if not isinstance(leaf, ActionLeaf) or whole:
@@ -232,6 +237,7 @@ def leaves(space: spaces.Space[Any]) -> Iterator[ActionLeaf]:
 
 
 def _sizes(leaf: ActionLeaf) -> list[int]:
+    """Return the number of choices of each column of a leaf; 0 for a real number."""
     if isinstance(leaf, spaces.Discrete):
         return [int(leaf.n)]
     if isinstance(leaf, spaces.MultiDiscrete):
@@ -241,7 +247,7 @@ def _sizes(leaf: ActionLeaf) -> list[int]:
 
 
 def bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
-    """The lowest and highest number of each column (K,), float64."""
+    """Return the lowest and highest number of each column, (K,) each, float64."""
     lows: list[Array] = []
     highs: list[Array] = []
     for leaf in leaves(space):
@@ -257,7 +263,7 @@ def bounds(space: spaces.Space[Any]) -> tuple[Array, Array]:
 
 
 def rows_of(space: spaces.Space[Any], actions: Iterable[Any]) -> Array:
-    """(N,) choices or (N, K) rows, as a policy's, of actions as environments take them."""
+    """Return actions of the environment as the policy's rows: choices (N,) or rows (N, K)."""
     layout = layout_of(space)
     rows = np.array([row_of(space, action) for action in actions], dtype=np.float64)
     choices = list(layout.choice_columns)
@@ -266,18 +272,19 @@ def rows_of(space: spaces.Space[Any], actions: Iterable[Any]) -> Array:
     return made[:, 0] if layout.scalar else made
 
 
+#: A function from an adapter's row to an action of the environment.
 Unflattener = Callable[[Array], Any]
 
 
 def row_space(space: spaces.Space[Any]) -> spaces.Box:
-    """The adapter's rows of an environment with Tuple or Dict actions, as a space."""
+    """Return the space of the adapter's rows for an environment with Tuple or Dict actions."""
     dtype = _sent_type(layout_of(space))
     low, high = bounds(space)
     return spaces.Box(low.astype(dtype), high.astype(dtype), dtype=dtype)
 
 
 def row_of(space: spaces.Space[Any], action: Any) -> Array:
-    """The numbers (K,) of an action as the environment takes it."""
+    """Return the numbers (K,) of an action of the environment."""
     return np.concatenate([np.reshape(leaf, -1) for leaf in leaf_values(space, action)])
 
 

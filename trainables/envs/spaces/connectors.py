@@ -1,16 +1,15 @@
-"""Connectors between an environment and a policy: one list of named steps, wherever it acts.
+"""Connectors between an environment and a policy: one list of named steps, used wherever it acts.
 
-Rollouts, evaluations, `compute_action` and the exported file all go through `Connectors`:
+Rollouts, evaluations, `compute_action` and the exported file all use `Connectors`:
 
-    preprocessor → rows → connectors of one's own → filter → previous action, reward → policy
-    policy → connectors of one's own → unsquash → clip → unflatten → the environment
+    preprocessor → rows → user's connectors → filter → previous action, reward → policy
+    policy → user's connectors → unsquash → clip → unflatten → the environment
 
-The first step and the last one act at each environment by itself (`EnvConnector`), all others on
-the rows of many at once. Nothing of an episode is kept in a step. What a step carries from one
-observation to the next is a row of numbers, zeros where an episode begins, which whoever steps the
-environment keeps beside the policy's memory: so it is in every checkpoint, and asking twice changes
-nothing. N environments, D numbers of an observation, K columns of an action, L numbers that all
-steps carry.
+The first and the last step act at each environment by itself (`EnvConnector`), all others on the
+rows of many at once. Steps have no state. What a step carries from one observation to the next is a
+row of numbers, zeros when an episode begins. Whoever steps the environment keeps it beside the
+policy's memory: so it is in every checkpoint, and calling a step twice changes nothing. N
+environments, D numbers of an observation, K columns of an action, L numbers that all steps carry.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -26,13 +25,13 @@ from numpy.typing import NDArray
 from trainables.core.importing import load
 from trainables.envs.contract import EnvChecker
 from trainables.envs.spaces.actions import ActionAdapter, layout_of, row_of, row_space, unflattener
-from trainables.envs.spaces.images import NOTHING_ASKED, Asked, is_image, row_dtype
+from trainables.envs.spaces.images import DEFAULT_IMAGE_SETTINGS, ImageSettings, is_image, row_dtype
 from trainables.envs.spaces.observations import (
     NoPreprocessor,
     Rows,
     is_wide,
+    load_preprocessor,
     make_preprocessor,
-    own_one,
 )
 from trainables.errors import ConfigError
 
@@ -40,22 +39,23 @@ Array = NDArray[Any]
 #: A step as the settings name it: a path or a name of `KNOWN`, alone or with its arguments.
 Named = str | Mapping[str, Mapping[str, Any]]
 OwnSpaces = tuple[spaces.Space[Any], spaces.Space[Any]]
-"""The spaces of the environment itself: of its observations and of its actions."""
+"""Observation space and action space of the environment itself."""
+#: Name of the setting.
 PLACE = "connectors"
 UNFLATTEN = "Unflatten"
-"""The last step, where actions are a Tuple or Dict."""
+"""Name of the last step, if actions are a Tuple or Dict."""
 
 
 class EnvConnector:
-    """The first step of the list and the last one, at one environment and in its process.
+    """The first and the last step of the list, at one environment and in its process.
 
-    They act before the environment is asked for more, as it may write into what it gave.
+    It acts before the environment's next call, since an environment may overwrite its observations.
 
     Args:
-        observation_space: of the environment itself.
-        action_space: likewise.
-        own: path of a person's own preprocessor.
-        asked: how images are read.
+        observation_space: that of the environment itself.
+        action_space: that of the environment itself.
+        own: path of a user's preprocessor, or None.
+        asked: settings that decide how images are read.
     """
 
     def __init__(
@@ -63,37 +63,37 @@ class EnvConnector:
         observation_space: spaces.Space[Any],
         action_space: spaces.Space[Any],
         own: str | None = None,
-        asked: Asked = NOTHING_ASKED,
+        asked: ImageSettings = DEFAULT_IMAGE_SETTINGS,
     ) -> None:
         self.own_spaces: OwnSpaces = (observation_space, action_space)
-        self._own = own_one(own, observation_space) if own else None
+        self._own = load_preprocessor(own, observation_space) if own else None
         given = observation_space if self._own is None else self._own.observation_space
         self._preprocess, self.note = make_preprocessor(given, asked)
-        """The preprocessor, and a line of doubt about the choice, empty if there is none."""
+        """Preprocessor, and a warning about its choice or an empty string."""
         self._unflatten = unflattener(action_space)
         self.observes = own is not None or not isinstance(self._preprocess, NoPreprocessor)
         """True if observations are transformed."""
         self.acts = isinstance(action_space, spaces.Tuple | spaces.Dict)
         """True if actions are transformed."""
         self.observation_space: spaces.Space[Any] = self._preprocess.observation_space
-        """Of what `observe` gives."""
+        """Space of what `observe` returns."""
         self.action_space = row_space(action_space) if self.acts else action_space
-        """Of what `act` is given."""
+        """Space of what `act` takes."""
         self.name = type(self._own if own else self._preprocess).__name__
-        """Of the first step."""
+        """Name of the first step."""
         self.depth = self.observes + self.acts
-        """That of the environment's outermost layer (`trainables.envs.state.capture`)."""
+        """Depth of the environment's outermost layer (`trainables.envs.state.capture`)."""
         self._checker = EnvChecker(given)
         self._observing = self._acting = 0.0
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Step → how long it took, all in all; one that changes nothing is absent."""
+        """Step → total time, seconds; a step that changes nothing is absent."""
         observing = {self.name: self._observing} if self.observes else {}
         return {**observing, UNFLATTEN: self._acting} if self.acts else observing
 
     def observe(self, observation: Any) -> Any:
-        """An observation of the environment's own as the array that the list goes on with."""
+        """Return the environment's observation as an array for the next step."""
         began = perf_counter()
         if self._own is not None:
             observation = self._own(observation)
@@ -104,66 +104,66 @@ class EnvConnector:
         return seen
 
     def act(self, row: Any) -> Any:
-        """The action, as the environment takes it, of one row of what is sent."""
+        """Return the action, as the environment takes it, of one row."""
         began = perf_counter()
         action = self._unflatten(row)
         self._acting += perf_counter() - began
         return action
 
     def act_all(self, rows: Array) -> Any:
-        """The actions of rows (N, K) as a vector environment takes them."""
+        """Return the actions of rows (N, K) as a vector environment takes them."""
         space, own = self.own_spaces[1], [self.act(row) for row in rows]
         batched: Any = create_empty_array(space, len(own))
         return concatenate(space, own, batched)
 
     def row(self, action: Any) -> Any:
-        """The row that `act` makes this action of."""
+        """Return the row of which `act` makes this action."""
         if not self.acts:
             return action
         return row_of(self.own_spaces[1], action).astype(self.action_space.dtype)
 
     def observe_all(self, observations: Iterable[Any]) -> Array:
-        """(N, *O) of observations of the environment's own."""
+        """Return the environment's observations as one array (N, *O)."""
         # Copied: a preprocessor may write into the same array again and again.
         return np.stack([np.array(self.observe(one)) for one in observations])
 
     def invert(self, row: Array) -> Any:
-        """Return the observation behind this array; unknown after a user-defined preprocessor."""
+        """Return the observation behind this array, as far as the preprocessor can tell."""
         made = self._preprocess.invert(row)
         own: Any = self._own
         return made if own is None else own.invert(made)
 
 
 class Connector:
-    """One step of the list; one's own derives from it and writes what it needs.
+    """One step of the list; users derive their own from it and override what they need.
 
-    Each row has to be treated by itself, and nothing may be kept in the object between two calls.
+    A step must treat each row by itself, and must not keep anything between two calls.
 
     Args:
-        observation_space: of the rows that it is given.
-        action_space: of the environment.
+        observation_space: space of the rows that it gets.
+        action_space: action space of the environment.
     """
 
     memory_size = 0
-    """Numbers that it carries from one observation of an episode to the next."""
+    """Count of numbers that it carries from one observation of an episode to the next."""
 
     def __init__(self, observation_space: spaces.Box, action_space: spaces.Space[Any]) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """Rows (N, *S) as the next step sees them, of `observation_space`; and what is carried on.
+        """Return rows (N, *S) of `observation_space` for the next step, and the new memory.
 
-        `memory` (N, memory_size) is not written into.
+        `memory` (N, memory_size) must not be changed.
         """
         return rows, memory
 
     def act(self, actions: Array) -> Array:
-        """The policy's actions, (N,) choices or rows (N, K), on their way to the environment."""
+        """Return the policy's actions, choices (N,) or rows (N, K), as the next step takes them."""
         return actions
 
     def acted(self, memory: Array, actions: Array) -> Array:
-        """Return the memory after actions, as the policy chose them, clipped if so set."""
+        """Return the memory after these actions of the policy, which are clipped if so set."""
         return memory
 
     def rewarded(self, memory: Array, rewards: Array) -> Array:
@@ -172,9 +172,10 @@ class Connector:
 
 
 class FrameStack(Connector):
-    """The latest observations side by side, oldest first; zeros before an episode's first.
+    """A step that shows the latest observations side by side, oldest first.
 
-    Vectors become longer, images deeper. `frames` are all that are seen.
+    Before an episode's first observation there are zeros. Vectors become longer, images deeper.
+    `frames` is the number of observations shown.
     """
 
     def __init__(
@@ -182,13 +183,12 @@ class FrameStack(Connector):
     ) -> None:
         super().__init__(_stacked(observation_space, frames), action_space)
         self.is_wide = is_wide(observation_space)
-        """True if a number in memory has a high and a low part: memory is float32, and these are
-        exact to 48 bits."""
+        """True if numbers are carried as a high and a low float32 part, exact to 48 bits."""
         parts = 2 if self.is_wide else 1
         self.memory_size = parts * (frames - 1) * int(np.prod(observation_space.shape))
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """(N, …, frames · D)."""
+        """Return stacked rows (N, …, frames · D), and the memory."""
         if self.is_wide:
             high, low = np.split(memory.astype(rows.dtype), 2, axis=1)
             memory = high + low
@@ -202,6 +202,7 @@ class FrameStack(Connector):
 
 
 def _stacked(box: spaces.Box, frames: int) -> spaces.Box:
+    """Return the space of stacked observations."""
     if frames < 2:
         raise ValueError(f"frames is {frames}; at least 2 are stacked")
     # Zeros stand there before an episode's first, whatever the bounds.
@@ -212,15 +213,17 @@ def _stacked(box: spaces.Box, frames: int) -> spaces.Box:
 
 
 class PreviousAction(Connector):
-    """Puts the last action before the observation: choices one-hot, numbers as the policy's own.
+    """A step that puts the last action before the observation.
 
-    As an episode begins all columns are 0: the first choice, and of an interval that is
-    normalised the middle.
+    Choices are one-hot, numbers are the policy's own. When an episode begins all columns are 0: the
+    first choice, and the middle of a normalised interval.
     """
 
     def __init__(self, observation_space: spaces.Box, action_space: spaces.Space[Any]) -> None:
         layout = layout_of(action_space)
-        super().__init__(_after("action", observation_space, layout.head_size), action_space)
+        super().__init__(
+            _extended_space("action", observation_space, layout.head_size), action_space
+        )
         self.memory_size = len(layout.sizes)
         widths = np.array([size or 1 for size in layout.sizes])
         self._first = np.cumsum(widths) - widths
@@ -228,7 +231,7 @@ class PreviousAction(Connector):
         self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """(N, A + D)."""
+        """Return rows (N, A + D)."""
         seen = np.zeros((len(rows), self._width), dtype=rows.dtype)
         chosen = self._first[self._choices] + memory[:, self._choices].astype(np.int64)
         seen[np.arange(len(rows))[:, None], chosen] = 1.0
@@ -236,24 +239,24 @@ class PreviousAction(Connector):
         return np.concatenate([seen, rows], axis=1), memory
 
     def acted(self, memory: Array, actions: Array) -> Array:
-        """The actions, from now on."""
+        """Return the actions as the new memory."""
         return actions.reshape(memory.shape).astype(np.float32)
 
 
 class PreviousReward(Connector):
-    """Puts what was rewarded since the last action, as the environment says it, before the rest."""
+    """A step that puts the sum of rewards since the last action before the observation."""
 
     memory_size = 1
 
     def __init__(self, observation_space: spaces.Box, action_space: spaces.Space[Any]) -> None:
-        super().__init__(_after("reward", observation_space, 1), action_space)
+        super().__init__(_extended_space("reward", observation_space, 1), action_space)
 
     def observe(self, rows: Array, memory: Array) -> tuple[Array, Array]:
-        """(N, 1 + D)."""
+        """Return rows (N, 1 + D)."""
         return np.concatenate([memory.astype(rows.dtype), rows], axis=1), memory
 
     def acted(self, memory: Array, actions: Array) -> Array:
-        """Nothing yet."""
+        """Return zeros: no reward has come yet."""
         return np.zeros_like(memory)
 
     def rewarded(self, memory: Array, rewards: Array) -> Array:
@@ -261,8 +264,11 @@ class PreviousReward(Connector):
         return memory + np.asarray(rewards, dtype=np.float32)[:, None]
 
 
-def _after(what: str, box: spaces.Box, more: int) -> spaces.Box:
-    """So many numbers of the last action or reward, then the observation."""
+def _extended_space(what: str, box: spaces.Box, more: int) -> spaces.Box:
+    """Return the space of `more` numbers of the last action or reward, and then the observation.
+
+    Raises ConfigError for an image.
+    """
     if is_image(box):
         allowed = "false for observations that are images"
         why = f"there is no room beside pixels for numbers, and observations are {box.shape}"
@@ -270,17 +276,19 @@ def _after(what: str, box: spaces.Box, more: int) -> spaces.Box:
     return spaces.Box(-np.inf, np.inf, (more + int(np.prod(box.shape)),), np.float32)
 
 
+#: Name → connector that the settings may name without a path.
 KNOWN: Mapping[str, type[Connector]] = {"FrameStack": FrameStack}
+#: Connectors that the settings ``lstm_use_prev_…`` switch on.
 PREVIOUS = (PreviousAction, PreviousReward)
 
 
 def make_own(
     named: Sequence[Named], box: spaces.Box, action_space: spaces.Space[Any]
 ) -> list[Connector]:
-    """The steps that the settings name, each tried on a row.
+    """Return the connectors that the settings name, each tried on a row.
 
     Raises:
-        ConfigError: one of them cannot be made, or gives what its space does not hold.
+        ConfigError: one of them cannot be made, or its output does not fit its space.
     """
     made: list[Connector] = []
     for one in named:
@@ -289,18 +297,19 @@ def make_own(
         if known is None and ":" not in path:
             raise ConfigError(PLACE, path, f"{', '.join(KNOWN)} or package.module:Name")
         source: Any = known or load(PLACE, path, "a class derived from trainables.Connector")
-        made.append(_tried(path, source, arguments, box, action_space))
+        made.append(_make_and_try(path, source, arguments, box, action_space))
         box = made[-1].observation_space
     return made
 
 
-def _tried(
+def _make_and_try(
     path: str,
     source: Callable[..., Any],
     arguments: Mapping[str, Any],
     box: spaces.Box,
     action_space: spaces.Space[Any],
 ) -> Connector:
+    """Return one connector, tried on a row; raises ConfigError as `make_own` does."""
     row = np.zeros((1, *row_shape(box)), dtype=row_dtype(box))
     allowed = "a class derived from trainables.Connector that can be made of these spaces"
     try:
@@ -324,33 +333,33 @@ def _tried(
 
 
 def row_shape(box: spaces.Box) -> tuple[int, ...]:
-    """Of one row: (D,), or (H, W, C) for an image."""
+    """Return the shape of one row: (D,), or (H, W, C) for an image."""
     return box.shape if is_image(box) else (int(np.prod(box.shape)),)
 
 
 class Spaces(Protocol):
-    """The spaces of an environment, as the list needs them (`trainables.envs.make.EnvSpaces`)."""
+    """Protocol of an environment's spaces (`trainables.envs.make.EnvSpaces`)."""
 
     @property
     def observation(self) -> spaces.Box:
-        """Of the preprocessor's output."""
+        """Space of the preprocessor's output."""
 
     @property
     def action(self) -> spaces.Space[Any]:
-        """The action space of the environment itself."""
+        """Action space of the environment itself."""
 
     def at_env(self) -> EnvConnector:
-        """The list's first step and its last, made anew."""
+        """Return a new connector for the steps at the environment: the first and the last one."""
 
     def make_steps(self) -> tuple[list[Connector], list[Connector]]:
-        """Those before the filter and those after it."""
+        """Return new connectors: those before the filter, and those after it."""
 
 
 class Filtering(Protocol):
-    """An observation filter, as the list needs it."""
+    """Protocol of an observation filter."""
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Filter rows; `update` counts them first."""
+        """Return filtered rows; with `update`, count them first."""
 
 
 S = TypeVar("S", bound="Connectors")
@@ -381,47 +390,48 @@ class Connectors:
         self.filter, self.clip, self.normalize = observation_filter, clip, normalize
         self.exact = exact
         self.rows = Rows(of.observation, name, exact)
-        """Takes observations (N, *O) as rows, with checks."""
+        """Converts observations (N, *O) to checked rows."""
         self.before, self._behind = of.make_steps()
         self.steps: tuple[Connector, ...] = (*self.before, *self._behind)
-        """Those that take rows, beside filter, unsquash and clip; mostly none."""
+        """Connectors that take rows, besides filter, unsquash and clip; usually none."""
         self.adapter = ActionAdapter(of.action, clip, normalize)
-        """Actions as the environment takes them."""
+        """Converts rows to actions as the environment takes them."""
         self._acting = [one for one in self.steps if type(one).act is not Connector.act]
         ends = np.cumsum([0, *(one.memory_size for one in self.steps)]).tolist()
         self.parts: dict[Connector, slice] = {
             one: slice(*ends[i : i + 2]) for i, one in enumerate(self.steps) if one.memory_size
         }
-        """Which of what is carried is whose."""
+        """Connector → its columns of the carried numbers (N, L)."""
         self.memory_size: int = ends[-1]
-        """L."""
+        """Count of carried numbers, L."""
         box = self.before[-1].observation_space if self.before else of.observation
         self._given_size = int(np.prod(box.shape))
+        #: Count of columns before those that the filter gets.
         self._added = sum(one.observation_space.shape[0] for one in self._behind[-1:])
         self._added -= self._given_size if self._behind else 0
         """Numbers that stand before those that the filter is given."""
         wide = self.is_exact and not is_image(box)
         self.given_dtype = np.dtype(np.float64) if wide else row_dtype(box)
-        """Of rows as the filter is given them."""
+        """Dtype of the filter's input."""
         self.seconds = dict.fromkeys(self.names, 0.0)
-        """Step → how long it took, all in all."""
+        """Connector → total time, seconds."""
 
     @cached_property
     def at_env(self) -> EnvConnector:
-        """The first step and the last one, for those who step no environment."""
+        """Connector of the first and the last step, for callers without an environment."""
         return self._of.at_env()
 
     def clipping(self: S, clip: bool) -> S:
-        """The same list with actions clipped to the action space's bounds, or not."""
+        """Return the same list with or without clipping of actions to their bounds."""
         return type(self)(self._of, self._name, self.filter, clip, self.normalize, self.exact)
 
     @property
     def names(self) -> list[str]:
-        """Of `steps`."""
+        """Class names of `steps`."""
         return [type(one).__name__ for one in self.steps]
 
     def described(self) -> list[str]:
-        """The whole list, from the environment to the policy and back."""
+        """Return the names of the whole list, from the environment to the policy and back."""
         sent = ["unsquash"] * (self.adapter.spread is not None) + ["clip"] * self.clip
         sent += [UNFLATTEN] * self.at_env.acts
         before, behind = ([type(one).__name__ for one in s] for s in (self.before, self._behind))
@@ -431,62 +441,62 @@ class Connectors:
 
     @property
     def is_exact(self) -> bool:
-        """True if rows are of float64, since the filter needs it."""
+        """True if rows are of float64 because the filter needs it."""
         return self.row_dtype == np.float64
 
     @property
     def row_dtype(self) -> np.dtype[Any]:
-        """Of what `rows` gives."""
+        """Dtype of the rows."""
         return self.rows.dtype
 
     def initial(self, count: int) -> Array:
-        """(count, L) as episodes begin."""
+        """Return the carried numbers (count, L) at the beginning of episodes: zeros."""
         return np.zeros((count, self.memory_size), dtype=np.float32)
 
     def observe(
         self, rows: Array, carried: Array, counted: bool | NDArray[np.bool_] = False
     ) -> tuple[Array, Array]:
-        """Rows (N, *S) as the networks see them, and what is carried on (N, L).
+        """Return rows (N, *S) as the networks see them, and the new carried numbers (N, L).
 
         Args:
-            rows: as `self.rows` gave them.
-            carried: as it was when they came.
-            counted: whether the filter counts them, or (N,) which.
+            rows: output of `self.rows`.
+            carried: carried numbers before this observation, (N, L).
+            counted: whether the filter counts the rows; one bool or (N,).
         """
         following = carried.copy() if self.parts else carried
-        rows = self._through(self.before, rows, carried, following)
-        rows = self._filtered(rows, counted)
-        return self._through(self._behind, rows, carried, following), following
+        rows = self._run_steps(self.before, rows, carried, following)
+        rows = self._filter(rows, counted)
+        return self._run_steps(self._behind, rows, carried, following), following
 
     def observe_both(
         self, rows: Array, carried: Array, counted: bool | NDArray[np.bool_] = False
     ) -> tuple[Array, Array, Array]:
-        """Rows (N, *S) as the networks see them, the same unfiltered, and what is carried on.
+        """Return rows (N, *S) filtered, the same unfiltered, and the new carried numbers.
 
-        What is unfiltered is of `given_dtype`; `see` makes of it what the networks see. The
-        arguments are those of `observe`.
+        The unfiltered ones are of `given_dtype`; `see` filters them. The arguments are those of
+        `observe`.
         """
         following = carried.copy() if self.parts else carried
-        rows = self._through(self.before, rows, carried, following)
-        seen = self._filtered(rows, counted)
-        seen = self._through(self._behind, seen, carried, following)
-        return seen, self._through(self._behind, rows, carried, following), following
+        rows = self._run_steps(self.before, rows, carried, following)
+        seen = self._filter(rows, counted)
+        seen = self._run_steps(self._behind, seen, carried, following)
+        return seen, self._run_steps(self._behind, rows, carried, following), following
 
     def given(self, rows: Array, carried: Array) -> Array:
-        """Return rows (N, *S) unfiltered, as `observe_both` gives them."""
+        """Return unfiltered rows (N, *S), as `observe_both` returns them."""
         following = carried.copy() if self.parts else carried
-        rows = self._through(self.before, rows, carried, following)
-        return self._through(self._behind, rows, carried, following)
+        rows = self._run_steps(self.before, rows, carried, following)
+        return self._run_steps(self._behind, rows, carried, following)
 
     def see(self, given: Array) -> Array:
-        """Return unfiltered rows (B, *S) as the networks see them now; nothing is counted."""
+        """Return unfiltered rows (B, *S) as the networks see them now; counts nothing."""
         if not self._added:
-            return self._filtered(given, False)
+            return self._filter(given, False)
         added, given = given[:, : self._added], given[:, self._added :]
-        return np.concatenate([added.astype(np.float32), self._filtered(given, False)], axis=1)
+        return np.concatenate([added.astype(np.float32), self._filter(given, False)], axis=1)
 
-    def _filtered(self, rows: Array, counted: bool | NDArray[np.bool_]) -> Array:
-        """Rows as the filter gives them, in the precision of networks."""
+    def _filter(self, rows: Array, counted: bool | NDArray[np.bool_]) -> Array:
+        """Return filtered rows in float32; counts those that are `counted`."""
         if counted is True or counted is False:
             rows = self.filter(rows, update=counted)
         else:
@@ -495,9 +505,10 @@ class Connectors:
             rows = self.filter(rows, update=False)
         return rows.astype(np.float32) if rows.dtype == np.float64 else rows
 
-    def _through(
+    def _run_steps(
         self, steps: Sequence[Connector], rows: Array, carried: Array, following: Array
     ) -> Array:
+        """Return rows after these steps, and write the new memory into `following`."""
         for one in steps:
             began = perf_counter()
             part = self.parts.get(one, slice(0, 0))
@@ -506,13 +517,13 @@ class Connectors:
         return rows
 
     def send(self, actions: Array) -> Array:
-        """The policy's actions as the environments take them."""
+        """Return the policy's actions as the environments take them."""
         for one in self._acting:
             actions = one.act(actions)
         return self.adapter(actions)
 
     def acted(self, carried: Array, actions: Array) -> Array:
-        """Return the memory after the policy's actions; E12: as they were before unsquashing."""
+        """Return the carried numbers after the policy's actions, taken before unsquashing."""
         if not self.parts:
             return carried
         bounded, following = self.adapter.bounded(actions), carried.copy()
@@ -521,7 +532,7 @@ class Connectors:
         return following
 
     def rewarded(self, carried: Array, rewards: Array) -> Array:
-        """Return the memory after the rewards (N,) of those actions, the environment's own."""
+        """Return the carried numbers after the environment's own rewards (N,)."""
         if not self.parts:
             return carried
         following = carried.copy()
@@ -530,13 +541,16 @@ class Connectors:
         return following
 
     def part(self, kind: type[Connector]) -> slice | None:
-        """Which of what is carried is that of a step of this kind; None: there is none."""
+        """Return the columns of the carried numbers of this kind of step.
+
+        None if it is not used.
+        """
         return next((part for one, part in self.parts.items() if type(one) is kind), None)
 
     def previous(self, carried: Array, action: Any, reward: float | None) -> Array:
-        """(L,) with another last action and reward, both as the environment knows them.
+        """Return carried numbers (L,) with another last action and reward.
 
-        None: as they are.
+        Both are in the environment's terms; None leaves them as they are.
         """
         carried = carried.copy()
         acted, rewarded = self.part(PreviousAction), self.part(PreviousReward)

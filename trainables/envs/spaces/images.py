@@ -1,10 +1,10 @@
-"""Which observations are images, where their channels are, and how large their numbers are.
+"""Images among observations: which ones they are, their layout and their scale.
 
 A policy sees an image as (H, W, C), whatever the environment's layout: H x W pixels of C channels.
-F frames of it are further channels, the oldest first. Shape, type and bounds of a Box say together
-what it is (`view`); where they leave it open, ``model.image_layout`` says it. Its numbers are
-divided by the largest that its bounds allow, so they lie between 0 and 1, or between -1 and 1:
-bytes from 0 to 255 are divided by 255, and planes of 0 and 1 stay as they are.
+F frames of it are further channels, the oldest first. Shape, dtype and bounds of a Box together
+decide whether it is an image (`view`); if they leave it open, ``model.image_layout`` decides. Its
+numbers are divided by the largest that its bounds allow, so that they lie between 0 and 1, or
+between -1 and 1: bytes from 0 to 255 are divided by 255, and planes of 0 and 1 stay as they are.
 """
 
 from dataclasses import dataclass
@@ -18,13 +18,14 @@ from trainables.errors import ConfigError, EnvError
 
 Array = NDArray[Any]
 Layout = Literal["channels_last", "channels_first", "flat"]
+#: Name of the setting.
 PLACE = "model.image_layout"
-#: Sides of an image, in pixels: from the first on images are convolved, and from the second on what
-#: has two such axes is taken for an image whatever its bounds.
+#: Sides of an image, pixels. Images are convolved from the first on; a Box with two axes of at
+#: least the second is an image whatever its bounds.
 SMALL_SIDE, LARGE_SIDE = 8, 36
-#: The largest bound of an image's numbers: that of 16 bits. What has larger ones is not scaled.
+#: Largest bound of an image's numbers, that of 16 bits. Larger ones are not scaled.
 LARGEST_NUMBER = 2.0**16 - 1
-#: From axes of the environment to frames, height, width and channels.
+#: (number of axes, layout) → the axes: frames, height, width and channels.
 _AXES: dict[tuple[int, Layout], str] = {
     (2, "channels_last"): "HW",
     (2, "channels_first"): "HW",
@@ -36,29 +37,33 @@ _AXES: dict[tuple[int, Layout], str] = {
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The settings that say how images are read."""
+class ImageSettings:
+    """The settings that decide how images are read."""
 
     layout: Layout | None = None
     """``model.image_layout``."""
     convolved: bool | None = None
-    """True if ``model.conv_filters`` asks for convolutions; None if it leaves that open."""
+    """True if ``model.conv_filters`` asks for convolutions; None if it is not set."""
 
 
-NOTHING_ASKED = Asked()
+#: The default settings.
+DEFAULT_IMAGE_SETTINGS = ImageSettings()
 
 
 @dataclass(frozen=True)
 class View:
-    """The form in which a policy sees a Box: an image, or else a vector of its numbers."""
+    """How a policy sees a Box: as an image, or as a vector of its numbers."""
 
     axes: str = ""
-    """The environment's axes, of F, H, W and C; empty: it is no image."""
+    """The environment's axes, in letters F, H, W and C; empty if it is not an image."""
     note: str = ""
-    """One line for a person who may have meant something else, with what says so."""
+    """Warning for a user who may have meant something else; else empty."""
 
     def shape(self, of: tuple[int, ...]) -> tuple[int, ...]:
-        """Return (H, W, C) of an environment's shape; of no image, the shape itself."""
+        """Return the shape (H, W, C) of an image of shape `of`.
+
+        `of` itself if it is not an image.
+        """
         if not self.axes:
             return of
         size = dict(zip(self.axes, of, strict=True))
@@ -70,12 +75,12 @@ class View:
         return tuple(self.axes.index(one) for one in "HWFC" if one in self.axes)
 
 
-def view(box: spaces.Box, asked: Asked) -> View:
-    """Return how a policy sees what an environment gives.
+def view(box: spaces.Box, asked: ImageSettings) -> View:
+    """Return how a policy sees an observation.
 
     Raises:
-        ConfigError: the shape leaves open which axis the channels are, or holds no image where
-            the settings ask for one.
+        ConfigError: the shape does not show which axis the channels are, or the settings ask
+            for an image where there is none.
     """
     axes = len(box.shape)
     if asked.layout is not None and asked.layout != "flat":
@@ -85,7 +90,7 @@ def view(box: spaces.Box, asked: Asked) -> View:
         return View(named)
     if asked.layout == "flat" or not 2 <= axes <= 4:
         return View()
-    layout, sides = _laid_out(box.shape)
+    layout, sides = _guess_layout(box.shape)
     is_wide = min(sides) >= SMALL_SIDE
     is_asked = asked.convolved is True and (is_wide or axes > 2)
     if not (is_asked or _is_sure(box, sides)):
@@ -103,44 +108,44 @@ def view(box: spaces.Box, asked: Asked) -> View:
 
 
 def is_image(space: spaces.Space[Any]) -> bool:
-    """Return whether rows of this space are images (H, W, C): whatever has three axes."""
+    """Return whether rows of this space are images (H, W, C), that is, have three axes."""
     return isinstance(space, spaces.Box) and len(space.shape) == 3
 
 
 def row_dtype(box: spaces.Box) -> np.dtype[Any]:
-    """Return the type of rows: uint8 of an image of bytes or bits, float32 of all else."""
+    """Return the dtype of rows: uint8 for an image of bytes or bits, float32 for all else."""
     whole = is_image(box) and box.dtype in (np.uint8, np.bool_)
     return np.dtype(np.uint8 if whole else np.float32)
 
 
 def divisor(box: spaces.Box) -> float:
-    """Return what an image's numbers are divided by so that none is beyond 1; 1 of a vector."""
+    """Return the number that scales an image's values to at most 1; 1 for a vector."""
     return _largest(box) if is_image(box) else 1.0
 
 
 def part_divisor(space: spaces.Space[Any]) -> float:
-    """Return likewise of a part that is flattened, which need not have been an image alone."""
+    """Return the number that scales a part of a flattened observation; 1 if it is no image."""
     if not isinstance(space, spaces.Box) or len(space.shape) < 2:
         return 1.0
-    return _largest(space) if _is_sure(space, _laid_out(space.shape)[1]) else 1.0
+    return _largest(space) if _is_sure(space, _guess_layout(space.shape)[1]) else 1.0
 
 
 def is_bytes(space: spaces.Space[Any]) -> bool:
-    """Return whether it holds bytes in rows and columns, as pixels are."""
+    """Return whether a space contains bytes in at least two axes, as pixels are."""
     return isinstance(space, spaces.Box) and space.dtype == np.uint8 and len(space.shape) > 1
 
 
 class ImagePreprocessor:
-    """Lays an image out as (H, W, C), and the frames of a stack as further channels.
+    """Transposes an image to (H, W, C), with stacked frames as further channels.
 
     Args:
-        box: of the environment's own.
+        box: space of the environment.
         seen: how a policy sees it.
     """
 
     def __init__(self, box: spaces.Box, seen: View) -> None:
         self._box, self._order, self._shape = box, seen.order, seen.shape(box.shape)
-        low, high = self._laid_out(box.low), self._laid_out(box.high)
+        low, high = self._guess_layout(box.low), self._guess_layout(box.high)
         self.observation_space: spaces.Box = spaces.Box(low, high, dtype=box.dtype.type)
 
     def __call__(self, observation: Any) -> Array:
@@ -149,25 +154,26 @@ class ImagePreprocessor:
         if given.shape != self._box.shape:
             what = f"an observation of shape {given.shape}"
             raise EnvError(f"{what}; the observation space promised {self._box.shape}")
-        return self._laid_out(given)
+        return self._guess_layout(given)
 
     def invert(self, row: Array) -> Array:
-        """Return (*S) as the environment gave it (*O)."""
+        """Return the image in the environment's layout and dtype."""
         apart = [self._box.shape[axis] for axis in self._order]
         back = np.argsort(self._order)
         turned: Array = row.reshape(apart).transpose(back)
         return np.ascontiguousarray(turned).astype(self._box.dtype)
 
-    def _laid_out(self, given: Array) -> Array:
+    def _guess_layout(self, given: Array) -> Array:
+        """Return a copy of `given` as (H, W, C)."""
         return np.array(given.transpose(self._order), order="C").reshape(self._shape)
 
 
-def _laid_out(shape: tuple[int, ...]) -> tuple[Layout | None, tuple[int, ...]]:
-    """Return where the channels of such an array would be, and the sides of the image.
+def _guess_layout(shape: tuple[int, ...]) -> tuple[Layout | None, tuple[int, ...]]:
+    """Return the layout that a shape suggests, and the sides of the image.
 
-    The channels are the last axis of three if it is the shortest, or the first one if it is at
-    most half as long as the others, and neither is beyond `LARGE_SIDE`; or the one beside two equal
-    axes. Where that says both or neither, the layout is None and the sides are the longest axes.
+    The channels are the last axis of three if it is the shortest, or the first one if it is at most
+    half as long as the others, and neither is beyond `LARGE_SIDE`; or the one beside two equal
+    axes. If both or neither hold, the layout is None and the sides are the longest axes.
     """
     if len(shape) == 2:
         return "channels_last", shape
@@ -183,7 +189,7 @@ def _laid_out(shape: tuple[int, ...]) -> tuple[Layout | None, tuple[int, ...]]:
 
 
 def _is_sure(box: spaces.Box, sides: tuple[int, ...]) -> bool:
-    """Return whether type, bounds or size leave no doubt that these are the pixels of an image."""
+    """Return whether dtype, bounds or size leave no doubt that these are pixels."""
     if box.dtype == np.uint8:
         return True
     flat = len(box.shape) == 2
@@ -193,7 +199,7 @@ def _is_sure(box: spaces.Box, sides: tuple[int, ...]) -> bool:
 
 
 def _is_bounded(box: spaces.Box) -> bool:
-    """Return whether its bounds are those of pixels: from 0 to 1, to 255 or, of integers, less."""
+    """Return whether the bounds are those of pixels: 0 to 1, 0 to 255 or, of integers, less."""
     if not box.low.size:
         return False
     low, high = float(np.min(box.low)), float(np.max(box.high))
@@ -203,7 +209,7 @@ def _is_bounded(box: spaces.Box) -> bool:
 
 
 def unscaled(box: spaces.Box) -> str:
-    """Return one line on an image (H, W, C) whose bounds give no scale; empty for all else."""
+    """Return a warning about an image whose bounds give no scale; empty for all else."""
     if not is_image(box) or _bound(box) <= LARGEST_NUMBER:
         return ""
     what = f"images of shape {box.shape} have bounds beyond {LARGEST_NUMBER:.0f}, so their numbers"
@@ -211,18 +217,19 @@ def unscaled(box: spaces.Box) -> str:
 
 
 def _largest(box: spaces.Box) -> float:
-    """Return the largest absolute value within the bounds; 1 where that is no scale."""
+    """Return the largest absolute value within the bounds; 1 if that is no scale."""
     largest = _bound(box)
     return largest if 0.0 < largest <= LARGEST_NUMBER else 1.0
 
 
 def _bound(box: spaces.Box) -> float:
+    """Return the largest absolute bound."""
     bounds = np.concatenate([box.low, box.high], axis=None).astype(np.float64)
     return float(np.abs(bounds).max(initial=0.0))
 
 
 def _note(box: spaces.Box, layout: Layout | None) -> str:
-    """Return one line for a person who may have meant an image."""
+    """Return the warning for a user who may have meant an image."""
     named = layout or "channels_last or channels_first"
     what = f"observations of shape {box.shape} and type {box.dtype} are read as a vector of numbers"
     return f"{what}: set {PLACE} to {named} if they are an image, or to flat if they are none"

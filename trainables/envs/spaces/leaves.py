@@ -1,7 +1,7 @@
-"""Nested spaces as named leaves: the parts that are no Tuple and no Dict, in the space's order.
+"""Nested spaces as named leaves: the parts that are neither Tuple nor Dict, in the space's order.
 
-A name is a path with dots: ``observation.position`` or ``action.0``; a space that is no Tuple and
-no Dict is one leaf by the plain name.
+A name is a path with dots, such as ``observation.position`` or ``action.0``; a space that is not
+nested is one leaf with the plain name.
 """
 
 import math
@@ -14,10 +14,10 @@ from trainables.errors import ConfigError
 
 
 def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[Any]]:
-    """The leaves of a space by their names.
+    """Return name → leaf of a space.
 
     Raises:
-        ConfigError: two of them have one name.
+        ConfigError: two leaves have the same name.
     """
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return {name: space}
@@ -33,14 +33,14 @@ def named_leaves(space: spaces.Space[Any], name: str) -> dict[str, spaces.Space[
 
 
 def leaf_paths(space: spaces.Space[Any]) -> list[list[Any]]:
-    """For each leaf, in the same order, the keys and indices that lead to it."""
+    """Return the keys and indices that lead to each leaf, in the same order."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [[]]
     return [[key, *rest] for key, part in inner(space) for rest in leaf_paths(part)]
 
 
 def count_choices(leaf: spaces.Space[Any]) -> int:
-    """Choices of a leaf, and entries of a Box: numbers of a network that reads or gives it."""
+    """Return the size of a leaf for a network: its number of choices, or entries of a Box."""
     if isinstance(leaf, spaces.Discrete):
         return int(leaf.n)
     if isinstance(leaf, spaces.MultiDiscrete):
@@ -50,12 +50,12 @@ def count_choices(leaf: spaces.Space[Any]) -> int:
 
 
 def leaf_values(space: spaces.Space[Any], value: Any) -> list[Any]:
-    """The values of the leaves in an element of `space`, in the same order."""
+    """Return the values of the leaves in an element of `space`, in the same order."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [value]
     return [one for key, part in inner(space) for one in leaf_values(part, value[key])]
 
 
 def inner(space: spaces.Tuple[Any] | spaces.Dict) -> Iterable[tuple[Any, spaces.Space[Any]]]:
-    """The spaces directly inside, by their keys."""
+    """Return the direct parts of a space with their keys."""
     return space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)

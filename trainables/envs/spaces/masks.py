@@ -1,10 +1,10 @@
-"""Action masks: which choices are valid now, as the last part of what a policy sees.
+"""Action masks: the currently valid choices, as the last part of an observation.
 
-An environment says it in ``info["action_mask"]``, as gymnasium's Taxi does, or in a Dict
+An environment gives them in ``info["action_mask"]``, as gymnasium's Taxi does, or in a Dict
 observation with the key ``action_mask``, as PettingZoo's games do. Either way the observation
-becomes a Dict whose last part is the mask, which is flattened like any other: so it stands wherever
-observations stand, in fragments, replays and checkpoints. Networks and filters see the columns
-before it. A mask has a 0 or a 1 for each choice of each column of an action row.
+becomes a Dict whose last part is the mask, which is flattened like any other: so fragments, replays
+and checkpoints contain it. Networks and filters see the columns before it. A mask has a 0 or a 1
+for each choice of each column of an action row.
 """
 
 from collections import OrderedDict
@@ -21,12 +21,19 @@ from trainables.envs.spaces.actions import ActionLayout, layout_of
 from trainables.errors import ConfigError, EnvError, shorten
 
 Array = NDArray[Any]
+#: Where an environment gives its masks.
 Source = Literal["info", "observation"]
+#: Key of a mask.
 MASK = "action_mask"
 
 
 class MaskedObservation(spaces.Dict):
-    """The observation of an environment, and last the mask of its `choices`."""
+    """An environment's observation, with the mask of its `choices` as the last part.
+
+    Args:
+        parts: key → space of the observation.
+        choices: number of entries of the mask.
+    """
 
     def __init__(self, parts: Mapping[str, spaces.Space[Any]], choices: int) -> None:
         others = [(key, part) for key, part in parts.items() if key != MASK]
@@ -35,10 +42,10 @@ class MaskedObservation(spaces.Dict):
 
 
 class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Gives observations of a `MaskedObservation`.
+    """A wrapper that adds the mask to observations.
 
     Raises:
-        ConfigError: actions without a choice, or observations without a mask.
+        ConfigError: actions have no choice, or observations no mask.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], source: Source) -> None:
@@ -68,17 +75,21 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self.masked(observation, info, is_over=False), info
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """One step; nothing need be valid after an episode's end."""
+        """Make one step; the mask after an episode's end may forbid everything."""
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._length += 1
         masked = self.masked(observation, info, is_over=bool(terminated))
         return masked, reward, terminated, truncated, info
 
     def masked(self, observation: Any, info: Any, is_over: bool) -> dict[str, Any]:
-        """An observation with its mask; one that `is_over` need leave nothing valid."""
+        """Return an observation with its mask.
+
+        Raises EnvContractError for a missing or invalid mask; one that forbids everything is
+        invalid unless `is_over`.
+        """
         source = info if self._in_info else observation
         given = source.get(MASK) if isinstance(source, Mapping) else None
-        mask = None if given is None else _flat(given)
+        mask = None if given is None else _flatten_mask(given)
         if mask is None or mask.shape != self._shape or not ((mask == 0) | (mask == 1)).all():
             raise self._refusal("missing" if given is None else shorten(given))
         if not (is_over or all_columns_choose(mask, self._starts)):
@@ -87,6 +98,7 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         return {**parts, MASK: mask.astype(np.int8)}
 
     def _refusal(self, what: str) -> EnvContractError:
+        """Return the error for an invalid mask."""
         where = f'{"info" if self._in_info else "observation"}["{MASK}"]'
         return EnvContractError(
             f"step {self._length} of its episode: {where} is {what}; expected {self._shape[0]} "
@@ -94,8 +106,8 @@ class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):
         )
 
 
-class OfAgent(gymnasium.Env[Any, Any]):
-    """Has the spaces of one agent among several, for its `ActionMask`; it is never stepped."""
+class AgentSpacesEnv(gymnasium.Env[Any, Any]):
+    """The spaces of one agent, as an environment for its `ActionMask`; never stepped."""
 
     def __init__(
         self, observation_space: spaces.Space[Any], action_space: spaces.Space[Any]
@@ -105,7 +117,7 @@ class OfAgent(gymnasium.Env[Any, Any]):
 
 
 def column_starts(layout: ActionLayout) -> Array:
-    """Return the index of each column's first choice in a mask."""
+    """Return the index of each column's first choice in a mask, (K,)."""
     sizes = np.array([layout.sizes[column] for column in layout.choice_columns])
     starts: Array = np.cumsum(sizes) - sizes
     return starts
@@ -117,7 +129,7 @@ def all_columns_choose(masks: Array, starts: Array) -> bool:
 
 
 def require_valid(rows: Array, layout: ActionLayout) -> None:
-    """Raise EnvError for a row of what a policy sees whose mask leaves a column nothing."""
+    """Raise EnvError for an observation row whose mask forbids all choices of a column."""
     for index, mask in enumerate(rows[:, -layout.logits :]):
         if not all_columns_choose(mask, column_starts(layout)):
             raise EnvError(
@@ -126,8 +138,11 @@ def require_valid(rows: Array, layout: ActionLayout) -> None:
             )
 
 
-def _flat(given: Any) -> Array | None:
-    """The mask (A,), of one array or of one for each column; None: it is no mask."""
+def _flatten_mask(given: Any) -> Array | None:
+    """Concatenate a mask, one array or one per column, into one array (A,).
+
+    Returns None if the value is not a mask.
+    """
     try:
         many = isinstance(given, list | tuple)
         flat: Array = np.hstack(given) if many else np.ravel(np.asarray(given))

@@ -1,10 +1,10 @@
-"""Between environment and policy: observations of every kind as rows of one array.
+"""Observations of every kind as rows of one array.
 
-What a policy sees has one of two forms: a vector (D,) of float32, or an image (H, W, C) of uint8
-or float32. A vector stays as it is (`NoPreprocessor`) and is reshaped when rows are taken; so does
-an image (H, W, C), and one of another layout is laid out so (`ImagePreprocessor`). Everything else
-is flattened, in the space's own order: choices one-hot, bits and numbers as they are, pixels
-divided by the largest that their bounds allow (`images`). N environments.
+A policy sees one of two forms: a vector (D,) of float32, or an image (H, W, C) of uint8 or float32.
+A vector stays as it is (`NoPreprocessor`) and is reshaped when rows are taken; so does an image (H,
+W, C), and one of another layout is transposed (`ImagePreprocessor`). Everything else is flattened,
+in the space's own order: choices one-hot, bits and numbers as they are, pixels divided by the
+largest that their bounds allow (`images`). N environments.
 """
 
 import copy
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from trainables.core.importing import load
 from trainables.envs.spaces.images import (
     PLACE,
-    Asked,
     ImagePreprocessor,
+    ImageSettings,
     is_image,
     part_divisor,
     row_dtype,
@@ -29,11 +29,15 @@ from trainables.envs.spaces.leaves import count_choices, inner, named_leaves
 from trainables.errors import ConfigError, EnvError, NotFiniteError
 
 Array = NDArray[Any]
+#: A function that writes an observation into a vector (D,).
 Write = Callable[[Any, Array], None]
+#: A function that reads an observation from a vector (D,).
 Read = Callable[[Array], Any]
+#: Spaces that can be flattened.
 Leaf = spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
-#: A choice is read as one feature for each of its values.
+#: Largest number of choices of a leaf, each of which is one feature.
 MOST_FEATURES = 2**20
+#: Space class → name of its preprocessor in RLlib.
 NAMES: Mapping[type[spaces.Space[Any]], str] = {
     spaces.Dict: "DictFlatteningPreprocessor",
     spaces.Tuple: "TupleFlatteningPreprocessor",
@@ -41,7 +45,7 @@ NAMES: Mapping[type[spaces.Space[Any]], str] = {
 
 
 class NoPreprocessor:
-    """Leaves a Box as it is; ConfigError for other spaces, which must be flattened."""
+    """A preprocessor that leaves a Box as it is; raises ConfigError for other spaces."""
 
     def __init__(self, space: spaces.Space[Any]) -> None:
         if not isinstance(space, spaces.Box):
@@ -52,19 +56,19 @@ class NoPreprocessor:
         self.observation_space = space
 
     def __call__(self, observation: Any) -> Array:
-        """The observation itself."""
+        """Return the observation as an array."""
         return np.asarray(observation)
 
     def invert(self, row: Array) -> Array:
-        """(*S) as the environment gave it (*O)."""
+        """Return a row in the shape and dtype of the environment."""
         space = self.observation_space
         return row.reshape(space.shape).astype(space.dtype)
 
 
 class FlatteningPreprocessor:
-    """Writes all leaves of a space into one vector (D,), by a plan made once.
+    """A preprocessor that writes all leaves of a space into one vector (D,).
 
-    It is of float32, or of float64 where float32 would round a leaf (`is_wide`).
+    It is of float32, or of float64 if float32 would round a leaf (`is_wide`).
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, Box, or a Tuple or Dict of these.
@@ -82,7 +86,7 @@ class FlatteningPreprocessor:
         self.observation_space = spaces.Box(-np.inf, np.inf, (self._size,), self._dtype)
 
     def __call__(self, observation: Any) -> NDArray[np.floating[Any]]:
-        """A new vector (D,)."""
+        """Return a new vector (D,); raises EnvError if the observation does not fit."""
         out: NDArray[np.floating[Any]] = np.zeros(self._size, self._dtype)
         try:
             self._write(observation, out)
@@ -92,24 +96,24 @@ class FlatteningPreprocessor:
         return out
 
     def invert(self, row: Array) -> Any:
-        """The raw observation that `row` (D,) was made from."""
+        """Return the observation that the vector `row` (D,) was made from."""
         return self._read(row)
 
 
 class OwnPreprocessor(Protocol):
-    """A person's own: made from the environment's space, it keeps nothing between two calls."""
+    """Protocol of a user's preprocessor: made from the environment's space, without state."""
 
     observation_space: spaces.Box
 
     def __call__(self, observation: Any) -> Any:
-        """An observation as an array of `observation_space`."""
+        """Return an observation as an array of `observation_space`."""
 
 
-def own_one(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
-    """The preprocessor at `path` for a space, tried on a sample of it.
+def load_preprocessor(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
+    """Return a user's preprocessor for a space, tried on a sample of it.
 
     Raises:
-        ConfigError: it cannot be made, or gives what its space does not hold.
+        ConfigError: it cannot be made, or its output does not fit its space.
     """
     place, name = "model.custom_preprocessor", path.partition(":")[2]
     make: Any = load(place, path, "a class of preprocessors, or a function that makes one")
@@ -133,12 +137,13 @@ def own_one(path: str, space: spaces.Space[Any]) -> OwnPreprocessor:
 
 
 def make_preprocessor(
-    space: spaces.Space[Any], asked: Asked
+    space: spaces.Space[Any], asked: ImageSettings
 ) -> tuple[NoPreprocessor | ImagePreprocessor | FlatteningPreprocessor, str]:
-    """Return the one that a space needs, and one line where it may be the wrong one.
+    """Return the preprocessor that a space needs, and a warning if it may be the wrong one.
 
     Raises:
-        ConfigError: the settings ask for an image where there is none, or leave its layout open.
+        ConfigError: the settings ask for an image where there is none, or leave its layout
+            open.
     """
     if not isinstance(space, spaces.Box):
         if asked.layout not in (None, "flat"):
@@ -155,19 +160,19 @@ def make_preprocessor(
 
 
 def is_wide(space: spaces.Space[Any]) -> bool:
-    """Return whether a vector holds numbers that float32 rounds, as it does those near 1.7e9."""
+    """Return whether a vector may hold numbers that float32 rounds, such as 1.7e9."""
     if not isinstance(space, spaces.Box) or is_image(space):
         return False
     return not np.can_cast(np.dtype(space.dtype), np.float32)
 
 
 class Rows:
-    """Takes observations (N, *O): as new rows (N, D) of float32, or images as they are.
+    """Converts observations (N, *O) to new rows (N, D) of float32, or to images.
 
     Args:
-        space: of an observation.
-        name: how errors call where observations come from.
-        exact: whether rows are of float64 where float32 does not hold the space's numbers.
+        space: space of an observation.
+        name: source of the observations, for errors.
+        exact: True for rows of float64 if float32 cannot hold the space's numbers.
     """
 
     def __init__(self, space: spaces.Box, name: str, exact: bool = False) -> None:
@@ -178,11 +183,11 @@ class Rows:
         self._image = space.shape if is_image(space) else None
 
     def __call__(self, observations: Array, check: bool = True) -> Array:
-        """New rows; without `check` they may be NaN or infinite.
+        """Return new rows; without `check` they may be NaN or infinite.
 
         Raises:
-            EnvError: another number of features.
-            NotFiniteError: NaN or infinity.
+            EnvError: they have another number of features.
+            NotFiniteError: there is NaN or infinity.
         """
         if self._image is not None:
             images = np.array(observations, dtype=self.dtype)
@@ -201,6 +206,7 @@ class Rows:
         return flat
 
     def _other_size(self, observations: Array) -> EnvError:
+        """Return the error for observations of another size."""
         return EnvError(
             f"{self._name}: an observation of shape {np.shape(observations)[1:]}; "
             f"the observation space promised {self._size} numbers"
@@ -208,7 +214,13 @@ class Rows:
 
 
 def require_finite(values: Array, rows: str, what: str) -> None:
-    """NotFiniteError that names the first row of `values` (N, …) which is not finite."""
+    """Raise NotFiniteError for the first row of `values` (N, …) that is not finite.
+
+    Args:
+        values: the numbers.
+        rows: name of a row in the error.
+        what: name of the values in the error.
+    """
     finite = np.isfinite(values)
     if np.count_nonzero(finite) != finite.size:  # the cheapest way to ask, in every tick
         row = int(np.argwhere(~finite)[0][0])
@@ -217,7 +229,7 @@ def require_finite(values: Array, rows: str, what: str) -> None:
 
 
 def _check_leaves(space: spaces.Space[Any]) -> None:
-    """ConfigError for a leaf that no network reads, or one that would be too many features."""
+    """Raise ConfigError for a leaf that no network can read, or with too many features."""
     for name, leaf in named_leaves(space, "observation").items():
         if not isinstance(leaf, Leaf):
             raise ConfigError(
@@ -255,6 +267,7 @@ def _plan(space: spaces.Space[Any], first: int) -> tuple[Write, Read, int]:
 
 
 def _plan_parts(space: spaces.Tuple[Any] | spaces.Dict, first: int) -> tuple[Write, Read, int]:
+    """Return `_plan` of a Tuple or Dict."""
     named = isinstance(space, spaces.Dict)
     parts: list[tuple[Any, Write, Read]] = []
     for key, part in inner(space):
@@ -273,6 +286,7 @@ def _plan_parts(space: spaces.Tuple[Any] | spaces.Dict, first: int) -> tuple[Wri
 
 
 def _plan_choice(space: spaces.Discrete, first: int) -> tuple[Write, Read, int]:
+    """Return `_plan` of a Discrete: one-hot."""
     n, start = int(space.n), int(space.start)
 
     def write(observation: Any, out: Array) -> None:
@@ -285,6 +299,7 @@ def _plan_choice(space: spaces.Discrete, first: int) -> tuple[Write, Read, int]:
 
 
 def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read, int]:
+    """Return `_plan` of a MultiDiscrete: one-hot for each entry."""
     nvec, start = space.nvec.reshape(-1), space.start.reshape(-1)
     offsets = first + np.concatenate([[0], np.cumsum(nvec)[:-1]])
     last = first + int(nvec.sum())
@@ -304,6 +319,7 @@ def _plan_choices(space: spaces.MultiDiscrete, first: int) -> tuple[Write, Read,
 
 
 def _plan_numbers(space: spaces.Box | spaces.MultiBinary, first: int) -> tuple[Write, Read, int]:
+    """Return `_plan` of a Box or MultiBinary: its numbers, scaled if they are pixels."""
     size = int(np.prod(space.shape))
     last = first + size
     part, flat = slice(first, last), (size,)

@@ -1,8 +1,8 @@
-"""The state of an environment object as plain data: captured and put back.
+"""The state of an environment object as plain data: captured and restored.
 
 An environment's state is taken to be the plain attributes of its layers (wrappers down to the
 unwrapped one) and the positions of its random streams. One attribute that is not plain makes it
-inexact at once; whether the plain ones are all of it is measured in `levels`.
+inexact at once; `levels` measures whether the plain ones are the whole state.
 """
 
 import abc
@@ -20,13 +20,13 @@ from trainables.envs.state import mujoco
 from trainables.envs.state.plain import Encoded, NotPlainError, decode, encode, is_plain
 from trainables.envs.together import SteppedTogether
 
-#: Links between layers and how they were made: rebuilt with the environment, no state.
+#: Attributes that link layers or say how they were made: rebuilt with the environment, not state.
 STRUCTURE = frozenset({"env", "spec", "_cached_spec", "_saved_kwargs", "metadata", "render_mode"})
 
-#: All that was saved of the layers in which preprocessors were before they were connectors.
+#: All attributes saved of a wrapper layer that held a preprocessor before these were connectors.
 SPACES = frozenset({"_action_space", "_observation_space", "_metadata"})
 
-#: What an attribute may be without being state: it is made anew with the environment.
+#: Types of attributes that are not state: they are made again with the environment.
 CODE = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, np.dtype)
 
 
@@ -35,27 +35,30 @@ class KeepsState(abc.ABC):
 
     @abc.abstractmethod
     def get_state(self) -> dict[str, Any]:
-        """The state as plain data; entry ``lost``: why the running episode cannot come back."""
+        """Return the state as plain data.
+
+        Entry ``lost`` is why the running episode cannot be restored.
+        """
 
     @abc.abstractmethod
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
 
     @abc.abstractmethod
     def seed_spaces(self, seed: int) -> None:
-        """Give every space of every inner layer a stream of its own."""
+        """Seed the spaces of all inner layers, each with its own stream."""
 
 
 def capture(sub_env: Any) -> dict[str, Any]:
-    """The state of one environment: entry ``layers``, outermost first: name → [kind, data].
+    """Return the state of one environment: entry ``layers``, outermost first, name → [kind, data].
 
-    A `KeepsState`, which is the last layer, gives its own state.
+    A `KeepsState`, which is the last layer, returns its own state.
     """
     return {"layers": [_capture_layer(layer) for layer in layers(sub_env)]}
 
 
 def restore(sub_env: Any, state: Mapping[str, Any]) -> None:
-    """Put `state` into an environment that was made alike and has been reset once."""
+    """Restore `state` in an environment that was made alike and has been reset once."""
     made, saved = list(layers(sub_env)), state["layers"]
     while len(saved) > len(made) and saved[0].keys() <= SPACES:
         saved = saved[1:]
@@ -71,7 +74,10 @@ def restore(sub_env: Any, state: Mapping[str, Any]) -> None:
 
 
 def lost_episode(state: Mapping[str, Any]) -> str:
-    """Why the running episode is no part of what `capture` gave, or a process's; empty: it is."""
+    """Return why a state of `capture` does not contain the running episode; empty if it does.
+
+    Also accepts the state of an environment's process.
+    """
     if "gone" in state:  # with its process; the next step begins another one
         return ""
     whys = [layer.get("lost") for layer in state.get("environment", state)["layers"]]
@@ -79,7 +85,10 @@ def lost_episode(state: Mapping[str, Any]) -> str:
 
 
 def left_out(sub_env: Any) -> list[str]:
-    """Names of attributes that `capture` cannot hold; where there are any, nothing is exact."""
+    """Return the names of attributes that `capture` cannot store.
+
+    If there are any, nothing is exact.
+    """
     return [
         name
         for layer in layers(sub_env)
@@ -91,9 +100,9 @@ def left_out(sub_env: Any) -> list[str]:
 
 
 def seed_spaces(sub_env: Any, seed: int, first: int = 0) -> None:
-    """Give every space of every layer a stream of its own: an environment may draw from them.
+    """Seed every space of every layer with its own stream, since environments may draw from them.
 
-    Streams are named by the depth of the layer; that of the outermost is `first`.
+    Streams are named by the depth of the layer, counted from `first` for the outermost one.
     """
     for depth, layer in enumerate(layers(sub_env), first):
         if isinstance(layer, KeepsState):
@@ -105,7 +114,10 @@ def seed_spaces(sub_env: Any, seed: int, first: int = 0) -> None:
 
 
 def layers(sub_env: Any) -> Iterator[Any]:
-    """The wrappers, outermost first, and the unwrapped environment; a `KeepsState` is the last."""
+    """Yield the wrappers, outermost first, and the unwrapped environment.
+
+    A `KeepsState` is the last.
+    """
     while isinstance(sub_env, gymnasium.Wrapper | AgentsEnv | SteppedTogether):
         yield sub_env
         if isinstance(sub_env, KeepsState):
@@ -115,6 +127,10 @@ def layers(sub_env: Any) -> Iterator[Any]:
 
 
 def _capture_layer(layer: Any) -> dict[str, Any]:
+    """Return the state of one layer: name → [kind, data].
+
+    Attributes that are not plain are left out.
+    """
     if isinstance(layer, KeepsState):
         return layer.get_state()
     captured: dict[str, Encoded] = {}

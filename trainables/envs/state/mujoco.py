@@ -24,9 +24,9 @@ logger = logging.getLogger(__name__)
 
 
 def log_warnings(entry_point: object) -> None:
-    """Log what MuJoCo warns of, where such an environment is one of gymnasium's of MuJoCo.
+    """Send MuJoCo's warnings to the log if `entry_point` is one of gymnasium's MuJoCo environments.
 
-    By itself MuJoCo writes each warning to a file MUJOCO_LOG.TXT in the current folder.
+    By default MuJoCo writes each warning to a file MUJOCO_LOG.TXT in the current folder.
     """
     if not str(entry_point).startswith("gymnasium.envs.mujoco."):
         return
@@ -38,6 +38,7 @@ def log_warnings(entry_point: object) -> None:
 
 
 def _log(text: str) -> None:
+    """Log a warning of MuJoCo."""
     logger.info("MuJoCo: %s", text)
 
 
@@ -60,7 +61,10 @@ def is_renderer(value: Any) -> bool:
 
 
 def why_no_picture(env: Any) -> str:
-    """Why MuJoCo cannot draw here, or empty: a second attempt without OpenGL ends the process."""
+    """Return why MuJoCo cannot draw here; empty if it can or does not draw.
+
+    A second attempt to draw without OpenGL would end the process.
+    """
     if not any(is_renderer(value) for value in vars(env.unwrapped).values()):
         return ""
     screen = os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
@@ -73,7 +77,7 @@ def why_no_picture(env: Any) -> str:
 
 
 def capture_data(data: Any) -> dict[str, Any]:
-    """Entries ``integration`` (mjSTATE_INTEGRATION) and ``arrays``: name → array."""
+    """Return a simulation's data: entries ``integration`` and ``arrays`` (name → array)."""
     mujoco: Any = sys.modules["mujoco"]
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     integration = np.zeros(mujoco.mj_stateSize(data.model, kind))
@@ -85,7 +89,7 @@ def capture_data(data: Any) -> dict[str, Any]:
 
 
 def restore_data(data: Any, state: Mapping[str, Any]) -> None:
-    """Put what `capture_data` gave into the data of an equal model."""
+    """Restore what `capture_data` returned in the data of an equal model."""
     mujoco: Any = sys.modules["mujoco"]
     kind = mujoco.mjtState.mjSTATE_INTEGRATION
     mujoco.mj_setState(data.model, data, np.array(state["integration"]), kind)
@@ -94,7 +98,7 @@ def restore_data(data: Any, state: Mapping[str, Any]) -> None:
 
 
 def fingerprint_model(model: Any) -> str:
-    """SHA-256 over all arrays of a model, its time step among them."""
+    """Return the SHA-256 of all arrays of a model and its time step, hexadecimal."""
     digest = hashlib.sha256()
     arrays = {**_arrays(model), "timestep": np.array(model.opt.timestep), **_arrays(model.opt)}
     for name, array in arrays.items():
@@ -103,7 +107,7 @@ def fingerprint_model(model: Any) -> str:
 
 
 def check_model(model: Any, expected: str) -> None:
-    """EnvError unless the model's fingerprint is the saved one."""
+    """Raise EnvError unless the model's fingerprint is `expected`."""
     if fingerprint_model(model) != expected:
         raise EnvError(
             "the MuJoCo model of a new environment is not the one that was saved: an environment "
@@ -113,7 +117,7 @@ def check_model(model: Any, expected: str) -> None:
 
 
 def _arrays(value: Any) -> dict[str, Any]:
-    """Writable arrays among the attributes, in the order of their names."""
+    """Return the writable arrays among the attributes, sorted by name."""
     named = {name: getattr(value, name) for name in dir(value) if not name.startswith("_")}
     return {
         name: array

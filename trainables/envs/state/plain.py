@@ -1,7 +1,7 @@
 """Values that environments hold as plain data and back, and fingerprints of them.
 
-`encode` gives ``[kind, data]``; kinds keep what plain data alone would lose: tuples, sets, deques,
-streams of chance, spaces, a simulator's objects.
+`encode` returns ``[kind, data]``; kinds preserve what plain data alone would lose: tuples, sets,
+deques, random streams, spaces, a simulator's objects.
 """
 
 import collections
@@ -16,14 +16,17 @@ from trainables.core import rng
 from trainables.envs.spaces.leaves import inner
 from trainables.envs.state import mujoco
 
+#: Largest nesting depth.
 MAX_DEPTH = 16
+#: Types that are plain as they are.
 _PLAIN = frozenset({type(None), bool, int, float, str, bytes})
 
+#: A kind and its plain data.
 Encoded = list[Any]
 
 
 class NotPlainError(Exception):
-    """The value cannot be given as plain data."""
+    """The value cannot be represented as plain data."""
 
 
 def is_plain(value: Any) -> bool:
@@ -36,7 +39,7 @@ def is_plain(value: Any) -> bool:
 
 
 def encode(value: Any, depth: int = 0) -> Encoded:
-    """[kind, data], where data are plain; NotPlainError for what cannot be."""
+    """Return [kind, data] with plain data; raises NotPlainError if that is impossible."""
     if depth > MAX_DEPTH:
         raise NotPlainError
     if type(value) in _PLAIN:
@@ -55,6 +58,7 @@ def encode(value: Any, depth: int = 0) -> Encoded:
 
 
 def _encode_container(value: Any, depth: int) -> Encoded:
+    """Return [kind, data] of a container or a simulator's object."""
     kind = type(value)
     if kind in (list, tuple, set):
         items = sorted(value, key=repr) if kind is set else value
@@ -71,7 +75,7 @@ def _encode_container(value: Any, depth: int) -> Encoded:
 
 
 def _encode_space(space: spaces.Space[Any]) -> list[Any]:
-    """The stream of a space (None: it has not drawn yet) and those of the spaces inside it."""
+    """Return the state of a space's stream (None if it was never used), and those of its parts."""
     # The attribute, not the property: asking the property would make a stream where there is none.
     own = space._np_random
     inner = [_encode_space(part) for part in _parts(space)]
@@ -79,15 +83,16 @@ def _encode_space(space: spaces.Space[Any]) -> list[Any]:
 
 
 def _parts(space: spaces.Space[Any]) -> Sequence[spaces.Space[Any]]:
+    """Return the direct parts of a Tuple or Dict space; empty for others."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return []
     return [part for _, part in inner(space)]
 
 
 def decode(encoded: Encoded, current: Any) -> Any:
-    """The value that `encode` was given.
+    """Return the value that was given to `encode`.
 
-    Streams, spaces and simulations are set in place on `current`, which is then returned.
+    Streams, spaces and simulations are restored in place in `current`, which is then returned.
     """
     kind, data = encoded
     if kind == "plain":
@@ -105,10 +110,12 @@ def decode(encoded: Encoded, current: Any) -> Any:
 
 
 def _decode_all(items: list[Encoded]) -> list[Any]:
+    """Return the decoded items."""
     return [decode(item, None) for item in items]
 
 
 def _decode_generator(state: Mapping[str, Any], current: Any) -> Any:
+    """Return a generator with this state: `current` if it is one, else a new one."""
     if not isinstance(current, np.random.Generator):
         current = np.random.Generator(getattr(np.random, state["bit_generator"])())
     rng.set_generator_state(current, state)
@@ -116,6 +123,7 @@ def _decode_generator(state: Mapping[str, Any], current: Any) -> Any:
 
 
 def _decode_space(space: spaces.Space[Any], state: list[Any]) -> None:
+    """Restore the streams of a space and its parts."""
     own, inner = state
     if own is not None:
         rng.set_generator_state(space.np_random, own)
@@ -123,11 +131,13 @@ def _decode_space(space: spaces.Space[Any], state: list[Any]) -> None:
         _decode_space(part, saved)
 
 
+#: Kind → function (current value, data) that restores a value in place.
 _IN_PLACE: Mapping[str, Callable[[Any, Any], None]] = {
     "space": _decode_space,
     "mujoco data": mujoco.restore_data,
     "mujoco model": mujoco.check_model,
 }
+#: Kind → function that makes the value from its data.
 _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "scalar": lambda d: np.asarray(d)[()],
     "array": np.array,
@@ -140,7 +150,7 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
 
 
 def fingerprint(value: Any) -> str:
-    """SHA-256 of a plain value; of the name of its type where it is not plain."""
+    """Return the SHA-256 of a plain value, hexadecimal; of its type's name if it is not plain."""
     try:
         encoded = encode(value)
     except NotPlainError:
@@ -151,7 +161,7 @@ def fingerprint(value: Any) -> str:
 
 
 def _hash(encoded: Any, update: Callable[[bytes], None]) -> None:
-    """Feed numbers, words and arrays, each with its length, so that no two values read alike."""
+    """Hash numbers, words and arrays with their lengths, so that different values never collide."""
     if isinstance(encoded, list | dict):
         update(f"{len(encoded)} in {type(encoded).__name__}:".encode())
         items = encoded if isinstance(encoded, list) else encoded.items()

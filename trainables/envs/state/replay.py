@@ -1,9 +1,9 @@
-"""Episodes that can be played again: a seed and the actions since are the state.
+"""Episodes that can be replayed: their state is a seed and the actions so far.
 
 For environments whose state cannot be read (level B). An object that has played an episode may not
-repeat what a new one does, so every episode begins in an environment made anew; then an episode
-depends on its seed and actions alone, and replaying these leads to the same state. The lives
-of an Atari game are one episode here: between them it is reset without a seed, and goes on.
+behave like a new one, so every episode begins in a new environment. Then an episode depends on its
+seed and actions alone, and replaying these leads to the same state. The lives of an Atari game are
+one episode here: between them it is reset without a seed, and continues.
 """
 
 import copy
@@ -27,11 +27,15 @@ from trainables.envs.state.plain import decode, encode, fingerprint
 
 
 class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
-    """Begins every episode in an environment made anew, and records its seed and actions.
+    """A wrapper that begins every episode in a new environment, and records its seed and actions.
 
     The seed of an episode is derived from the one last given to `reset` and from the number of
-    episodes since. An episode of more than `limit` actions has no state. Actions are recorded as
-    the rows that the connector makes them of, observations as what it makes of them.
+    episodes since. Actions are recorded as the connector's rows, observations as its output.
+
+    Args:
+        make: makes the environment.
+        limit: largest number of actions of an episode that has a state.
+        connect: makes the connector from observation space and action space.
     """
 
     def __init__(
@@ -55,7 +59,7 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         self._last: tuple[Any, Any] = (None, None)  # observation, reward
 
     def seed_spaces(self, seed: int) -> None:
-        """Give the spaces of every environment made from now on streams of their own."""
+        """Set the seed from which the spaces of every new environment get their streams."""
         self._seeds[1] = seed
 
     def reset(
@@ -70,21 +74,21 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         return self._begin(options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """One step, whose action is recorded."""
+        """Make one step and record its action."""
         if not self._lost:
             self._actions.append(copy.deepcopy(self.connector.row(action)))
             if len(self._actions) > self._limit:
-                self._lose(f"it has more than {self._limit} steps (env_replay_limit)")
+                self._mark_lost(f"it has more than {self._limit} steps (env_replay_limit)")
         outcome = self.env.step(action)
         self._last = outcome[0], outcome[1]
         self._life_lost = bool(outcome[4].get(LIFE_LOST))
         return outcome
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``seeds``, ``episode``, ``lost``, ``actions``, ``lives`` and ``seen``.
+        """Return ``seeds``, ``episode``, ``lost``, ``actions``, ``lives`` and ``seen``.
 
-        ``lost`` says why the episode cannot be played again; empty: it can. ``lives`` are the
-        numbers of actions before which the next life began. ``seen`` is a fingerprint of the last
+        ``lost`` is why the episode cannot be replayed, empty if it can. ``lives`` are the numbers
+        of actions before which the next life began. ``seen`` is a fingerprint of the last
         observation and reward, which a replay has to reach.
         """
         return {
@@ -97,24 +101,26 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         }
 
     def _seen(self) -> str:
+        """Return the fingerprint of the last observation and reward."""
         observation, reward = self._last
         if self.connector.observes and observation is not None:
             observation = self.connector.observe(observation)
         return fingerprint((observation, reward))
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Play the episode again up to `get_state`, or lose it; global streams are kept."""
+        """Replay the episode of a state, or mark it as lost; preserves the global streams."""
         self._seeds, self._episode = list(state["seeds"]), state["episode"]
         with rng.preserve_global():
             try:
                 self._begin(None)
                 self._lost = state["lost"]
                 if not self._lost:
-                    self._play(state)
+                    self._replay(state)
             except Exception as error:  # noqa: BLE001 the first time it raised nothing
-                self._lose(f"playing it again raised {type(error).__name__}: {error}")
+                self._mark_lost(f"playing it again raised {type(error).__name__}: {error}")
 
-    def _play(self, state: Mapping[str, Any]) -> None:
+    def _replay(self, state: Mapping[str, Any]) -> None:
+        """Replay the recorded actions, and compare the last observation and reward."""
         actions, lives = _unpack(state["actions"]), set(state["lives"])
         for i, action in enumerate(actions):
             beat()
@@ -124,45 +130,49 @@ class Replayed(gymnasium.Wrapper[Any, Any, Any, Any], KeepsState):
         if len(actions) in lives:
             self._next_life(None)
         if self._seen() != state["seen"]:
-            self._lose(
+            self._mark_lost(
                 f"played again it was another one after {len(self._actions)} steps; the "
                 "environment depends on more than its seed and actions"
             )
 
-    def _lose(self, why: str) -> None:
+    def _mark_lost(self, why: str) -> None:
+        """Mark the running episode as one that cannot be replayed, with the reason."""
         self._lost = why
         self._actions, self._lives = [], []
 
     def _next_life(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Reset into the next life of a game."""
         self._life_lost = False
         if not self._lost:
             self._lives.append(len(self._actions))
         if options is not None:
-            self._lose("a life of it began with options")
+            self._mark_lost("a life of it began with options")
         observation, info = self.env.reset(options=options)
         self._last = observation, 0.0
         return observation, info
 
     def _begin(self, options: dict[str, Any] | None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in a new environment."""
         if not self._fresh:
             with logging_once(self._failures_to_close):
                 close(self.env)
             self.env = self._make()
         self._fresh = False
-        seed_spaces(self.env, self._derived(1, "spaces"), self.connector.depth)
+        seed_spaces(self.env, self._episode_seed(1, "spaces"), self.connector.depth)
         self._actions, self._lives, self._life_lost = [], [], False
         self._lost = "" if options is None else "it began with options"
-        observation, info = self.env.reset(seed=self._derived(0, "reset"), options=options)
+        observation, info = self.env.reset(seed=self._episode_seed(0, "reset"), options=options)
         self._last = observation, 0.0
         return observation, info
 
-    def _derived(self, which: int, purpose: str) -> int:
+    def _episode_seed(self, which: int, purpose: str) -> int:
+        """Return the seed of this episode for a purpose; `which` is 0 for resets, 1 for spaces."""
         # Some simulators take seeds of 31 bits only.
         return rng.integer(self._seeds[which], purpose, self._episode) % 2**31
 
 
 def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -> Env:
-    """The object that one environment steps: at level B its episodes can be replayed."""
+    """Return one environment; at level B, wrapped so that its episodes can be replayed."""
     if config.env_level == "B":
         make = partial(make_env, config, context)
         return Replayed(make, config.env_replay_limit, partial(connect, config))
@@ -170,7 +180,7 @@ def make_sub_env(config: EnvironmentConfig, context: EnvContext | None = None) -
 
 
 def steps_to_replay(state: Any) -> int:
-    """Return how many steps a restore of this state replays, with all states within it."""
+    """Return the number of steps that a restore of this state replays, nested states included."""
     if isinstance(state, Mapping):
         if state.keys() >= {"seeds", "actions", "lives", "seen"}:
             return len(state["actions"][1])
@@ -179,7 +189,7 @@ def steps_to_replay(state: Any) -> int:
 
 
 def _pack(actions: Sequence[Any]) -> list[Any]:
-    """Actions as plain data: one array where all are of one shape and type."""
+    """Return actions as plain data: one array if all have the same shape and type."""
     kinds = {(type(one), getattr(one, "dtype", None), np.shape(one)) for one in actions}
     if len(kinds) == 1 and isinstance(actions[0], np.ndarray | np.generic):
         return ["stacked", np.stack(actions)]
@@ -187,6 +197,7 @@ def _pack(actions: Sequence[Any]) -> list[Any]:
 
 
 def _unpack(packed: Sequence[Any]) -> list[Any]:
+    """Return the actions that were given to `_pack`."""
     kind, data = packed
     if kind == "stacked":
         return list(np.array(data))

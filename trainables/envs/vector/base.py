@@ -1,7 +1,7 @@
-"""Environments stepped side by side: what one step of all gives, and what they promise.
+"""Environments stepped side by side: the results of a step, and the protocol.
 
 N environments. After a step, rows of ended episodes already hold the first observation of the next
-one; the true last observation stands in `Step.final_observations`. So a fragment has no autoreset
+one; the true last observation is in `Step.final_observations`. So a fragment has no autoreset
 steps: every row is a transition. The one exception is a native vector environment that restarts
 only in its next step, which marks those rows (`Step.restarting`).
 """
@@ -17,23 +17,24 @@ from numpy.typing import NDArray
 from trainables.envs.spaces.connectors import OwnSpaces
 
 Array = NDArray[Any]
+#: An empty mapping.
 NONE: Mapping[int, Any] = types.MappingProxyType({})
 
 
 class WorkerContext(NamedTuple):
-    """The place of environments: the sources of their seeds, and their names in errors."""
+    """The place of environments, from which their seeds and their names in errors are derived."""
 
     seed: int = 0
-    """Of the trial."""
+    """Seed of the trial."""
     worker: int = 0
     """Index of the worker, from 0."""
     num_workers: int = 0
-    """Child processes that collect; 0: the trainer's own process does."""
+    """Number of child processes that collect; 0 if the trainer's own process does."""
     is_drawn: bool = False
     """True if environment 0 is rendered."""
 
     def name(self, env_index: int) -> str:
-        """Return the name of one environment in errors."""
+        """Return the name of one environment for errors."""
         return f"worker {self.worker}, environment {env_index}"
 
 
@@ -41,85 +42,86 @@ class Step(NamedTuple):
     """The results of one step of all environments. The arrays are valid until the next step."""
 
     observations: Array
-    """(N, *O)"""
+    """Observations, (N, *O)."""
     rewards: Array
-    """(N,)"""
+    """Rewards, (N,)."""
     terminated: NDArray[np.bool_]
-    """(N,)"""
+    """Flags, (N,)."""
     truncated: NDArray[np.bool_]
-    """(N,)"""
+    """Flags, (N,)."""
     final_observations: Any
-    """Indexed by environment: the last observation of an episode that this step ended."""
+    """Last observations of the episodes that this step ended, indexed by environment."""
     infos: Mapping[int, Mapping[str, Any]] = NONE
-    """Environment → its info; those with an empty info are absent."""
+    """Environment → its info; empty infos are left out."""
     metric_ends: NDArray[np.bool_] | None = None
-    """(N,) a soft horizon was reached: an end for the metrics and for nothing else."""
+    """Flags (N,) of soft horizons, which end an episode for the metrics only; None without one."""
     faults: Mapping[int, Exception] = NONE
-    """Lane → what its environment raised in this step.
+    """Environment → exception that it raised in this step.
 
-    The running episode is lost: the environment's reward is 0 and its flags are False, its
-    observation is the first one of an episode in an environment made anew.
+    Its episode is lost: its reward is 0, its flags are False, and its observation is the first one
+    of an episode in a new environment.
     """
     restarting: NDArray[np.bool_] | None = None
-    """(N,) the next step of these environments is no transition: it only starts their next
-    episode."""
+    """Flags (N,) of environments whose next step only starts their next episode; None for none."""
     waiting: NDArray[np.bool_] | None = None
-    """(N,) True where no step was made, since the environment had not answered yet. None: all
-    did."""
+    """Flags (N,) of environments that have not answered yet and made no step; None if all did."""
     is_calm: bool = False
-    """True if it is known that no episode ended and none failed: every flag is False."""
+    """True if no episode ended and none failed, so that every flag is False."""
 
 
 class VectorEnv(Protocol):
-    """N environments that are stepped together.
+    """Protocol of N environments that are stepped together.
 
-    Units are the environment objects, which are what is seeded and what has a state: one per
-    environment, or one for all. The two spaces are those of one environment, as the connector at it
+    Sub-environments are the environment objects, which have seeds and states: one per environment,
+    or one for all. The two spaces are those of one environment, as its connector
     (`trainables.envs.spaces.connectors.EnvConnector`) makes them.
     """
 
     count: int
-    """N."""
+    """Number of environments, N."""
     sub_env_count: int
-    """Environment objects: N, or 1."""
+    """Number of environment objects: N or 1."""
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     own_spaces: OwnSpaces
     restarts_unasked: bool
-    """True if environments begin their next episode before anybody can know that one has
-    ended."""
+    """True if environments start their next episode before the caller can know that one ended."""
     before_restart: Callable[[Step], None] | None
-    """Called inside `step` when environments have ended and before they are reset."""
+    """Function called inside `step` after environments have ended and before their reset."""
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes, one seed per unit; returns observations (N, *O)."""
+        """Start all episodes; return observations (N, *O).
+
+        Args:
+            seeds: one seed per sub-environment, or None.
+        """
 
     def restart(self, sub_env: int, seed: int) -> Array:
-        """Start the episodes of one sub-environment; returns its observations (N, *O)."""
+        """Start the episodes of one sub-environment; return its observations (N, *O)."""
 
     def step(self, actions: Array) -> Step:
-        """One step of every environment."""
+        """Make one step of every environment."""
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
-        """Give the spaces of each unit streams of their own, one seed per unit."""
+        """Seed the spaces of the sub-environments, one seed each."""
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``sub_envs``, the state of each, and ``counters``; plain data."""
+        """Return ``sub_envs``, the state of each, and ``counters``, as plain data."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave, in environments that were made alike and reset once."""
+        """Restore a state in environments that were made alike and reset once."""
 
     def get_counters(self) -> dict[str, Any]:
-        """Return the counts beside the environments: they are exact even where these are not."""
+        """Return the counts beside the environments; they are exact even if those are not."""
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Take back what `get_counters` gave."""
+        """Restore counts that `get_counters` returned."""
 
     def connector_seconds(self) -> dict[str, float]:
-        """Step of the connectors at the environments → how long it took, all in all."""
+        """Return step of the environments' connectors → total time, seconds."""
 
     def left_out(self) -> list[str]:
-        """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
+        """Return the names of attributes that `get_state` cannot store; any makes it inexact."""
 
     def close(self) -> None:
-        """Let go of the environments."""
+        """Release the environments."""

@@ -1,4 +1,4 @@
-"""Stepping of environments side by side: the settings, and checks that they fit one another."""
+"""Stepping of environments side by side: the settings, and checks that they are compatible."""
 
 import logging
 
@@ -10,7 +10,7 @@ from trainables.envs.pool import ENVPOOL
 from trainables.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-#: What no native vector environment can do.
+#: Settings that no native vector environment supports.
 ONLY_SEPARATE = ("restart_failed_sub_environments", "remote_worker_envs")
 
 
@@ -68,19 +68,19 @@ class VectorConfig(Section):
 
     @property
     def hard_horizon(self) -> int | None:
-        """Steps after which an episode is cut off and the environment reset."""
+        """Number of steps after which an episode is truncated and reset, or None."""
         return None if self.soft_horizon else self.horizon
 
 
 def check_vector_env(
     environment: EnvironmentConfig, config: VectorConfig, limit: int | None
 ) -> None:
-    """Raise ConfigError for settings that do not fit together, or not this environment.
+    """Raise ConfigError for settings that contradict each other or this environment.
 
     Args:
-        environment: what is made.
-        config: how it is stepped.
-        limit: steps after which the environment ends an episode by itself.
+        environment: settings of the environment.
+        config: settings of its stepping.
+        limit: the environment's own limit of steps per episode, or None.
     """
     check_processes(config)
     if environment.is_native:
@@ -96,7 +96,7 @@ def check_vector_env(
 
 
 def check_processes(config: VectorConfig) -> None:
-    """Raise ConfigError for what only environments in processes of their own can have."""
+    """Raise ConfigError for settings that only environments in their own processes support."""
     if config.remote_env_batch_wait_ms and not config.remote_worker_envs:
         raise ConfigError(
             "remote_env_batch_wait_ms",
@@ -114,7 +114,7 @@ def check_processes(config: VectorConfig) -> None:
 
 
 def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
-    """Why so many environments had better not be one native object; empty: they had."""
+    """Return why `count` environments should not be one native object; empty if they should."""
     if environment.env_engine == ENVPOOL:
         return next((f"{name} is true" for name in ONLY_SEPARATE if getattr(config, name)), "")
     if environment.action_mask:
@@ -125,6 +125,7 @@ def why_separate(environment: EnvironmentConfig, config: VectorConfig, count: in
 
 
 def _why_separate(environment: EnvironmentConfig, config: VectorConfig, count: int) -> str:
+    """Return the same for an environment of gymnasium without masks."""
     if not natively_same(environment):
         return f"{environment.env} has no vector form that is known to do the same"
     if count < MANY_ENVS:
@@ -138,6 +139,7 @@ def _why_separate(environment: EnvironmentConfig, config: VectorConfig, count: i
 
 
 def _check_native(config: VectorConfig) -> None:
+    """Raise ConfigError for settings that no native vector environment supports."""
     for name in ONLY_SEPARATE:
         if getattr(config, name):
             raise ConfigError(
@@ -150,7 +152,7 @@ def _check_native(config: VectorConfig) -> None:
 
 
 def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: int | None) -> None:
-    """Raise ConfigError for a horizon beyond the environment's own limit, or a soft one without."""
+    """Raise ConfigError for a horizon beyond the environment's limit, or a soft one without any."""
     if config.horizon is None:
         if limit is None:
             raise ConfigError(
@@ -170,6 +172,7 @@ def check_horizon(environment: EnvironmentConfig, config: VectorConfig, limit: i
 
 
 def _note_limit(environment: EnvironmentConfig, limit: int | None) -> None:
+    """Log which limit ends the episodes if no horizon is set."""
     if limit is None:
         logger.debug(
             "no horizon is set and %s has no limit of its own: an episode may go on for ever",

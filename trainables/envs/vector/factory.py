@@ -1,4 +1,4 @@
-"""Which kind of vector environment the settings ask for; no measured speed decides."""
+"""The kind of vector environment that the settings ask for; does not depend on measured speed."""
 
 from trainables.envs.make import EnvironmentConfig
 from trainables.envs.vector.base import VectorEnv, WorkerContext
@@ -14,13 +14,13 @@ def make_vector_env(
     config: VectorConfig | None = None,
     place: WorkerContext | None = None,
 ) -> VectorEnv:
-    """N environments of these settings.
+    """Return N environments.
 
     Args:
-        environment: what to make.
+        environment: settings of the environment.
         num_envs: N.
-        config: how to step it; by default without horizon, restarts and processes.
-        place: of the worker.
+        config: settings of its stepping; by default no horizon, restarts or processes.
+        place: place of the worker.
 
     Raises:
         ConfigError: the environment cannot be made, or has no native vector form.

@@ -1,7 +1,7 @@
 """Horizons, hard and soft: ends of episodes that the environment does not declare.
 
-N environments. A hard horizon cuts the episode off where the environment is stepped, since it must
-be reset there. Soft horizons, and ends that are to be ignored, are applied here to a finished step.
+N environments. A hard horizon truncates the episode when the environment is stepped, since it must
+be reset then. Soft horizons, and ends that are to be ignored, are applied here to a finished step.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,44 +15,44 @@ from trainables.envs.vector.config import VectorConfig
 
 
 class TimeLimit:
-    """Counts the steps of each environment's episode.
+    """Counts the steps of each environment's episode, and applies the horizon.
 
     Args:
-        config: the horizon and what it means.
+        config: the horizon and its meaning.
         count: N.
     """
 
     def __init__(self, config: VectorConfig, count: int) -> None:
         self._lengths = np.zeros(count, dtype=np.int64)
         self._more = 0
-        """Steps of every environment that are not in its length yet."""
+        """Steps of every environment that are not added to its length yet."""
         self._hard = config.hard_horizon
         self._soft = config.horizon if config.soft_horizon else None
         self._no_done = config.no_done_at_end
         self.is_set = config.horizon is not None
-        """True if an episode may end though its environment does not say so."""
+        """True if an episode may end although its environment does not say so."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(N,) steps of each running episode, to its hard or soft end; may be written into."""
+        """Steps of each running episode since its start or soft end, (N,); may be changed."""
         if self._more:
             self._lengths += self._more
             self._more = 0
         return self._lengths
 
     def count(self, envs: Sequence[int] | None = None) -> None:
-        """One more step in these environments; None: in every one."""
+        """Count one more step in these environments; None for all."""
         if envs is None:
             self._more += 1
         else:
             self.lengths[envs] += 1
 
     def cut(self) -> NDArray[np.bool_] | None:
-        """(N,) environments whose episode has just reached the hard horizon; None without one."""
+        """Return flags (N,) of episodes that have reached the hard horizon; None without one."""
         return None if self._hard is None else self.lengths >= self._hard
 
     def settle(self, step: Step) -> Step:
-        """The step as it is to be recorded; where an episode ended, the count begins anew."""
+        """Return the step with the settings on ends applied; ended episodes count from 0 again."""
         ended = step.terminated | step.truncated
         if self._no_done:
             step = step._replace(terminated=np.zeros_like(ended), truncated=ended)
@@ -67,9 +67,9 @@ class TimeLimit:
         return step
 
     def get_state(self) -> dict[str, Any]:
-        """Entry ``lengths`` (N,)."""
+        """Return the entry ``lengths`` (N,)."""
         return {"lengths": self.lengths.copy()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
         self.lengths[:] = state["lengths"]

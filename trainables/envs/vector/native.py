@@ -1,8 +1,8 @@
-"""Native vector environments: one object, one stream of chance, one state for all N environments.
+"""Native vector environments: one object, one random stream, one state for all N environments.
 
-When such an object begins the next episode of an environment is its own choice, named in
-``metadata["autoreset_mode"]``: at once (SAME_STEP: the last observation stands in its infos), in
-the next step (NEXT_STEP: whose row is then no transition) or when it is asked (DISABLED).
+Such an object decides when it starts the next episode of an environment, and declares it in
+``metadata["autoreset_mode"]``: at once (SAME_STEP: the last observation is in its infos), in the
+next step (NEXT_STEP: whose row is then not a transition) or on request (DISABLED).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,16 +24,17 @@ from trainables.envs.vector.config import VectorConfig
 from trainables.envs.vector.horizon import TimeLimit
 from trainables.errors import ConfigError, EnvError
 
+#: Flags (N,).
 Flags = NDArray[np.bool_]
 
 
 def make_native(
     environment: EnvironmentConfig, num_envs: int, config: VectorConfig, place: WorkerContext
 ) -> VectorEnv:
-    """Environments of the environment's own vector form.
+    """Return N environments in the environment's own vector form.
 
     Raises:
-        ConfigError: it has none, restarts environments in an unknown way, or cannot be cut off.
+        ConfigError: it has none, restarts in an unknown way, or cannot be truncated.
     """
     vector = make_vector(environment, num_envs)
     spaces = vector.single_observation_space, vector.single_action_space
@@ -61,13 +62,13 @@ def make_native(
 
 
 class NativeVectorEnv:
-    """The part that all native vector environments share.
+    """The common part of all native vector environments.
 
     Args:
         vector: the environment.
-        connector: what stands at each of its N.
+        connector: connector of each of its N environments.
         config: the horizon.
-        place: of the worker.
+        place: place of the worker.
     """
 
     restarts_unasked: bool = False
@@ -91,74 +92,78 @@ class NativeVectorEnv:
         self.before_restart: Callable[[Step], None] | None = None
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes from the one seed; returns observations (N, *O)."""
+        """Start all episodes from the one seed; return observations (N, *O)."""
         self._ends.lengths[:] = 0
         return self._reset(seed=None if seeds is None else seeds[0])
 
     def restart(self, sub_env: int, seed: int) -> Array:
-        """Start all episodes; returns observations (N, *O)."""
+        """Start all episodes; return observations (N, *O)."""
         return self.reset([seed])
 
     def step(self, actions: Array) -> Step:
-        """One step of every environment."""
+        """Make one step of every environment."""
         self._ends.count()
         if self._connector.acts:
             actions = self._connector.act_all(actions)
-        given = self._called("step", 5, "five: observations … infos", actions)
-        step = self._taken((self._observed(given[0]), *given[1:]))
+        given = self._call("step", 5, "five: observations … infos", actions)
+        step = self._to_step((self._to_observations(given[0]), *given[1:]))
         return step if step.is_calm else self._ends.settle(step)
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
-        """Give the spaces streams of their own, from the one seed."""
+        """Seed the spaces from the one seed, each with its own stream."""
         seed_spaces(self._vector, seeds[0])
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``sub_envs``, the state of the one object, and ``counters``."""
+        """Return ``units``, a list of the one object's state, and ``counters``."""
         return {"units": [capture(self._vector)], "counters": self.get_counters()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave, in environments that were made alike and reset once."""
+        """Restore a state in environments that were made alike and reset once."""
         restore(self._vector, state["units"][0])
         self.set_counters(state["counters"])
 
     def get_counters(self) -> dict[str, Any]:
-        """Entry ``ends``."""
+        """Return the entry ``ends``."""
         return {"ends": self._ends.get_state()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Take back what `get_counters` gave."""
+        """Restore counts that `get_counters` returned."""
         self._ends.set_state(counters["ends"])
 
     def connector_seconds(self) -> dict[str, float]:
-        """Step of the connector → how long it took, all in all."""
+        """Return step of the connector → total time, seconds."""
         return self._connector.seconds
 
     def left_out(self) -> list[str]:
-        """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
+        """Return the names of attributes that `get_state` cannot store; any makes it inexact."""
         return left_out(self._vector)
 
     def close(self) -> None:
-        """Close the environment."""
+        """Close the environment; an error is only logged."""
         close(self._vector, f"worker {self._place.worker}, native vector environment")
 
-    def _taken(self, given: tuple[Any, ...]) -> Step:
-        """Return the environment's step in our form."""
+    def _to_step(self, given: tuple[Any, ...]) -> Step:
+        """Return a `Step` from what the environment's `step` returned."""
         raise NotImplementedError
 
     def _reset(self, **how: Any) -> Array:
-        return self._observed(self._called("reset", 2, "(observations, infos)", **how)[0])
+        """Reset the environment with these arguments; return observations (N, *O)."""
+        return self._to_observations(self._call("reset", 2, "(observations, infos)", **how)[0])
 
-    def _observed(self, observations: Any) -> Array:
-        """(N, *O) of what it gave."""
+    def _to_observations(self, observations: Any) -> Array:
+        """Return the environment's observations as an array (N, *O)."""
         if not self._connector.observes:
             return np.asarray(observations)
         batched = batch_space(self._connector.own_spaces[0], self.count)
         return self._connector.observe_all(iterate(batched, observations))
 
-    def _called(
+    def _call(
         self, method: str, parts: int, expected: str, *args: Any, **kwargs: Any
     ) -> tuple[Any, ...]:
-        """Return the results of a method of the vector environment, checked to be `parts` many."""
+        """Call a method of the vector environment; return its result, a tuple of `parts` items.
+
+        Raises EnvError if it raises or returns something else.
+        """
         try:
             given: Any = getattr(self._vector, method)(*args, **kwargs)
         except Exception as error:
@@ -177,11 +182,12 @@ class NativeVectorEnv:
 
 
 class SameStepVectorEnv(NativeVectorEnv):
-    """Environments that begin their next episode in the step that ends one."""
+    """Environments that start their next episode in the step that ends one."""
 
     restarts_unasked = True
 
-    def _taken(self, given: tuple[Any, ...]) -> Step:
+    def _to_step(self, given: tuple[Any, ...]) -> Step:
+        """Return a `Step`; raises EnvError if an ended episode's last observation is missing."""
         observations, rewards, terminated, truncated, infos = given
         final_observations = infos.get("final_obs", ())
         see = self._connector.observe
@@ -199,7 +205,7 @@ class SameStepVectorEnv(NativeVectorEnv):
 
 
 class NextStepVectorEnv(NativeVectorEnv):
-    """Environments that begin their next episode in a step of its own, which is marked."""
+    """Environments that start their next episode in a step of its own, which is marked."""
 
     restarts_unasked = True
 
@@ -214,20 +220,21 @@ class NextStepVectorEnv(NativeVectorEnv):
         self._restarting: Flags = np.zeros(self.count, dtype=np.bool_)
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes from the one seed; returns observations (N, *O)."""
+        """Start all episodes from the one seed; return observations (N, *O)."""
         self._restarting = np.zeros(self.count, dtype=np.bool_)
         return super().reset(seeds)
 
     def get_counters(self) -> dict[str, Any]:
-        """Entries ``ends`` and ``restarting`` (N,)."""
+        """Return the entries ``ends`` and ``restarting`` (N,)."""
         return {**super().get_counters(), "restarting": self._restarting.copy()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Take back what `get_counters` gave."""
+        """Restore counts that `get_counters` returned."""
         super().set_counters(counters)
         self._restarting = np.array(counters["restarting"], dtype=np.bool_)
 
-    def _taken(self, given: tuple[Any, ...]) -> Step:
+    def _to_step(self, given: tuple[Any, ...]) -> Step:
+        """Return a `Step` with the ended environments marked as restarting."""
         observations, rewards, terminated, truncated, infos = given
         self._ends.lengths[self._restarting] = 0  # this step was none of an episode
         self._restarting = terminated | truncated
@@ -236,9 +243,10 @@ class NextStepVectorEnv(NativeVectorEnv):
 
 
 class DisabledVectorEnv(NativeVectorEnv):
-    """Environments that begin their next episode when they are asked to."""
+    """Environments that start their next episode on request."""
 
-    def _taken(self, given: tuple[Any, ...]) -> Step:
+    def _to_step(self, given: tuple[Any, ...]) -> Step:
+        """Return a `Step`, after the ended environments have been reset."""
         observations, rewards, terminated, truncated, infos = given
         cut = self._ends.cut()
         if cut is not None:
@@ -254,14 +262,18 @@ class DisabledVectorEnv(NativeVectorEnv):
         rest = rewards, terminated, truncated
         if self.before_restart is not None:
             self.before_restart(Step(final, *rest, final, each))
-        return Step(self._begun(ended, which, observations, final), *rest, final, each)
+        return Step(self._restart_ended(ended, which, observations, final), *rest, final, each)
 
-    def _begun(
+    def _restart_ended(
         self, ended: Flags, which: NDArray[np.int64], observations: Array, final: Array
     ) -> Array:
-        """Begin the next episode of those that ended; the observations (N, *O) after it.
+        """Start the next episode of ended environments; return all observations (N, *O).
 
-        `which` are their indices. `final` holds the observations too, and nobody writes into it.
+        Args:
+            ended: flags of environments that ended, (N,).
+            which: their indices.
+            observations: the environment's observations, which may be overwritten.
+            final: a copy of these that nothing overwrites.
         """
         fresh = self._reset(options={"reset_mask": ended})
         return np.where(ended.reshape(-1, *[1] * (fresh.ndim - 1)), fresh, final)
@@ -270,22 +282,27 @@ class DisabledVectorEnv(NativeVectorEnv):
 class CartPoleNative(DisabledVectorEnv):
     """gymnasium's own vector CartPole.
 
-    It would start an ended environment anew only in the following step. Here the fresh start is
-    written into its state at once, drawn from its own stream as it would have drawn it.
+    By itself it would restart an ended environment only in the following step. Here the new start
+    is written into its state at once, drawn from its own stream as it would have drawn it.
     """
 
-    def _begun(
+    def _restart_ended(
         self, ended: Flags, which: NDArray[np.int64], observations: Array, final: Array
     ) -> Array:
+        """Write new starts into the states of ended environments.
+
+        Return all observations (N, *O).
+        """
         vector = self._vector
         starts = vector.np_random.uniform(vector.low, vector.high, size=(4, len(which)))
         vector.state[:, which] = starts
         vector.steps[which] = 0
         vector.prev_done[which] = False
-        observations[which] = self._observed(starts.T.astype(np.float32))
+        observations[which] = self._to_observations(starts.T.astype(np.float32))
         return observations
 
 
+#: Autoreset mode → class.
 KINDS: Mapping[Any, type[NativeVectorEnv]] = {
     AutoresetMode.SAME_STEP: SameStepVectorEnv,
     AutoresetMode.NEXT_STEP: NextStepVectorEnv,
@@ -294,7 +311,7 @@ KINDS: Mapping[Any, type[NativeVectorEnv]] = {
 
 
 def _per_env(infos: Any, count: int) -> Mapping[int, Mapping[str, Any]]:
-    """Lane → its own infos, out of arrays with a mask ``_key`` beside each ``key``."""
+    """Return environment → its own infos, from arrays with a mask ``_key`` beside each ``key``."""
     if not infos:
         return NONE
     envs: dict[int, dict[str, Any]] = {}

@@ -1,8 +1,8 @@
-"""Environments in processes of their own, stepped at the same time.
+"""Environments in their own processes, stepped at the same time.
 
-`step` waits for all of them, so no result depends on which is ready first: with the same seeds it
-is what the same environments would have given in the worker's process, to the bit, but for those
-that draw from global streams, which are here each process's own. Times are seconds.
+`step` waits for all of them, so no result depends on which is ready first: with the same seeds the
+results equal those of the same environments in the worker's process, to the bit, except for
+environments that draw from global streams, of which each process has its own. Times are in seconds.
 """
 
 import math
@@ -23,17 +23,17 @@ from trainables.envs.state.replay import make_sub_env
 from trainables.envs.vector.base import Step, WorkerContext
 from trainables.envs.vector.config import VectorConfig
 from trainables.envs.vector.remote_slot import RemoteEnvSlot
-from trainables.envs.vector.separate import SeparateVectorEnv, standing
+from trainables.envs.vector.separate import SeparateVectorEnv, environment_contexts
 
 
 class RemoteVectorEnv(SeparateVectorEnv):
-    """One process per environment.
+    """N environments with one process each.
 
     Args:
-        environment: what to make.
+        environment: settings of the environment.
         num_envs: N.
-        config: horizon, restarts and the time a step may take.
-        place: of the worker.
+        config: horizon, restarts and the time limit of a step.
+        place: place of the worker.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RemoteVectorEnv(SeparateVectorEnv):
         timeout_s, is_remade = config.env_step_timeout_s, config.restart_failed_sub_environments
         self._wait_s = config.remote_env_batch_wait_ms / 1e3
         self._asked: set[int] = set()
-        every = standing(for_children(environment), num_envs, place, remote=True)
+        every = environment_contexts(for_children(environment), num_envs, place, remote=True)
         self._remote = [
             RemoteEnvSlot(
                 partial(make_sub_env, *one), one[0], f"{place.worker}-{i}", timeout_s, is_remade
@@ -65,7 +65,7 @@ class RemoteVectorEnv(SeparateVectorEnv):
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes."""
+        """Process ids of the environments."""
         return [slot.pid for slot in self._remote]
 
     def close(self) -> None:
@@ -76,26 +76,26 @@ class RemoteVectorEnv(SeparateVectorEnv):
             slot.end()
 
     def send(self, envs: Sequence[int], actions: Iterable[Any]) -> None:
-        """Ask these environments for a step; what they do is heard by `poll`."""
+        """Request a step of these environments; `poll` returns the results."""
         for env_index, action in zip(envs, actions, strict=True):
             self._remote[env_index].send_step(action)
             self._asked.add(env_index)
 
     def poll(self) -> tuple[NDArray[np.int64], Step]:
-        """Which environments have done what they were asked for, and their step.
+        """Return the indices of environments that have made their step, and the step.
 
-        Waits for all that were asked until `remote_env_batch_wait_ms` are over, then until there is
-        one at least.
+        Waits for all that were requested until `remote_env_batch_wait_ms` is over, then for at
+        least one.
         """
         ready = self._ready()
         self._asked.difference_update(ready)
         self._ends.count(ready)
         waiting = np.ones(self.count, dtype=np.bool_)
         waiting[ready] = False
-        return np.array(ready), self._stepped(ready, self._heard(ready), waiting)
+        return np.array(ready), self._stepped(ready, self._receive_all(ready), waiting)
 
     def _ready(self) -> list[int]:
-        """Environments that have answered, died or run out of time."""
+        """Return the environments that have answered, died or run out of time."""
         until = time.monotonic() + self._wait_s
         ready = {env_index for env_index in self._asked if not self._remote[env_index].ends}
         while waiting := sorted(self._asked - ready):
@@ -112,14 +112,14 @@ class RemoteVectorEnv(SeparateVectorEnv):
         return sorted(ready)
 
     def step(self, actions: Any) -> Step:
-        """One step of every environment."""
+        """Make one step of every environment."""
         self._ends.count()
         for slot, action in zip(self._remote, actions, strict=True):
             slot.send_step(action)
-        return self._stepped(range(self.count), self._heard(range(self.count)))
+        return self._stepped(range(self.count), self._receive_all(range(self.count)))
 
-    def _heard(self, envs: Iterable[int]) -> list[Outcome | Exception]:
-        """All answers, before one of them is acted on: none is left for the next request."""
+    def _receive_all(self, envs: Iterable[int]) -> list[Outcome | Exception]:
+        """Read the answers of these environments, errors included, before any is acted on."""
         heard: list[Outcome | Exception] = []
         for env_index in envs:
             try:

@@ -1,4 +1,4 @@
-"""One environment in a process of its own: what is shared, what is answered, who asks."""
+"""One environment in its own process: the shared memory, the process's side, the worker's side."""
 
 import contextlib
 import math
@@ -21,29 +21,33 @@ from trainables.envs.state.replay import steps_to_replay
 from trainables.envs.vector.slot import EnvSlot
 from trainables.errors import WorkerError
 
+#: Alignment of arrays in the shared memory, bytes.
 ALIGNMENT = 64
 
 
 class Shared:
-    """Memory of a step that two processes share, once its spaces are known; it travels to a child.
+    """Memory of a step that two processes share; can be sent to a child.
 
-    It is anonymous memory, so it is gone with the last process that holds it, however that ends.
+    It is anonymous memory, which is freed with the last process that holds it, however that ends.
     """
 
     numbers: Any
-    """reward, terminated, truncated, and the seconds of the connector's steps"""
+    """Reward, terminated, truncated, and the seconds of the connector's steps."""
     observation: Any
-    """None if it is no array; likewise ``action``."""
+    """One observation, or None if it is not an array; `action` likewise."""
     action: Any
 
     def __init__(self, descriptor: int | None = None) -> None:
         self._descriptor = os.memfd_create("environment") if descriptor is None else descriptor
 
     def __reduce__(self) -> Any:
-        return _arrived, (reduction.DupFd(self._descriptor),)
+        return _receive_shared, (reduction.DupFd(self._descriptor),)
 
     def map(self, connector: EnvConnector) -> None:
-        """Hold one observation and one action of its spaces; it never becomes smaller."""
+        """Map memory for one observation and one action of the connector's spaces.
+
+        It never shrinks.
+        """
         # To travel it became one that programs inherit, no matter who starts them.
         os.set_inheritable(self._descriptor, False)
         env_spaces = connector.observation_space, connector.action_space
@@ -57,23 +61,26 @@ class Shared:
         self.action = self._array(env_spaces[1], ALIGNMENT + observation)
 
     def close(self) -> None:
-        """Let go of it; arrays that somebody holds stay. A second call does nothing."""
+        """Release the memory; arrays in use remain valid. A second call does nothing."""
         if vars(self):
             os.close(self._descriptor)
             vars(self).clear()
 
     def _array(self, space: spaces.Space[Any], offset: int) -> Any:
+        """Return an array at `offset` for a value of `space`; None if it is not an array."""
         if not is_plain(space) or space.shape is None:
             return None
         count = math.prod(space.shape)
         return np.frombuffer(self._memory, space.dtype, count, offset).reshape(space.shape)
 
 
-def _arrived(descriptor: Any) -> Shared:
+def _receive_shared(descriptor: Any) -> Shared:
+    """Make a `Shared` from a descriptor that was sent from another process."""
     return Shared(descriptor.detach())
 
 
 def _bytes(space: spaces.Space[Any]) -> int:
+    """Return the size of a value of `space`, aligned, in bytes; 0 if it is not an array."""
     if not is_plain(space) or space.shape is None:
         return 0
     size = math.prod(space.shape) * np.dtype(space.dtype).itemsize
@@ -81,13 +88,13 @@ def _bytes(space: spaces.Space[Any]) -> int:
 
 
 class EnvServer(EnvSlot):
-    """The process of an environment, which answers as a slot does; `remake` is asked first.
+    """The environment in its process, with a slot's methods; `remake` must be called first.
 
     Args:
         make: makes the environment.
-        config: what it makes.
-        shared: holds the numbers of a step.
-        name: of the environment, in the log.
+        config: settings of the environment.
+        shared: memory for the results of a step.
+        name: name of the environment in the log.
     """
 
     def __init__(
@@ -98,7 +105,7 @@ class EnvServer(EnvSlot):
         self._is_mapped = False
 
     def remake(self, seed: int) -> OwnSpaces:
-        """An environment made anew; the global streams, here its own, begin at `seed`."""
+        """Make a new environment and return its spaces; seeds this process's global streams."""
         rng.seed_global(seed, "global")
         super().__init__(self._make, self._config)
         if not self._is_mapped:
@@ -107,7 +114,10 @@ class EnvServer(EnvSlot):
         return self.connector.own_spaces
 
     def step(self, action: Any) -> Any:
-        """Observation (None: it is shared) and info; an action of None is shared, too."""
+        """Make one step; return observation (None if shared) and info.
+
+        An action of None is shared, too.
+        """
         if action is None:
             action = self._shared.action.copy()[()]
         observation, *numbers, info = super().step(action)
@@ -115,23 +125,27 @@ class EnvServer(EnvSlot):
         return self._shown(observation), info
 
     def reset(self, seed: int | None) -> Any:
-        """The first observation (None: it is shared)."""
+        """Return the first observation of an episode; None if it is shared."""
         return self._shown(super().reset(seed))
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``environment`` and ``global_streams``."""
+        """Return the entries ``environment`` and ``global_streams``."""
         return {"environment": super().get_state(), "global_streams": rng.capture_global()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
         super().set_state(state["environment"])
         rng.restore_global(state["global_streams"])
 
     def end(self) -> None:
-        """Close the environment; the process ends."""
+        """Close the environment; the process ends afterwards."""
         close(self, self._name)
 
     def _shown(self, observation: Any) -> Any:
+        """Write an observation to the shared memory and return None.
+
+        Return it if it is not an array.
+        """
         if self._shared.observation is None:
             return observation
         self._shared.observation[...] = observation
@@ -142,16 +156,17 @@ class RemoteEnvSlot:
     """The worker's end of one environment's process.
 
     Args:
-        make: makes the environment, there.
-        config: what it makes.
-        name: of the process.
-        timeout_s: seconds within which a step or reset has to be done; None: some day.
-        is_remade: it is made anew when its process is gone, so that this is a state as well.
+        make: makes the environment, in the process.
+        config: settings of the environment.
+        name: name of the process.
+        timeout_s: time limit of a step or reset, seconds; None for no limit.
+        is_remade: True if the environment is replaced when its process dies, so that its
+            absence is a valid state.
     """
 
     _child: ChildProcess
     connector: EnvConnector
-    """As in the process, where it acts; here it says the spaces."""
+    """The process's connector; here it only provides the spaces."""
 
     def __init__(
         self,
@@ -171,7 +186,7 @@ class RemoteEnvSlot:
 
     @property
     def ends(self) -> tuple[Any, ...]:
-        """Handles that become ready when it answers or dies; empty if it is gone."""
+        """Handles that become ready when the process answers or dies; empty if it is gone."""
         return () if self._gone else self._child.ends
 
     @property
@@ -181,11 +196,11 @@ class RemoteEnvSlot:
 
     @property
     def pid(self) -> int:
-        """Of the process."""
+        """Process id."""
         return self._child.pid
 
     def start(self, seed: int) -> None:
-        """Start the process and ask it to make the environment."""
+        """Start the process and request the environment; `finish_start` waits for it."""
         name = f"environment {self._name}"
         server = (self._make, self._config, self._shared, name)
         self._child = ChildProcess(name, EnvServer, server, self._patience)
@@ -194,7 +209,7 @@ class RemoteEnvSlot:
 
     @property
     def seconds(self) -> dict[str, float]:
-        """Seconds that the connector's steps took, there."""
+        """Connector step → total time in the process, seconds."""
         return dict(zip(self.connector.seconds, self._shared.numbers[3:].tolist(), strict=True))
 
     def finish_start(self) -> None:
@@ -204,7 +219,7 @@ class RemoteEnvSlot:
         self._shared.map(self.connector)
 
     def send_step(self, action: Any) -> None:
-        """Ask for a step; a process that is gone is noticed by `receive_step`."""
+        """Request a step; `receive_step` raises if the process is gone."""
         if self._shared.action is not None:
             self._shared.action[...] = action
             action = None
@@ -212,18 +227,18 @@ class RemoteEnvSlot:
             self._send("step", action)
 
     def receive_step(self) -> Outcome:
-        """Return the result of a step; a shared observation is overwritten by the next request."""
+        """Return the results of a step; the next request overwrites a shared observation."""
         observation, info = self._receive(self._patience)
         reward, terminated, truncated, *_ = self._shared.numbers.tolist()
-        return self._seen(observation), reward, bool(terminated), bool(truncated), info
+        return self._observation(observation), reward, bool(terminated), bool(truncated), info
 
     def reset(self, seed: int | None) -> Any:
-        """The first observation of the next episode."""
-        return self._seen(self._ask("reset", seed))
+        """Return the first observation of the next episode."""
+        return self._observation(self._ask("reset", seed))
 
     def remake(self, seed: int) -> None:
-        """An environment made anew, if need be in another process."""
-        if self._is_there():
+        """Replace the environment by a new one, in a new process if necessary."""
+        if self._is_running():
             self._ask("remake", seed)
         else:
             self._child.kill()
@@ -235,13 +250,13 @@ class RemoteEnvSlot:
         return self._ask("render")
 
     def seed_spaces(self, seed: int) -> None:
-        """Give the spaces streams of their own."""
+        """Seed the spaces, each with its own stream."""
         self._ask("seed_spaces", seed)
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``environment`` and ``global_streams``.
+        """Return the entries ``environment`` and ``global_streams``.
 
-        Only ``gone``, why, where the process is and the next step makes the environment anew.
+        If the process is gone and the environment will be replaced, only ``gone``, the reason.
         """
         try:
             state: dict[str, Any] = self._ask("get_state")
@@ -252,11 +267,14 @@ class RemoteEnvSlot:
         return state
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave; an episode that is played again has its time for it."""
+        """Restore a state that `get_state` returned.
+
+        The time limit grows with the replayed steps.
+        """
         if "gone" in state:
             self._end_at_once(state["gone"])
             return
-        if not self._is_there():
+        if not self._is_running():
             self.remake(seed=0)  # the streams come with the state
             self.reset(seed=0)
         self._send("set_state", state)
@@ -264,13 +282,13 @@ class RemoteEnvSlot:
         self._receive(Patience(timeout_s and timeout_s * (1 + steps_to_replay(state)), setting))
 
     def left_out(self) -> list[str]:
-        """Names of attributes that `get_state` cannot hold."""
+        """Return the names of attributes that `get_state` cannot store."""
         names: list[str] = self._ask("left_out")
         return names
 
     def close(self) -> None:
-        """Let go of the environment, not of its process."""
-        if self._is_there():
+        """Close the environment, but keep its process."""
+        if self._is_running():
             self._ask("close")
 
     def begin_end(self) -> None:
@@ -279,16 +297,18 @@ class RemoteEnvSlot:
             self._child.ask_to_end()
 
     def end(self) -> None:
-        """End the process, gently if it is listening; a second call does nothing."""
+        """End the process, killing it if it does not respond; a second call does nothing."""
         if self._is_started:
             self._child.close()
         self._shared.close()
 
     def _ask(self, method: str, *args: Any) -> Any:
+        """Call a method in the process and return its result."""
         self._send(method, *args)
         return self._receive(self._patience)
 
     def _send(self, method: str, *args: Any) -> None:
+        """Request a method call; raises Gone if the process is gone."""
         if self._gone:
             raise self._gone
         try:
@@ -297,6 +317,7 @@ class RemoteEnvSlot:
             raise self._lost() from error
 
     def _receive(self, patience: Patience) -> Any:
+        """Return the result of the latest request; raises Fault, Gone or EnvContractError."""
         if self._gone:
             raise self._gone
         try:
@@ -312,17 +333,20 @@ class RemoteEnvSlot:
             f"in the environment's process\n\n{trace}"
         )
 
-    def _seen(self, observation: Any) -> Any:
+    def _observation(self, observation: Any) -> Any:
+        """Return the shared observation if there is one, else the received one."""
         return observation if self._shared.observation is None else self._shared.observation
 
-    def _is_there(self) -> bool:
+    def _is_running(self) -> bool:
+        """Return whether the process runs."""
         return not self._gone and self._child.is_alive
 
     def _lost(self) -> Gone:
+        """Record that the process has died; return the error."""
         return self._end_at_once(f"lost its process (pid {self.pid}), which {self._child.failure}")
 
     def _end_at_once(self, why: str) -> Gone:
-        """End the process; the answer to every later request."""
+        """Kill the process; return the error that every later request raises."""
         self._child.kill()
         self._gone = Gone(why)
         return self._gone

@@ -1,7 +1,7 @@
-"""Environments that fail are made anew, one by one, from seeds of their own.
+"""Failed environments are replaced by new ones, one by one, with their own seeds.
 
-N environments. The seed of a restart is one of (trial, worker, environment, restarts of the
-environment).
+N environments. The seed of a restart is derived from trial, worker, environment, and the number of
+the environment's restarts.
 """
 
 import logging
@@ -13,68 +13,73 @@ import numpy as np
 
 from trainables.core import rng
 from trainables.envs.contract import EnvContractError, Outcome
-from trainables.envs.faults import close, described
+from trainables.envs.faults import close, describe_fault
 from trainables.envs.spaces.connectors import EnvConnector
 from trainables.envs.vector.base import WorkerContext
 from trainables.errors import EnvError
 
 logger = logging.getLogger(__name__)
 
-#: Failures of one environment without an episode that ended, or so many steps, in between.
+#: Failures of one environment after which the trial ends, counted without an episode that ended or
+#: `STEPS_THAT_COUNT` steps in between.
 MAX_FAILURES_IN_A_ROW = 8
 STEPS_THAT_COUNT = 100
-#: Seconds before the second attempt; each further one waits twice as long.
+#: Wait before the second attempt, seconds; each further wait is twice as long.
 BACK_OFF_S = 0.05
+#: The setting that allows restarts.
 SETTING = "restart_failed_sub_environments: true"
 
 
 class AnySlot(Protocol):
-    """One environment, wherever it runs."""
+    """Protocol of one environment, in this or another process."""
 
     connector: EnvConnector
-    """The connector of the environment."""
+    """Connector of the environment."""
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """Seconds that the connector's steps took, all in all."""
+        """Connector step → total time, seconds."""
 
     def send_step(self, action: Any) -> None:
-        """Ask for a step."""
+        """Request a step."""
 
     def receive_step(self) -> Outcome:
-        """Return the result of a step; the observation may be overwritten by the next request."""
+        """Return the results of a step; the next request may overwrite the observation."""
 
     def reset(self, seed: int | None) -> Any:
-        """The first observation of the next episode."""
+        """Return the first observation of the next episode."""
 
     def render(self) -> Any:
         """Return a picture of the environment."""
 
     def remake(self, seed: int) -> None:
-        """An environment made anew; `seed` is for streams of the process, where it has its own."""
+        """Replace the environment by a new one.
+
+        `seed` is for the process's streams, if it has its own.
+        """
 
     def seed_spaces(self, seed: int) -> None:
-        """Give the spaces streams of their own."""
+        """Seed the spaces, each with its own stream."""
 
     def get_state(self) -> dict[str, Any]:
-        """The environment's state."""
+        """Return the environment's state."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
 
     def left_out(self) -> list[str]:
-        """Names of attributes that `get_state` cannot hold."""
+        """Return the names of attributes that `get_state` cannot store."""
 
     def close(self) -> None:
-        """Let go of the environment."""
+        """Close the environment."""
 
 
 class Restarts:
-    """Counts restarts and failures of each environment and does what can be done.
+    """Restarts failed environments, and counts restarts and failures of each.
 
     Args:
-        allowed: whether environments may be made anew.
-        place: of the worker.
+        allowed: True if environments may be replaced.
+        place: place of the worker.
         count: N.
     """
 
@@ -82,24 +87,25 @@ class Restarts:
         self._allowed = allowed
         self._place = place
         self.restarts = np.zeros(count, dtype=np.int64)
-        """(N,) how often each was made anew."""
+        """Number of restarts of each environment, (N,)."""
         self.failures = np.zeros(count, dtype=np.int64)
-        """(N,) in a row; an episode that ended as it should ends the row."""
+        """Number of consecutive failures of each environment, (N,)."""
 
-    def recovered(
+    def recover(
         self, slot: AnySlot, env_index: int, method: str, error: Exception, length: int
     ) -> Any:
-        """The first observation in an environment made anew, if that is set and may help.
+        """Restart a failed environment, and return its first observation.
 
         Args:
-            slot: of the environment.
-            env_index: whose environment failed.
-            method: which failed.
-            error: what it raised.
-            length: steps of the episode that is lost.
+            slot: slot of the environment.
+            env_index: its index.
+            method: name of the method that failed.
+            error: exception that it raised.
+            length: number of steps of the lost episode.
 
         Raises:
-            EnvError: it is not set, the interface was broken, or it failed too often in a row.
+            EnvError: restarts are not allowed, the contract was broken, or it failed too often
+                in a row.
         """
         name = self._place.name(env_index)
         advice = f"{length} of its episode; {SETTING} makes such an environment anew and goes on"
@@ -113,20 +119,23 @@ class Restarts:
                 raise EnvError(
                     f"{name}: failed {MAX_FAILURES_IN_A_ROW + 1} times in a row, without an "
                     "episode that ended; it is not restarted again. "
-                    f"First it {described(error)}; at last it {described(latest)}"
+                    f"First it {describe_fault(error)}; at last it {describe_fault(latest)}"
                 ) from error
-            observation, latest = self._restarted(slot, env_index, method, latest)
+            observation, latest = self._try_restart(slot, env_index, method, latest)
         return observation
 
-    def _restarted(
+    def _try_restart(
         self, slot: AnySlot, env_index: int, method: str, error: Exception
     ) -> tuple[Any, Exception | None]:
-        """The first observation and None, or nothing and what went wrong once more."""
+        """Replace the environment once.
+
+        Return its first observation, or the exception if that fails.
+        """
         logger.warning(
             "%s: %s() %s; its episode is dropped and it is made anew, restart %d",
             self._place.name(env_index),
             method,
-            described(error),
+            describe_fault(error),
             self.restarts[env_index] + 1,
             exc_info=error,
         )
@@ -142,6 +151,7 @@ class Restarts:
             return None, again
 
     def _seed(self, env_index: int, *path: str) -> int:
+        """Return the seed of this restart for a purpose."""
         count = int(self.restarts[env_index])
         place = self._place
         return (
@@ -149,11 +159,11 @@ class Restarts:
         )
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``restarts`` and ``failures`` (N,)."""
+        """Return the entries ``restarts`` and ``failures`` (N,)."""
         return {"restarts": self.restarts.copy(), "failures": self.failures.copy()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
         self.restarts[:] = state["restarts"]
         self.failures[:] = state["failures"]
 
@@ -161,11 +171,16 @@ class Restarts:
 def require_restartable(
     allowed: bool, name: str, method: str, error: Exception, advice: str
 ) -> None:
-    """Raise EnvError where the interface was broken, or nothing may be made anew.
+    """Raise EnvError if the contract was broken or restarts are not allowed.
 
-    `advice` says at which step it failed, and what `SETTING` would do.
+    Args:
+        allowed: True if environments may be replaced.
+        name: name of the environment.
+        method: name of the method that failed.
+        error: exception that it raised.
+        advice: the step at which it failed, and what `SETTING` would do.
     """
     if isinstance(error, EnvContractError):
         raise EnvError(f"{name}: {error}") from error.__cause__
     if not allowed:
-        raise EnvError(f"{name}: {method}() {described(error)}, at step {advice}") from error
+        raise EnvError(f"{name}: {method}() {describe_fault(error)}, at step {advice}") from error

@@ -1,6 +1,6 @@
 """Separate environments, each stepped, checked, reset and restarted by itself.
 
-N environments. An exception of one environment never changes what the others do.
+N environments. An exception in one environment never affects the others.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,12 +29,12 @@ Array = NDArray[Any]
 
 
 class SeparateVectorEnv:
-    """One object per environment.
+    """N environments with one object each.
 
     Args:
-        slots: where the environments are, N of them; their spaces must be alike.
+        slots: the environments' slots, N of them; their spaces must be equal.
         config: horizon and restarts.
-        place: of the worker.
+        place: place of the worker.
     """
 
     restarts_unasked: bool = False
@@ -66,7 +66,7 @@ class SeparateVectorEnv:
         self._restarts = Restarts(config.restart_failed_sub_environments, place, self.count)
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Start all episodes, one seed per environment; returns observations (N, *O)."""
+        """Start all episodes, with one seed per environment; return observations (N, *O)."""
         for env_index in range(self.count):
             self._rows.put(
                 env_index, self._begin(env_index, None if seeds is None else seeds[env_index])
@@ -75,12 +75,12 @@ class SeparateVectorEnv:
         return cast(Array, self._rows.together())
 
     def restart(self, sub_env: int, seed: int) -> Array:
-        """Start one environment's episode; returns its observation (1, *O)."""
+        """Start one environment's episode; return its observation (1, *O)."""
         self._ends.lengths[sub_env] = 0
         return np.asarray(self._begin(sub_env, seed))[None]
 
     def step(self, actions: Any) -> Step:
-        """One step of every environment."""
+        """Make one step of every environment."""
         raise NotImplementedError
 
     def _stepped(
@@ -89,7 +89,14 @@ class SeparateVectorEnv:
         outcomes: Iterable[Outcome | Exception],
         waiting: NDArray[np.bool_] | None = None,
     ) -> Step:
-        """The steps of these environments, which are counted and in rows; the others wait."""
+        """Return the `Step` of these environments' outcomes, after restarts.
+
+        Args:
+            envs: indices of the environments that made a step; it is counted, and their rows
+                are written.
+            outcomes: their results or exceptions.
+            waiting: flags (N,) of the others, or None if all made a step.
+        """
         rewards = np.zeros(self.count)
         terminated = np.zeros(self.count, dtype=np.bool_)
         truncated = np.zeros(self.count, dtype=np.bool_)
@@ -120,37 +127,37 @@ class SeparateVectorEnv:
         return self._slots[0].render()
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
-        """Give the spaces of each environment streams of their own, one seed per environment."""
+        """Seed the spaces of each environment, with one seed per environment."""
         for slot, seed in zip(self._slots, seeds, strict=True):
             slot.seed_spaces(seed)
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``sub_envs``, the state of each environment, and ``counters``."""
+        """Return ``units``, the state of each environment, and ``counters``."""
         sub_envs = [slot.get_state() for slot in self._slots]
         return {"units": sub_envs, "counters": self.get_counters()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave, in environments that were made alike and reset once."""
+        """Restore a state in environments that were made alike and reset once."""
         for slot, one in zip(self._slots, state["units"], strict=True):
             slot.set_state(one)
         self.set_counters(state["counters"])
 
     def get_counters(self) -> dict[str, Any]:
-        """Entries ``ends``, ``restarts`` and ``failures`` (N,)."""
+        """Return the entries ``ends``, ``restarts`` and ``failures`` (N,)."""
         return {"ends": self._ends.get_state(), **self._restarts.get_state()}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Take back what `get_counters` gave."""
+        """Restore counts that `get_counters` returned."""
         self._ends.set_state(counters["ends"])
         self._restarts.set_state(counters)
 
     def connector_seconds(self) -> dict[str, float]:
-        """Step of the connectors at the environments → how long it took, all in all."""
+        """Return step of the environments' connectors → total time, seconds."""
         each = [slot.seconds for slot in self._slots]
         return {name: sum(one[name] for one in each) for name in each[0]}
 
     def left_out(self) -> list[str]:
-        """Names of attributes that `get_state` cannot hold; where there are any, it is inexact."""
+        """Return the names of attributes that `get_state` cannot store; any makes it inexact."""
         return [name for slot in self._slots for name in slot.left_out()]
 
     def close(self) -> None:
@@ -161,11 +168,11 @@ class SeparateVectorEnv:
     def _begin_next(
         self, step: Step, final_observations: Mapping[int, Any], faults: dict[int, Exception]
     ) -> Step:
-        """The step, with the first observations of new episodes where one has ended or failed."""
+        """Return the step with first observations where an episode ended or failed."""
         if self.before_restart is not None:
             self.before_restart(step)
         for env_index, error in list(faults.items()):
-            self._rows.put(env_index, self._recovered(env_index, "step", error))
+            self._rows.put(env_index, self._recover(env_index, "step", error))
         for env_index in final_observations:
             self._rows.put(env_index, self._begin(env_index, None, follows=True))
         for column in (step.rewards, step.terminated, step.truncated) if faults else ():
@@ -173,24 +180,28 @@ class SeparateVectorEnv:
         return step._replace(observations=self._rows.together())
 
     def _begin(self, env_index: int, seed: int | None, follows: bool = False) -> Any:
-        """The first observation of an episode; it may follow one that ended and is kept."""
+        """Return the first observation of an episode; recovers from failures.
+
+        With `follows`, an episode ended properly before, so the failures count from 0 again.
+        """
         try:
             observation = self._slots[env_index].reset(seed)
         except Exception as error:  # noqa: BLE001 an environment may raise anything
-            return self._recovered(env_index, "reset", error)
+            return self._recover(env_index, "reset", error)
         if follows:
             self._restarts.failures[env_index] = 0
         return observation
 
-    def _recovered(self, env_index: int, method: str, error: Exception) -> Any:
+    def _recover(self, env_index: int, method: str, error: Exception) -> Any:
+        """Restart a failed environment; return its first observation."""
         failed_at = int(self._ends.lengths[env_index])
-        return self._restarts.recovered(self._slots[env_index], env_index, method, error, failed_at)
+        return self._restarts.recover(self._slots[env_index], env_index, method, error, failed_at)
 
 
-def standing(
+def environment_contexts(
     environment: EnvironmentConfig, count: int, place: WorkerContext, remote: bool = False
 ) -> list[tuple[EnvironmentConfig, EnvContext]]:
-    """Return the settings and the context of each environment."""
+    """Return the settings and the context of each environment; environment 0 may be rendered."""
     every = [environment] * count
     if place.is_drawn:
         every[0] = rendered(environment)
@@ -204,7 +215,7 @@ class _Rows:
     """The current observation of each environment, side by side.
 
     Args:
-        space: of one observation.
+        space: space of one observation.
         count: N.
     """
 
@@ -217,36 +228,36 @@ class _Rows:
         self.put: Callable[[int, Any], None] = (
             array.__setitem__ if self._plain else self._each.__setitem__
         )
-        """Takes the observation of an environment."""
+        """Function that stores the observation of an environment, by its index."""
 
     def only(self) -> Array | None:
-        """(D,) a view of the first observation; None: it is no array."""
+        """Return a view (D,) of the first observation; None if it is not an array."""
         return self._array[:1].reshape(-1) if self._plain else None
 
     def copied(self, env_index: int) -> Any:
-        """The observation of one environment, as it is now."""
+        """Return a copy of one environment's observation."""
         one = self._array[env_index] if self._plain else self._each[env_index]
         return np.array(one) if isinstance(one, np.ndarray) else one
 
     def together(self) -> Any:
-        """All of them; an array (N, *O) for plain spaces."""
+        """Return all observations: an array (N, *O), or nested arrays for nested spaces."""
         if self._plain:
             return self._array
         return concatenate(self._space, self._each, self._array)
 
 
 # -------------------------------------------------------------------------------------------------
-# Separate environments in this process, one after another.
+# Separate environments in this process, stepped one after another.
 
 
 class InProcessVectorEnv(SeparateVectorEnv):
-    """One object per environment, in this process.
+    """N environments in this process with one object each.
 
     Args:
-        environment: what to make.
+        environment: settings of the environment.
         num_envs: N.
         config: horizon and restarts.
-        place: of the worker.
+        place: place of the worker.
     """
 
     def __init__(
@@ -258,7 +269,7 @@ class InProcessVectorEnv(SeparateVectorEnv):
     ) -> None:
         self._local = [
             EnvSlot(partial(make_sub_env, made, context), made)
-            for made, context in standing(environment, num_envs, place)
+            for made, context in environment_contexts(environment, num_envs, place)
         ]
         super().__init__(self._local, config, place)
         self._acts = self._local[0].connector.acts
@@ -267,11 +278,11 @@ class InProcessVectorEnv(SeparateVectorEnv):
 
     @property
     def sub_envs(self) -> list[Any]:
-        """The environments."""
+        """The environment objects."""
         return [slot.env for slot in self._local]
 
     def step(self, actions: Any) -> Step:
-        """One step of every environment."""
+        """Make one step of every environment."""
         self._ends.count()
         is_calm, put = not self._ends.is_set, self._rows.put
         outcomes: list[Outcome | Exception] = []
@@ -303,16 +314,19 @@ class InProcessVectorEnv(SeparateVectorEnv):
 
     @property
     def only_row(self) -> Array | None:
-        """(D,) a view of the only environment's current observation; None: `step_alone` cannot be.
+        """View (D,) of the only environment's current observation.
 
-        Neither can it where there are several, where actions are nested, or where a horizon may end
-        an episode.
+        None if `step_alone` is impossible: with several environments, nested actions, or a horizon
+        that may end an episode.
         """
         alone = self.count == 1 and not (self._acts or self._ends.is_set)
         return self._rows.only() if alone else None
 
     def step_alone(self, action: Any) -> float | Step:
-        """One step of the only environment: its reward where the episode just goes on."""
+        """Make one step of the only environment.
+
+        Returns just the reward if the episode continues, else the whole `Step`.
+        """
         self._ends.count()
         slot = self._local[0]
         outcome: Outcome | Exception

@@ -1,7 +1,7 @@
-"""One environment in its slot: made, stepped and reset under the contract, made anew in place.
+"""One environment in its slot: made, stepped and reset under the contract, replaced in place.
 
-What it returns is checked as it is; then the list's first step makes an array of an observation, as
-its last step made an action of what was sent.
+The contract is checked on what the environment returns; then the connector's first step makes an
+array of the observation. The connector's last step makes the action of what was sent.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,8 +18,8 @@ class EnvSlot:
     """An environment in this process.
 
     Args:
-        make: gives a new environment.
-        config: what it makes.
+        make: makes a new environment.
+        config: settings of the environment.
     """
 
     def __init__(self, make: Callable[[], Env], config: EnvironmentConfig) -> None:
@@ -34,25 +34,25 @@ class EnvSlot:
 
     @property
     def seconds(self) -> Mapping[str, float]:
-        """Seconds that the connector's steps took."""
+        """Connector step → total time, seconds."""
         return self.connector.seconds
 
     def step(self, action: Any) -> Outcome:
-        """One step; the observation may be written again by the next."""
+        """Make one step; the next one may overwrite its observation."""
         if self.connector.acts:
             action = self.connector.act(action)
         return self.check(self.env.step(action))
 
     def send_step(self, action: Any) -> None:
-        """Take the action of the step that `receive_step` makes."""
+        """Store the action for the step that `receive_step` makes."""
         self._action = action
 
     def receive_step(self) -> Outcome:
-        """One step with the action that was sent."""
+        """Make one step with the stored action."""
         return self.step(self._action)
 
     def reset(self, seed: int | None) -> Any:
-        """The first observation of the next episode."""
+        """Return the first observation of the next episode."""
         try:
             given: Any = self.env.reset(seed=seed)
         except TypeError as error:
@@ -63,7 +63,10 @@ class EnvSlot:
         return self.contract.reset(given)
 
     def remake(self, seed: int) -> Any:
-        """An environment made anew; the streams of this process are others' as well: no seed."""
+        """Replace the environment by a new one.
+
+        `seed` is ignored, as this process's streams are shared.
+        """
         self.env = self._make()
 
     def render(self) -> Any:
@@ -71,21 +74,21 @@ class EnvSlot:
         return draw(self.env)
 
     def seed_spaces(self, seed: int) -> None:
-        """Give the spaces streams of their own."""
+        """Seed the spaces, each with its own stream."""
         seed_spaces(self.env, seed, self.connector.depth)
 
     def get_state(self) -> dict[str, Any]:
-        """The environment's state, as `trainables.envs.state.capture.capture` gives it."""
+        """Return the environment's state, as `trainables.envs.state.capture.capture` does."""
         return capture(self.env)
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
         restore(self.env, state)
 
     def left_out(self) -> list[str]:
-        """Names of attributes that `get_state` cannot hold."""
+        """Return the names of attributes that `get_state` cannot store."""
         return left_out(self.env)
 
     def close(self) -> None:
-        """Let go of the environment."""
+        """Close the environment."""
         self.env.close()

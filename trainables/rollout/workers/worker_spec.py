@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from trainables.core.logs import LogConfig
 from trainables.core.resources import ResourcesConfig
 from trainables.envs.exactness.levels import EXACT
-from trainables.envs.make import EnvironmentConfig, deepmind
+from trainables.envs.make import EnvironmentConfig, has_deepmind_wrappers
 from trainables.envs.vector.config import VectorConfig
 from trainables.policies.acting.actor import Actor
 from trainables.policies.filters import FilterConfig
@@ -87,6 +87,6 @@ class WorkerSpec:
     @property
     def effective_sampling(self) -> SamplingConfig:
         """Rewards of Atari games are clipped unless the settings say otherwise."""
-        if self.sampling.clip_rewards is None and deepmind(self.environment):
+        if self.sampling.clip_rewards is None and has_deepmind_wrappers(self.environment):
             return self.sampling.model_copy(update={"clip_rewards": True})
         return self.sampling
