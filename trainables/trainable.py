@@ -293,9 +293,12 @@ class Trainable:
 
     @classmethod
     def can_be_lane(cls) -> bool:
-        """Return whether trials of this class can train as lanes, with suitable settings."""
-        own, base = cls.as_lane.__func__, Trainable.as_lane.__func__  # type: ignore[attr-defined]
-        return own is not base
+        """Return whether trials of this class can train as lanes, with suitable settings.
+
+        The class itself has to define `as_lane`: a class derived from one that does may compute
+        something that no lane computes.
+        """
+        return cls is not Trainable and "as_lane" in vars(cls)
 
     @classmethod
     def train_together(cls, several: Sequence["Trainable"]) -> None:

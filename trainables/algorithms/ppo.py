@@ -91,6 +91,9 @@ class PPO(ActorCriticTrainer):
     def of(cls, config: Mapping[str, Any]) -> type[Self]:
         """As of every trainer; with ``lanes`` the form of it that is a lane."""
         if isinstance(config, Mapping) and config.get("lanes") is not None:
+            if not cls.can_be_lane():
+                allowed = "null for a class derived from PPO, whose changes no lane would have"
+                raise ConfigError("lanes", config["lanes"], allowed)
             try:  # by its name, since that module imports this one
                 made: type[Self] = import_object("trainables.stacks.ppo:LanePPO")  # type: ignore[assignment]
             except NotImportable as error:

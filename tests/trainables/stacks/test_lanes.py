@@ -203,6 +203,17 @@ def test_what_no_lane_can_do_is_refused_by_its_key(key: str, value: Any) -> None
     assert "lanes" in str(refused.value)
 
 
+class OwnLoss(PPO):
+    """Computes something that the program does not."""
+
+
+def test_a_class_derived_from_ppo_is_refused_rather_than_trained_as_ppo() -> None:
+    assert PPO.can_be_lane()
+    assert not OwnLoss.can_be_lane()
+    with pytest.raises(ConfigError, match=r"lanes: .*derived from PPO"):
+        OwnLoss({"env": "CartPole-v1", "lanes": 4})
+
+
 def test_without_jax_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [one for one in sys.modules if one.startswith(("trainables.stacks", "jax"))]:
         monkeypatch.delitem(sys.modules, name)
