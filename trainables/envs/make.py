@@ -124,8 +124,8 @@ class EnvironmentConfig(Section):
         "auto` steps as one vector environment in C++. Its state cannot be read: such a trial is "
         "not bit-exact (level D). Needs pip install 'sweep-rl[envpool]'.",
     )
-    preprocessor_pref: Literal["has_deepmind_wrappers", "rllib"] | None = Field(
-        default="has_deepmind_wrappers",
+    preprocessor_pref: Literal["deepmind", "rllib"] | None = Field(
+        default="deepmind",
         description="deepmind: Atari games in DeepMind's wrappers; rllib: as they are; null: also "
         "no flattening of other spaces.",
     )
@@ -535,9 +535,7 @@ def _from_package(env: str) -> str:
 
 def has_deepmind_wrappers(config: EnvironmentConfig) -> bool:
     """Return whether the environment is an Atari game in DeepMind's wrappers."""
-    wanted = (
-        config.preprocessor_pref == "has_deepmind_wrappers" and config.sight.preprocessor is None
-    )
+    wanted = config.preprocessor_pref == "deepmind" and config.sight.preprocessor is None
     return wanted and is_atari(config.env)
 
 

@@ -106,11 +106,11 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["stop", "demo"], "stop: no driver runs"),
+        (["stop", "demo"], "stop: no driver is running"),
         (["stop", "demo", "9"], "trial: 9 does not exist; the sweep has trials 0 to 0"),
         (["pause", "demo", "0"], "trial 0 has ended (COMPLETED)"),
         (["set", "demo"], "nothing to set; give --trials, --jobs, --budget or --max-disk"),
-        (["set", "demo", "--jobs", "2"], "set: no driver runs"),
+        (["set", "demo", "--jobs", "2"], "set: no driver is running"),
         (["clone", "demo", "0", "--set", "lr"], "key=value"),
         (
             ["set", "demo", "--trials", "3", "--wait", "nan"],

@@ -212,7 +212,7 @@ def test_what_the_zoo_has_and_we_do_not_is_told(
     assert main(["init", "a", "--from", "tqc.yml", "--algorithm", "td3"]) == 0
     assert "Not taken over: strange: 3." in capsys.readouterr().err
     assert main(["init", "b", "--from", "ppo.yml"]) == 2
-    assert "give one of CartPole-v1, MountainCar-v0, LunarLander-v2" in capsys.readouterr().err
+    assert "choose one of CartPole-v1, MountainCar-v0, LunarLander-v2" in capsys.readouterr().err
     assert main(["init", "b", "--from", "ppo.yml", "--env", "LunarLander-v2"]) == 0
     assert "LunarLander-v3 is its newest version" in capsys.readouterr().err
     assert main(["init", "b", "--from", "ppo.yml", "--env", "LunarLander-v2"]) == 2

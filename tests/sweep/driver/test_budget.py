@@ -94,7 +94,9 @@ def test_settled_is_refused_where_not_the_expectation_alone_decides(
     beside: str, which: str
 ) -> None:
     text = SPEC_WITH_PATIENCE.replace("{patience: 3, min_delta: 0.5}", "{settled: 0.02}")
-    with pytest.raises(UsageError, match=rf"budget\.settled: 0\.02 .*with {which} it is not"):
+    with pytest.raises(
+        UsageError, match=rf"budget\.settled: 0\.02 .*with {which} the expected score alone"
+    ):
         specs.parse(f"{text}{beside}\n", "spec.yaml")
 
 

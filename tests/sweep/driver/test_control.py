@@ -138,7 +138,7 @@ def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.Mon
     assert told[-1] == "slices save and end; go on with `sweep best --test-seeds`"
     assert [test.status for test in sweeps.history(folder).tests(*Status)] == [Status.PAUSED]
     for verb, body in ((Verb.PAUSE, {}), (Verb.SET, {"jobs": 3}), (Verb.STOP, {})):
-        with pytest.raises(UsageError, match=f"{verb}: no driver runs"):
+        with pytest.raises(UsageError, match=f"{verb}: no driver is running"):
             control_client.ask(folder, verb, body, 0.0)
 
 
@@ -270,7 +270,7 @@ def test_a_request_that_cannot_be_granted_changes_nothing_and_says_why(
 ) -> None:
     wishes: list[tuple[Verb, dict[str, Any], str]] = [
         (Verb.STOP, {"trials_named": [1, 7]}, "trial: 7 does not exist"),
-        (Verb.UNPAUSE, {"trials_named": [1]}, "is not held"),
+        (Verb.UNPAUSE, {"trials_named": [1]}, "trial 1 is not paused"),
         (Verb.UNPAUSE, {}, "the sweep is not paused"),
         (Verb.SET, {"trials": 1}, "is less than the 2 trials that exist"),
         (
@@ -315,7 +315,7 @@ def test_asking_where_no_driver_runs_waits_for_the_next_and_refuses_what_it_woul
     sweeps.run(folder)
     asked = control_client.ask(folder, Verb.SET, {"trials": 5}, patience_s=60.0)
     assert asked == (None, False)
-    with pytest.raises(UsageError, match="no driver runs"):
+    with pytest.raises(UsageError, match="no driver is running"):
         control_client.ask(folder, Verb.STOP, {}, patience_s=60.0)
     with pytest.raises(UsageError, match="has ended"):
         control_client.ask(folder, Verb.PAUSE, {"trials_named": [1]}, patience_s=60.0)

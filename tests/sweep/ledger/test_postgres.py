@@ -42,7 +42,7 @@ COMMANDS = (
     ("verify demo", 0, "demo is whole"),
     ("run {spec} --pool inline", 2, "the sweep 'demo' exists already"),
     ("stop demo 7", 2, "trial 7 has ended"),
-    ("pause demo", 2, "no driver runs"),
+    ("pause demo", 2, "no driver is running"),
     ("clone demo 1", 0, "`sweep resume demo` begins with this"),
     ("set demo --trials 10", 0, "`sweep resume demo` begins with this"),
     ("resume demo --pool inline", 0, "10 of 10 trials"),
