@@ -386,7 +386,8 @@ class History:
                 replica = self.replica(event.trial, event.replica)
                 for digest in event.digests:
                     replica.checkpoints.pop(digest, None)
-                replica.log *= not event.log
+                if event.log:
+                    replica.log, replica.log_deleted = 0, True
                 self.touch(event.trial)
 
     def _value_anew(self) -> None:
@@ -488,7 +489,7 @@ class History:
         else:
             self._take_results(replica, event)
         replica.instead = event.instead or replica.instead
-        replica.log = event.log
+        replica.log, replica.log_deleted = event.log, replica.log_deleted and not event.log
         for saved in event.saved:
             replica.checkpoints[saved.digest] = saved
         for digest in event.dropped:

@@ -63,6 +63,8 @@ class Replica:
     """Digest → checkpoint, oldest first; only those that are still kept."""
     log: int = 0
     """Bytes of its log when its newest slice ended."""
+    log_deleted: bool = False
+    """True if its log was deleted and it has printed nothing since."""
     slices: int = 0
     since: int = 0
     """The event since which it waits for a slot or has one; an interruption does not count."""

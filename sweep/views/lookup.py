@@ -35,6 +35,8 @@ from trainables.errors import printable
 
 #: What is read of a log and shown of it, at most: its end.
 LOG_BYTES, LOG_LINES = 2**20, 2000
+#: What stands in the place of a log that was deleted.
+LOG_DELETED = "(its log was deleted, by `sweep gc` or for checkpoint.max_disk)\n"
 
 
 class State(StrEnum):
@@ -159,6 +161,7 @@ def read_log(folder: Folder, trial: Trial) -> str:
         replica_name(replica.trial, replica.index): _log_of(
             folder.trial(replica.trial, replica.index)
         )
+        or (LOG_DELETED if replica.log_deleted else "")
         for replica in [*trial.replicas, *trial.tests]
     }
     if len(logs) == 1:
@@ -168,18 +171,20 @@ def read_log(folder: Folder, trial: Trial) -> str:
 
 def _log_of(trial: Path) -> str:
     """The last lines of a log, headed by how much was left out; empty if there is no log."""
-    path, size, read = trial / folders.LOG, 0, b""
-    for part in (path, trial / folders.OLDER_LOG):
+    size, read, parts = 0, b"", list[Path]()
+    for part in (trial / folders.LOG, trial / folders.OLDER_LOG):
         with contextlib.suppress(FileNotFoundError), folders.reading(part) as (file, its):
             room = LOG_BYTES - len(read)
             read = os.pread(file, room, max(0, its - room)) + read if room else read
             size += its
+            parts += [part] if its else []
     lines = io.BytesIO(read).readlines()
     if len(read) < size and len(lines) > 1:
         del lines[0]  # it is not whole
     shown = b"".join(lines[-LOG_LINES:])
     before = size - len(shown)
-    head = f"({before} bytes before this are left out; all of it is in {path})\n" if before else ""
+    kept = " and ".join(str(part) for part in reversed(parts))
+    head = f"({before} bytes before this are left out; they are in {kept})\n" if before else ""
     return head + shown.decode(errors="replace")
 
 

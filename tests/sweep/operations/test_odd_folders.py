@@ -319,7 +319,7 @@ def test_of_a_large_log_the_end_alone_is_read(folder: Folder, here: Here) -> Non
     assert code == 0
     assert shown == [f"line {number}" for number in range(3000, 5000)]
     left_out = log.stat().st_size - sum(len(line) + 1 for line in shown)
-    assert head == f"({left_out} bytes before this are left out; all of it is in {log})"
+    assert head == f"({left_out} bytes before this are left out; they are in {log})"
     assert peak < 64 * 2**20
 
 
@@ -342,6 +342,17 @@ def test_lines_are_shown_whole_and_what_is_left_out_is_counted(
     left_out = len(written) - len(shown)
     assert told.startswith(f"({left_out} bytes before this are left out") == (left_out > 0)
     assert (told.partition("\n")[2] if left_out else told) == shown
+
+
+def test_of_a_log_that_was_turned_over_both_parts_are_named(folder: Folder) -> None:
+    trial = folder.trial(0)
+    (trial / "log.1.txt").write_text("earlier\n" * 2000)
+    (trial / "log.txt").write_text("newest\n" * 2000)
+    told = lookup.read_log(folder, lookup.read(folder).history.trials[0])
+    both = f"{trial / 'log.1.txt'} and {trial / 'log.txt'}"
+    assert (
+        told == f"(16000 bytes before this are left out; they are in {both})\n" + "newest\n" * 2000
+    )
 
 
 def test_a_trials_folder_is_durable_and_that_of_all_trials_once_in_a_process(

@@ -102,7 +102,8 @@ def test_what_trials_print_is_bounded_shown_counted_and_deleted(
     assert folders.log_size(folder.trial(worst)) == 0
     assert folders.log_size(folder.trial(1 - worst)) > 0
     assert [trial.replicas[0].log > 0 for trial in sweeps.history(folder).ranked()] == [True, False]
-    assert here("show", "demo", worst, "--log")[0] == 0
+    code, out, _ = here("show", "demo", worst, "--log")
+    assert (code, out) == (0, lookup.LOG_DELETED)
 
 
 def test_logs_of_trials_that_ended_well_go_when_checkpoints_are_not_enough(
