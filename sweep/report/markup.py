@@ -1,6 +1,7 @@
 """HTML from text: every word is escaped unless this module made it, so that none becomes markup."""
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 
 from trainables.errors import printable
@@ -53,9 +54,16 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> M
     body = [row("td", cells) for cells in rows]
     return tag(
         "div",
-        tag("table", tag("thead", row("th", head)), tag("tbody", body)),
+        tag(
+            "table", tag("thead", row("th", [_title(title) for title in head])), tag("tbody", body)
+        ),
         class_="scroll",
     )
+
+
+def _title(text: str) -> Markup:
+    """Return a column's title, which on paper may be broken after the parts of a long name."""
+    return Markup(re.sub(r"(?<=[_./])(?=[^_./])", "<wbr>", plain(text)))
 
 
 def _flat(children: Iterable[Child | Iterable[Child]]) -> Iterable[Child]:

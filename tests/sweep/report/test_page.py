@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from benchmarks.engine import large
-from sweep.report import charts, page
+from sweep.report import charts, markup, page
 from sweep.testing import CurvePoint, Simulation
 from sweep.views import lookup
 from tests.support import sweeps
@@ -190,6 +190,13 @@ def test_failures_have_their_reasons_and_tracebacks(tmp_path: Path) -> None:
     assert "failures" in found.sections
     assert "the trainable raised" in found.text
     assert "Traceback (most recent call last)" in found.text
+
+
+def test_a_long_title_of_a_column_may_be_broken_after_each_part_of_it() -> None:
+    """Otherwise a table with long names of settings runs over its card on paper."""
+    drawn = markup.table(["model.weight_decay", "_x", "<b>"], [("1", "2", "3")], "nnn")
+    titles = re.findall(r"<th class[^>]*>(.*?)</th>", drawn)
+    assert titles == ["model.<wbr>weight_<wbr>decay", "_<wbr>x", "&lt;b&gt;"]
 
 
 def test_nothing_that_is_named_outside_becomes_markup(tmp_path: Path) -> None:
