@@ -277,8 +277,11 @@ def answer(place: str, known: list[str]) -> str:
     """Return the advice for the unknown dotted key `place`.
 
     This is its table entry, else the most similar of the `known` keys, else a list of all of them.
+    A key of other trainers that has no counterpart among the `known` ones is said to have none.
     """
     if found := entry(place, known):
         return str(found)
+    if any(place in table for table in TABLES):
+        return "this algorithm has no such setting; remove the key"
     near = nearest(place.rpartition(".")[2], known).removeprefix("; ")
     return near or ("it knows " + ", ".join(known) if known else "")

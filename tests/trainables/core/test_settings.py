@@ -73,6 +73,14 @@ def test_a_word_leads_to_the_key_that_the_trainer_has(
     assert today in known_keys(trainer.config_class)
 
 
+@pytest.mark.parametrize(("trainer", "key"), [(DQN, "ent_coef"), (TD3, "gae_lambda")])
+def test_a_word_without_a_counterpart_is_said_to_have_none(
+    trainer: type[Trainer], key: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"{key}: .*no such setting; remove the key"):
+        trainer.check_config({"env": "CartPole-v1", key: 1})
+
+
 @pytest.mark.parametrize(
     ("key", "words"),
     [
