@@ -18,6 +18,7 @@ from trainables.algorithms.ppo import PPO, STATS, Config
 from trainables.core import rng
 from trainables.core.settings import flatten
 from trainables.envs.exactness.measuring import Inquiry, Look
+from trainables.envs.make import EnvSpaces
 from trainables.errors import ConfigError, NotFiniteError
 from trainables.learners.fused.policy import FlatPolicy
 from trainables.learners.schedules import learning_rate
@@ -33,7 +34,7 @@ from trainables.trainer.config import TrainerConfig
 
 Array = NDArray[Any]
 #: Entries of a checkpoint's worker that are the lane's own.
-_OWN = ("key", "envs", "lengths", "returns")
+_OWN = ("key", "envs", "lengths", "returns", "matrices", "age")
 #: Keys that a lane reads, or that mean nothing to it; all others must have their default.
 _READ = frozenset(
     {
@@ -43,6 +44,7 @@ _READ = frozenset(
         *("grad_clip", "clip_param", "clip_param_schedule", "vf_clip_param", "num_sgd_iter"),
         *("sgd_minibatch_size", "target_kl", "observation_filter", "observation_filter_clip"),
         *("model", "normalize_actions", "timesteps_per_iteration", "lanes", "learner"),
+        *("exploration_config",),
         *("metrics_smoothing_episodes", "classic_results", "log_level", "log_sys_usage"),
         *("env_measure_timeout_s", "env_replay_limit", "env_level", "native_vector_env"),
         *("evaluation_interval", "evaluation_num_episodes", "evaluation_num_workers"),
@@ -126,6 +128,11 @@ class LanePPO(PPO):
         chosen = super().choose(settings, seen)
         return {**chosen, "learner": "fused", "native_vector_env": False}
 
+    @classmethod
+    def _not_fused(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
+        """Return nothing: the program makes the gradients, of all that `validate_config` allows."""
+        return ""
+
     # ---- where it stands ---------------------------------------------------------------------
 
     def _inquiry(self) -> Inquiry:
@@ -145,6 +152,8 @@ class LanePPO(PPO):
             "envs": np.asarray(program.begin_episodes(shape, first)),
             "lengths": np.zeros(count, np.int32),
             "returns": np.zeros(count, np.float32),
+            "matrices": np.zeros(shape.noise_shape, np.float32),
+            "age": np.zeros((), np.int32),
         }
 
         def changed() -> None:
@@ -171,6 +180,7 @@ class LanePPO(PPO):
             minibatch=min(of.minibatch_size, rows),
             is_filtered=of.filters.observation_filter != "NoFilter",
             spreads_actions=of.sampling.spreads_actions,
+            noise_follows_state=of.exploration_config.state_dependent,
         )
 
     # ---- what it shares with other trainers: fetched when somebody asks -----------------------
@@ -267,6 +277,7 @@ class LanePPO(PPO):
             "beta2": beta2,
             "eps": of.optimizer.eps,
             "weight_decay": of.optimizer.weight_decay,
+            "noise_steps": of.exploration_config.sample_freq,
         }
         return program.settings_of(values)
 

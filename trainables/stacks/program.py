@@ -3,7 +3,7 @@
 The same method as `trainables.algorithms.ppo` (Schulman et al. 2017; Huang et al. 2022), written so
 that all but `Shape` is data: learning rate, discounts, bounds and epochs differ from lane to lane.
 Numbers are single precision. T steps of a fragment, N environments, B = T·N rows, R rounds of an
-iteration, D features, A outputs of the actor, L lanes.
+iteration, D features, H units of the actor's last hidden layer, A outputs of the actor, L lanes.
 """
 
 import functools
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 from jax import Array, lax, random
 
 from trainables.learners.standardizing import LEAST_ROWS, SMALL
+from trainables.policies.exploration.actions import LEAST_VARIANCE
 from trainables.policies.filters import EPSILON
 from trainables.stacks.environments import KNOWN, Environment
 
@@ -50,6 +51,8 @@ class Shape:
     """True if observations are normalised by their running mean and deviation."""
     spreads_actions: bool
     """True if numbers from -1 to 1 are spread over the bounds of actions."""
+    noise_follows_state: bool = False
+    """True if the noise of actions is a function of the state (gSDE; Raffin et al. 2021)."""
 
     @property
     def rows(self) -> int:
@@ -61,6 +64,14 @@ class Shape:
         cls, _ = KNOWN[self.env]
         made: Environment = cls(self.limit)
         return made
+
+    @property
+    def noise_shape(self) -> tuple[int, int, int]:
+        """(N, H, A) of the matrices that make noise of hidden units; (N, 0, 0) without such."""
+        if not self.noise_follows_state:
+            return self.num_envs, 0, 0
+        inputs, outputs = self.layers()[f"actor.{len(self.hidden)}"]
+        return self.num_envs, inputs, outputs
 
     def layers(self) -> dict[str, tuple[int, int]]:
         """Return layer → (inputs, outputs) of the actor and the critic."""
@@ -95,6 +106,8 @@ class Settings(NamedTuple):
     beta2: Array
     eps: Array
     weight_decay: Array
+    noise_steps: Array
+    """() int32 steps after which noise that follows the state is another function of it."""
 
 
 class Rates(NamedTuple):
@@ -134,6 +147,10 @@ class Lane(NamedTuple):
     """(N,) int32 steps of the running episodes."""
     returns: Array
     """(N,) their sums of rewards."""
+    matrices: Array
+    """`Shape.noise_shape`: what makes noise of hidden units now, of each environment."""
+    age: Array
+    """() int32 steps for which such noise was made."""
     seen: Counted
 
 
@@ -170,17 +187,23 @@ class _Row(NamedTuple):
 # ---- networks ------------------------------------------------------------------------------------
 
 
-def _perceptron(shape: Shape, weights: Weights, net: str, x: Array) -> Array:
-    """Return the outputs (…, A) of a network for features (…, D)."""
-    last = len(shape.hidden)
-    for index in range(last):
+def _run_hidden(shape: Shape, weights: Weights, net: str, x: Array) -> Array:
+    """Return the last hidden units (…, H) of a network for features (…, D)."""
+    for index in range(len(shape.hidden)):
         x = x @ weights[f"{net}.{index}.weight"] + weights[f"{net}.{index}.bias"]
         x = jnp.tanh(x) if shape.activation == "tanh" else jax.nn.relu(x)
-    return x @ weights[f"{net}.{last}.weight"] + weights[f"{net}.{last}.bias"]
+    return x
+
+
+def _run_last(shape: Shape, weights: Weights, net: str, units: Array) -> Array:
+    """Return the outputs (…, A) of a network for its last hidden units (…, H)."""
+    last = f"{net}.{len(shape.hidden)}"
+    return units @ weights[f"{last}.weight"] + weights[f"{last}.bias"]
 
 
 def _value(shape: Shape, weights: Weights, x: Array) -> Array:
-    return _perceptron(shape, weights, "critic", x)[..., 0]
+    units = _run_hidden(shape, weights, "critic", x)
+    return _run_last(shape, weights, "critic", units)[..., 0]
 
 
 def _choice_logp(head: Array, actions: Array) -> tuple[Array, Array]:
@@ -197,9 +220,21 @@ def _real_logp(head: Array, log_std: Array, actions: Array) -> tuple[Array, Arra
     return logp, (log_std + 0.5 * (1.0 + _LOG_2PI)).sum()
 
 
-def _judge(shape: Shape, weights: Weights, x: Array, actions: Array) -> tuple[Array, Array]:
-    """Return log-probabilities of actions and entropies for features (B, D)."""
-    head = _perceptron(shape, weights, "actor", x)
+def _noisy_logp(head: Array, log_std: Array, units: Array, actions: Array) -> tuple[Array, Array]:
+    """Return what `_real_logp` does, by log-deviations (H, 1) of the noise of hidden units."""
+    # The noise does not teach the units: they are for the means.
+    variance = lax.stop_gradient(units) ** 2 @ jnp.exp(2 * log_std) + LEAST_VARIANCE
+    halves = 0.5 * jnp.log(variance) + 0.5 * _LOG_2PI
+    logp = (-0.5 * (actions - head) ** 2 / variance - halves).sum(-1)
+    return logp, (halves + 0.5).sum(-1)
+
+
+def _judge(
+    shape: Shape, weights: Weights, units: Array, head: Array, actions: Array
+) -> tuple[Array, Array]:
+    """Return log-probabilities (…,) of actions, and entropies, by the actor's last two layers."""
+    if shape.noise_follows_state:
+        return _noisy_logp(head, weights["log_std"], units, actions)
     if "log_std" in weights:
         return _real_logp(head, weights["log_std"], actions)
     return _choice_logp(head, actions)
@@ -248,6 +283,10 @@ class _Running(NamedTuple):
     lengths: Array
     returns: Array
     seen: Counted
+    matrices: Array
+    """(N, H, A)"""
+    age: Array
+    """()"""
 
 
 def _tick(
@@ -264,14 +303,21 @@ def _tick(
         settings: of the lane.
         weights: of actor and critic.
         running: where the environments stand.
-        drawn: (N, A) noise of the actions, and (N, S) first states of episodes that may begin.
+        drawn: (N, A) noise of the actions, or the key of noise that follows the state; and (N, S)
+            first states of episodes that may begin.
     """
     env, (noise, begun), seen = shape.make_env(), drawn, running.seen
     x = jax.vmap(env.observe)(running.states)
     if shape.is_filtered:
         seen = _count(seen, x)
         x = _scale(seen, settings.filter_clip, x)
-    actions, logp, sent = _act(shape, weights, x, noise)
+    units = _run_hidden(shape, weights, "actor", x)
+    matrices = running.matrices
+    if shape.noise_follows_state:
+        is_due = running.age % settings.noise_steps == 0
+        matrices = _drawn_anew(weights["log_std"], noise, matrices, is_due)
+        noise = (units[..., None] * matrices).sum(1)
+    actions, logp, sent = _act(shape, weights, units, noise)
     moved = jax.vmap(env.step)(running.states, sent)
     lengths, returns = running.lengths + 1, running.returns + moved.reward
     truncated = (lengths >= shape.limit) & ~moved.terminated
@@ -296,20 +342,32 @@ def _tick(
         lengths=jnp.where(over, 0, lengths),
         returns=jnp.where(over, 0.0, returns),
         seen=seen,
+        matrices=matrices,
+        age=running.age + shape.noise_follows_state,
     )
     return after, tick
 
 
-def _act(shape: Shape, weights: Weights, x: Array, noise: Array) -> tuple[Array, Array, Array]:
+def _drawn_anew(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Array:
+    """Return matrices (N, H, A) of noise: other ones with these deviations (H, A) if it is time."""
+
+    def draw() -> Array:
+        return jnp.exp(log_std) * random.normal(key, matrices.shape)
+
+    return lax.cond(is_due, draw, lambda: matrices)
+
+
+def _act(shape: Shape, weights: Weights, units: Array, noise: Array) -> tuple[Array, Array, Array]:
     """Return actions, their log-probabilities (N,), and what the environments are sent."""
     env = shape.make_env()
-    head = _perceptron(shape, weights, "actor", x)
+    head = _run_last(shape, weights, "actor", units)
     if env.choices:
         actions = jnp.argmax(jax.nn.log_softmax(head) + noise, axis=-1)
         logp, _ = _choice_logp(head, actions)
         return actions, logp, actions
-    actions = head + jnp.exp(weights["log_std"]) * noise
-    logp, _ = _real_logp(head, weights["log_std"], actions)
+    scale = 1.0 if shape.noise_follows_state else jnp.exp(weights["log_std"])
+    actions = head + scale * noise
+    logp, _ = _judge(shape, weights, units, head, actions)
     low, high = env.bounds
     sent = actions * ((high - low) / 2) + (high + low) / 2 if shape.spreads_actions else actions
     return actions, logp, jnp.clip(sent, low, high)
@@ -320,12 +378,22 @@ def _collect(shape: Shape, settings: Settings, lane: Lane, keys: Array) -> tuple
     env, count = shape.make_env(), (shape.steps, shape.num_envs)
     # The largest of log-probabilities and such noise is a draw (the Gumbel-max trick).
     draw = random.gumbel if env.choices else random.normal
-    noise = draw(keys[0], (*count, env.choices or 1))
+    if shape.noise_follows_state:  # it is drawn when it is due: all at once would be much
+        noise = random.split(keys[0], shape.steps)
+    else:
+        noise = draw(keys[0], (*count, env.choices or 1))
     begun = jax.vmap(jax.vmap(env.begin))(random.split(keys[1], count))
-    running = _Running(lane.envs, lane.lengths, lane.returns, lane.seen)
+    running = _Running(lane.envs, lane.lengths, lane.returns, lane.seen, lane.matrices, lane.age)
     tick = functools.partial(_tick, shape, settings, lane.weights)
     end, ticks = lax.scan(tick, running, (noise, begun))
-    after = lane._replace(envs=end.states, lengths=end.lengths, returns=end.returns, seen=end.seen)
+    after = lane._replace(
+        envs=end.states,
+        lengths=end.lengths,
+        returns=end.returns,
+        seen=end.seen,
+        matrices=end.matrices,
+        age=end.age,
+    )
     return after, ticks
 
 
@@ -372,7 +440,9 @@ def _loss(
     weights: Weights, shape: Shape, settings: Settings, rates: Rates, rows: _Row
 ) -> tuple[Array, Array]:
     """Return the loss () of a minibatch, and its parts (5,) as `STATS` names them."""
-    logp, entropies = _judge(shape, weights, rows.observations, rows.actions)
+    units = _run_hidden(shape, weights, "actor", rows.observations)
+    head = _run_last(shape, weights, "actor", units)
+    logp, entropies = _judge(shape, weights, units, head, rows.actions)
     values = _value(shape, weights, rows.observations)
     log_ratio = logp - rows.logp
     ratio = jnp.exp(log_ratio)
@@ -566,7 +636,7 @@ def observe(shape: Shape, states: Array) -> Array:
 
 def settings_of(values: Mapping[str, Any]) -> Settings:
     """Return a lane's settings as arrays of the types that the program takes."""
-    whole = {"epochs": jnp.int32, "normalizes": jnp.bool_}
+    whole = {"epochs": jnp.int32, "normalizes": jnp.bool_, "noise_steps": jnp.int32}
     return Settings(
         **{
             name: jnp.asarray(values[name], whole.get(name, jnp.float32))

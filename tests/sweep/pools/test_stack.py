@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from sweep.errors import LimitPassed, WorkerLost
+from sweep.driver import prepare
+from sweep.errors import BadConfig, LimitPassed, WorkerLost
 from sweep.history.events import Closed, End, Goal, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -200,6 +201,31 @@ def test_what_cannot_be_a_lane_is_refused_before_anything_is_written(
     assert key in said
     assert "lanes" in said
     assert not (runner.root / "sweeps").exists()
+
+
+@pytest.mark.parametrize(
+    ("space", "refused"),
+    [
+        ("quickstart", ""),
+        ("cartpole_ppo", ""),
+        ("pendulum_ppo", ""),
+        ("acrobot_ppo", "config.normalize_rewards: True"),
+        ("cartpole_http_ppo", "config.external_timeout_s: 600.0"),
+        ("lunarlander_ppo", "space.normalize_rewards: True"),
+    ],
+)
+def test_a_shipped_space_of_ppo_trains_in_lanes_or_one_line_names_the_key(
+    space: str, refused: str
+) -> None:
+    resolved, _ = prepare.prepare(space, [])
+    if not refused:
+        prepare.check_lanes(resolved)
+        return
+    with pytest.raises(BadConfig) as error:
+        prepare.check_lanes(resolved)
+    (line,) = str(error.value).splitlines()
+    assert refused in line
+    assert "with lanes" in line
 
 
 def test_a_sweep_that_was_begun_without_lanes_is_not_resumed_with_them(runner: Runner) -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from numpy.typing import NDArray
 
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, NotFiniteError
+from trainables.policies.filters import MeanStdFilter
 from trainables.stacks import ppo as lanes
 from trainables.trainable import TrialContext
 
@@ -25,6 +27,13 @@ CONFIG = {
     "model": {"hidden": [16, 16]},
     "lanes": 4,
 }
+#: What makes noise that follows the state of it, in a program of their own.
+FOLLOWING = {
+    "env": "Pendulum-v1",
+    "observation_filter": "NoFilter",
+    "exploration_config": {"type": "StateDependentNoise", "sample_freq": 5, "log_std_init": -1.0},
+}
+EACH = pytest.mark.parametrize("more", [{}, FOLLOWING], ids=["choices", "noise by the state"])
 
 
 def made(seed: int = 1, **more: Any) -> PPO:
@@ -72,11 +81,12 @@ def test_a_lane_learns_to_balance_a_pole() -> None:
 
 
 @pytest.mark.slow
-def test_neighbours_and_places_change_no_bit() -> None:
-    alone = made()
+@EACH
+def test_neighbours_and_places_change_no_bit(more: dict[str, Any]) -> None:
+    alone = made(**more)
     curve(alone, 3)
-    neighbours = [made(seed, lr=10.0**-seed, num_sgd_iter=seed) for seed in (5, 6, 7)]
-    beside = made()
+    neighbours = [made(n, **{**more, "lr": 10.0**-n, "num_sgd_iter": n}) for n in (5, 6, 7)]
+    beside = made(**more)
     for _ in range(3):
         lanes.advance([neighbours[0], beside, *neighbours[1:]])  # type: ignore[list-item]
         for one in (*neighbours, beside):
@@ -86,12 +96,13 @@ def test_neighbours_and_places_change_no_bit() -> None:
         assert_same(learnt(alone), learnt(neighbours[0]))
 
 
-def test_a_restored_lane_goes_on_to_the_bit(tmp_path: Path) -> None:
-    straight = made()
+@EACH
+def test_a_restored_lane_goes_on_to_the_bit(tmp_path: Path, more: dict[str, Any]) -> None:
+    straight = made(**more)
     curve(straight, 2)
     path = straight.save(tmp_path)
     rest = curve(straight, 3)
-    again = made(seed=1)
+    again = made(seed=1, **more)
     again.restore(path)
     assert curve(again, 3) == rest
     assert_same(learnt(straight), learnt(again))
@@ -106,31 +117,47 @@ def test_saving_changes_nothing() -> None:
     assert_same(learnt(one), learnt(other))
 
 
-def test_the_networks_begin_as_without_lanes() -> None:
+@EACH
+def test_the_networks_begin_as_without_lanes(more: dict[str, Any]) -> None:
+    lane = made(**more)
+    plain = PPO({**CONFIG, **more, "lanes": None, "learner": "torch"}, TrialContext(seed=1))
+    assert lane.policy.weights().keys() == plain.policy.weights().keys()
+    for name, one in plain.policy.weights().items():
+        np.testing.assert_allclose(lane.policy.weights()[name], one, rtol=1e-4, atol=1e-5)
+
+
+def test_the_networks_begin_to_the_bit_as_without_lanes_in_numpy() -> None:
     lane, plain = made(), PPO({**CONFIG, "lanes": None}, TrialContext(seed=1))
     assert_same(lane.policy.weights(), plain.policy.weights())
 
 
+@EACH
 def test_what_a_lane_has_learnt_goes_on_without_lanes(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, more: dict[str, Any]
 ) -> None:
-    lane = made()
+    lane = made(**more)
     curve(lane, 2)
     path = lane.save(tmp_path)
-    plain = PPO({**CONFIG, "lanes": None}, TrialContext(seed=1))
+    plain = PPO({**CONFIG, **more, "lanes": None}, TrialContext(seed=1))
     plain.restore(path)
     assert_same(lane.policy.weights(), plain.policy.weights())
-    assert plain.filters["observation"].counted == 2 * 128  # type: ignore[attr-defined]
+    seen = plain.filters["observation"]
+    assert getattr(seen, "counted", 2 * 128) == 2 * 128
+    assert isinstance(seen, MeanStdFilter) != bool(more)
     assert "new episodes are begun" in caplog.text
     result = plain.train()
     assert result["timesteps_total"] == 3 * 128
     assert result["exactness"].startswith("D")
 
 
-def test_a_lane_is_exported_and_played(tmp_path: Path) -> None:
-    lane = made()
+@EACH
+def test_a_lane_is_exported_and_played(tmp_path: Path, more: dict[str, Any]) -> None:
+    lane = made(**more)
     curve(lane, 2)
-    assert Path(lane.export_policy_model(str(tmp_path))).stat().st_size > 0
+    exported = lane.export_policy_model(str(tmp_path))
+    raw = np.asarray(lane.recent, dtype=np.float32)
+    (actions,) = onnxruntime.InferenceSession(exported).run(["action"], {"observation": raw})
+    np.testing.assert_allclose(actions, [lane.compute_action(one) for one in raw], atol=1e-5)
     assert len(lane.play(2, seed=3)) == 2
     weights = lane.policy.weights()
     lane.train()
@@ -191,7 +218,6 @@ def test_an_iteration_has_as_many_rounds_as_it_needs() -> None:
         ("observation_filter", "ConcurrentMeanStdFilter"),
         ("optimizer", {"name": "sgd"}),
         ("model", {"use_lstm": True}),
-        ("exploration_config", {"type": "StateDependentNoise"}),
         ("normalize_rewards", True),
         ("monitor", True),
     ],

@@ -38,7 +38,10 @@ if TYPE_CHECKING:
 
 
 class FlatPolicy(Policy):
-    """Actor and critic that the fused learner covers, with the initial weights of this seed."""
+    """Actor and critic of perceptrons, with the initial weights of this seed.
+
+    The fused learner learns those that it covers; others are learnt elsewhere and kept here.
+    """
 
     def __init__(
         self, networks: tuple[ActionLayout, Architecture], config: OptimizerConfig, seed: int
@@ -53,7 +56,8 @@ class FlatPolicy(Policy):
         order = parameter_order(self.architecture, bool(reals))
         self._names = [*(["log_std"] if reals else []), *shapes]
         """In the order of torch's modules."""
-        shapes["log_std"] = (reals,)
+        noise = self.architecture.noise
+        shapes["log_std"] = (reals,) if noise is None else (self.architecture.units, reals)
         self.flat = FlatOptimizer({name: shapes[name] for name in order}, np.float32, config)
         self._shows_gradients = False
         normals = Normals(rng.integer(seed, "init"))
@@ -61,7 +65,8 @@ class FlatPolicy(Policy):
             for name, (inputs, outputs, gain) in layers.items():
                 self._part(f"{name}.weight")[:] = orthogonal((outputs, inputs), gain, normals)
         if reals:
-            self._part("log_std")[:] = self.architecture.log_std_init
+            at_first = self.architecture.log_std_init if noise is None else noise[0]
+            self._part("log_std")[:] = at_first
 
     def _part(self, name: str) -> Array:
         return self.flat.part(self.flat.weights, name)

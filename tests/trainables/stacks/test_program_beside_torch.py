@@ -1,0 +1,123 @@
+"""A lane collects and learns as the trainer in torch does: the same rows, the same step."""
+
+import functools
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from trainables.algorithms.ppo import PPO
+from trainables.rollout.batch import TrainBatch
+from trainables.stacks import program
+from trainables.stacks.ppo import LanePPO
+from trainables.stacks.program import Lane, Rates
+from trainables.trainable import TrialContext
+
+#: Of a weight and of a part of the loss after one step, relative and absolute; docs/stack.md.
+TOLERANCE = 1e-5
+NOISE = {"type": "StateDependentNoise", "sample_freq": 5, "log_std_init": -1.0}
+KINDS: dict[str, dict[str, Any]] = {
+    "choices": {"env": "CartPole-v1"},
+    "numbers": {"env": "Pendulum-v1"},
+    "noise that follows the state": {"env": "Pendulum-v1", "exploration_config": NOISE},
+}
+collect, rows_of, learn = (
+    jax.jit(one, static_argnums=0) for one in (program._collect, program._rows, program._learn)
+)
+
+
+def config(kind: str) -> dict[str, Any]:
+    return {
+        **KINDS[kind],
+        "num_envs_per_worker": 2,
+        "rollout_fragment_length": 32,
+        "num_sgd_iter": 1,
+        "sgd_minibatch_size": 64,
+        "entropy_coeff": 0.01,
+        "lr": 1e-2,
+        "model": {"hidden": [16, 3]},
+    }
+
+
+def collected(kind: str) -> tuple[LanePPO, Lane, Any]:
+    """A lane after its first fragment, and the fragment's ticks."""
+    trainer = PPO({**config(kind), "lanes": 1}, TrialContext(seed=3))
+    assert isinstance(trainer, LanePPO)
+    trainer._hand_over()
+    lane = trainer._stack.take(trainer._place or 0)
+    keys = jax.random.split(jax.random.key(5), 2)
+    after, ticks = collect(trainer.shape, trainer._lane_settings(), lane, keys)
+    return trainer, after, ticks
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_step_of_the_same_rows_is_torchs(kind: str) -> None:
+    trainer, lane, ticks = collected(kind)
+    shape, settings = trainer.shape, trainer._lane_settings()
+    rows = rows_of(shape, settings, lane.weights, ticks)
+    rates = Rates(*(column[0] for column in trainer._rates))
+    key = jax.random.key(7)
+    learnt, stats, norm, _ = learn(shape, settings, rates, lane, rows, key)
+
+    plain = PPO({**config(kind), "learner": "torch"}, TrialContext(seed=3))
+    before = plain.policy.weights()
+    batch = TrainBatch(**{name: np.array(one) for name, one in rows._asdict().items()})
+    # Log-probabilities and values of the rows are those that torch gives.
+    found = plain.policy.model.evaluate(*map(_tensor, (batch.observations, batch.actions)))
+    close = functools.partial(np.testing.assert_allclose, rtol=TOLERANCE, atol=TOLERANCE)
+    close(batch.logp, found.logp.detach().numpy())
+    close(batch.values, found.values.detach().numpy())
+    told = plain.take_steps(plain.learner, batch)
+    for name, one in plain.policy.weights().items():
+        mine = np.asarray(learnt.weights[name])
+        turned = mine.T if name.endswith(".weight") else mine
+        assert np.abs(one - before[name]).max() > 100 * TOLERANCE, name
+        close(turned, one, err_msg=name)
+    for name, value in zip(program.STATS, np.asarray(stats), strict=True):
+        assert value == pytest.approx(told[name], rel=TOLERANCE, abs=TOLERANCE), name
+    assert float(norm) == pytest.approx(told["grad_norm"], rel=TOLERANCE)
+    for one_ in (trainer, plain):
+        one_.stop()
+
+
+def _tensor(array: Any) -> Any:
+    import torch
+
+    return torch.from_numpy(np.array(array))
+
+
+def test_the_noise_of_an_environment_is_one_function_for_so_many_steps() -> None:
+    trainer, lane, ticks = collected("noise that follows the state")
+    weights, shape = lane.weights, trainer.shape
+    units = program._run_hidden(shape, weights, "actor", ticks.observations)
+    noise = np.asarray(ticks.actions - program._run_last(shape, weights, "actor", units))
+    of = np.asarray(units)
+    for env in range(2):
+        # Of 3 units one matrix explains the noise of 5 steps, and none that of 30.
+        for first in range(0, 30, 5):
+            rows = slice(first, first + 5)
+            found = np.linalg.lstsq(of[rows, env], noise[rows, env], rcond=None)[0]
+            np.testing.assert_allclose(of[rows, env] @ found, noise[rows, env], atol=1e-4)
+        whole = np.linalg.lstsq(of[:30, env], noise[:30, env], rcond=None)[0]
+        assert np.abs(of[:30, env] @ whole - noise[:30, env]).max() > 1e-2
+    assert int(lane.age) == 32
+    last = np.einsum("nh,nhg->ng", of[-1], np.asarray(lane.matrices))
+    np.testing.assert_allclose(last, noise[-1], atol=1e-5)
+    assert not np.allclose(lane.matrices[0], lane.matrices[1])
+    trainer.stop()
+
+
+def test_noise_goes_on_in_the_next_fragment() -> None:
+    trainer, lane, _ = collected("noise that follows the state")
+    keys = jax.random.split(jax.random.key(6), 2)
+    shape, settings = trainer.shape, trainer._lane_settings()
+    _, ticks = collect(shape, settings, lane, keys)
+    units = program._run_hidden(shape, lane.weights, "actor", ticks.observations)
+    noise = ticks.actions - program._run_last(shape, lane.weights, "actor", units)
+    kept = np.einsum("tnh,nhg->tng", np.asarray(units), np.asarray(lane.matrices))
+    # After 32 steps it is due at the 35th.
+    np.testing.assert_allclose(noise[:3], kept[:3], atol=1e-5)
+    assert np.abs(noise[3] - kept[3]).max() > 1e-3
+    trainer.stop()
