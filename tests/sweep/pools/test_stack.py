@@ -150,6 +150,29 @@ def test_a_killed_driver_is_resumed_to_the_bit(
 
 
 @pytest.mark.slow
+def test_lanes_of_other_noise_make_a_program_of_their_own_and_are_resumed_to_the_bit(
+    runner: Runner, tmp_path: Path, cache: Path
+) -> None:
+    noise = """  exploration_config.type: {choice: [StochasticSampling, StateDependentNoise]}
+  exploration_config.sample_freq:
+    {choice: [3, 5], when: {exploration_config.type: StateDependentNoise}}
+stop:"""
+    spec = SPEC.replace("CartPole-v1", "Pendulum-v1").replace("stop:", noise)
+    spec = spec.replace("hidden: [8]}", "hidden: [4]}\n  horizon: 20")
+    code, said = runner.run(spec=spec)
+    assert code == 0, said
+    trials = sweeps.history(runner.folder).trials
+    assert len({trial.searched["exploration_config.type"] for trial in trials}) == 2
+    (tmp_path / "killed").mkdir()
+    again = Runner(tmp_path / "killed", cache)
+    code, said = again.run(spec=spec, failpoint="stepping:11:parent")
+    assert code == -signal.SIGKILL, said
+    code, said = again.call("resume", "lanes")
+    assert code == 0, said
+    assert everything(again.folder) == everything(runner.folder)
+
+
+@pytest.mark.slow
 def test_a_killed_process_of_lanes_costs_each_of_them_one_slice(
     runner: Runner, straight: Folder
 ) -> None:
