@@ -114,8 +114,12 @@ def is_alive(executor: ProcessPoolExecutor) -> bool:
 
 
 def end(executor: ProcessPoolExecutor) -> None:
-    """Kill a worker without waiting for its end."""
-    executor.shutdown(wait=False, kill_workers=True)
+    """Kill a worker with all its descendants, without waiting for its end."""
+    if process := process_of(executor):
+        kill_family(process.pid)
+    # Without `kill_workers`: with it loky forgets waiting tasks, and its thread may then look for
+    # one of them and print a KeyError.
+    executor.shutdown(wait=False)
 
 
 @contextlib.contextmanager
@@ -151,11 +155,7 @@ def measure_memory(*, measures: bool = True) -> None:
 def _trim_spare(count: int) -> None:
     """Kill early workers that nobody has taken until `count` are left."""
     while len(_spare) > count:
-        executor = _spare.pop()
-        if process := process_of(executor):
-            kill_family(process.pid)
-        # Not `end`: asked to kill, loky drops what waits and then looks for it, in a thread.
-        executor.shutdown(wait=False)
+        end(_spare.pop())
 
 
 def _import(names: Iterable[str]) -> None:
