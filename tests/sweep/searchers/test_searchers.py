@@ -355,6 +355,12 @@ def test_tpe_models_the_best_tenth_and_the_newest_of_the_others(
     assert min(good[129]) < 129 - 60  # a good one that is not among the newest
 
 
+def test_tpe_proposes_what_optunas_own_sampler_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = keys(Search("tpe", MIXED, slots=3).run(40).proposals)
+    monkeypatch.delattr(tpe._Sampler, "infer_relative_search_space")
+    assert keys(Search("tpe", MIXED, slots=3).run(40).proposals) == ours
+
+
 def test_tpe_with_a_window_proposes_the_same_after_every_resume() -> None:
     straight = Search("tpe", MIXED, slots=3, options={"window": 50}).run(100)
     made = Search("tpe", MIXED, slots=3, options={"window": 50})
