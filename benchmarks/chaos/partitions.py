@@ -83,10 +83,16 @@ class Workers:
         if worker is None:
             return None
         _stop([worker, child])
-        team.add()
         name = team.names[worker.pid]
         with distributed.Client(team.cluster.address, set_as_default=False) as client:
             _await(lambda: name not in _names(client), sweep)
+            is_registered = name in _names(client)
+        if is_registered:
+            _go_on([worker, child])
+            if sweep.driver.poll() is None:
+                raise Failed(f"the cluster kept {name}, which was silent for {PATIENCE_S:.0f} s")
+            return None  # its slice was the last, and had ended: the worker stays in the cluster
+        team.add()
         _await(lambda: len(_lost_with(name, sweep)) > 1, sweep, IDLE_S)
         lost = [one for one in _lost_with(name, sweep) if one.end is End.LOST]
         wrote = 0
