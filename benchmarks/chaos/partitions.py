@@ -310,8 +310,13 @@ def _written(sweep: Sweep, lost: Closed) -> int:
 
 
 def _names(client: distributed.Client) -> set[str]:
-    """Of the workers that the cluster has."""
-    return {one["id"] for one in client.scheduler_info(n_workers=-1)["workers"].values()}
+    """Return the names of the workers that the cluster has.
+
+    `Client.scheduler_info` may answer with what a timer of the client has asked for meanwhile,
+    which has no workers.
+    """
+    about = client.sync(client.scheduler.identity, n_workers=-1)
+    return {one["id"] for one in about["workers"].values()}
 
 
 def _stop(processes: Sequence[psutil.Process]) -> None:

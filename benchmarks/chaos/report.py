@@ -8,6 +8,7 @@ import json
 import os
 import platform
 import statistics
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -59,7 +60,8 @@ def _table(report: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _row(part: Part, its: Mapping[str, Any]) -> str:
-    figures = part.figures.format(cases=_number(its["cases"]), **_written(its["figures"]))
+    written = {"cases": _number(its["cases"]), **_written(its["figures"])}
+    figures = part.figures.format_map(defaultdict(lambda: "?", written))  # failed cases have none
     minutes = f"{its['seconds'] / 60:.1f}"
     return f"| {part.shows} | {figures} | {its['failed']} | {minutes} | `{part.name}` |"
 

@@ -13,3 +13,12 @@ def test_the_report_names_every_part_of_the_long_run_and_no_case_failed() -> Non
     parts = report.read()["parts"]
     assert list(parts) == [part.name for part in PARTS]
     assert {name: its["failed"] for name, its in parts.items() if its["failed"]} == {}
+
+
+def test_a_part_whose_cases_all_failed_has_a_row_without_figures() -> None:
+    failed = {"cases": 1, "failed": 1, "seconds": 41.0, "figures": {}}
+    found = report.read()
+    found["parts"]["partition_workers"] = failed
+    page = report.renewed(report.PAGE.read_text("utf-8"), found)
+    assert "? workers of 1 sweeps" in page
+    assert "| 1 | 0.7 | `partition_workers` |" in page

@@ -56,9 +56,10 @@ class Cluster:
 
     @property
     def joined(self) -> int:
-        """How many workers the scheduler has."""
+        """The number of workers that the scheduler has."""
         with distributed.Client(self.address, set_as_default=False) as client:
-            return len(client.scheduler_info()["workers"])
+            # `Client.scheduler_info` may answer with what a timer has asked for, without workers.
+            return len(client.sync(client.scheduler.identity, n_workers=-1)["workers"])
 
     def add(self, name: str, *options: str, at: str = "", **env: str) -> subprocess.Popen[bytes]:
         """One more worker process, which joins a while after this returns."""
