@@ -1,16 +1,16 @@
-"""The history of a sweep in SQL, in a file or on a server, which one driver writes.
+"""The history of a sweep in SQL, in a file or on a server, written by one driver.
 
 ledger      appends events in transactions, and reads them
-codec       events as plain data, checked field by field
-tables      the SQL tables, and SQLite files
-postgres    the tables in a schema of PostgreSQL
-storage     which of the two a ledger lies in
-signed      files of its folder that say where something lies
-requests    what people ask of a running driver, one row each
-folder      where a sweep lies, and its lock
-process     whether a process that has written down its number runs
-lease       which machine drives the sweep
-hold        nobody else drives, mends or sends meanwhile
-upgrade     brings an older ledger to today's tables
-migrations  one script for each step of the tables
+codec       converts events to plain data and back, checking every field
+tables      the SQL tables; access to SQLite files
+postgres    access to the same tables in a schema of PostgreSQL
+storage     chooses between the two from the ledger's path
+signed      signed files of a sweep's folder that name a server or a task
+requests    requests to a running driver, one row each
+folder      the folder of a sweep, and its lock
+process     checks whether a recorded process still runs
+lease       the row that names the machine driving the sweep
+hold        exclusive use of a sweep while it is driven, repaired or synchronised
+upgrade     brings an older ledger to the current tables
+migrations  one script for each revision of the tables
 """

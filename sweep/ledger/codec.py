@@ -1,6 +1,6 @@
-"""Events as plain data, the way the ledger keeps them, and back.
+"""Convert events to the plain data that the ledger stores, and back.
 
-Rows of results have a table of their own and are handed over beside the body. What is read is
+Result rows have a table of their own and are passed separately from the body. All data read is
 checked against the types of `sweep.history.events`, since a ledger may come from anywhere.
 """
 
@@ -33,7 +33,7 @@ from sweep.spec import sections
 # mapping whose type says no more may hold any plain data, at most `DEEPEST` lists and mappings
 # deep.
 
-#: Lists and mappings inside each other.
+#: Maximum nesting depth of lists and mappings.
 DEEPEST = 64
 _END = 2**63
 _SHOWN = 40
@@ -44,7 +44,7 @@ _NUMBER = core_schema.union_schema(
     custom_error_type="number",
     custom_error_message="a number",
 )
-#: Type of pydantic's schema → what is put over it; lists of JSON become tuples.
+#: Type of a pydantic core schema → options that replace its own; JSON lists become tuples.
 _EXACT: Final[Mapping[str, Mapping[str, Any]]] = {
     "int": {"strict": True, "ge": 0, "lt": _END},
     "float": {**_NUMBER},
@@ -53,7 +53,7 @@ _EXACT: Final[Mapping[str, Mapping[str, Any]]] = {
     "dict": {"strict": True},
     "dataclass-args": {"extra_behavior": "forbid"},
 }
-#: Type of pydantic's error → what was expected.
+#: Type of a pydantic error → description of the value that was expected.
 _EXPECTED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("dict_type", "dataclass_type"), "a mapping"),
     "tuple_type": "a list",
@@ -65,13 +65,17 @@ _EXPECTED: Final[Mapping[str, str]] = {
 
 
 class DecodeError(ValueError):
-    """Data of another shape; says where, and what it is."""
+    """Data that does not have the expected shape; the message says where, and what was found."""
 
 
 def parse(text: object) -> Any:
-    """Return the value of a JSON text; DecodeError if it is none, or nests too deep."""
+    """Return the value of a JSON text.
+
+    Raises:
+        DecodeError: `text` is not a string, not JSON, or nests deeper than `DEEPEST`.
+    """
     if not isinstance(text, str):
-        raise DecodeError(f"{_described(text)}, not text")
+        raise DecodeError(f"{_describe(text)}, not text")
     try:
         try:
             value = from_json(text, allow_inf_nan=False)
@@ -85,18 +89,19 @@ def parse(text: object) -> Any:
 
 
 def read(cls: Any, raw: Any) -> Any:
-    """A value of a type, such as a dataclass from a mapping with its fields.
+    """Return `raw` as a value of type `cls`, such as a dataclass from a mapping of its fields.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: `raw` does not fit `cls`; the message describes the first mistake.
     """
     try:
         return _validator(cls).validate_python(raw)
     except ValidationError as error:
-        raise DecodeError(_refusal(error.errors(include_url=False)[0])) from None
+        raise DecodeError(_describe_error(error.errors(include_url=False)[0])) from None
 
 
 def _is_deeper(value: Any) -> bool:
+    """Return whether lists and mappings in `value` nest deeper than `DEEPEST`."""
     level = [value]
     for _ in range(DEEPEST + 1):
         level = [
@@ -112,26 +117,28 @@ def _is_deeper(value: Any) -> bool:
 
 @cache
 def _adapter(cls: Any) -> TypeAdapter[Any]:
+    """Return the cached pydantic adapter of `cls`."""
     return TypeAdapter(cls)
 
 
 @cache
 def _validator(cls: Any) -> SchemaValidator:
-    return SchemaValidator(_exact(_adapter(cls).core_schema))
+    """Return a cached strict validator of `cls`: no conversions, no unknown keys."""
+    return SchemaValidator(_make_strict(_adapter(cls).core_schema))
 
 
-def _exact(schema: Any) -> Any:
-    """A schema of pydantic's that converts nothing and knows no other keys."""
+def _make_strict(schema: Any) -> Any:
+    """Return a copy of a pydantic core schema that converts nothing and forbids unknown keys."""
     if isinstance(schema, list):
-        return [_exact(part) for part in schema]
+        return [_make_strict(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
     over = _EXACT.get(str(schema.get("type")), {})
-    return {**{key: _exact(part) for key, part in schema.items()}, **over}
+    return {**{key: _make_strict(part) for key, part in schema.items()}, **over}
 
 
-def _refusal(first: ErrorDetails) -> str:
-    """The first mistake: where it stands, what it is and what was expected."""
+def _describe_error(first: ErrorDetails) -> str:
+    """Return the text of pydantic's first error: path of the field, value found, value expected."""
     *around, last = ("", *(part for part in first["loc"] if isinstance(part, str)))
     if first["type"] == "missing":
         found = f"no {last}"
@@ -142,12 +149,12 @@ def _refusal(first: ErrorDetails) -> str:
     else:
         around = [*around, last]
         expected = _EXPECTED.get(first["type"], "a whole number from 0 on")
-        found = f"{_described(first['input'])}, not {expected.format(**first.get('ctx', {}))}"
+        found = f"{_describe(first['input'])}, not {expected.format(**first.get('ctx', {}))}"
     return ": ".join([*(shown(name)[1:-1] for name in around if name), found])
 
 
-def _described(raw: object) -> str:
-    """A value that does not fit, in a few words."""
+def _describe(raw: object) -> str:
+    """Return a short description of a value that does not fit."""
     if isinstance(raw, dict | list):
         return f"a {'mapping' if isinstance(raw, dict) else 'list'} of {len(raw)}"
     if isinstance(raw, int) and not isinstance(raw, bool):
@@ -156,7 +163,7 @@ def _described(raw: object) -> str:
 
 
 def shown(raw: object) -> str:
-    """The beginning of a value."""
+    """Return the `repr` of a value, cut to `_SHOWN` characters."""
     text = repr(raw[: _SHOWN + 1] if isinstance(raw, str | bytes) else raw)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
@@ -169,7 +176,7 @@ _SCALARS = frozenset({bool, int, float, str})
 
 
 def to_body(event: Event) -> dict[str, Any]:
-    """The event as plain data, without its kind; rows have a table of their own."""
+    """Return an event as plain data without its kind and its result rows."""
     cls: Any = type(event)
     serializer = _adapter(cls).serializer
     body: dict[str, Any] = serializer.to_python(event, exclude={"rows"}, warnings=False)
@@ -177,10 +184,15 @@ def to_body(event: Event) -> dict[str, Any]:
 
 
 def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
-    """The event that a row of the ledger holds; `body` is JSON.
+    """Return the event stored in a row of the ledger.
+
+    Args:
+        kind: kind of the event.
+        body: JSON text of the event's fields.
+        rows: result rows of the event, from their own table.
 
     Raises:
-        DecodeError: no event is written so; says what is wrong.
+        DecodeError: the row holds no valid event; the message says why.
     """
     if not isinstance(kind, str) or kind not in _KINDS:
         raise DecodeError(f"{shown(kind)} is no kind of event")
@@ -190,7 +202,7 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
             raise DecodeError("rows: they have a table of their own")
         for saved in event.saved if isinstance(event, Closed) else ():
             _check_saved(saved)
-        object.__setattr__(event, "rows", rows)  # nobody else has the event yet
+        object.__setattr__(event, "rows", rows)  # the event is not shared yet
         return event
     if isinstance(event, Created):
         _check_created(event)
@@ -200,16 +212,20 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
 
 
 def read_row(iteration: object, metrics: object) -> Row:
-    """The result that a row of the ledger holds; `metrics` is JSON.
+    """Return the result stored in a row of the ledger; `metrics` is a JSON text.
 
     Raises:
-        DecodeError: no result is written so.
+        DecodeError: the row holds no valid result.
     """
     return read_metrics(iteration, parse(metrics))
 
 
 def read_metrics(iteration: object, metrics: object) -> Row:
-    """The result that plain data describes; DecodeError if it describes none."""
+    """Return the result with these metrics (a dict of numbers and texts).
+
+    Raises:
+        DecodeError: `iteration` is not an int, or `metrics` is no flat dict of numbers and texts.
+    """
     if type(iteration) is not int or type(metrics) is not dict:
         raise DecodeError(f"no result of iteration {shown(iteration)}")
     if not {type(value) for value in metrics.values()} <= _SCALARS:
@@ -218,13 +234,18 @@ def read_metrics(iteration: object, metrics: object) -> Row:
 
 
 def read_saved(raw: object) -> Saved:
-    """The checkpoint that plain data describes; DecodeError if it describes none."""
+    """Return the checkpoint record that plain data describes.
+
+    Raises:
+        DecodeError: the data describes no checkpoint, or its file name is not allowed.
+    """
     saved: Saved = read(Saved, raw)
     _check_saved(saved)
     return saved
 
 
 def _check_created(event: Created) -> None:
+    """Raise DecodeError if a `Created` event has impossible replicas or births."""
     if not 1 <= event.replicas <= sections.MOST:
         raise DecodeError(f"replicas: {event.replicas}, not 1 to {sections.MOST}")
     if event.births and len(event.births) != event.replicas:
@@ -234,6 +255,6 @@ def _check_created(event: Created) -> None:
 
 
 def _check_saved(saved: Saved) -> None:
-    """The file of a checkpoint lies in the trial's folder itself; in storage in its slice's."""
+    """Raise DecodeError unless a checkpoint's file is a bare name, or ``NUMBER/NAME``."""
     if not _FILE.fullmatch(saved.file):
         raise DecodeError(f"file: {shown(saved.file)}, not the name of a file alone")

@@ -1,18 +1,18 @@
 """Folder of a sweep on disk, and the lock of its driver.
 
 ROOT/mlflow.db                      all sweeps, for one MLflow page
-ROOT/NAME/sweep.yaml                the spec as it was given
+ROOT/NAME/sweep.yaml                the original spec
           sweep.db  optuna.db       the ledger, and its copy in Optuna's tables
-          sweep.postgresql          instead of sweep.db: where the ledger lies on a server
-          tracking-uri              where its runs are tracked, if not in mlflow.db
-          checkpoints               where its checkpoints lie, if not in trials alone
-          attachments               that MLflow is given its report and models when it is finished
-          attachments.log           what became of that
-          run.lock                  held by the one driver
+          sweep.postgresql          instead of sweep.db: address of a ledger on a server
+          tracking-uri              the tracking URI of its runs, if not mlflow.db
+          checkpoints               the storage of its checkpoints, if not only this folder
+          attachments               present if MLflow gets the report and models at the end
+          attachments.log           log of sending these attachments
+          run.lock                  locked by the one driver
           trainable/ckpt-*          the trainable of a script or notebook (`sweep.pickled`)
-          shared/                   what trials that run at once find out together; not needed again
+          shared/                   measurements shared by concurrent trials; not needed again
           trials/N/{ckpt-*, log.txt, log.1.txt, progress.json, slice-*.jsonl}
-          logs/trial-N/{params.json, progress.csv, …}   what file trackers write
+          logs/trial-N/{params.json, progress.csv, …}   files of file trackers
 """
 
 import contextlib
@@ -46,69 +46,71 @@ from sweep.ledger.signed import REMOTE
 from trainables.checkpoint import disk
 from trainables.errors import printable
 
-#: The file that is locked; the kernel lets go of it with the process.
+#: Name of the lock file; the kernel releases the lock when the process ends.
 LOCK = "run.lock"
-#: The file that says which storage a sweep's checkpoints lie in.
+#: Name of the file that names the storage of a sweep's checkpoints.
 CHECKPOINTS = "checkpoints"
-#: The note of a trial's slice in the trial's folder: where it is.
+#: Name of the file in a trial's folder with the position of its running slice.
 PROGRESS = "progress.json"
-#: Names of the files in which slices tell what they do (`sweep.slices.journal`).
+#: Pattern of the journals that slices write (`sweep.slices.journal`).
 JOURNALS = "slice-*.jsonl"
-#: In a trial's folder: what it prints, and the part before that.
+#: Names of the log in a trial's folder: the newest part of its output, and the part before it.
 LOG, OLDER_LOG = "log.txt", "log.1.txt"
-#: Seconds that a process that takes the lock has to write down who it is.
+#: Seconds within which a new holder of the lock writes its signature.
 SIGN_S = 1.0
-#: Seconds that a driver tries to take the lock: a process that looks at the sweep holds it for an
-#: instant.
+#: Seconds for which a driver tries to take the lock: `Folder.is_locked` holds it for an instant.
 LOOK_S = 0.2
-#: A folder that somebody makes or removes, here or on another machine, changes more often, seconds.
+#: Age in seconds after which a draft folder counts as abandoned; live ones change more often.
 STALE_S = 3600.0
 
 
 class Folder:
-    """One sweep's folder, by root and name."""
+    """Paths of one sweep, given by the root folder and the sweep's name."""
 
     def __init__(self, root: Path, name: str) -> None:
         self.root = root
         self.name = name
         self.path = root / name
         self.optuna = self.path / "optuna.db"
-        """The file of the copy in Optuna's tables."""
+        """File of the copy in Optuna's tables."""
         self.mlflow = root / "mlflow.db"
-        """The MLflow database of all sweeps of this root."""
+        """MLflow database of all sweeps in this root."""
         self.spec = self.path / "sweep.yaml"
-        """The spec as it was given."""
+        """File with the original spec."""
         self.trainable = self.path / "trainable"
-        """The folder of a script's or notebook's pickled trainable."""
+        """Folder of a script's or notebook's pickled trainable."""
         self.tracking_uri = self.path / "tracking-uri"
-        """The file with the tracking URI, if the runs are not tracked in `mlflow`."""
+        """File with the tracking URI, if the runs are not tracked in `mlflow`."""
         self.checkpoints = self.path / CHECKPOINTS
-        """Which storage its checkpoints lie in, if it is not this folder."""
+        """File that names the storage of the checkpoints, if that is not this folder."""
         self.attachments = self.path / "attachments"
-        """That MLflow is given what it has of a finished sweep beside its rows."""
+        """File that exists if MLflow gets the report and models of the finished sweep."""
         self.attachments_log = self.path / "attachments.log"
-        """The log of the attachments; locked by the process that sends them."""
+        """Log of the attachments; locked by the process that sends them."""
         self.shared = self.path / "shared"
-        """The folder in which concurrent trials share measurements."""
+        """Folder in which concurrent trials share measurements."""
         self.logs = self.path / "logs"
-        """The folder of trackers that keep files."""
+        """Folder for the files of file trackers."""
         self._has_trials = False
-        """True once the folder of all trials' folders is known to be durable."""
+        """True once ``trials`` itself is known to be durable on disk."""
 
     @property
     def ledger(self) -> Path:
-        """The ledger's file, or that which says on which server it is (`sweep.ledger.storage`)."""
+        """Path of the ledger's file, or of the file with its server's address if that exists."""
         local = self.path / "sweep.db"
         remote = local.with_suffix(REMOTE)
         return remote if remote.exists() else local
 
     @property
     def in_commands(self) -> str:
-        """The arguments by which a command typed here finds this sweep: ``demo --root /data``."""
+        """Arguments that name this sweep in a command typed here: ``demo --root /data``."""
         return f"{shlex.quote(self.name)}{root_option(self.root)}"
 
     def require_plain(self) -> None:
-        """Refuse a folder in which something else lies than a sweep puts there; see `plain`."""
+        """Raise UsageError if one of the sweep's files is a link or no regular file.
+
+        See `plain`.
+        """
         for database in (self.ledger, self.optuna, self.mlflow):
             for suffix in ("", "-wal", "-shm"):
                 plain(database.with_name(f"{database.name}{suffix}"))
@@ -117,14 +119,15 @@ class Folder:
             plain(path)
 
     def trial(self, number: int, replica: int = 0) -> Path:
-        """The folder of one replica: ``trials/12``, ``trials/12.1``, ``trials/12.test0``."""
+        """Return the folder of one replica: ``trials/12``, ``trials/12.1``, ``trials/12.test0``."""
         return self.path / "trials" / replica_name(number, replica)
 
     def make_trial(self, number: int, replica: int = 0) -> Path:
-        """The folder of one replica, made durable if it was not there.
+        """Return the folder of one replica, created durably if it does not exist.
 
         Raises:
-            UsageError: a link lies in its place, so that files would go elsewhere.
+            UsageError: the folder or its parent is a link, so that files would be written
+                elsewhere.
         """
         folder = self.trial(number, replica)
         if leads_elsewhere(folder):
@@ -138,37 +141,38 @@ class Folder:
         return folder
 
     def stop_file(self, term: int, trial: int | None = None) -> Path:
-        """The file at whose sight the slices of `term` end, or those of one trial."""
+        """Return the file whose presence ends the slices of `term`, or only those of `trial`."""
         of_trial = "" if trial is None else f"-{trial}"
         return self.path / f".stop-{term}{of_trial}"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the one driver of this sweep on this host; SweepLocked if another is.
+        """Hold the lock of this sweep on this host inside the block; the process's end releases it.
 
-        The lock goes with the process, however it ends.
+        Raises:
+            SweepLocked: another process holds the lock.
         """
         path = self.path / LOCK
         plain(path)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o644)  # whoever may read it sees whether it is held
+        descriptor = os.open(path, flags, 0o644)  # other users who may read it can test the lock
         try:
-            if not _take(descriptor):
-                raise SweepLocked(self.name, _holder(descriptor))
+            if not _try_lock(descriptor):
+                raise SweepLocked(self.name, _describe_holder(descriptor))
             os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, json.dumps(_me()).encode(), 0)
+            os.pwrite(descriptor, json.dumps(_own_signature()).encode(), 0)
             yield
         finally:
             os.close(descriptor)
 
     def is_locked(self) -> bool:
-        """Return whether a driver on this machine holds the sweep, in any container, of any user.
+        """Return whether a process on this machine holds the sweep, in any container, of any user.
 
         The lock is tried for an instant, and not at all if its last holder is known to be dead, so
-        that looking rarely makes a driver wait that starts at that moment.
+        that this test rarely delays a driver that starts at the same moment.
 
         Raises:
-            PermissionError: the lock may not be read.
+            PermissionError: the lock file may not be read.
         """
         try:
             descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -177,7 +181,7 @@ class Folder:
         except OSError:
             return False
         try:
-            if _has_ended(os.pread(descriptor, 1000, 0)):
+            if _has_signer_ended(os.pread(descriptor, 1000, 0)):
                 return False
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -188,25 +192,25 @@ class Folder:
 
     @contextmanager
     def creating(self) -> Iterator["Folder"]:
-        """A folder that becomes this one when everything in it is written.
+        """Yield a draft folder that becomes this one when the block ends without an error.
 
         Raises:
-            NameTaken: there is one of this name.
-            UsageError: there is one whose name differs in upper and lower case alone.
+            NameTaken: a sweep of this name exists, or appeared meanwhile.
+            UsageError: a sweep exists whose name differs only in upper and lower case.
         """
         self._refuse_a_name_in_other_case()
         if self.path.exists():
-            raise self._taken()
+            raise self._name_taken_error()
         try:
-            with arriving(self.path, self._undo) as draft:
+            with arriving(self.path, self._remove_draft_schema) as draft:
                 yield Folder(self.root, draft.name)
         except StorageError as error:
             if isinstance(error.__cause__, OSError) and self.ledger.exists():
-                raise self._taken() from error  # somebody else was quicker
+                raise self._name_taken_error() from error  # another process created it meanwhile
             raise
 
     def _refuse_a_name_in_other_case(self) -> None:
-        """Raise UsageError where a disk that ignores case would have one folder for both names."""
+        """Raise UsageError if an existing name differs only in case; not every disk keeps both."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             for name in (path.name for path in self.root.iterdir()):
                 if name != self.name and name.lower() == self.name.lower():
@@ -215,15 +219,17 @@ class Folder:
                         f"lower case alone, which not every disk tells apart; give another --name"
                     )
 
-    def _undo(self, draft: Path) -> None:
-        """Remove what a draft that becomes nothing has on a server."""
-        from sweep.ledger import storage  # a worker has this file, and opens no ledger
+    def _remove_draft_schema(self, draft: Path) -> None:
+        """Remove the PostgreSQL schema of an abandoned draft, if it has one."""
+        # not at the top, as workers open no ledger
+        from sweep.ledger import storage
 
         its = Folder(self.root, draft.name).ledger
         with contextlib.suppress(SweepError), storage.removing(its):
             pass
 
-    def _taken(self) -> NameTaken:
+    def _name_taken_error(self) -> NameTaken:
+        """Return the error for a name that is already taken."""
         return NameTaken(
             f"name: the sweep '{self.name}' exists already in {self.root}; go on with "
             f"`sweep resume {self.in_commands}`, delete it with `sweep rm {self.in_commands}`, or "
@@ -232,24 +238,24 @@ class Folder:
 
 
 def free_name(root: Path, name: str) -> str:
-    """`name`, or where a sweep in `root` has it already, the first of ``name-2``, … that is free.
+    """Return `name`, or the first free one of ``name-2``, ``name-3``, … if `root` has it already.
 
-    Names that differ in upper and lower case alone count as the same.
+    Names that differ only in upper and lower case count as the same.
     """
     taken: set[str] = set()
-    with contextlib.suppress(OSError):  # it is made later, or refused then
+    with contextlib.suppress(OSError):  # the root is created, or refused, later
         taken = {path.name.lower() for path in root.iterdir()}
     numbered = (f"{name}-{number}" for number in itertools.count(2))
     return next(one for one in itertools.chain([name], numbered) if one.lower() not in taken)
 
 
 def journal(number: int) -> str:
-    """Return the name of the file in which slice `number` of a trial tells what it does."""
+    """Return the file name of the journal of a trial's slice `number`."""
     return JOURNALS.replace("*", str(number))
 
 
 def root_option(root: str | Path) -> str:
-    """Return the option with which a command typed in this folder finds `root`; may be empty."""
+    """Return ``--root …`` for commands in the current folder; empty for the default root."""
     if Path(root).absolute() == Path("sweeps").absolute():
         return ""
     return f" --root {shlex.quote(printable(str(root)))}"
@@ -257,14 +263,18 @@ def root_option(root: str | Path) -> str:
 
 @contextmanager
 def arriving(path: Path, undo: Callable[[Path], None] = lambda _draft: None) -> Iterator[Path]:
-    """A new folder beside `path` that takes its name when everything in it is written.
+    """Yield a new folder beside `path`, renamed to `path` when the block ends without an error.
 
-    Each call writes into a draft of its own: another thread, or a process of another container with
-    the same number, may make one of this name at the same time. What was left there half made is
-    deleted when it is old; `undo` is called with a draft that is given up.
+    Each call writes into a draft of its own, since another thread, or a process of another
+    container with the same pid, may create the same name at the same time. Abandoned drafts are
+    deleted once they are old.
+
+    Args:
+        path: folder to create.
+        undo: called with the draft before it is deleted because the block failed.
 
     Raises:
-        StorageError: the disk does not let it be written.
+        StorageError: the disk refused.
     """
     path = path.resolve()
     draft = path.parent / f".{path.name}.new-{secrets.token_hex(4)}-{os.getpid()}"
@@ -287,12 +297,9 @@ def arriving(path: Path, undo: Callable[[Path], None] = lambda _draft: None) -> 
 
 
 def plain(path: Path) -> None:
-    """Refuse what is neither a file nor nothing.
+    """Raise UsageError if `path` exists and is not a regular file.
 
-    A link leads what is read and written elsewhere, and a pipe holds it up for ever.
-
-    Raises:
-        UsageError: it is something else.
+    A link would redirect reads and writes, and opening a pipe would block forever.
     """
     try:
         mode = path.lstat().st_mode
@@ -305,11 +312,11 @@ def plain(path: Path) -> None:
 
 @contextmanager
 def reading(path: Path) -> Iterator[tuple[int, int]]:
-    """Descriptor and size, bytes, of a file of a trial.
+    """Open a file of a trial and yield its descriptor and size in bytes.
 
     Raises:
-        UsageError: something else lies in its place, or the trial's folder is a link.
-        OSError: as the system says.
+        UsageError: `path` is no regular file, or the trial's folder is a link.
+        OSError: the file cannot be opened.
     """
     if leads_elsewhere(path.parent):
         raise UsageError(f"{path.parent}: a link; a trial's folder must lie in that of its sweep")
@@ -317,14 +324,11 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
     try:
         with disk.reading(path) as found:
             yield found
-    except disk.NotRegular:  # since just now
+    except disk.NotRegular:  # it was replaced a moment ago
         raise UsageError(f"{path}: no file") from None
 
 
-# ---- notes beside the ledger ------------------------------------------------------------------
-
-
-# ---- what lies there ----------------------------------------------------------------------------
+# ---- contents of the root folder ----------------------------------------------------------------
 
 
 def leads_elsewhere(trial: Path) -> bool:
@@ -333,39 +337,43 @@ def leads_elsewhere(trial: Path) -> bool:
 
 
 def _remove_drafts(path: Path) -> None:
-    """Delete drafts by their age alone: their makers may be on other machines, or in containers."""
+    """Delete old drafts of `path`, judged by age: their makers may run on other machines.
+
+    Drafts with a ledger on a server stay.
+    """
     for draft in path.parent.glob(f".{glob.escape(path.name)}.new-*"):
-        on_a_server = (draft / f"sweep{REMOTE}").exists()  # `sweep gc` removes what it has there
+        # `sweep gc` removes both draft and schema
+        on_a_server = (draft / f"sweep{REMOTE}").exists()
         if is_stale(draft) and not on_a_server:
             shutil.rmtree(draft, ignore_errors=True)
 
 
 def is_stale(draft: Path) -> bool:
-    """Return whether the maker or remover of this folder is gone."""
+    """Return whether a draft folder has not changed for `STALE_S`, so that its process is gone."""
     try:
         return time.time() - draft.lstat().st_mtime > STALE_S
-    except FileNotFoundError:  # it has its name now, or is gone
+    except FileNotFoundError:  # it was renamed or deleted meanwhile
         return False
 
 
 def fsync(folder: Path) -> None:
-    """Make the names in `folder` durable."""
+    """Make the directory entries of `folder` durable."""
     with disk.open_folder(folder) as descriptor:
         disk.sync(descriptor)
 
 
 def existing(root: Path) -> list[str]:
-    """The names of the sweeps in `root`."""
+    """Return the sorted names of the sweeps in `root`."""
     files = (*root.glob("[!.]*/sweep.db"), *root.glob(f"[!.]*/sweep{REMOTE}"))
     return sorted({path.parent.name for path in files})
 
 
 def find(root: Path, name: str) -> Folder:
-    """The folder of an existing sweep.
+    """Return the folder of an existing sweep.
 
     Raises:
-        UnknownName: there is none; with the nearest one.
-        UsageError: something else lies in it than a sweep puts there.
+        UnknownName: `root` has no sweep `name`; the message names the most similar one.
+        UsageError: one of the sweep's own files is a link or no regular file.
     """
     names = existing(root)
     if name not in names:
@@ -379,8 +387,8 @@ def find(root: Path, name: str) -> Folder:
 # ---- the lock -----------------------------------------------------------------------------------
 
 
-def _take(descriptor: int) -> bool:
-    """Take the lock; False if another process keeps it for longer than a look takes."""
+def _try_lock(descriptor: int) -> bool:
+    """Lock the open file exclusively. Returns False if others hold it for longer than `LOOK_S`."""
     deadline = time.monotonic() + LOOK_S
     while True:
         try:
@@ -393,34 +401,34 @@ def _take(descriptor: int) -> bool:
             return True
 
 
-#: Raised by a lock file that is empty, half written or of something else.
-_NO_SIGNATURE = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+#: Errors raised by parsing a lock file that is empty, half written or something else.
+_SIGNATURE_ERRORS = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
 
-def _me() -> dict[str, Any]:
+def _own_signature() -> dict[str, Any]:
     """Return the signature that the holder of a lock writes into its file."""
     pid, host = os.getpid(), socket.gethostname()
     return {"pid": pid, "namespace": process.namespace(), "host": host, "since": time.time()}
 
 
-def _has_ended(signature: bytes) -> bool:
-    """Return whether the process that signed a lock is dead; False if unknown here."""
+def _has_signer_ended(signature: bytes) -> bool:
+    """Return whether the process that signed a lock is dead; False if that cannot be known here."""
     try:
         who = json.loads(signature)
         here = who["host"] == socket.gethostname()
         return here and process.runs(int(who["pid"]), who["namespace"]) is False
-    except _NO_SIGNATURE:
+    except _SIGNATURE_ERRORS:
         return False
 
 
-def _holder(descriptor: int) -> str:
-    """The holder of the lock, as text; a new holder is given a moment to write its name."""
+def _describe_holder(descriptor: int) -> str:
+    """Return a text for the lock's holder, waiting up to `SIGN_S` for its signature."""
     deadline = time.monotonic() + SIGN_S
     while True:
         signature = os.pread(descriptor, 1000, 0)
-        with contextlib.suppress(*_NO_SIGNATURE, OSError):
+        with contextlib.suppress(*_SIGNATURE_ERRORS, OSError):
             who = json.loads(signature)
-            if not _has_ended(signature):
+            if not _has_signer_ended(signature):
                 since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(who["since"]))
                 return f"process {who['pid']} on {who['host']}, since {since},"
         if time.monotonic() > deadline:
@@ -429,7 +437,7 @@ def _holder(descriptor: int) -> str:
 
 
 def log_size(trial: Path) -> int:
-    """Bytes of the log in a trial's folder."""
+    """Return the size of a trial's log in bytes, both parts together."""
     size = 0
     for name in (LOG, OLDER_LOG):
         with contextlib.suppress(OSError):
@@ -438,7 +446,7 @@ def log_size(trial: Path) -> int:
 
 
 def remove_log(trial: Path) -> None:
-    """Delete the log in a trial's folder; one that the disk keeps stays."""
+    """Delete a trial's log; errors are ignored."""
     for name in (LOG, OLDER_LOG):
         with contextlib.suppress(OSError):
             (trial / name).unlink()

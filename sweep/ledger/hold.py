@@ -1,9 +1,9 @@
-"""Holding a sweep: nobody else drives, mends or sends it, and its tables are today's.
+"""Exclusive use of a sweep: one process drives, repairs or synchronises it at a time.
 
-On one machine the lock file decides at once. A sweep whose lease is of another machine is watched
-for a whole `LEASE_S`, and taken when there was no sign of life. Who holds it gives one every
-`RENEW_S`, from a thread of its own, since a slice may run in the driver's. Times are seconds on
-the monotonic clock of the process that measures them.
+On one machine the lock file decides at once. If the lease belongs to another machine, it is watched
+for `LEASE_S` and taken if it was not renewed. The holder renews the lease every `RENEW_S` from a
+separate thread, since a slice may run in the driver's main thread. Times are in seconds on the
+monotonic clock of the process that measures them.
 """
 
 import contextlib
@@ -20,25 +20,26 @@ from trainables.core.processes.ending import delete_semaphores
 
 Say = Callable[[str], None]
 
-#: Between two signs of life of a holder; so much of a killed driver's time is lost at most.
+#: Seconds between two renewals of the lease, and the most of a killed driver's time that is lost.
 RENEW_S = 2.0
-#: Without one for so long a holder on another machine is taken for dead.
+#: Seconds without a renewal after which a holder on another machine counts as dead.
 LEASE_S = 30.0
-#: Between two looks for one.
+#: Seconds between two reads of a lease that is watched.
 LOOK_S = 0.2
-#: Between two words to a person who waits.
+#: Seconds between two messages to a waiting user.
 REMIND_S = 10.0
 
 
 class Hold:
-    """A sweep that is ours, as long as nobody took it; everything is written in `term`."""
+    """A held sweep whose lease is renewed in the background; all writes use its `term`."""
 
     def __init__(self, folder: Folder, term: int) -> None:
         self.term = term
         self.upgraded = ""
-        """The upgrade of the ledger's tables, as a sentence; empty if they were current."""
+        """Sentence about the upgrade of the ledger's tables; empty if they were current."""
         self.drives = False
-        """True if it drives the search, so that its seconds count for `budget.time_s`."""
+        """True while this process drives the search, so that its time counts for `budget.time_s`.
+        """
         self._lost: LedgerError | None = None
         self._ended = threading.Event()
         self._database = storage.opened(folder.ledger, patient=False)
@@ -46,25 +47,28 @@ class Hold:
         self._thread.start()
 
     def check(self) -> None:
-        """Raises SweepLocked as soon as it is known that somebody else has taken the sweep.
+        """Raise the error by which the lease was lost, if it was lost.
 
-        DamagedLedger, if what is there now is nobody's.
+        Raises:
+            SweepLocked: another process has taken the sweep.
+            DamagedLedger: the lease in the ledger is not valid any more.
         """
         if self._lost is not None:
             raise self._lost
 
     def close(self) -> None:
-        """Give it back."""
+        """Stop renewing the lease and give it back."""
         self._ended.set()
         self._thread.join()
         with (
-            contextlib.suppress(StorageError),  # then others wait until it is over
+            contextlib.suppress(StorageError),  # others then wait until the lease expires
             self._database.writing() as connection,
         ):
             lease.give_back(connection, self.term)
         self._database.close()
 
     def _renew(self) -> None:
+        """Renew the lease every `RENEW_S` until closed; keep the error if the lease is lost."""
         while not self._ended.wait(RENEW_S):
             try:
                 with self._database.writing() as connection:
@@ -73,24 +77,26 @@ class Hold:
                 self._lost = error
                 return
             except StorageError:
-                continue  # a disk that is full; whatever is written says whose the sweep is
+                continue  # such as a full disk; each write checks the term anyway
 
 
 @contextlib.contextmanager
 def hold(folder: Folder, say: Say) -> Iterator[Hold]:
-    """Hold the sweep in `folder`; an older ledger is brought to today's tables first.
+    """Hold the sweep in `folder` inside the block, after upgrading an older ledger.
 
-    `say` is called with what there is to wait for, and what was done.
+    Args:
+        folder: folder of the sweep.
+        say: called with messages about waiting and upgrading.
 
     Raises:
-        SweepLocked: somebody else holds it.
-        UsageError: its ledger is of a newer program.
-        DamagedLedger: no driver wrote what stands in it.
+        SweepLocked: another process holds the sweep.
+        UsageError: a newer version of the program wrote the ledger.
+        DamagedLedger: the ledger's contents are not valid.
         StorageError: the disk or the database refused.
     """
     with folder.lock():
         is_old = schema.is_old(folder.ledger)
-        term = _take(folder, say)
+        term = _take_lease(folder, say)
         with contextlib.closing(storage.opened(folder.ledger)) as database:
             database.keep_journal()
         with contextlib.closing(Hold(folder, term)) as held:
@@ -101,18 +107,22 @@ def hold(folder: Folder, say: Say) -> Iterator[Hold]:
 
 
 def upgrade(folder: Folder, say: Say) -> None:
-    """Bring an older ledger to today's tables, before what is only read of it is read.
+    """Upgrade an older ledger, before a command reads it without holding the sweep.
 
     Raises:
-        As `hold`.
+        SweepLocked, UsageError, DamagedLedger, StorageError: as in `hold`.
     """
     if schema.is_old(folder.ledger):
         with hold(folder, say):
             return
 
 
-def _take(folder: Folder, say: Say) -> int:
-    """The term in which the sweep is ours."""
+def _take_lease(folder: Folder, say: Say) -> int:
+    """Take the lease and return its new term; waits for a holder on another machine.
+
+    Raises:
+        SweepLocked: the holder is alive, or another process was faster.
+    """
     with contextlib.closing(storage.opened(folder.ledger)) as database:
         with database.reading() as connection:
             seen = lease.read(connection)
@@ -126,7 +136,11 @@ def _take(folder: Folder, say: Say) -> int:
 
 
 def _watch(folder: Folder, database: "storage.Database", seen: Lease, say: Say) -> Lease:
-    """Wait until a lease of another machine is over; returns it as it was last seen."""
+    """Watch a lease of another machine for `LEASE_S`; return it as last read.
+
+    Raises:
+        SweepLocked: the lease changed and belongs to a machine other than this one.
+    """
     began = said_at = time.monotonic()
     say(f"{seen.describe()} held {folder.name}: {LEASE_S:g} s are waited for a sign of life")
     while (left := began + LEASE_S - time.monotonic()) > 0:

@@ -1,13 +1,13 @@
 """The lease of a sweep: one row in its ledger that names its holder and the current term.
 
-    term     grows with every holder; a writer in another one is refused
-    host …    who holds it; none: it was given back. The kernel stands there with the pid namespace
-    renewed   a counter to which its holder adds as long as it lives
-    drove_at  when a driver last lived, for the seconds that no event counts; other holders keep it
+    term      grows with every holder; writes in an older term are refused
+    host …    the holder; NULL once given back. The column `kernel` also has the pid namespace
+    renewed   a counter that the holder increments while it lives
+    drove_at  time of a driver's last renewal, to count time after the last event; kept by others
 
-On one machine the lock file decides, since the kernel knows who lives. The lease is for others: to
-them a holder is dead when its counter stands still for so long on *their* monotonic clock. No date
-is compared with another, so no clock that is set, anywhere, ends a lease.
+On one machine the lock file decides, since the kernel knows which processes live. The lease is for
+other machines: they regard a holder as dead once its counter has not changed for a while on *their*
+monotonic clock. Dates are never compared, so setting a clock anywhere ends no lease.
 """
 
 import os
@@ -28,17 +28,17 @@ _LEFT = "this driver was not heard of for too long and has stopped; every result
 
 
 class Host(NamedTuple):
-    """A machine, or a container on one."""
+    """A machine, or a container on it."""
 
     name: str
     kernel: str
-    """Containers with the same one share their locks; it is another after each start."""
+    """Boot ID of the kernel: equal for containers that share locks, and new after each boot."""
     namespace: str = ""
-    """In which its processes are counted."""
+    """Name of the pid namespace; empty if unknown."""
 
 
 def this_host() -> Host:
-    """Return the host and the namespace of this process."""
+    """Return the host and pid namespace of this process."""
     name = socket.gethostname()
     kernel = _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else name
     return Host(name, kernel, process.namespace())
@@ -46,81 +46,82 @@ def this_host() -> Host:
 
 @dataclass(frozen=True)
 class Lease:
-    """The row, and how far the history was: whatever changes in it is a sign of life."""
+    """The lease's row and the number of the last event; any change shows that the holder lives."""
 
     term: int = 0
     host: str | None = None
     kernel: str = ""
     pid: int = 0
     since: float = 0.0
-    """When it was taken, seconds since 1970; only shown."""
+    """Time at which the lease was taken, in seconds since 1970; only for messages."""
     renewed: int = 0
     drove_at: float = 0.0
-    """The newest sign of life of a driver of the search, on the clock of events."""
+    """Time of the last renewal by a driver of the search, on the clock of events (`ledger.now`)."""
     last: int = 0
-    """The number of the last event."""
+    """Number of the last event; 0 if the ledger has none."""
     namespace: str = ""
-    """Of `pid`; empty: it is not known."""
+    """Pid namespace in which `pid` counts; empty if unknown."""
 
     @property
     def elsewhere(self) -> bool:
-        """True if the holder is, or was when it was cut off, on another machine."""
+        """True if there is a holder under another kernel: another machine, or before a reboot."""
         return self.host is not None and self.kernel != this_host().kernel
 
     @property
     def lives(self) -> bool:
-        """True if the holder is another process that runs, as far as is known here."""
+        """True if the holder is another process that runs, or may run on another machine."""
         return self.elsewhere or (self.is_other and process.runs(self.pid, self.namespace) is True)
 
     @property
     def has_ended(self) -> bool:
-        """True if the holder is known here to be a process that runs no more."""
+        """True if the holder was another process of this machine and is known to have ended."""
         here = self.is_other and not self.elsewhere
         return here and process.runs(self.pid, self.namespace) is False
 
     @property
     def is_other(self) -> bool:
-        """True if there is a holder, and it is not this process."""
+        """True if there is a holder and it is not this process."""
         own = (os.getpid(), process.namespace())
         return self.host is not None and (self.pid, self.namespace) != own
 
     def describe(self) -> str:
-        """Return words for the holder."""
+        """Return a text for the holder: ``process 12 on host, since 2026-01-01 10:00:00,``."""
         if self.host is None:
             return "another process"
         try:
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
-        except (OverflowError, ValueError, OSError):  # no date, in a ledger from anywhere
+        # not a valid date: the ledger may come from anywhere
+        except (OverflowError, ValueError, OSError):
             since = "no date"
         return f"process {self.pid} on {self.host}, since {since},"
 
 
-# ---- inside a transaction of the caller ----------------------------------------------------------
+# ---- functions called inside a transaction ------------------------------------------------------
 
 
 _COLUMNS = "epoch, host, kernel, pid, since, renewed, drove_at"
 _FIELDS = ("term", "host", "kernel", "pid", "since", "renewed", "drove_at")
-#: Stands between a kernel and a namespace.
-_BETWEEN = "|"
-#: No term follows it: databases have no larger number.
+#: Separator between kernel and namespace in the column `kernel`.
+_SEPARATOR = "|"
+#: Largest term: databases cannot store a larger number.
 _LAST_TERM = 2**63 - 1
 
 
 def read(connection: Connection) -> Lease:
-    """The lease as it is now.
+    """Return the current lease with the number of the last event.
 
     Raises:
-        DecodeError: no driver writes one so.
+        DecodeError: the lease's row is not valid.
     """
     (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
     return replace(standing(connection), last=codec.read(int, last))
 
 
 def standing(connection: Connection) -> Lease:
-    """The lease's row; nobody's lease where there is none.
+    """Return the lease's row without the last event's number; an empty `Lease` if there is no row.
 
     Raises:
-        DecodeError: no driver writes one so.
+        DecodeError: the row is not valid, or its term is the largest possible one.
     """
     row = connection.execute(f"SELECT {_COLUMNS} FROM lease").fetchone()  # noqa: S608 ours
     if row is None:
@@ -129,49 +130,53 @@ def standing(connection: Connection) -> Lease:
         lease: Lease = codec.read(Lease, dict(zip(_FIELDS, row, strict=True)))
     except DecodeError as error:
         raise DecodeError(f"its lease: {error}") from None
-    _next(lease.term)
-    kernel, _, namespace = lease.kernel.partition(_BETWEEN)
+    _next_term(lease.term)
+    kernel, _, namespace = lease.kernel.partition(_SEPARATOR)
     return replace(lease, kernel=kernel, namespace=namespace)
 
 
-def _next(term: int) -> int:
+def _next_term(term: int) -> int:
+    """Return the term after `term`; DecodeError if there is none."""
     if term == _LAST_TERM:
         raise DecodeError(f"its lease: no term follows {term}")
     return term + 1
 
 
 def take(connection: Connection, seen: Lease | None = None) -> int:
-    """Make this process the holder, in a new term, which is returned.
+    """Make this process the holder and return its new term.
 
-    The transaction has the write lock. That was decided on the lease `seen`; None: on none.
+    Args:
+        connection: a transaction that has the write lock.
+        seen: the lease that the caller read before; None takes the lease unconditionally.
 
     Raises:
-        SweepLocked: it is not that one any more.
+        SweepLocked: the lease has changed since `seen`.
     """
     found = read(connection)
     if seen not in (None, found):
-        raise SweepLocked(_name(connection), found.describe())
+        raise SweepLocked(_sweep_name(connection), found.describe())
     (newest,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM events").fetchone()
-    term = _next(max(found.term, codec.read(int, newest)))
+    term = _next_term(max(found.term, codec.read(int, newest)))
     put(connection, term)
     return term
 
 
 def check(connection: Connection, term: int) -> None:
-    """Refuse to write in a term that is over.
-
-    Raises:
-        SweepLocked: somebody else has taken the sweep.
-    """
+    """Raise SweepLocked unless `term` is the current one."""
     if connection.execute("SELECT epoch FROM lease").fetchone() != (term,):
-        raise SweepLocked(_name(connection), read(connection).describe(), _LEFT)
+        raise SweepLocked(_sweep_name(connection), read(connection).describe(), _LEFT)
 
 
 def renew(connection: Connection, term: int, drove_at: float | None = None) -> None:
-    """Give a sign of life; `drove_at` is its date if the search is driven, else None.
+    """Renew the lease: increment its counter.
+
+    Args:
+        connection: a transaction that has the write lock.
+        term: term of the holder.
+        drove_at: current time if this process drives the search; None keeps the stored time.
 
     Raises:
-        SweepLocked: somebody else has taken the sweep.
+        SweepLocked: another process has taken the sweep.
     """
     check(connection, term)
     connection.execute(
@@ -180,52 +185,53 @@ def renew(connection: Connection, term: int, drove_at: float | None = None) -> N
 
 
 def give_back(connection: Connection, term: int) -> None:
-    """Hold it no more, if it is still ours."""
+    """Mark the lease as having no holder, if `term` is still the current one."""
     connection.execute("UPDATE lease SET host = NULL WHERE epoch = ?", (term,))
 
 
 def free(connection: Connection) -> None:
-    """Let nobody hold it, whatever stands there; a holder that lives is told that it has lost it.
+    """Begin a new term without a holder, even if the row is damaged; a live holder loses the sweep.
 
     Raises:
-        DecodeError: no term follows those of the events.
+        DecodeError: the events already have the largest term.
     """
     (newest,) = connection.execute("SELECT coalesce(max(epoch), 0) FROM events").fetchone()
     (said,) = connection.execute("SELECT max(epoch) FROM lease").fetchone()
     is_term = isinstance(said, int) and 0 <= said < _LAST_TERM
-    term = _next(max(codec.read(int, newest), said if is_term else 0))
+    term = _next_term(max(codec.read(int, newest), said if is_term else 0))
     put(connection, term)
     give_back(connection, term)
 
 
 def put(connection: Connection, term: int) -> None:
-    """Make this process the holder in `term`, in the stead of any other."""
+    """Replace the lease's row by one that makes this process the holder in `term`."""
     host, *where = this_host()
     (drove_at,) = connection.execute("SELECT max(drove_at) FROM lease").fetchone()
     connection.execute("DELETE FROM lease")
     driven = drove_at if isinstance(drove_at, float) else 0.0
-    row = (term, host, _BETWEEN.join(where), os.getpid(), time.time(), 0, driven)
+    row = (term, host, _SEPARATOR.join(where), os.getpid(), time.time(), 0, driven)
     connection.execute(
         f"INSERT INTO lease ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",  # noqa: S608 ours
         row,
     )
 
 
-def _name(connection: Connection) -> str:
+def _sweep_name(connection: Connection) -> str:
+    """Return the name of the sweep."""
     (name,) = connection.execute("SELECT name FROM sweep").fetchone() or (None,)
     return str(name)
 
 
-# ---- from outside --------------------------------------------------------------------------------
+# ---- functions that open the ledger themselves --------------------------------------------------
 
 
 def look(path: Path) -> Lease:
-    """The lease in the ledger at `path`, which is only read; nobody's where none can be read."""
+    """Return the lease of the ledger at `path`, opened read-only; an empty one if unreadable."""
     try:
         with (
             closing(storage.opened(path, patient=False, only_read=True)) as database,
             database.reading() as connection,
         ):
             return standing(connection)
-    except (StorageError, DamagedLedger):  # `sweep verify` tells of a damage
+    except (StorageError, DamagedLedger):  # `sweep verify` reports damage
         return Lease()

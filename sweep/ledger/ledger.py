@@ -1,10 +1,10 @@
 """The ledger: the history of one sweep in SQL, written by its driver alone.
 
 Every write is one transaction of numbered events, made by the holder of the newest term. An event
-is durable when `Ledger.append` returns. SQLite in WAL mode with full sync by default, or a schema
-in PostgreSQL (`sweep.ledger.storage`); rows are appended, never rewritten: where a trial goes back
-to a checkpoint, later results go to a table of their own, so that each event is read as it was.
-Paths inside are relative to the sweep's folder, so that the folder can be moved.
+is durable when `Ledger.append` returns. The database is SQLite in WAL mode with full sync, or a
+schema in PostgreSQL (`sweep.ledger.storage`). Rows are appended and never rewritten: if a trial
+returns to a checkpoint, its later results move to another table, so that each event can be read as
+it was recorded. Paths are relative to the sweep's folder, so that the folder can be moved.
 """
 
 import json
@@ -38,60 +38,60 @@ from sweep.ledger.codec import DecodeError, from_body, read_row, to_body
 from sweep.ledger.tables import Connection
 
 # -------------------------------------------------------------------------------------------------
-# The time of events: a date whose differences are durations.
+# The clock of events: dates whose differences are durations.
 #
-# It is the wall clock of when this process began, and from there on the time since the machine
-# was started. So a wall clock that is set meanwhile, forwards or back, changes no duration.
+# It is the wall clock at the start of this process plus the time since then on the boot clock, so
+# setting the wall clock meanwhile changes no duration.
 
 _BEGAN = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def now() -> float:
-    """Seconds since 1970."""
+    """Return the current time on the clock of events, in seconds since 1970."""
     return _BEGAN + time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 # -------------------------------------------------------------------------------------------------
-# The head of a ledger: the one row that says which sweep it is, and whether it is a ledger at
-# all.
+# The header of a ledger: the one row that identifies the sweep.
 #
-# A ledger may come from anywhere: its tables must be tables, without triggers, so that reading it
-# computes nothing that its file asks for, and the row is checked field by field.
+# A ledger may come from anywhere, so it may have tables only: views and triggers would execute SQL
+# of its file when it is read. The row is checked field by field.
 
 
 @dataclass(frozen=True)
 class LedgerHeader:
-    """Which sweep a ledger is of."""
+    """The row that identifies the sweep of a ledger."""
 
     id: str
     name: str
     spec: str
-    """Canonical JSON."""
+    """Spec as canonical JSON."""
     provenance: str
     created_at: float
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Conditions of the results beside the spec, as they were when the sweep was created."""
+    """Conditions of the results beside the spec, recorded when the sweep was created."""
 
     versions: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     processor: str = ""
     paths: tuple[str, ...] = ()
     time_attr: str = "training_iteration"
-    """Of the scheduler, as are its `levels`: a reader need not import it."""
+    """Time attribute of the scheduler; it and `levels` are stored so that readers need not import
+    it."""
     levels: tuple[float, ...] = ()
 
 
 @tables.repeatable
 def read_header(database: "storage.Database") -> tuple[LedgerHeader, Mapping[str, Any]]:
-    """The head, and the provenance in it as plain data.
+    """Return the header of a ledger, and its provenance as plain data.
 
     Raises:
-        StorageError: the file cannot be read.
-        UsageError: it is of an older or newer revision than today's.
-        DamagedLedger: no driver has written it so.
+        StorageError: the ledger cannot be read.
+        UsageError: its tables are of an older or newer revision.
+        DamagedLedger: its contents are not valid.
     """
     names, path = list(LedgerHeader.__dataclass_fields__), database.path
     with upgrade.readable(path), database.reading() as connection:
@@ -112,15 +112,17 @@ InTransaction = Callable[[Connection], None]
 
 
 def _dump(value: Any) -> str:
+    """Return a value as compact JSON."""
     return json.dumps(value, separators=(",", ":"))
 
 
 class Ledger:
-    """One sweep's history; `path` is its file (see `storage`).
+    """The history of one sweep; `path` is the ledger's file (see `sweep.ledger.storage`).
 
     Raises:
         StorageError: the database cannot be read or written.
-        UsageError: it is of an older or newer revision than today's.
+        UsageError: its tables are of an older or newer revision.
+        DamagedLedger: its contents are not valid.
     """
 
     def __init__(self, path: Path) -> None:
@@ -145,11 +147,19 @@ class Ledger:
         provenance: Mapping[str, Any],
         url: str | None = None,
     ) -> "Ledger":
-        """Make the ledger of a new sweep; `spec` is canonical JSON, `url` as in `storage.made`."""
+        """Create the ledger of a new sweep and return it.
+
+        Args:
+            path: file of the ledger.
+            name: name of the sweep.
+            spec: spec as canonical JSON.
+            provenance: fields of `Provenance` as plain data.
+            url: server of the ledger, or None for a file; see `storage.made`.
+        """
         sweep_id = uuid.uuid4().hex
         with (
             closing(storage.made(path, url, sweep_id)) as database,
-            database.making() as connection,
+            database.creating() as connection,
         ):
             for statement in tables.SCHEMA.strip().split(";\n"):
                 connection.execute(statement)
@@ -163,7 +173,7 @@ class Ledger:
         return cls(database.path)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the database; the next call reopens it."""
         self._database.close()
 
     # ---- writing ----------------------------------------------------------------------------
@@ -174,23 +184,24 @@ class Ledger:
         events: Sequence[Event],
         in_transaction: InTransaction | None = None,
     ) -> list[Recorded]:
-        """Write `events`, and what `in_transaction` writes, in one transaction; with their numbers.
+        """Write `events` in one transaction and return them with their numbers.
 
         Args:
-            term: in which the sweep is held; None: a new one, taken from its holder.
-            events: what is appended.
-            in_transaction: writes the rest of the transaction, before the events.
+            term: term of the holder; None takes the sweep from its holder in a new term.
+            events: events to append.
+            in_transaction: writes further rows of the same transaction, before the events.
 
         Raises:
-            SweepLocked: a newer driver has taken the sweep over; nothing was written.
-            IllegalMove: a trial may not go from its status to the new one; nothing was written.
+            SweepLocked: another driver has taken the sweep; nothing was written.
+            IllegalMove: a replica may not change from its status to the new one; nothing was
+                written.
             StorageError: the database refused (disk full, locked); nothing was written.
         """
         wrote: list[Recorded] = []
 
         def write(again: bool) -> list[Recorded]:
             with self._database.writing() as connection:
-                if again and wrote and _stands(connection, wrote):
+                if again and wrote and _is_committed(connection, wrote):
                     return wrote
                 its = lease.take(connection) if term is None else term
                 lease.check(connection, its)
@@ -203,20 +214,24 @@ class Ledger:
 
     @tables.repeatable
     def check(self, term: int) -> None:
-        """Raises SweepLocked when `term` is over."""
+        """Raise SweepLocked unless `term` is the current one."""
         with self._database.reading() as connection:
             lease.check(connection, term)
 
     @property
     @tables.repeatable
     def drove_at(self) -> float:
-        """The newest sign of life of a driver of the search, on the clock of events."""
+        """Time of the last renewal by a driver of the search, on the clock of events."""
         with self._database.reading() as connection:
             return lease.standing(connection).drove_at
 
     @tables.repeatable
     def set_published(self, tracker: str, k: int, term: int | None = None) -> None:
-        """Remember that `tracker` has all up to event `k`; SweepLocked if `term` is over."""
+        """Record that `tracker` has all events up to number `k`.
+
+        Raises:
+            SweepLocked: `term` is given and is not the current one.
+        """
         with self._database.writing() as connection:
             if term is not None:
                 lease.check(connection, term)
@@ -230,7 +245,7 @@ class Ledger:
 
     @tables.repeatable
     def published(self, tracker: str) -> int:
-        """The number of the last event that `tracker` has; 0: none."""
+        """Return the number of the last event that `tracker` has; 0 if it has none."""
         query = "SELECT k FROM published WHERE tracker = ?"
         with self._database.reading() as connection:
             found = connection.execute(query, (tracker,)).fetchone()
@@ -239,35 +254,41 @@ class Ledger:
     @property
     @tables.repeatable
     def last(self) -> int:
-        """The number of the last event; 0: there is none."""
+        """Number of the last event; 0 if there is none."""
         with self._database.reading() as connection:
-            return _last(connection)
+            return _last_number(connection)
 
     @tables.repeatable
     def read(
         self, after: int = 0, limit: int | None = None, results: bool = True
     ) -> list[Recorded]:
-        """Events with numbers above `after`, in order, with their `results` or without any."""
+        """Return the events with numbers above `after`, in order.
+
+        Args:
+            after: number of the last event to skip.
+            limit: maximum number of events; None for all.
+            results: True to read the events' result rows too.
+        """
         query = f"{_EVENTS} WHERE k > ? ORDER BY k LIMIT ?"
         with self._database.reading() as connection:
             events = connection.execute(query, (after, _ALL if limit is None else limit)).fetchall()
             has_rows = results and any(kind in _WITH_RESULTS for _, _, _, kind, _ in events)
-            rows = _rows(connection, events[0][0], events[-1][0]) if has_rows else {}
-            return [_recorded(event, tuple(rows.get(event[0], ()))) for event in events]
+            rows = _read_results(connection, events[0][0], events[-1][0]) if has_rows else {}
+            return [_decode_event(event, tuple(rows.get(event[0], ()))) for event in events]
 
     @tables.repeatable
     def newest(self, kind: str) -> Event | None:
-        """The newest event of a kind that has no results; None: there is none."""
+        """Return the newest event of a kind that has no result rows, or None if there is none."""
         query = f"{_EVENTS} WHERE kind = ? ORDER BY k DESC LIMIT 1"
         with self._database.reading() as connection:
             row = connection.execute(query, (kind,)).fetchone()
-            return None if row is None else _recorded(row, ()).event
+            return None if row is None else _decode_event(row, ()).event
 
     @tables.repeatable
     def finished_at(self) -> int:
-        """The number of the last event of a finished sweep; 0: it is not finished.
+        """Return the number of a finished sweep's last event; 0 if the sweep is not finished.
 
-        Checkpoints that are let go after its end do not count.
+        Deletions of checkpoints (`Dropped`) after its end do not count.
         """
         newest, kinds = (
             f"{_EVENTS} WHERE kind IN (?, ?) ORDER BY k DESC LIMIT 1",
@@ -276,14 +297,14 @@ class Ledger:
         last = "SELECT k FROM events WHERE kind != ? ORDER BY k DESC LIMIT 1"
         with self._database.reading() as connection:
             row = connection.execute(newest, [kind.kind for kind in kinds]).fetchone()
-            event = None if row is None else _recorded(row, ()).event
+            event = None if row is None else _decode_event(row, ()).event
             if not isinstance(event, TermEnded) or event.how != "finished":
                 return 0
             return int(connection.execute(last, (Dropped.kind,)).fetchone()[0])
 
     @tables.repeatable
     def results(self, trial: int, replica: int = 0) -> list[Row]:
-        """All results of one replica, all keys, by iteration."""
+        """Return all results of one replica with all metrics, ordered by iteration."""
         query = (
             "SELECT iteration, metrics FROM results WHERE trial = ? AND replica = ? "
             "ORDER BY iteration"
@@ -292,15 +313,15 @@ class Ledger:
             return [read_row(*row) for row in connection.execute(query, (trial, replica))]
 
 
-#: Kinds of events that have results.
+#: Kinds of events that have result rows.
 _WITH_RESULTS = frozenset({Reported.kind, Closed.kind})
 _EVENTS = "SELECT k, epoch, at, kind, body FROM events"
-#: As a limit.
+#: SQL limit that means no limit.
 _ALL = 2**62
 
 
-def _rows(connection: Connection, first: int, last: int) -> dict[int, list[Row]]:
-    """Event number → its results as they were recorded."""
+def _read_results(connection: Connection, first: int, last: int) -> dict[int, list[Row]]:
+    """Return event number → its results as they were recorded, for events `first` to `last`."""
     rows: dict[int, list[Row]] = defaultdict(list)
     query = (
         "SELECT k, iteration, metrics FROM results WHERE k BETWEEN ? AND ? "
@@ -312,7 +333,12 @@ def _rows(connection: Connection, first: int, last: int) -> dict[int, list[Row]]
     return rows
 
 
-def _recorded(event: tuple[Any, ...], results: tuple[Row, ...]) -> Recorded:
+def _decode_event(event: tuple[Any, ...], results: tuple[Row, ...]) -> Recorded:
+    """Return the event of a row (k, epoch, at, kind, body) with its results.
+
+    Raises:
+        DecodeError: the row is not valid; the message begins with the event's number.
+    """
     k, epoch, at, kind, body = event
     try:
         term, when = codec.read(int, epoch), codec.read(float, at)
@@ -321,14 +347,16 @@ def _recorded(event: tuple[Any, ...], results: tuple[Row, ...]) -> Recorded:
         raise DecodeError(f"event {k}: {error}") from None
 
 
-def _last(connection: Connection) -> int:
+def _last_number(connection: Connection) -> int:
+    """Return the number of the last event; 0 if there is none."""
     (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
     return int(last)
 
 
 def _insert(connection: Connection, term: int, events: Iterable[Event]) -> list[Recorded]:
+    """Insert events with consecutive numbers, their results and their replicas' new status."""
     recorded: list[Recorded] = []
-    for k, event in enumerate(events, start=_last(connection) + 1):
+    for k, event in enumerate(events, start=_last_number(connection) + 1):
         at, trial = now(), getattr(event, "trial", None)
         connection.execute(
             "INSERT INTO events (k, epoch, at, kind, trial, body) VALUES (?, ?, ?, ?, ?, ?)",
@@ -341,14 +369,15 @@ def _insert(connection: Connection, term: int, events: Iterable[Event]) -> list[
     return recorded
 
 
-def _stands(connection: Connection, wrote: Sequence[Recorded]) -> bool:
-    """Return whether a transaction whose answer was lost is in the ledger."""
+def _is_committed(connection: Connection, wrote: Sequence[Recorded]) -> bool:
+    """Return whether the events `wrote` are stored: the reply to their transaction was lost."""
     query = "SELECT k, epoch, at FROM events WHERE k BETWEEN ? AND ? ORDER BY k"
     found = connection.execute(query, (wrote[0].k, wrote[-1].k)).fetchall()
     return found == [(record.k, record.term, record.at) for record in wrote]
 
 
 def _set_status(connection: Connection, event: Event) -> None:
+    """Update the stored status of the event's replica; IllegalMove if the change is not allowed."""
     match event:
         case Created():
             for replica in range(event.replicas):
@@ -373,11 +402,16 @@ def _set_status(connection: Connection, event: Event) -> None:
 
 
 def _add_replica(connection: Connection, trial: int, replica: int) -> None:
+    """Insert a replica with status waiting."""
     row = (trial, replica, Status.WAITING)
     connection.execute("INSERT INTO replicas (trial, replica, status) VALUES (?, ?, ?)", row)
 
 
 def _insert_results(connection: Connection, k: int, event: Reported | Closed) -> None:
+    """Insert the event's results, after moving those it supersedes to another table.
+
+    Superseded are the replica's results after the iteration of the event's source checkpoint.
+    """
     passed = "FROM results WHERE trial = ? AND replica = ? AND iteration > ?"
     columns, after = "k, trial, replica, iteration, metrics", (event.trial, event.replica)
     copy = f"INSERT INTO superseded ({columns}) SELECT {columns} {passed}"
@@ -392,7 +426,7 @@ def _insert_results(connection: Connection, k: int, event: Reported | Closed) ->
 def iterate(
     ledger: Ledger, after: int = 0, batch: int = 500, results: bool = True
 ) -> Iterator[list[Recorded]]:
-    """Events with numbers above `after` in batches, until there are none; see `Ledger.read`."""
+    """Yield the events with numbers above `after` in batches of `batch`; see `Ledger.read`."""
     while records := ledger.read(after, batch, results):
         yield records
         after = records[-1].k

@@ -1,13 +1,12 @@
-"""The ledger's tables on a PostgreSQL server: one schema for each sweep, of the sweep's id.
+"""The ledger's tables on a PostgreSQL server: one schema for each sweep, named by the sweep's ID.
 
-A schema, not rows of shared tables: the SQL is the file's to the letter, a sweep is upgraded and
-removed alone, and no transaction of one waits for another's. ``sweep.postgresql`` says server and
-schema, signed; no password is in it.
+Schemas are used instead of shared tables so that the SQL is the same as for a file, a sweep can be
+upgraded and removed alone, and transactions of different sweeps never wait for each other. The
+signed file ``sweep.postgresql`` names server and schema; it contains no password.
 
-Who writes locks the one row of the table `sweep` first, so two writers follow each other as they
-do with a file, and the second sees the lease as the first one left it. A transaction in which
-nothing comes from its client for `IDLE_S` is ended by the server, so that a driver that stands
-still holds nobody up. Times are seconds.
+A writer first locks the one row of the table `sweep`. So writers follow each other as with a file,
+and each sees the lease as its predecessor left it. The server ends a transaction whose client is
+silent for `IDLE_S`, so a suspended driver blocks nobody. Times are in seconds.
 """
 
 import logging
@@ -29,32 +28,32 @@ from sweep.ledger import signed, tables
 from sweep.ledger.codec import DecodeError
 from sweep.ledger.tables import Connection, Interrupted, Unreachable
 
-#: How long a connection is made for, unless the URL says so.
+#: Timeout of connecting, in seconds, unless the URL has one.
 CONNECT_S = 10
-#: How long a server that was reached before is waited for.
+#: Seconds for which a lost server is retried if this process has reached it before.
 PATIENCE_S = 60.0
-#: How long a server may say nothing at all in the middle of a statement.
+#: Seconds of silence in the middle of a statement after which the server counts as hung.
 HANG_S = 75.0
-#: How long a writer waits for another's transaction.
+#: Seconds for which a writer waits for another transaction.
 BUSY_S = 60.0
-#: How long a client may say nothing in the middle of a transaction; shorter than a lease.
+#: Seconds of silence in a transaction after which the server ends it; shorter than a lease.
 IDLE_S = 20.0
-#: Between two attempts to reach a server: from, doubled up to.
+#: Seconds between two attempts to reach a server: the first delay, doubled up to the second.
 FIRST_RETRY_S, LONGEST_RETRY_S = 0.05, 0.5
-#: The oldest server that is known to work.
+#: Oldest supported version of PostgreSQL.
 OLDEST = 12
 
-# It warns of connections that are lost, which are made again here, or told of in an error.
+# psycopg logs lost connections; they are remade here, or reported in an error.
 logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 _URL = re.compile(r"postgresql(\+psycopg)?://")
 _SCHEMA = re.compile(r"sweep_[0-9a-f]{32}")
 _SECRETS = frozenset(("password", "sslpassword", "oauth_client_secret"))
-#: States of SQL that a server has while it starts, ends or recovers, or has no place for now.
+#: Prefixes of SQLSTATE while a server starts, stops or recovers, or has too many clients.
 _AWAY = ("08", "57P", "53300")
 _ABOUT = "SELECT extract(epoch FROM clock_timestamp())::float8, current_setting('server_version')"
-#: Settings without which a crash of the server's machine may damage what it has. That a commit is
-#: not waited for (synchronous_commit) is no risk here: `_prepare` turns it on.
+#: Query for settings whose value "off" may damage the database when its machine crashes. The
+#: setting synchronous_commit is no risk: `_prepare` turns it on.
 _CARELESS = """
 SELECT name FROM pg_catalog.pg_settings
 WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off' ORDER BY name
@@ -67,29 +66,29 @@ WHERE relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = cu
       AND (relkind NOT IN ('r', 'i', 'S') OR relhasrules OR relhastriggers OR relrowsecurity)
 LIMIT 1
 """
-#: What says of a server that was reached that it lets nobody in: to wait changes nothing.
+#: Pattern of errors by which a server refuses this user: retrying changes nothing.
 _REFUSED = re.compile("authentication|password|does not exist|pg_hba")
-#: Servers that this process has reached.
+#: URLs of the servers that this process has reached.
 _reached: set[str] = set()
 
 
 class Pointer(NamedTuple):
-    """The place of a ledger on a server."""
+    """Address of a ledger on a server: URL and schema."""
 
     url: str
     schema: str
 
     @property
     def shown(self) -> str:
-        """In messages."""
+        """Address for messages, without secrets."""
         return f"{place_of(self.url)}, schema {self.schema}"
 
 
 def check(url: str) -> None:
-    """Refuse a URL under which no ledger can lie, or with a secret in it.
+    """Refuse a URL that is not valid for a ledger, or that contains a secret.
 
     Raises:
-        BadConfig: it is one; nothing of a secret is shown.
+        BadConfig: the URL is refused; the message shows no secret.
     """
     shown, allowed = place_of(url), "postgresql+psycopg://HOST[:PORT]/DATABASE"
     if not _URL.match(url):
@@ -102,16 +101,16 @@ def check(url: str) -> None:
             problem="a password is in it",
         )
     try:
-        conninfo.conninfo_to_dict(_libpq(url))
-    except psycopg.Error:  # whose message may hold what stands in it
+        conninfo.conninfo_to_dict(_libpq_url(url))
+    except psycopg.Error:  # its message may contain parts of the URL
         raise BadConfig("--storage", shown, allowed) from None
 
 
-def _has_secret(rest: str) -> bool:
-    """Return whether a password is in the text after ``://``, quoted as it should be or not."""
-    before, _, query = rest.partition("?")
-    # To PostgreSQL's library a `?` before the first `/` is one of the password.
-    users = (part.rpartition("@")[0] for part in (before, rest.partition("/")[0]))
+def _has_secret(after_scheme: str) -> bool:
+    """Return whether the part of a URL after ``://`` contains a password, well quoted or not."""
+    before, _, query = after_scheme.partition("?")
+    # libpq reads a `?` before the first `/` as part of the password.
+    users = (part.rpartition("@")[0] for part in (before, after_scheme.partition("/")[0]))
     keys = {unquote(part.partition("=")[0]).lower() for part in query.split("&")}
     return any(":" in user for user in users) or bool(keys & _SECRETS)
 
@@ -121,28 +120,28 @@ class Server(NamedTuple):
 
     version: str
     ahead_s: float
-    """By how many seconds its clock is ahead of this one."""
+    """Seconds by which the server's clock is ahead of this machine's."""
     careless: tuple[str, ...]
-    """Its settings that risk the whole database when its machine crashes."""
+    """Names of settings that risk the whole database when the server's machine crashes."""
 
 
 def examine(url: str) -> Server:
-    """Reach a server, and make a schema there as for a sweep, of which nothing is kept.
+    """Connect to a server, create a schema there on trial, and return the server's properties.
 
     Raises:
-        BadConfig: no ledger can lie there.
-        StorageError: it cannot be reached, is too old, or lets no schema be made.
+        BadConfig: the URL is not valid for a ledger.
+        StorageError: the server cannot be reached, is too old, or refuses to create a schema.
     """
     check(url)
     schema = f"sweep_{uuid.uuid4().hex}"
     with closing(Database(Path(), Pointer(url, schema), patient=False)) as database:
         try:
-            with database.making() as connection:
+            with database.creating() as connection:
                 began = time.time()
                 now, version = connection.execute(_ABOUT).fetchone()
                 ahead_s = float(now) - (began + time.time()) / 2
                 careless = tuple(name for (name,) in connection.execute(_CARELESS).fetchall())
-                connection.execute(f"DROP SCHEMA {schema}")  # nobody else has seen it
+                connection.execute(f"DROP SCHEMA {schema}")  # the transaction is not committed yet
         except StorageError as error:
             said = str(error).replace(f", schema {schema}", "")
             if isinstance(error.__cause__, psycopg.errors.InsufficientPrivilege):
@@ -152,17 +151,17 @@ def examine(url: str) -> Server:
 
 
 def keep(path: Path, url: str, sweep_id: str) -> Pointer:
-    """Write where the ledger of a new sweep lies."""
+    """Write the signed file with the address of a new sweep's ledger, and return that address."""
     pointer = Pointer(url, f"sweep_{sweep_id}")
     signed.keep(path, pointer._asdict())
     return pointer
 
 
 def recall(path: Path) -> Pointer:
-    """Return the pointer that `keep` wrote.
+    """Return the address that `keep` wrote to `path`.
 
     Raises:
-        UsageError: the file holds something else, or is somebody else's.
+        UsageError: the file holds something else, or was signed by another person and not trusted.
     """
     try:
         said = signed.read(path)
@@ -180,28 +179,31 @@ def recall(path: Path) -> Pointer:
     return pointer
 
 
-def _libpq(url: str) -> str:
-    """The URL as PostgreSQL's own library reads it."""
+def _libpq_url(url: str) -> str:
+    """Return the URL with the scheme that libpq reads."""
     return f"postgresql:{url.partition(':')[2]}"
 
 
-class _Silent(psycopg.OperationalError):
-    """A server that is there and does not answer: to ask again would take as long."""
+class _ServerSilent(psycopg.OperationalError):
+    """A server that accepts connections but does not respond; retrying would take as long."""
 
 
 class _Client(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that gives up a server that says nothing any more."""
+    """A psycopg connection that gives up a server after `HANG_S` seconds of silence."""
 
     def wait(self, gen: Any, interval: float = 0.1, timeout: float | None = None) -> Any:
-        """Run a step of the protocol, as long as something comes."""
-        return super().wait(_hurried(gen), interval, timeout)
+        """Run one step of the protocol; raise `_ServerSilent` after `HANG_S` without data."""
+        return super().wait(_limit_silence(gen), interval, timeout)
 
     def __del__(self, *_: object) -> None:
-        """Say nothing: as with a file, the last reference closes it, in the process it is of."""
+        """Replace psycopg's warning: dropping the last reference may close it, as with a file."""
 
 
-def _hurried(gen: Any) -> Any:
-    """The steps of `gen`, ended when nothing was heard for too long."""
+def _limit_silence(gen: Any) -> Any:
+    """Run psycopg's generator `gen` of protocol steps.
+
+    Raise `_ServerSilent` after `HANG_S` of silence.
+    """
     heard = time.monotonic()
     try:
         wanted = next(gen)
@@ -211,44 +213,44 @@ def _hurried(gen: Any) -> Any:
                 heard = time.monotonic()
             elif time.monotonic() - heard > HANG_S:
                 gen.close()
-                raise _Silent(f"the server has said nothing for {HANG_S:g} s")
+                raise _ServerSilent(f"the server has said nothing for {HANG_S:g} s")
             wanted = gen.send(ready)
     except StopIteration as stop:
         return stop.value
 
 
 class _Statements:
-    """`tables.Connection` over psycopg's."""
+    """Adapter from a psycopg connection to `tables.Connection`."""
 
     def __init__(self, raw: _Client) -> None:
         self.raw = raw
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> tables.Cursor:
-        return self.raw.execute(_translated(statement), parameters)
+        return self.raw.execute(_translate(statement), parameters)
 
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> tables.Cursor:
         cursor = self.raw.cursor()
-        cursor.executemany(_translated(statement), parameters)
+        cursor.executemany(_translate(statement), parameters)
         return cursor
 
 
 @cache
-def _translated(statement: str) -> bytes:
-    """A statement with the signs for parameters and the types that PostgreSQL has."""
+def _translate(statement: str) -> bytes:
+    """Return a statement with psycopg's placeholders and PostgreSQL's type of integers."""
     if statement.startswith("CREATE TABLE"):
         statement = statement.replace(" INTEGER", " BIGINT")
     return statement.replace("%", "%%").replace("?", "%s").encode()
 
 
 class Database:
-    """A sweep's schema: one connection, made with the first transaction, and again when it broke.
+    """The schema of one sweep on a server, with one connection that is made, and remade, on demand.
 
-    A transaction that has not begun is begun anew for `PATIENCE_S`, if the server was ever reached.
-    Threads may use it in turn.
+    If this process has ever reached the server, beginning a transaction is retried for
+    `PATIENCE_S`. Threads may use the object in turn.
     """
 
     dialect = "postgresql+psycopg"
-    """As SQLAlchemy calls it."""
+    """Name of the dialect in SQLAlchemy."""
 
     def __init__(self, path: Path, pointer: Pointer, patient: bool = True) -> None:
         self.path = path
@@ -257,35 +259,38 @@ class Database:
         self._raw: _Client | None = None
 
     def close(self) -> None:
-        """Let go of the connection; the next transaction makes another."""
+        """Close the connection; the next transaction makes another."""
         raw, self._raw = self._raw, None
         if raw is not None:
             raw.close()
 
     def reading(self) -> AbstractContextManager[Connection]:
-        """A transaction that only reads: all of it sees the tables at one moment."""
+        """Return a read-only transaction, which sees all tables at one moment."""
         return self._transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """A transaction that has the write lock from its beginning."""
+        """Return a transaction that holds the write lock from its beginning."""
         return self._transaction(*_WRITING)
 
     @contextmanager
-    def making(self) -> Iterator[Connection]:
-        """The transaction in which the tables are made."""
+    def creating(self) -> Iterator[Connection]:
+        """Create the schema, and yield the transaction in which its tables are created."""
         with self._transaction(_BEGIN) as connection:
             connection.execute(f"CREATE SCHEMA {self._pointer.schema}")
             yield connection
 
     @contextmanager
     def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
-        """A connection as SQLAlchemy takes it, as ours, and how a writing transaction begins."""
-        with self._outside(), closing(self._connect()) as raw:
+        """Yield a raw connection, its adapter, and the statements that begin a write.
+
+        SQLAlchemy uses the raw connection.
+        """
+        with self._convert_errors(), closing(self._connect()) as raw:
             yield raw, _Statements(raw), _WRITING
 
     @contextmanager
     def removing(self) -> Iterator[None]:
-        """The tables go, and their copies, if nothing is raised."""
+        """Delete the sweep's schema and its copies, committed when the block succeeds."""
         query = "SELECT nspname FROM pg_catalog.pg_namespace WHERE starts_with(nspname, ?)"
         with self._transaction(_BEGIN) as connection:
             for (name,) in connection.execute(query, (self._pointer.schema,)).fetchall():
@@ -293,25 +298,25 @@ class Database:
             yield
 
     def beside(self, name: str) -> "Database":
-        """The schema `name` beside this one, which goes with it when this one is removed."""
+        """Return the companion schema `name`; `removing` deletes it together with this one."""
         pointer = self._pointer._replace(schema=f"{self._pointer.schema}_{name}")
         return Database(self.path, pointer, self._patient)
 
     def connected(self, only_read: bool) -> Any:
-        """A connection as SQLAlchemy takes it, whose transactions are SQLAlchemy's."""
-        with self._outside():
+        """Return a raw connection for SQLAlchemy, which controls its transactions."""
+        with self._convert_errors():
             raw = self._connect()
             raw.execute(f"SET default_transaction_read_only TO {only_read}".encode())
             raw.autocommit = False
         return raw
 
     def make_schema(self) -> None:
-        """Make the schema, if there is none; its tables are somebody else's."""
+        """Create the schema if it does not exist; the caller creates its tables."""
         with self._transaction(_BEGIN) as connection:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self._pointer.schema}")
 
     def drop_schema(self) -> None:
-        """Delete the schema, if there is one, and all that is in it."""
+        """Delete the schema with all its tables, if it exists."""
         with self._transaction(_BEGIN) as connection:
             connection.execute(f"DROP SCHEMA IF EXISTS {self._pointer.schema} CASCADE")
 
@@ -324,14 +329,14 @@ class Database:
 
     @property
     def shown(self) -> str:
-        """The place of the ledger, for messages."""
+        """Address of the ledger for messages, without secrets."""
         return self._pointer.shown
 
     def keep_journal(self) -> None:
-        """Nothing: a server has one journal."""
+        """Do nothing: only files have a journal mode."""
 
     def copy(self, revision: str) -> str:
-        """Keep a copy of everything as it is now, whole or not at all; returns its name."""
+        """Copy all tables to another schema in one transaction, and return a text that names it."""
         schema = self._pointer.schema
         name = f"{schema}_{revision}"
         with self.writing() as connection:
@@ -344,20 +349,25 @@ class Database:
         return f"schema {name}"
 
     def strange(self, connection: Connection) -> tuple[str, str] | None:
-        """Kind and name of what stands beside the tables and no driver makes."""
+        """Return kind and name of a relation that no driver creates, or None if there is none."""
         found: tuple[str, str] | None = connection.execute(_STRANGE).fetchone()
         return found
 
     def damages(self, connection: Connection, most: int) -> list[str]:
-        """Nothing: what the server finds damaged it says when it is read."""
+        """Return no damages: a server reports damaged pages when they are read."""
         return []
 
-    # ---- parts --------------------------------------------------------------------------
+    # ---- transactions and connections -------------------------------------------------------
 
     @contextmanager
     def _transaction(self, *begin: str) -> Iterator[Connection]:
-        with self._outside():
-            raw = self._begun(begin)
+        """Yield a connection inside a transaction; commit at the end, roll back on any error.
+
+        Raises:
+            Interrupted: the server was lost inside the transaction.
+        """
+        with self._convert_errors():
+            raw = self._begin(begin)
             try:
                 yield _Statements(raw)
                 raw.execute("COMMIT")
@@ -366,13 +376,13 @@ class Database:
                     raw.execute("ROLLBACK")
                 if isinstance(error, psycopg.Error) and _is_away(error, raw):
                     self.close()
-                    raise Interrupted(self._said(error)) from error
-                if raw.info.transaction_status:  # it was not to be ended
+                    raise Interrupted(self._describe_error(error)) from error
+                if raw.info.transaction_status:  # the rollback failed
                     self.close()
                 raise
 
-    def _begun(self, begin: Sequence[str]) -> _Client:
-        """The connection, in a transaction that has begun."""
+    def _begin(self, begin: Sequence[str]) -> _Client:
+        """Return the connection inside a new transaction, retrying while the server is away."""
         deadline = time.monotonic() + PATIENCE_S
         wait = FIRST_RETRY_S
         while True:
@@ -387,7 +397,8 @@ class Database:
                 broke = before is not None and before.broken
                 self.close()
                 patient = self._patient and self._pointer.url in _reached
-                # What broke while this process stood still says nothing of the server now.
+                # A connection lost while this process was suspended says nothing about the server
+                # now.
                 late = time.monotonic() > deadline and not broke
                 if not (away and patient) or late:
                     raise
@@ -397,7 +408,8 @@ class Database:
                 return raw
 
     def _connect(self) -> _Client:
-        url = _libpq(self._pointer.url)
+        """Return a new, prepared connection."""
+        url = _libpq_url(self._pointer.url)
         known = conninfo.conninfo_to_dict(url)
         defaults = {"connect_timeout": CONNECT_S, "application_name": "sweep"}
         ours: dict[str, Any] = {key: value for key, value in defaults.items() if key not in known}
@@ -411,7 +423,7 @@ class Database:
         return raw
 
     def _prepare(self, raw: _Client) -> None:
-        """Set up a new connection."""
+        """Check the server's version and set the session's parameters on a new connection."""
         version = raw.info.server_version // 10000
         if version < OLDEST:
             said = f"the server is PostgreSQL {version}, {OLDEST} or newer is needed"
@@ -425,40 +437,41 @@ class Database:
         )
 
     @contextmanager
-    def _outside(self) -> Iterator[None]:
-        """Turn what the server reports into one sentence that names it."""
+    def _convert_errors(self) -> Iterator[None]:
+        """Convert errors of psycopg and the codec to StorageError or DamagedLedger."""
         try:
             yield
         except psycopg.OperationalError as error:
-            raise Unreachable(self._said(error)) from error
+            raise Unreachable(self._describe_error(error)) from error
         except (psycopg.Error, UnicodeError) as error:
-            raise StorageError(self._said(error)) from error
+            raise StorageError(self._describe_error(error)) from error
         except DecodeError as error:
             raise DamagedLedger(self.path, str(error)) from error
 
-    def _said(self, error: Exception) -> str:
+    def _describe_error(self, error: Exception) -> str:
+        """Return the one-line message for an error of the server."""
         return f"the database {self._pointer.shown}: {_reason(error)}"
 
 
 def _reason(error: Exception) -> str:
-    """Return the message of the server, or of the library that cannot reach it, on one line."""
+    """Return the message of the server, or of libpq, on one line."""
     said = error.diag.message_primary if isinstance(error, psycopg.Error) else None
     return said or " ".join(str(error).split())
 
 
-#: How a transaction that changes something begins, whatever the server's defaults are: above READ
-#: COMMITTED, who waits for another's lock sees afterwards the lease as it was before.
+#: Statement that begins a writing transaction, whatever the server's defaults are. At a higher
+#: isolation level than READ COMMITTED, a writer that waited for the lock would see the old lease.
 _BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
-#: How a transaction that writes begins.
+#: Statements that begin a transaction with the write lock.
 _WRITING = (_BEGIN, "SELECT 1 FROM sweep FOR UPDATE")
 
 
 def _is_away(error: psycopg.Error, raw: _Client) -> bool:
-    """Return whether the connection is lost or the server too busy: a later try may work."""
+    """Return whether the connection is lost or the server too busy, so that a retry may work."""
     if raw.broken or raw.closed:
         return True
     if error.sqlstate is None:
-        # Not the server's word: libpq's, of a connection that may not know yet that it is gone.
-        # "Cannot exit pipeline mode while busy" is one, where a server ends between two answers.
-        return isinstance(error, psycopg.OperationalError) and not isinstance(error, _Silent)
+        # The error is from libpq, and the connection may not know yet that it is gone. One example
+        # is "Cannot exit pipeline mode while busy", if the server stops between two responses.
+        return isinstance(error, psycopg.OperationalError) and not isinstance(error, _ServerSilent)
     return error.sqlstate.startswith(_AWAY)

@@ -1,7 +1,7 @@
-"""Check whether a process that has written down its number still runs.
+"""Check whether a process whose pid was recorded still runs.
 
-Each container counts its own processes. So a number says something in its pid namespace alone, and
-in another one it is some other process, or none.
+Each container counts its own processes, so a pid is valid only in its pid namespace; in another
+namespace the same number is another process, or none.
 """
 
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def namespace() -> str:
-    """The pid namespace of this process; empty: it is not known."""
+    """Return the pid namespace of this process; empty if unknown."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -17,15 +17,15 @@ def namespace() -> str:
 
 
 def runs(pid: int, within: str) -> bool | None:
-    """Return whether process `pid` of the namespace `within` runs; None if unknown here."""
+    """Return whether process `pid` of the pid namespace `within` runs; None if unknown here."""
     if within != namespace() or pid <= 0:
         return None
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # the process belongs to another user
         return True
-    except OverflowError:  # no system has such a number
+    except OverflowError:  # larger than any pid
         return None
     return True

@@ -1,9 +1,9 @@
-"""The door for people while a driver runs: a table in the ledger's file, one row for each request.
+"""Requests of users to a running driver: a table of the ledger with one row for each request.
 
-Another process inserts a row. The driver, sole writer of everything else, reads it at its tick,
-does what it asks in one transaction of events, and writes its answer into the row in that
-transaction: killed at any instant, a request is followed once or not at all. A row without an
-answer is read by the next driver.
+Another process inserts a row. The driver reads it at its next tick, carries out the request in one
+transaction of events, and writes its answer into the row in the same transaction. So a request is
+carried out once or not at all, whenever the driver is killed. The next driver reads rows that have
+no answer.
 """
 
 import json
@@ -30,13 +30,13 @@ class Verb(StrEnum):
 
 @dataclass(frozen=True)
 class Request:
-    """One row, before it is answered."""
+    """A request that has no answer yet."""
 
     verb: Verb
     body: Mapping[str, Any]
     number: int = 0
     term: int = 0
-    """The term in which it was asked."""
+    """Term in which the request was made."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class Answer:
 
     granted: bool
     text: str
-    """The effect or the reason for none, in one sentence."""
+    """One sentence about the effect, or about the reason for a refusal."""
     trials: tuple[int, ...] = ()
-    """The trials that it was done to."""
+    """Numbers of the affected trials."""
 
 
 @dataclass(frozen=True)
 class _Body:
-    """The body of a request of any kind."""
+    """The allowed fields in the body of any request, used to check their types."""
 
     trials_named: tuple[int, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -64,18 +64,18 @@ class _Body:
 
 
 class Requests:
-    """The requests of one sweep; `path` is its ledger's file."""
+    """The requests of one sweep; `path` is the ledger's file."""
 
     def __init__(self, path: Path) -> None:
         self._database = storage.opened(path)
         self._looked_at = float("-inf")
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the database; the next call reopens it."""
         self._database.close()
 
     def ask(self, verb: Verb, body: Mapping[str, Any]) -> int:
-        """Insert a row, durable when this returns; its number."""
+        """Insert a request durably and return its number."""
         row = (time.time(), verb, json.dumps(dict(body)))
 
         def insert(again: bool) -> int:
@@ -86,7 +86,10 @@ class Requests:
         return tables.repeated(insert)
 
     def news(self, every_s: float) -> list[Request]:
-        """Return the `pending` requests, looked up once in `every_s` seconds at most."""
+        """Return the `pending` requests, querying at most once every `every_s` seconds.
+
+        Returns an empty list between two queries.
+        """
         now = time.monotonic()
         if now - self._looked_at < every_s:
             return []
@@ -95,13 +98,13 @@ class Requests:
 
     @tables.repeatable
     def pending(self) -> list[Request]:
-        """The rows without an answer, in the order of their numbers."""
+        """Return the requests without an answer, in the order of their numbers."""
         with self._database.reading() as connection:
-            return [_request(*row) for row in connection.execute(_PENDING)]
+            return [_decode_request(*row) for row in connection.execute(_PENDING)]
 
     @tables.repeatable
     def answer_to(self, number: int) -> Answer | None:
-        """The answer to a request, or None if there is none yet."""
+        """Return the answer to a request, or None if it has none yet."""
         query = "SELECT answer FROM requests WHERE number = ?"
         with self._database.reading() as connection:
             (text,) = connection.execute(query, (number,)).fetchone() or (None,)
@@ -117,14 +120,15 @@ _SAME = "SELECT number FROM requests WHERE at = ? AND verb = ? AND body = ?"
 _PENDING = "SELECT number, epoch, verb, body FROM requests WHERE answer IS NULL ORDER BY number"
 
 
-def _request(number: int, epoch: object, verb: object, text: object) -> Request:
+def _decode_request(number: int, epoch: object, verb: object, text: object) -> Request:
+    """Return the request of a row; DecodeError if the row is not valid."""
     body, term = codec.parse(text), codec.read(int, epoch)
     codec.read(_Body, body)
     return Request(codec.read(Verb, verb), body, number, term)
 
 
 def answering(answers: Mapping[int, Answer]) -> Callable[[Connection], None]:
-    """Writes answers by their requests' numbers, inside the transaction of their events."""
+    """Return a function that writes answers (request number → answer) in a given transaction."""
 
     def write(connection: Connection) -> None:
         for number, answer in answers.items():

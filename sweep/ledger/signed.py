@@ -1,8 +1,8 @@
-"""Small JSON files of a sweep's folder that are signed by the person who wrote them.
+"""Small JSON files in a sweep's folder, signed by the person who wrote them.
 
-They say where something of the sweep lies or what is due. Nobody else may read them, and what only
-looks at a sweep follows only one's own word: a server that somebody else has named would be sent
-one's own credentials.
+They name a server, a storage or a task of the sweep. Only their owner may read them, and commands
+that read a sweep follow only files of the current user: a server named by another person would
+receive the user's credentials.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from sweep.errors import UsageError
 from trainables.checkpoint import disk, signing
 from trainables.errors import SigningError, UntrustedCheckpoint
 
-#: Suffix of the one that says on which server a ledger lies.
+#: Suffix of the file that names the ledger's server.
 REMOTE = ".postgresql"
-#: Longest file, bytes.
+#: Maximum size of such a file in bytes.
 _MOST = 65536
 
 
 def keep(path: Path, said: Mapping[str, Any]) -> None:
-    """Write `said` to `path`, signed by who runs this; a kill leaves it as it was.
+    """Write `said` to `path` atomically, signed with this user's key if there is one.
 
     Raises:
         OSError: the disk refused.
@@ -35,10 +35,10 @@ def keep(path: Path, said: Mapping[str, Any]) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Return the contents of a file.
+    """Return the contents of a signed file; the signature is not checked.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
         ValueError, TypeError, RecursionError: it holds something else.
     """
     with path.open("rb") as file:
@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def is_own(said: Mapping[str, Any], path: Path) -> bool:
-    """Return whether the person who runs this, or one with the same key, wrote the contents."""
+    """Return whether the contents `said` are signed with this user's key."""
     try:
         signing.check(said, signing.local(), path)
     except (UntrustedCheckpoint, SigningError):
@@ -55,15 +55,15 @@ def is_own(said: Mapping[str, Any], path: Path) -> bool:
 
 
 def is_accepted(said: Mapping[str, Any], path: Path) -> bool:
-    """Return whether a file may be followed: it is this user's own, or this user has trusted it."""
+    """Return whether a file may be followed: this user has signed or trusted it."""
     return is_own(said, path) or is_trusted(path)
 
 
 def identify(path: Path) -> tuple[str, dict[str, Any]]:
-    """The digest of a file that somebody else signed, by which it is trusted, and what it says.
+    """Return the SHA-256 digest by which a file is trusted, and its contents.
 
     Raises:
-        UsageError: it is no such file.
+        UsageError: `path` is no such file.
     """
     try:
         with path.open("rb") as file:
@@ -74,7 +74,7 @@ def identify(path: Path) -> tuple[str, dict[str, Any]]:
 
 
 def is_trusted(path: Path) -> bool:
-    """Return whether the person who runs this has trusted this very file."""
+    """Return whether this user has trusted this exact file with `sweep trust`."""
     try:
         return identify(path)[0] in signing.local().digests
     except SigningError:

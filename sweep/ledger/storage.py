@@ -1,8 +1,8 @@
-"""Storage of a sweep's ledger: the file ``sweep.db``, or the server in ``sweep.postgresql``.
+"""Storage of a sweep's ledger: the file ``sweep.db``, or the server named in ``sweep.postgresql``.
 
-The path of that file is the ledger's name everywhere, and its name alone decides: to look into an
-SQLite file would let go of the locks that this process has on it. Both are one interface:
-transactions that read or write, with the same SQL.
+The path of that file identifies the ledger everywhere, and its suffix alone selects the storage:
+opening an SQLite file to look at its contents would release this process's locks on it. Both
+storages have one interface: reading and writing transactions with the same SQL.
 """
 
 import contextlib
@@ -21,28 +21,33 @@ if TYPE_CHECKING:
 
 
 def opened(path: Path, patient: bool = True, only_read: bool = False) -> "Database":
-    """The database of the ledger at `path`; nothing of it is opened yet.
+    """Return the database of the ledger at `path`; the connection is made by the first transaction.
 
     Args:
         path: see `sweep.ledger.folder.Folder.ledger`.
-        patient: a server that was reached before and is away is waited for.
-        only_read: a file is opened for reading alone.
+        patient: True to retry a lost server that this process has reached before.
+        only_read: True to open a file read-only.
 
     Raises:
-        UsageError: it is on a server that somebody else has named, or its driver is missing.
+        UsageError: another person named the server, or psycopg is not installed.
     """
     if path.suffix != REMOTE:
         return tables.Database(path, only_read)
-    with _from_the_extra():
+    with _require_psycopg():
         from sweep.ledger import postgres
     return postgres.Database(path, postgres.recall(path), patient)
 
 
 def made(path: Path, url: str | None, sweep_id: str) -> "Database":
-    """The database for the ledger of a new sweep at `path`, or beside it on the server of `url`.
+    """Return the database for a new sweep's ledger.
+
+    Args:
+        path: file of the ledger; for a server, the address is written beside it.
+        url: URL of the server, or None for a file.
+        sweep_id: ID of the sweep, which names the schema.
 
     Raises:
-        BadConfig: no ledger can lie there.
+        BadConfig: the URL is not valid for a ledger.
         OSError: the disk refused.
     """
     if url is None:
@@ -55,44 +60,45 @@ def made(path: Path, url: str | None, sweep_id: str) -> "Database":
 
 
 def url_of(path: Path) -> str | None:
-    """The server on which the ledger at `path` lies, as it was given; None: it is a file.
+    """Return the URL of the ledger's server, or None if the ledger is a file.
 
     Raises:
-        UsageError: as `opened`.
+        UsageError: as in `opened`.
     """
     if path.suffix != REMOTE:
         return None
-    with _from_the_extra():
+    with _require_psycopg():
         from sweep.ledger import postgres
     return postgres.recall(path).url
 
 
 def beside(path: Path, name: str) -> "postgres.Database | None":
-    """The schema `name` beside that of the ledger at `path`, or None if the ledger is a file."""
+    """Return the companion schema `name` of the ledger at `path`, or None if it is a file."""
     database = opened(path)
     return None if isinstance(database, tables.Database) else database.beside(name)
 
 
 def check(url: str) -> None:
-    """Refuse a URL under which no ledger can lie, before anything is written."""
-    with _from_the_extra():
+    """Refuse a URL that is not valid for a ledger, before anything is written; raises BadConfig."""
+    with _require_psycopg():
         from sweep.ledger import postgres
     postgres.check(url)
 
 
 @contextlib.contextmanager
 def removing(path: Path) -> Iterator[None]:
-    """While this is entered a sweep's folder is removed; what it has on a server goes with it.
+    """Remove the sweep's data on a server when the block, which deletes its folder, succeeds.
 
     Raises:
-        StorageError: the server refused; nothing has gone.
+        StorageError: the server refused; nothing was removed.
     """
     with contextlib.closing(opened(path)) as database, database.removing():
         yield
 
 
 @contextlib.contextmanager
-def _from_the_extra() -> Iterator[None]:
+def _require_psycopg() -> Iterator[None]:
+    """Convert a missing psycopg to a UsageError that says how to install it."""
     try:
         yield
     except ModuleNotFoundError as error:

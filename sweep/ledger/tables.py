@@ -1,4 +1,4 @@
-"""The ledger's tables, and how an SQLite file of ours is opened."""
+"""The ledger's tables, and access to its SQLite files."""
 
 import functools
 import os
@@ -15,8 +15,8 @@ from trainables.checkpoint import disk
 
 _MOUNTS = Path("/proc/self/mountinfo")
 _OCTAL = re.compile(r"\\([0-7]{3})")
-#: Types of file systems that one kernel has to itself. With any other one, of a network, a
-#: hypervisor or a program behind FUSE, another kernel may have the file open: no list names all.
+#: File systems that only one kernel can have mounted. On any other, such as a network or virtual
+#: machine share or a FUSE program, another kernel may have the file open: no list is complete.
 _OWN = frozenset(
     (
         *("ext2", "ext3", "ext4", "xfs", "btrfs", "zfs", "f2fs", "bcachefs", "jfs", "reiserfs"),
@@ -25,14 +25,14 @@ _OWN = frozenset(
     )
 )
 
-#: How often a transaction is made again when a server went away in its middle.
+#: Maximum number of repetitions of a transaction during which the server was lost.
 REPEATS = 3
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: Seconds that one waits for another's transaction.
+#: Seconds for which a transaction waits for another one's lock.
 BUSY_S = 60.0
-#: Codes of SQLite that are about rights, locks and room, not about the file's content.
+#: SQLite codes of missing rights, locks, memory or space, not of the file's content.
 _AWAY = frozenset(
     (
         *(sqlite3.SQLITE_PERM, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_READONLY),
@@ -40,7 +40,7 @@ _AWAY = frozenset(
     )
 )
 
-#: Today's tables; how they came to be stands in `sweep.ledger.migrations`.
+#: The current tables; `sweep.ledger.migrations` has their earlier revisions.
 SCHEMA = """
 CREATE TABLE sweep (
     id VARCHAR NOT NULL, name VARCHAR NOT NULL, spec TEXT NOT NULL, provenance TEXT NOT NULL,
@@ -78,7 +78,7 @@ CREATE TABLE requests (
 """
 
 
-#: What a file may hold that a driver never makes: what is computed when it is read.
+#: Query for triggers, views and virtual tables, which run code when read; drivers create none.
 _STRANGE = (
     "SELECT type, name FROM sqlite_master "
     "WHERE type NOT IN ('table', 'index') OR sql LIKE 'CREATE VIRTUAL%' LIMIT 1"
@@ -86,18 +86,20 @@ _STRANGE = (
 
 
 class Unreachable(StorageError):
-    """A server that cannot be asked now, which says nothing about what is on it."""
+    """A server cannot be reached now, which says nothing about its contents."""
 
 
 class Interrupted(Unreachable):
-    """A server went away inside a transaction, which was written as a whole or not at all."""
+    """The server was lost inside a transaction, which was committed as a whole or not at all."""
 
 
 def repeated(work: Callable[[bool], T]) -> T:
-    """Return the result of `work`, which is called again if a server went away in its transaction.
+    """Return `work(again)`, called up to `REPEATS` more times if it raises Interrupted.
 
-    The argument says whether it is called again: then the transaction may stand already. It can
-    look, since a transaction of the broken connection that is not over keeps the lock.
+    Args:
+        work: does one transaction. It gets False at the first call. At repetitions it gets True and
+            must check whether the interrupted transaction was committed. The check is reliable,
+            since a transaction of a lost connection that is still open keeps its lock.
     """
     for again in range(REPEATS):
         with suppress(Interrupted):
@@ -106,7 +108,7 @@ def repeated(work: Callable[[bool], T]) -> T:
 
 
 def repeatable(method: Callable[P, T]) -> Callable[P, T]:
-    """A method that changes nothing when it is called twice, as `repeated` calls it."""
+    """Decorate a method whose repetition is harmless, so that it is called through `repeated`."""
 
     @functools.wraps(method)
     def call(*arguments: P.args, **more: P.kwargs) -> T:
@@ -120,37 +122,37 @@ class Cursor(Protocol):
 
     @property
     def rowcount(self) -> int:
-        """The number of rows that the statement wrote."""
+        """Number of rows that the statement changed."""
 
     def fetchone(self) -> Any:
-        """The next row, or None."""
+        """Return the next row, or None at the end."""
 
     def fetchall(self) -> list[Any]:
-        """The rest of the rows."""
+        """Return the remaining rows."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Row by row."""
+        """Iterate over the remaining rows."""
 
 
 class Connection(Protocol):
-    """A transaction's connection: SQL that every database of ours knows, with ``?``."""
+    """A connection in a transaction, for SQL common to both databases with ``?`` placeholders."""
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> Cursor:
-        """One statement."""
+        """Execute one statement."""
 
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> Cursor:
-        """The statement once for each row."""
+        """Execute the statement once for each row of parameters."""
 
 
 class Database:
-    """An SQLite file of ours: one connection, opened with the first transaction.
+    """An SQLite file with one connection, opened by the first transaction.
 
-    What the database reports is raised as `outside` says. Full sync makes a commit survive a power
-    cut. A file in a folder in which one may not write can be read. Threads may use it in turn.
+    Errors are converted by `outside`. Full sync makes commits survive a power cut. A file in a
+    read-only folder can be read. Threads may use the object in turn.
     """
 
     dialect = "sqlite"
-    """As SQLAlchemy calls it."""
+    """Name of the dialect in SQLAlchemy."""
 
     def __init__(self, path: Path, only_read: bool = False) -> None:
         self.path = path
@@ -158,54 +160,58 @@ class Database:
         self._connection: sqlite3.Connection | None = None
 
     def close(self) -> None:
-        """Let go of the file; the next transaction opens it again."""
+        """Close the file; the next transaction reopens it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def reading(self) -> AbstractContextManager[Connection]:
-        """A transaction that only reads: all of it sees the file at one moment."""
+        """Return a read-only transaction, which sees the whole file at one moment."""
         return self._transaction("BEGIN")
 
     def writing(self) -> AbstractContextManager[Connection]:
-        """A transaction that has the write lock from its beginning.
+        """Return a transaction that holds the write lock from its beginning.
 
-        One that reads first cannot wait for the lock later.
+        A transaction that begins with a read could not wait for the lock later.
         """
         return self._transaction("BEGIN IMMEDIATE")
 
-    def making(self) -> AbstractContextManager[Connection]:
-        """The transaction in which the tables are made."""
+    def creating(self) -> AbstractContextManager[Connection]:
+        """Set the journal mode, and return the transaction in which the tables are created."""
         self.keep_journal()
         return self.writing()
 
     @contextmanager
     def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
-        """A connection as SQLAlchemy takes it, as ours, and how a writing transaction begins."""
+        """Yield a raw connection for SQLAlchemy, the same connection, and how to begin a write."""
         with outside(self.path), closing(opened(self.path)) as raw:
             yield raw, raw, ("BEGIN IMMEDIATE",)
 
     def removing(self) -> AbstractContextManager[None]:
-        """The tables go where they lie outside of the sweep's folder, if nothing is raised."""
+        """Do nothing: deleting the sweep's folder deletes the file."""
         return nullcontext()
 
     def keep_journal(self) -> None:
-        """Set how the file is written to, which it remembers; the holder of the sweep does.
+        """Set the file's journal mode, which SQLite stores in the file.
 
-        With a rollback journal readers and the driver wait for each other.
+        Only the sweep's holder calls this. With a rollback journal, readers and the driver wait for
+        each other.
         """
         with outside(self.path), closing(sqlite3.connect(self.path, timeout=BUSY_S)) as database:
             database.execute(f"PRAGMA journal_mode={journal(self.path)}")
 
     def copy(self, revision: str) -> str:
-        """Keep a copy of everything as it is now, whole or not at all; returns its name.
+        """Copy the ledger to a file beside it, whole or not at all, and return the copy's name.
 
-        The database itself copies its pages: the file alone is not the ledger while it is in use.
+        SQLite copies the pages, since the file alone is incomplete while in use.
+
+        Raises:
+            StorageError: the disk or the database refused.
         """
         copy = self.path.with_name(f"{self.path.name}.{revision}")
         draft = copy.with_name(f".{copy.name}.new")
         try:
-            draft.unlink(missing_ok=True)  # of a process that was killed
+            draft.unlink(missing_ok=True)  # left by a killed process
             with (
                 closing(sqlite3.connect(self.path, timeout=BUSY_S)) as source,
                 closing(sqlite3.connect(draft)) as target,
@@ -223,17 +229,18 @@ class Database:
         return copy.name
 
     def strange(self, connection: Connection) -> tuple[str, str] | None:
-        """Kind and name of what stands beside the tables and no driver makes."""
+        """Return type and name of an object that no driver creates, or None if there is none."""
         found: tuple[str, str] | None = connection.execute(_STRANGE).fetchone()
         return found
 
     def damages(self, connection: Connection, most: int) -> list[str]:
-        """Return the damages that the database finds in its own pages, at most `most` of them."""
+        """Return up to `most` damages that SQLite's integrity check finds."""
         found = [text for (text,) in connection.execute(f"PRAGMA integrity_check({most})")]
         return [] if found == ["ok"] else found
 
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
+        """Yield the connection inside a transaction; commit at the end, roll back on any error."""
         with outside(self.path):
             if self._connection is None:
                 self._connection = (
@@ -247,13 +254,13 @@ class Database:
                 yield connection
                 connection.execute("COMMIT")
             except BaseException:
-                with suppress(sqlite3.Error):  # it may have been rolled back by what went wrong
+                with suppress(sqlite3.Error):  # SQLite may have rolled back already
                     connection.execute("ROLLBACK")
                 raise
 
 
 def opened(path: Path) -> sqlite3.Connection:
-    """A connection of which every transaction is begun in so many words; it writes where it may."""
+    """Return a connection with explicit transactions; read-only if the folder is not writable."""
     if os.access(path.parent, os.W_OK):
         connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
     else:
@@ -265,10 +272,10 @@ def opened(path: Path) -> sqlite3.Connection:
 
 
 def journal(path: Path) -> str:
-    """The journal mode of an SQLite file of ours, by the type of what is mounted nearest to it.
+    """Return the journal mode for a file, chosen by the file system that it lies on.
 
-    WAL lets readers work while one writes. It is memory that the processes of one kernel share, so
-    where another machine may see the file too it has a rollback journal.
+    WAL lets readers work while one process writes. It needs memory shared by all processes, so a
+    file system that other machines may have mounted gets a rollback journal.
     """
     try:
         mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
@@ -279,16 +286,16 @@ def journal(path: Path) -> str:
     for mount in mounts:  # 36 35 98:0 /root /mount-point options … - type source options
         mounted, _, rest = mount.partition(" - ")
         point = _OCTAL.sub(lambda code: chr(int(code[1], 8)), mounted.split(" ")[4])
-        if point in above and len(point) >= longest:  # the last one at a point covers others
+        if point in above and len(point) >= longest:  # later mounts at one point cover earlier ones
             kind, longest = rest.split(" ")[0], len(point)
     return "WAL" if not kind or kind.removeprefix("fuse.") in _OWN else "DELETE"
 
 
 def reading(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
-    """An SQLite file that is only read, and must be there.
+    """Return a read-only connection to an existing SQLite file.
 
-    Reading WAL takes a file beside it, which cannot be made in a folder in which one may not write.
-    There, unless somebody has it open at this moment, the file is taken to stay as it is.
+    Reading in WAL mode needs a companion file, which cannot be created in a read-only folder.
+    There, the file is opened as immutable unless another process has it open for writing.
     """
     still = not os.access(path.parent, os.W_OK) and _is_closed_wal(path)
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if still else ''}"
@@ -296,7 +303,7 @@ def reading(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
 
 
 def _is_closed_wal(path: Path) -> bool:
-    """Return whether the file is in WAL mode, by its header, and not open for writing anywhere."""
+    """Return whether a file's header says WAL mode, and no process has it open for writing."""
     try:
         with path.open("rb") as file:
             header = file.read(20)
@@ -307,7 +314,7 @@ def _is_closed_wal(path: Path) -> bool:
 
 @contextmanager
 def outside(path: Path) -> Iterator[None]:
-    """Turn what a database reports into one sentence that names the file."""
+    """Convert errors of SQLite and the codec to StorageError or DamagedLedger."""
     try:
         yield
     except (sqlite3.Error, UnicodeDecodeError) as error:
@@ -317,7 +324,7 @@ def outside(path: Path) -> Iterator[None]:
 
 
 def reason(error: BaseException) -> str:
-    """Return the message of the database on one line, with the cause that SQLite leaves out."""
+    """Return SQLite's message on one line, adding the limit of open files if that is the cause."""
     said = str(error).splitlines()[0]
     if isinstance(error, sqlite3.OperationalError) and said.startswith("unable to open"):
         try:
@@ -335,16 +342,16 @@ def has(path: Path, table: str) -> bool:
 
 
 def is_away(error: BaseException | None) -> bool:
-    """Return whether a file could not be opened, which says nothing about its contents."""
+    """Return whether an error is about access to a file and says nothing about its contents."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in _AWAY
 
 
 def unreadable(path: Path) -> str:
-    """Why an SQLite file cannot be read, or what is damaged in it; empty: it is whole.
+    """Return why an SQLite file cannot be read, or its first damage; empty if it is intact.
 
     Raises:
-        StorageError: it cannot be looked into.
+        StorageError: the file cannot be accessed now.
     """
     if not path.exists():
         return f"{path.name} is gone"

@@ -1,12 +1,12 @@
-"""Which revision of the tables a ledger has, and how an older one is brought to today's.
+"""Revisions of the ledger's tables, and the upgrade of older ledgers.
 
-A revision is a script in `SCRIPTS`, named by its number; a ledger names the one that it has in the
-table `VERSION_TABLE`, a name of our own, since Optuna and MLflow have an ``alembic_version`` too.
-Alembic runs the scripts; it is imported only where there is something to run. A new ledger is made
-from `sweep.ledger.tables` and stamped, which comes to the same (a test compares).
+A revision is a numbered script in `SCRIPTS`. A ledger stores its revision in `VERSION_TABLE`, which
+has a name of its own since Optuna and MLflow use ``alembic_version``. Alembic runs the scripts and
+is imported only if there is one to run. A new ledger is created from `sweep.ledger.tables` and
+stamped with the newest revision, which gives equal tables (a test compares them).
 
-Only who holds the sweep may upgrade it: first a copy is made beside it, then all scripts run in one
-transaction. Killed at any instant, the ledger is the old one or the new one.
+Only the holder of a sweep may upgrade its ledger: a copy is made first, then all scripts run in one
+transaction. Whenever the process is killed, the ledger is either the old one or the new one.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,17 +21,17 @@ from sweep.ledger.tables import Connection
 from trainables.core import failpoints
 
 VERSION_TABLE = "sweep_schema"
-#: The scripts, ``r0001_first_tables.py`` and so on: one line of revisions, the last is today's.
+#: Folder of the scripts ``r0001_first_tables.py``, …: one line of revisions, the last is current.
 SCRIPTS = Path(__file__).parent / "migrations"
 
 
 def known() -> list[str]:
-    """The revisions that this program knows, oldest first."""
+    """Return the revisions that this program knows, oldest first."""
     return sorted(script.name[1:5] for script in SCRIPTS.glob("r[0-9][0-9][0-9][0-9]_*.py"))
 
 
 def stamp(connection: Connection) -> None:
-    """Write into a new ledger that its tables are today's."""
+    """Record in a new ledger that it has the newest revision."""
     connection.execute(
         f"CREATE TABLE {VERSION_TABLE} "
         "(version_num VARCHAR(32) NOT NULL, PRIMARY KEY (version_num))"
@@ -39,8 +39,8 @@ def stamp(connection: Connection) -> None:
     connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?)", (known()[-1],))  # noqa: S608 ours
 
 
-def of(connection: Connection) -> str:
-    """The revision that a ledger says it has; DecodeError if it says none."""
+def read_revision(connection: Connection) -> str:
+    """Return the revision recorded in a ledger; DecodeError unless there is exactly one."""
     query = f"SELECT version_num FROM {VERSION_TABLE}"  # noqa: S608 ours
     found = connection.execute(query).fetchall()
     if len(found) != 1:
@@ -50,7 +50,7 @@ def of(connection: Connection) -> str:
 
 
 def objection(revision: str, ledger: Path) -> str:
-    """Why a ledger of `revision` cannot be read as it is, and what to do; empty: it can."""
+    """Return why a ledger of `revision` cannot be read and what to do; empty if it can."""
     revisions = known()
     if revision == revisions[-1]:
         return ""
@@ -69,21 +69,21 @@ def objection(revision: str, ledger: Path) -> str:
 
 
 def check(connection: Connection, path: Path) -> None:
-    """Refuse a ledger that is not of today's revision.
+    """Refuse a ledger whose revision is not the current one.
 
     Raises:
-        UsageError: it is older or newer; the message says what to do.
+        UsageError: the ledger is older or newer; the message says what to do.
     """
-    if why := objection(of(connection), path):
+    if why := objection(read_revision(connection), path):
         raise UsageError(f"{path}: {why}")
 
 
 def is_old(path: Path) -> bool:
-    """Return whether a ledger is of a revision before today's.
+    """Return whether a ledger has a revision older than the current one.
 
     Raises:
-        UsageError: it is newer.
-        StorageError: it is no ledger.
+        UsageError: its revision is newer than this program.
+        StorageError: the file is no ledger.
     """
     revision = _revision(path)
     if revision not in known():
@@ -92,16 +92,16 @@ def is_old(path: Path) -> bool:
 
 
 def _revision(path: Path) -> str:
+    """Return the revision recorded in the ledger at `path`."""
     with readable(path), closing(storage.opened(path)) as database, database.reading() as found:
-        return of(found)
+        return read_revision(found)
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Say of what is no ledger that it is none, and what its database says.
+    """Convert a StorageError inside the block to one that says that `path` is no readable ledger.
 
-    Raises:
-        StorageError: in so many words.
+    `Unreachable` passes unchanged.
     """
     try:
         yield
@@ -113,13 +113,11 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def upgrade(path: Path, term: int) -> str:
-    """Bring an old ledger, held in `term`, to today's revision; returns what was done, in words.
-
-    A copy is kept.
+    """Upgrade the tables of an old ledger, keeping a copy, and return a sentence about the upgrade.
 
     Raises:
-        SweepLocked: somebody else has taken the sweep.
-        StorageError: the disk or the database refused; the ledger is as it was.
+        SweepLocked: `term` is not the current one any more.
+        StorageError: the disk or the database refused; the ledger is unchanged.
     """
     before = _revision(path)
     with closing(storage.opened(path)) as database:
@@ -130,10 +128,14 @@ def upgrade(path: Path, term: int) -> str:
 
 
 def run_scripts(path: Path, first: Callable[[Connection], None]) -> None:
-    """Run the scripts that are missing, all in one transaction, in which `first` is called first.
+    """Run all missing scripts in one transaction.
+
+    Args:
+        path: file of the ledger.
+        first: called first in the transaction, to check that it may be changed.
 
     Raises:
-        StorageError: the disk or the database refused; the ledger is as it was.
+        StorageError: the disk or the database refused; the ledger is unchanged.
     """
     import sqlalchemy as sa
     from alembic.operations import Operations

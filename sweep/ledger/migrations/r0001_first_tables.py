@@ -8,7 +8,7 @@ down_revision = None
 
 
 def upgrade() -> None:
-    """Make them, in a file without any."""
+    """Create the tables in an empty database."""
     op.create_table(
         "sweep",
         sa.Column("id", sa.String, primary_key=True),
