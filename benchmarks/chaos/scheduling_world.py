@@ -213,7 +213,7 @@ class World:
             stack.enter_context(mock.patch.object(failpoints, "reach", self._reach))
             stack.enter_context(mock.patch.object(provenance, "current", _provenance))
             stack.enter_context(mock.patch.object(Here, "beside", self._beside))
-            stack.enter_context(mock.patch.object(cache, "_here", cache._Process()))
+            stack.enter_context(mock.patch.object(cache, "_process", cache._Process()))
             opened = tables.opened
             stack.enter_context(
                 mock.patch.object(tables, "opened", lambda path: _Connection(opened(path), self))
@@ -257,11 +257,11 @@ class World:
         """Run a slice to its end, and hand over what came of it."""
         way = Way(one.spec, trouble, self.folder, self.worker_clock)
         known = None if trouble.cold else self.processes.get(one.place)
-        cache._here = known or cache._Process()
+        cache._process = known or cache._Process()
         self._way = way
         try:
             outcome: SliceOutcome | WorkerLost = sweep.slices.slice.run_slice(way.spec)
-            self.processes[one.place] = cache._here
+            self.processes[one.place] = cache._process
         except Died:
             self.processes.pop(one.place, None)
             outcome = WorkerLost(-9, 1)

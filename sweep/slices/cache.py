@@ -1,8 +1,8 @@
-"""Cache between slices in one process: the live trainable of its trial.
+"""Cache between slices in one process: the live trainable of a trial.
 
-It is a cache, keyed by the checkpoint at which the trainable stands; nothing depends on it. What
-cannot save is kept too, and begins anew if it is not found. A
-process in which something of an earlier trial still runs takes no other trial.
+Its key contains the checkpoint that the trainable's state equals; correctness does not depend on
+the cache. A trainable that cannot save is kept too, and starts anew if it is not found. A process
+in which something of an earlier trial still runs accepts no other trial.
 """
 
 import sys
@@ -15,16 +15,19 @@ from trainables.core import rng
 from trainables.core.processes.program import is_ctrl_c
 from trainables.trainable import Trainable
 
-#: Sweep, trial, replica and the checkpoint's digest; the iteration, for what cannot save.
+#: Sweep ID, trial, replica, and the checkpoint's digest; a text with the iteration (see
+#: `slice._unsaved_key`) instead of a digest for trainables that cannot save.
 Key = tuple[str, int, int, str]
 
 
 class StaleProcess(Exception):
-    """Work that an earlier trial left running in this process would disturb the next trial."""
+    """Something that an earlier trial left running in this process would disturb the next trial."""
 
 
 @dataclass
 class _Live:
+    """A kept trainable, with the random streams and process state of its trial."""
+
     key: Key
     trainable: Trainable
     streams: dict[str, Any]
@@ -33,33 +36,35 @@ class _Live:
 
 @dataclass
 class _Process:
+    """The kept trainable of this process; `stale` is True if a trial left work running."""
+
     live: _Live | None = None
     stale: bool = False
 
 
-_here = _Process()
+_process = _Process()
 
 
 def keep(key: Key, trainable: Trainable) -> None:
-    """Keep a trainable that stands at a checkpoint."""
-    _here.live = _Live(key, trainable, rng.capture_global(), ProcessState.capture())
+    """Keep a trainable whose state equals the checkpoint in `key`, replacing any other."""
+    _process.live = _Live(key, trainable, rng.capture_global(), ProcessState.capture())
 
 
 def make_room(key: Key | None) -> None:
-    """Stop what is kept, unless it stands at `key`.
+    """Stop the kept trainable unless its key is `key`.
 
     Raises:
-        StaleProcess: something of an earlier trial still runs here.
+        StaleProcess: something of an earlier trial still runs in this process.
     """
-    if _here.live is not None and _here.live.key != key:
+    if _process.live is not None and _process.live.key != key:
         forget()
-    if _here.stale:
+    if _process.stale:
         raise StaleProcess
 
 
 def take() -> Trainable | None:
-    """Take the kept trainable, or None, and restore the state of the process as it was then."""
-    live, _here.live = _here.live, None
+    """Remove and return the kept trainable, restoring its process state; None if there is none."""
+    live, _process.live = _process.live, None
     if live is None:
         return None
     replace(live.state, streams=(sys.stdout, sys.stderr)).restore()
@@ -69,17 +74,17 @@ def take() -> Trainable | None:
 
 def holds() -> bool:
     """Return whether a trainable is kept."""
-    return _here.live is not None
+    return _process.live is not None
 
 
 def replica() -> tuple[str, int, int] | None:
-    """Return of which replica a trainable is kept; None: of none."""
-    return None if _here.live is None else _here.live.key[:3]
+    """Return sweep ID, trial and replica of the kept trainable, or None if there is none."""
+    return None if _process.live is None else _process.live.key[:3]
 
 
 def forget() -> None:
-    """Stop what is kept, if anything is."""
-    live, _here.live = _here.live, None
+    """Stop the kept trainable, if there is one, and kill the processes it started."""
+    live, _process.live = _process.live, None
     if live is not None:
         before = ProcessState.capture()
         live.state.restore()
@@ -89,18 +94,21 @@ def forget() -> None:
 
 
 def leave(before: ProcessState) -> None:
-    """Put back what held for this process before a slice; end what its trial has left running."""
-    if _here.live is None:
+    """Restore the process state from before a slice.
+
+    Kill its processes unless its trainable is kept.
+    """
+    if _process.live is None:
         end_processes()
     before.restore()
 
 
 def stop_quietly(trainable: Trainable) -> None:
-    """End a trainable; an error in its cleanup stands in the log and costs nobody anything."""
+    """Stop a trainable; print an error of its cleanup to the log and ignore it."""
     try:
         trainable.stop()
-    except BaseException as error:  # no trial is to blame for what came before it
+    except BaseException as error:  # the error must not be blamed on the next trial
         if is_ctrl_c(error):
             raise
         traceback.print_exc()
-    _here.stale |= trainable.lingers
+    _process.stale |= trainable.lingers

@@ -1,4 +1,4 @@
-"""The checkpoints of one slice: from which one it begins, and which ones it writes."""
+"""The checkpoints of one slice: the one that it starts from, and those that it writes."""
 
 import errno
 import math
@@ -26,44 +26,44 @@ from trainables.errors import (
 from trainables.trainable import Trainable
 
 # -------------------------------------------------------------------------------------------------
-# Where a slice begins: the newest checkpoint that can be used, or the trial's own beginning.
+# The start of a slice: the newest usable checkpoint, or the trial's own beginning.
 #
-# A checkpoint is taken only if it is the one that the ledger names: its digest, its sweep, its
-# trial and its iteration must agree. A bred trial's beginning is a checkpoint of its parent;
-# should that be damaged too, there is nothing to fall back to, and the slice fails.
+# A checkpoint is used only if it is the one that the ledger names: its digest, sweep, trial and
+# iteration must agree. An offspring starts from a checkpoint of its parent; if that is damaged too,
+# the slice fails.
 #
-# Only what is lost is passed over: a checkpoint that is missing or damaged. One that cannot be
-# read just now, that a newer program wrote or that somebody else signed may be good, and the
-# slice fails with the reason: to begin anew would let go of it. Where the disk is away that is
-# no trial's fault.
+# Only lost checkpoints are skipped: missing or damaged ones. A checkpoint that cannot be read at
+# the moment, that a newer program wrote or that another person signed may be good, so the slice
+# fails with the reason instead of discarding it. An unavailable disk is not counted as the trial's
+# failure.
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The state that a trainable is restored to."""
+    """The state to restore a trainable to."""
 
     state: Mapping[str, Any] | None
-    """None: it begins anew."""
+    """State of the trainable; None if it starts anew."""
     iteration: int
     skipped: tuple[str, ...]
-    """Newer checkpoints that could not be used, and why."""
+    """Messages about newer checkpoints that could not be used."""
 
 
 def first_iteration(spec: SliceSpec) -> int:
-    """Return the iteration from which a slice starts if nothing is damaged."""
+    """Return the iteration from which a slice starts if no checkpoint is damaged."""
     if spec.sources:
         return spec.sources[0].iteration
     return spec.birth.saved.iteration if spec.birth else 0
 
 
 def load(spec: SliceSpec, store: Store) -> Loaded:
-    """The state that a slice begins from; `store` is of its replica.
+    """Return the state that a slice starts from; `store` belongs to its replica.
 
     Raises:
-        RemoteError: the storage does not give it.
-        DiskRefuses: the disk does not give it.
-        CheckpointError: one cannot be used, and is not lost; or the checkpoint that a bred trial
-            begins from cannot be used.
+        RemoteError: the object storage failed.
+        DiskRefuses: the disk failed.
+        CheckpointError: a checkpoint cannot be used but is not lost, or the parent's checkpoint of
+            an offspring cannot be used.
     """
     skipped: list[str] = []
     for saved in spec.sources:
@@ -84,11 +84,12 @@ def load(spec: SliceSpec, store: Store) -> Loaded:
 def _read(
     spec: SliceSpec, store: Store, saved: Saved, trial: int, replica: int
 ) -> Mapping[str, Any]:
+    """Read a checkpoint and check that it belongs to this sweep, trial, replica and iteration."""
     try:
         loaded = store.read(saved, spec.trust)
     except UnreadableCheckpoint as error:
         cause = error.__cause__
-        if isinstance(cause, OSError) and cause.errno not in SHORT_OF | _RIGHTS:
+        if isinstance(cause, OSError) and cause.errno not in SHORT_OF | _PERMISSION_ERRORS:
             raise DiskRefuses(str(error)) from error
         raise
     expected = {"sweep": spec.sweep_id, "trial": trial, "replica": replica}
@@ -101,59 +102,59 @@ def _read(
 
 
 # -------------------------------------------------------------------------------------------------
-# The checkpoints that one slice writes: when, while the disk refuses, and which it keeps.
+# The checkpoints that a slice writes: when, how often it retries, and which ones it keeps.
 #
-# A checkpoint is written at once, or `HELD_S` after the one before it: small ones are held in
-# memory until then, and only those are written that the policy still keeps. Of iterations of some
-# milliseconds those are a few in a hundred. What is written on the way is told in the slice's
-# journal, so that it is there when the process dies; a power cut it survives only when the slice
-# ends, since until then the trial can go on from the slice's beginning. So nothing waits for the
-# disk on the way. A checkpoint that the disk refuses is left out and the trial goes on; where the
-# slice ends it tries again. Each attempt is a new file. After `MOST_REFUSALS` in a row the slice
-# ends without.
+# A checkpoint is written at once, or up to `HELD_S` after the previous one: small ones are held in
+# memory until then, and only those that the policy still keeps are written. With iterations of a
+# few milliseconds, these are a few percent. A checkpoint written during the slice is added to the
+# slice's journal, so that it is found if the process dies. It survives a power cut only once the
+# slice has ended, since until then the trial can continue from the start of the slice; so no
+# iteration waits for the disk. If the disk refuses a checkpoint, it is skipped and training
+# continues; at the end of the slice saving is retried. Each attempt writes a new file. After
+# `MOST_REFUSALS` refusals in a row the slice ends without a checkpoint.
 #
-# The last checkpoint of a trial that is over is told by the slice's outcome alone: a trial that
-# goes on from it would train on.
+# The last checkpoint of a finished trial is reported only by the slice's outcome, not by the
+# journal: a trial that continued from it would train for too long.
 
-#: How often in a row the disk may refuse before the slice ends.
+#: Number of refusals by the disk in a row after which the slice ends.
 MOST_REFUSALS = 3
-#: Seconds between two attempts where the slice must save.
+#: Seconds between two attempts if the slice must save.
 RETRY_S = 0.5
-#: Seconds between two checkpoints on a slice's way, at least, if the spec counts no iterations.
+#: Minimum seconds between two checkpoints during a slice if the spec's policy has no `every`.
 APART_S = 0.5
-#: Seconds for which a checkpoint is held in memory, at most; where it is sent to object storage.
+#: Maximum seconds for which a checkpoint is held in memory: on disk, and with object storage.
 HELD_S, HELD_TO_SEND_S = 1.0, 5.0
-#: Bytes of all that are held, at most; a checkpoint that is larger is written at once.
+#: Maximum bytes held in total; a larger checkpoint is written at once.
 HELD_BYTES = 16 * 2**20
-#: How many are held before it is asked which of them the policy keeps, if memory allows it.
+#: Number of held checkpoints above which those that the policy does not keep are dropped.
 HELD_COUNT = 8
-_OF_THE_DISK = frozenset(
+_DISK_ERRORS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EACCES, errno.ESTALE}
 )
-#: Errors that are about a process or its machine, and not about a disk.
+#: Errors about a shortage in a process or its machine, not about a disk.
 SHORT_OF = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
-_RIGHTS = frozenset({errno.EACCES, errno.EPERM})
+_PERMISSION_ERRORS = frozenset({errno.EACCES, errno.EPERM})
 
 
 class DiskRefuses(Exception):
-    """The disk has refused `MOST_REFUSALS` checkpoints in a row, or the storage or a read one."""
+    """The disk refused too many checkpoints in a row, the storage refused one, or a read failed."""
 
 
 @dataclass(frozen=True, eq=False)
 class _Held:
-    """A checkpoint in memory."""
+    """A checkpoint in memory that is not written yet."""
 
     iteration: int
     value: float | None
     header: Mapping[str, Any]
     state: Packed | Mapping[str, Any]
-    """Not packed where the trainable gives copies."""
+    """State of the trainable, not packed if the trainable returns copies."""
     is_last: bool
-    """True if its trial is over there."""
+    """True if the trial ends with this checkpoint."""
 
 
 class _Offered(NamedTuple):
-    """A checkpoint that is taken when its time has come."""
+    """A state that becomes a held checkpoint if no newer one replaces it in time."""
 
     state: Mapping[str, Any]
     iteration: int
@@ -162,7 +163,7 @@ class _Offered(NamedTuple):
 
 
 class Saving:
-    """Writes a slice's checkpoints; `saved` are those that it keeps."""
+    """Writer of a slice's checkpoints; `saved` lists the files that it keeps."""
 
     def __init__(self, spec: SliceSpec, saved: list[Saved], store: Store, journal: Journal) -> None:
         self.saved = saved
@@ -176,26 +177,26 @@ class Saving:
         self._taken_at = time.monotonic()
         self._written_at = self._taken_at if spec.store else -math.inf
         self._size: float = math.inf
-        """Bytes of the latest one that was packed."""
+        """Bytes of the newest packed checkpoint; infinite before the first one."""
         self._durable: set[str] = set()
-        """Digests of those that survive a power cut."""
+        """Digests of the files that survive a power cut."""
         self._lock = threading.RLock()
-        """Of everything here: what is held is written by a thread when its time is up."""
+        """Lock for all attributes: a timer's thread writes held checkpoints too."""
         self._offered: _Offered | None = None
-        self._later: threading.Timer | None = None
+        self._timer: threading.Timer | None = None
         self._error: BaseException | None = None
-        """The exception raised in that thread."""
+        """Exception raised in the timer's thread, to be raised again by the slice."""
 
     def is_due(self, iteration: int) -> bool:
-        """Return whether this iteration's checkpoint is to be taken though it is no new best."""
+        """Return whether to save this iteration even if its metric is no new best."""
         policy = self._spec.policy
         if policy.every is not None:
             return iteration % policy.every == 0
-        # The second best may be any of them.
+        # Any checkpoint may become the second best.
         return policy.keep_best > 1 or time.monotonic() - self._taken_at >= APART_S
 
     def has(self, iteration: int) -> bool:
-        """Return whether there is a checkpoint of this iteration, on the disk or in memory."""
+        """Return whether a checkpoint of this iteration exists, on disk or held in memory."""
         with self._lock:
             both: list[Saved | _Held] = [*self.saved, *self._held]
             return any(one.iteration == iteration for one in both)
@@ -208,17 +209,17 @@ class Saving:
         must: bool,
         is_last: bool = False,
     ) -> None:
-        """Take a checkpoint of where the trainable stands.
+        """Take a checkpoint of the trainable's current state; write it now or hold it.
 
         Args:
-            trainable: what is saved.
-            header: says whose it is; entry ``term``.
-            value: the metric there, if there is one.
-            must: whether the slice ends here, and must not go on without it.
-            is_last: whether the trial is over here.
+            trainable: the trainable to save.
+            header: header of the checkpoint, which identifies it; its entry ``epoch`` is the term.
+            value: the metric at this iteration, or None.
+            must: True if the slice ends here and saving is retried until it succeeds.
+            is_last: True if the trial ends here.
 
         Raises:
-            DiskRefuses: too often, in this slice.
+            DiskRefuses: too many refusals in a row.
         """
         finite = value if value is not None and math.isfinite(value) else None
         with self._lock:
@@ -232,34 +233,36 @@ class Saving:
         must: bool,
         is_last: bool,
     ) -> None:
+        """Do the work of `save` while the lock is held; `value` is finite or None."""
         if self._error is not None:
             raise self._error
         self._offered = None
-        while (state := self._taken(trainable)) is None:
+        while (state := self._get_state(trainable)) is None:
             if not must:
                 return
             time.sleep(RETRY_S)
         self._taken_at = time.monotonic()
         self._held.append(_Held(trainable.iteration, value, header, state, is_last))
         if self._is_full or len(self._held) > HELD_COUNT:
-            self._let_go()
+            self._drop_expendable()
         left_s = self._written_at + self._held_s - time.monotonic()
         if must or self._is_full or left_s <= 0:
             self._write_held(must)
         else:
-            self._wake(left_s)
+            self._schedule_write(left_s)
 
     @property
     def _is_full(self) -> bool:
+        """True if the held checkpoints exceed `HELD_BYTES` together."""
         return len(self._held) * self._size > HELD_BYTES
 
     def offer(self, trainable: Trainable, header: Mapping[str, Any], value: float | None) -> None:
-        """Take a checkpoint of where a trainable stood that hands its states over.
+        """Save the current state now if due, or later unless a newer state is offered before.
 
-        It is taken now, or later if there is no newer one until then.
+        The trainable must hand its states over (`Trainable.hands_over`): they may not change later.
 
         Raises:
-            DiskRefuses: too often, in this slice.
+            DiskRefuses: too many refusals in a row.
         """
         left_s = self._written_at + self._held_s - time.monotonic()
         if left_s <= 0:
@@ -268,25 +271,25 @@ class Saving:
         finite = value if value is not None and math.isfinite(value) else None
         with self._lock:
             self._offered = _Offered(trainable.get_state(), trainable.iteration, finite, header)
-            self._wake(left_s)
+            self._schedule_write(left_s)
 
-    def _wake(self, left_s: float) -> None:
-        """Write what is held in so many seconds, if nothing else does it before."""
-        if self._later is None:
-            self._later = threading.Timer(left_s, self._write_later)
-            self._later.daemon = True
-            self._later.start()
+    def _schedule_write(self, left_s: float) -> None:
+        """Start a timer that writes held checkpoints in `left_s` seconds, unless one is running."""
+        if self._timer is None:
+            self._timer = threading.Timer(left_s, self._write_later)
+            self._timer.daemon = True
+            self._timer.start()
 
     def finish(self) -> None:
-        """Write what is held, and have all that is kept survive a power cut.
+        """Write all held checkpoints, and make all kept files survive a power cut.
 
         Raises:
-            DiskRefuses: too often, in this slice.
+            DiskRefuses: too many refusals in a row.
         """
         with self._lock:
-            if self._later is not None:
-                self._later.cancel()
-                self._later = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
             if self._error is not None:
                 raise self._error
             self._take_offered()
@@ -296,63 +299,69 @@ class Saving:
                     file.make_durable(self._store.path(saved))
                 except OSError as error:
                     self.saved.remove(saved)
-                    self._refuse(error)
+                    self._count_refusal(error)
 
     def _write_later(self) -> None:
-        """Write what is held, in a thread of its own."""
+        """Write the held checkpoints in the timer's thread; keep an exception in `_error`."""
         with self._lock:
-            if self._later is None:
+            if self._timer is None:
                 return
-            self._later = None
+            self._timer = None
             try:
                 self._take_offered()
                 self._write_held()
-            except BaseException as error:  # noqa: BLE001 it is raised where the slice looks next
+            except BaseException as error:  # noqa: BLE001 the slice raises it at its next save
                 self._error = error
 
     def _take_offered(self) -> None:
+        """Turn the offered state, if any, into a held checkpoint."""
         offered, self._offered = self._offered, None
         if offered is not None:
-            packed = self._packed(offered.state)
+            packed = self._pack(offered.state)
             at = (offered.iteration, offered.value, offered.header)
             self._held.append(_Held(*at, packed, is_last=False))
             self._taken_at = time.monotonic()
 
     def _write_held(self, must: bool = False) -> None:
-        """Write what is held; with `must`, the newest one until the disk takes it."""
-        self._let_go()
+        """Write the held checkpoints.
+
+        With `must`, retry the newest one until the disk accepts it.
+        """
+        self._drop_expendable()
         while self._held:
             held = self._held.pop(0)
             while not self._write(held, durable=must) and must:
                 time.sleep(RETRY_S)
                 if self._held:
                     break
-        self._let_go()
+        self._drop_expendable()
         self._written_at = time.monotonic()
 
-    def _taken(self, trainable: Trainable) -> Packed | Mapping[str, Any] | None:
-        """Return the trainable's state; None if the disk refused the files of its own."""
+    def _get_state(self, trainable: Trainable) -> Packed | Mapping[str, Any] | None:
+        """Return the trainable's state, or None if the disk refused the trainable's own files."""
         try:
             state = trainable.get_state()
         except OSError as error:
-            if error.errno not in _OF_THE_DISK:  # it may be about anything that it does
+            if error.errno not in _DISK_ERRORS:  # it may concern anything the trainable does
                 raise
-            self._refuse(error)
+            self._count_refusal(error)
             return None
         if trainable.gives_copies and self._size <= HELD_BYTES:
             return state
-        packed = self._packed(state)
+        packed = self._pack(state)
         return packed.copied() if self._size <= HELD_BYTES else packed
 
-    def _packed(self, state: Packed | Mapping[str, Any]) -> Packed:
+    def _pack(self, state: Packed | Mapping[str, Any]) -> Packed:
+        """Return the packed state and remember its size."""
         packed = state if isinstance(state, Packed) else pack(dict(state))
         self._size = packed.size
         return packed
 
     def _write(self, held: _Held, durable: bool) -> bool:
+        """Write one checkpoint and send it to storage; return False if the disk refused."""
         header, term = held.header, held.header["epoch"]
         trust = self._spec.trust
-        packed = self._packed(held.state)
+        packed = self._pack(held.state)
         try:
             durable = durable or bool(self._spec.store)
             written = file.write(self._folder, held.iteration, header, packed, term, trust, durable)
@@ -360,7 +369,7 @@ class Saving:
         except OSError as error:
             if error.errno in SHORT_OF:
                 raise
-            self._refuse(error)
+            self._count_refusal(error)
             return False
         self._refusals = 0
         size = written.size
@@ -372,8 +381,8 @@ class Saving:
             self._journal.saved(saved, str(header["exactness"]))
         return True
 
-    def _let_go(self) -> None:
-        """Forget what the policy does not keep, and delete its files."""
+    def _drop_expendable(self) -> None:
+        """Drop the checkpoints that the policy does not keep, from memory and disk."""
         both: list[Saved | _Held] = [*self.saved, *self._held]
         for spare in retention.expendable(both, self._spec.policy, self._spec.sign):
             if isinstance(spare, Saved):
@@ -382,8 +391,9 @@ class Saving:
             else:
                 self._held.remove(spare)
 
-    def _refuse(self, error: OSError) -> None:
-        if isinstance(error, RemoteError):  # which has been patient already
+    def _count_refusal(self, error: OSError) -> None:
+        """Count a refusal; raise DiskRefuses after too many, or at once for object storage."""
+        if isinstance(error, RemoteError):  # the storage was retried already
             self._held.clear()
             raise DiskRefuses(str(error)) from error
         self._refusals += 1

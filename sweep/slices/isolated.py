@@ -1,11 +1,11 @@
 """A trial in a process of its own, forked from a worker that has imported all that it needs.
 
-    run_slice(slice_spec, output, elsewhere)     # in a worker: there, or in its trial's process
+    run_slice(slice_spec, output, elsewhere)     # in a worker: runs here or in the trial's process
 
-Functions and programs of a person's own are run like this unless the spec says otherwise, so that
-nothing which one leaves behind, in modules for example, reaches another. The process lives as long
-as its trial is kept in memory there. What trials have imported from installed packages the worker
-imports before it forks again.
+Functions and programs written by users run like this unless the spec says otherwise, so that
+nothing that a trial leaves behind, in modules for example, reaches another. The process lives as
+long as its trial is kept in memory there. Before each fork the worker imports the modules of
+installed packages that earlier trials imported.
 """
 
 import atexit
@@ -34,21 +34,21 @@ from trainables.core.processes.program import TERMINAL_SIGNALS, ignore_terminal_
 from trainables.core.processes.worker import measure_memory
 from trainables.function import FunctionTrainable
 
-#: Seconds that a trial's process has for what wants to be called at its end.
+#: Seconds that a trial's process has for its exit handlers.
 LEAVE_S: Final = 5.0
-#: Devices of which a forked process cannot make use once its parent has.
+#: Device files that a forked process cannot use once its parent has opened them.
 _DEVICES: Final = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
-#: Its name, by which the pool finds it.
+#: Name of a trial's process, by which the pool finds it.
 NAME: Final = "sweep-trial"
 _SET_NAME: Final = 15
 util: Any = _util
 _Pipe: TypeAlias = "connection.Connection[Any, Any]"
-#: Where packages are installed; what lies elsewhere is a person's own, and imported by each trial.
+#: Folders of installed packages; modules elsewhere are the user's own, imported by each trial.
 _INSTALLED: Final = tuple({sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")})
 
 
 class _Trial:
-    """The process of a trial, seen from its worker."""
+    """The process of a trial, as seen from its worker."""
 
     def __init__(self, spec: SliceSpec, output: Output) -> None:
         self.replica = _replica(spec)
@@ -63,10 +63,11 @@ class _Trial:
         self._ended = os.pidfd_open(self.pid)
 
     def run(self, spec: SliceSpec) -> SliceOutcome:
-        """Run a slice there.
+        """Run a slice in the trial's process and return its outcome.
 
         Raises:
             WorkerLost: the process died.
+            Exception: whatever `run_slice` raised in the process.
         """
         with contextlib.suppress(OSError):
             self._pipe.send(spec)
@@ -77,7 +78,7 @@ class _Trial:
             came = None
         if came is None:
             raise WorkerLost(self._reap(), self.pid)
-        _wanted.update(imported)
+        _pending_imports.update(imported)
         if not keeps:
             self.end()
         if isinstance(came, BaseException):
@@ -86,7 +87,7 @@ class _Trial:
         return outcome
 
     def end(self) -> None:
-        """Let the process end, and kill what is left of it and below it."""
+        """Let the process exit within `LEAVE_S`, then kill it and all processes below it."""
         self._pipe.close()
         connection.wait([self._ended], LEAVE_S)
         if not has_ended(self.pid):
@@ -94,8 +95,9 @@ class _Trial:
         self._reap()
 
     def _reap(self) -> int:
-        global _here  # noqa: PLW0603 a worker has one
-        _here = None
+        """Wait for the process, kill those below it, and return its exit code."""
+        global _current_trial  # noqa: PLW0603 a worker has one
+        _current_trial = None
         _, status = os.waitpid(self.pid, 0)
         os.close(self._ended)
         self._pipe.close()
@@ -103,59 +105,66 @@ class _Trial:
         return os.waitstatus_to_exitcode(status)
 
 
-_here: _Trial | None = None
-_isolates: dict[tuple[Any, ...], bool] = {}
-"""Trainable → whether its trials have processes of their own."""
-_wanted: set[str] = set()
-"""Modules that trials have imported, and that this process is to import."""
+_current_trial: _Trial | None = None
+_is_isolated_by_trainable: dict[tuple[Any, ...], bool] = {}
+"""Trainable (name, paths, file) → True if its trials run in processes of their own."""
+_pending_imports: set[str] = set()
+"""Modules that trials imported and that this process will import before the next fork."""
 
 
 def elsewhere(spec: SliceSpec, output: Output) -> SliceOutcome | None:
-    """Run one slice in a process of its trial's own; returns None if it belongs into this one.
+    """Run one slice in a process of its trial's own; return None if it must run in this process.
 
     Raises:
-        WorkerLost: the trial's own process died.
-        OSError: this process can open no further file, or start no other.
+        WorkerLost: the trial's process died.
+        OSError: no further file can be opened or process started.
     """
-    if _here is not None and _here.replica == _replica(spec) and not has_ended(_here.pid):
-        return _here.run(spec)
-    if _here is not None:
-        _here.end()
+    if (
+        _current_trial is not None
+        and _current_trial.replica == _replica(spec)
+        and not has_ended(_current_trial.pid)
+    ):
+        return _current_trial.run(spec)
+    if _current_trial is not None:
+        _current_trial.end()
     kind = (spec.trainable, spec.paths, spec.kept and spec.kept.file)
-    if spec.isolate == "slot" or not _isolates.get(kind, True):
+    if spec.isolate == "slot" or not _is_isolated_by_trainable.get(kind, True):
         return None
-    _isolates[kind] = _is_isolated(spec, output)
-    if not _isolates[kind]:
+    _is_isolated_by_trainable[kind] = _import_and_decide(spec, output)
+    if not _is_isolated_by_trainable[kind]:
         return None
     cache.forget()
-    return _begun(spec, output).run(spec)
+    return _fork_trial(spec, output).run(spec)
 
 
 def forget() -> None:
-    """End what is kept for a trial's next slice."""
-    if _here is not None:
-        _here.end()
+    """Stop whatever is kept for a trial's next slice: its process and its trainable."""
+    if _current_trial is not None:
+        _current_trial.end()
     cache.forget()
 
 
-def _begun(spec: SliceSpec, output: Output) -> _Trial:
-    global _here  # noqa: PLW0603 a worker has one
-    measure_memory(measures=False)  # nothing computes here
-    _here = _Trial(spec, output)
-    return _here
+def _fork_trial(spec: SliceSpec, output: Output) -> _Trial:
+    """Fork a process for the trial of `spec` and make it the current one."""
+    global _current_trial  # noqa: PLW0603 a worker has one
+    measure_memory(measures=False)  # this process no longer trains
+    _current_trial = _Trial(spec, output)
+    return _current_trial
 
 
 def _replica(spec: SliceSpec) -> tuple[str, int, int]:
+    """Return sweep ID, trial and replica of a slice."""
     return (spec.sweep_id, spec.trial, spec.replica)
 
 
-def _is_isolated(spec: SliceSpec, output: Output) -> bool:
-    """Import what a slice needs; returns whether it runs in a process of its own."""
-    with contextlib.suppress(BaseException), output(spec):  # the slice meets the error, and tells
-        for name in sorted(_wanted - sys.modules.keys()):
+def _import_and_decide(spec: SliceSpec, output: Output) -> bool:
+    """Import what a slice needs; return whether it runs in a process of its own."""
+    # the slice meets the error and reports it
+    with contextlib.suppress(BaseException), output(spec):
+        for name in sorted(_pending_imports - sys.modules.keys()):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
-        _wanted.clear()
+        _pending_imports.clear()
         found = plugins.find_trainable(spec.trainable, spec.paths, spec.kept)
         gc.freeze()
         return (spec.isolate == "process" or issubclass(found, FunctionTrainable)) and _can_fork()
@@ -163,13 +172,14 @@ def _is_isolated(spec: SliceSpec, output: Output) -> bool:
 
 
 def _can_fork() -> bool:
-    """Return whether a forked process works: no thread is lost in it, and no device."""
-    if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 names alone
+    """Return whether a forked process works: this one has a single thread and no open device."""
+    if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 only names are needed
         return False
     return not any(target.startswith(_DEVICES) for target in _open_files())
 
 
 def _open_files() -> Iterator[str]:
+    """Yield the targets of this process's file descriptors."""
     for entry in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             yield str(entry.readlink())
@@ -179,7 +189,7 @@ def _open_files() -> Iterator[str]:
 
 
 def _serve(pipe: _Pipe, parent: int, output: Output) -> NoReturn:
-    """Run slices of one trial until nothing of it is kept, or nobody asks."""
+    """Run slices of one trial until the worker closes the pipe, then exit."""
     try:
         _become_program(parent)
         known = set(sys.modules)
@@ -191,9 +201,9 @@ def _serve(pipe: _Pipe, parent: int, output: Output) -> NoReturn:
             came: object
             try:
                 came = run_slice(spec, output)
-            except Exception as error:  # noqa: BLE001 it is the worker's
+            except Exception as error:  # noqa: BLE001 the worker raises it
                 came = error
-            pipe.send((came, cache.holds(), _installed(set(sys.modules) - known)))
+            pipe.send((came, cache.holds(), _filter_installed(set(sys.modules) - known)))
         cache.forget()
         util._run_finalizers()
         atexit._run_exitfuncs()
@@ -204,22 +214,22 @@ def _serve(pipe: _Pipe, parent: int, output: Output) -> NoReturn:
 
 
 def _become_program(parent: int) -> None:
-    """Take the place of the worker, which has taken that of a program."""
+    """Detach the forked process from the worker's handlers, signals and process group."""
     reaper.prctl(reaper.SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
     reaper.prctl(_SET_NAME, NAME.encode())
     os.setpgid(0, 0)
     ignore_terminal_signals()
-    # What the worker wants to have called at its end is not this process's.
+    # Exit handlers of the worker must not run in this process.
     atexit._clear()
     util._finalizer_registry.clear()
     process._children.clear()  # type: ignore[attr-defined]  # as in each process of multiprocessing
     util._run_after_forkers()
 
 
-def _installed(names: set[str]) -> list[str]:
-    """Those of these modules that are of installed packages."""
+def _filter_installed(names: set[str]) -> list[str]:
+    """Return those of the modules `names` that belong to installed packages."""
     found = []
     for name in names:
         place = getattr(getattr(sys.modules.get(name), "__spec__", None), "origin", None)

@@ -1,11 +1,11 @@
-"""Journal of a running slice: its results and its checkpoints, in a file of its trial.
+"""Journal of a running slice: its results and checkpoints, in a file of its trial.
 
-A slice's outcome comes when it has ended. Until then, and where its process dies, its driver reads
-the journal. Each line is JSON and is written at once, so that every result reported before a
-process died stands there: a list is a result, its iteration and its entries; a text is a result
-that differs from the last list in its numbers alone (`Layout`); a mapping with ``source`` says from
-which iteration the slice started; any other mapping is a checkpoint that is on the disk. Lines that
-the disk refuses are lost, and nothing is written after them.
+The outcome of a slice arrives when it has ended. Until then, and if its process dies, the driver
+reads the journal. Each line is JSON and is written at once, so that every result reported before a
+process died is there. A list is a result: its iteration and its entries. A text is a result that
+differs from the last list only in its numbers (`Layout`). A mapping with ``source`` says from which
+iteration the slice started; any other mapping is a checkpoint on disk. Lines that the disk refuses
+are lost, and nothing is written after them.
 """
 
 import json
@@ -20,16 +20,16 @@ from sweep.history.events import Metrics, Row, Saved
 from sweep.ledger.folder import journal
 from trainables.checkpoint import disk
 
-_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-_encoded = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+_OPEN_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class Layout:
-    """The names of a result, the kinds of its values, and its texts.
+    """The keys of a result, the types of its values, and its texts.
 
-    The results of a loop have mostly one layout. So what is written of all but the first is their
-    numbers, as the hexadecimal digits of bytes: to write a float as decimal digits that give it
-    back takes as long as all else that a result costs.
+    Results of a training loop usually share one layout. Of all but the first, only the numbers are
+    written, as hexadecimal digits of their bytes: writing floats as exact decimal digits takes as
+    long as everything else that a result costs.
     """
 
     def __init__(self, metrics: Metrics) -> None:
@@ -43,7 +43,7 @@ class Layout:
         self._bytes = None if None in codes else struct.Struct(f"<q{''.join(filter(None, codes))}")
 
     def packed(self, row: Row) -> str | None:
-        """Return the iteration and the numbers of a result; None if it has another layout."""
+        """Return iteration and numbers of a result as a text, or None if its layout differs."""
         values = row.metrics.values()
         if (
             self._bytes is None
@@ -54,14 +54,14 @@ class Layout:
             return None
         try:
             return self._bytes.pack(row.iteration, *compress(values, self._is_number)).hex()
-        except struct.error:  # a whole number of more than eight bytes
+        except struct.error:  # an integer of more than eight bytes
             return None
 
     def unpacked(self, text: str) -> Row:
-        """Return the result whose iteration and numbers `packed` gave.
+        """Return the result that `packed` turned into `text`.
 
         Raises:
-            ValueError: it gives no such text.
+            ValueError: `text` is no output of `packed`.
         """
         try:
             if self._bytes is None:
@@ -69,17 +69,17 @@ class Layout:
             iteration, *numbers = self._bytes.unpack(bytes.fromhex(text))
         except struct.error as error:
             raise ValueError(str(error)) from error
-        texts, rest = iter(self._texts), iter(numbers)
-        values = [next(texts if is_text else rest) for is_text in self._is_text]
+        texts, remaining_numbers = iter(self._texts), iter(numbers)
+        values = [next(texts if is_text else remaining_numbers) for is_text in self._is_text]
         return Row(iteration, dict(zip(self._names, values, strict=True)))
 
 
-#: Kind of a value → its code in `struct`; texts have no bytes.
+#: Type of a value → its format character in `struct`; texts are not packed.
 _CODES = {bool: "?", int: "q", float: "d", str: ""}
 
 
 class Journal:
-    """Writes the journal of one slice."""
+    """Writer of the journal of one slice; does nothing if the file cannot be written."""
 
     def __init__(self, folder: Path, number: int) -> None:
         self._path = folder / journal(number)
@@ -87,28 +87,28 @@ class Journal:
         self._layout: Layout | None = None
 
     def begin(self, source: int, skipped: Sequence[str]) -> None:
-        """Say from which iteration the slice goes on, and which checkpoints could not be used."""
+        """Open the file and write the starting iteration and the skipped checkpoints."""
         try:
-            self._file = disk.open_file(self._path, _ANEW)
-        except (OSError, disk.NotRegular):  # what lies there is not ours to write
+            self._file = disk.open_file(self._path, _OPEN_FLAGS)
+        except (OSError, disk.NotRegular):  # something else has that name
             return
-        self._write(_encoded({"source": source, "skipped": skipped}))
+        self._write(_encode({"source": source, "skipped": skipped}))
 
     def result(self, row: Row) -> None:
-        """Tell of a result."""
+        """Write a result."""
         if self._file is None:
             return
         numbers = None if self._layout is None else self._layout.packed(row)
         if numbers is None:
             self._layout = Layout(row.metrics)
-            self._write(_encoded([row.iteration, row.metrics]))
+            self._write(_encode([row.iteration, row.metrics]))
         else:
             self._write(f'"{numbers}"')
 
     def saved(self, saved: Saved, exactness: str) -> None:
-        """Tell of a checkpoint from which the trial can go on."""
+        """Write the record of a checkpoint from which the trial can continue."""
         if self._file is not None:
-            self._write(_encoded({**asdict(saved), "exactness": exactness}))
+            self._write(_encode({**asdict(saved), "exactness": exactness}))
 
     def close(self) -> None:
         """Close the file."""
@@ -117,6 +117,7 @@ class Journal:
             os.close(file)
 
     def _write(self, line: str) -> None:
+        """Write one line; close the file if the disk does not accept all of it."""
         data = f"{line}\n".encode()
         try:
             whole = self._file is not None and os.write(self._file, data) == len(data)

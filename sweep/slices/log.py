@@ -1,8 +1,8 @@
-"""A trial's log: what its slices print, turned over when it has grown too large.
+"""A trial's log: the output of its slices, rotated when it has grown too large.
 
-The newest part is `LOG`, what came before it `OLDER_LOG`, and what came before that is gone. What a
-trial has started holds the file open, too, so it is copied and then emptied, never renamed: whoever
-writes appends, and goes on at the new end. What is printed just between the two is lost.
+The newest part is the file `LOG`, the part before it `OLDER_LOG`, and anything older is deleted.
+Processes started by the trial have the file open too, so it is copied and truncated, never renamed:
+writers append, so they continue at the new end. Output written between copy and truncation is lost.
 """
 
 import contextlib
@@ -15,15 +15,20 @@ from pathlib import Path
 from sweep.ledger.folder import LOG, OLDER_LOG
 from trainables.checkpoint import disk
 
-#: Seconds between two looks at a log's size.
+#: Seconds between two checks of a log's size.
 LOOK_S = 1.0
-#: Bytes that are copied at a time.
+#: Bytes copied at a time.
 _PIECE = 2**20
 
 
 @contextlib.contextmanager
 def opened(folder: Path, most: int | None) -> Iterator[int]:
-    """Give the descriptor of a trial's log, which is turned over at `most` bytes; None: never."""
+    """Open a trial's log and yield its descriptor; rotate the log whenever it exceeds `most` bytes.
+
+    Args:
+        folder: folder of the trial.
+        most: maximum size of the newest part in bytes; None never rotates.
+    """
     appending = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     log = disk.open_file(folder / LOG, appending, mode=0o600)
     over = threading.Event()
@@ -31,7 +36,7 @@ def opened(folder: Path, most: int | None) -> Iterator[int]:
         target=_watch, args=(folder, log, most, over), name="log", daemon=True
     )
     if most is not None:
-        _turn_over(folder, log, most)
+        _rotate(folder, log, most)
         watching.start()
     try:
         yield log
@@ -39,13 +44,13 @@ def opened(folder: Path, most: int | None) -> Iterator[int]:
         over.set()
         if most is not None:
             watching.join()
-            _turn_over(folder, log, most)
+            _rotate(folder, log, most)
         os.close(log)
 
 
 @contextlib.contextmanager
 def led_into(folder: Path, most: int | None) -> Iterator[None]:
-    """Lead this process's output, and that of its children, into a trial's log; see `opened`."""
+    """Redirect the output of this process and its children into a trial's log; see `opened`."""
     sys.stdout.flush()
     sys.stderr.flush()
     with opened(folder, most) as log:
@@ -63,27 +68,27 @@ def led_into(folder: Path, most: int | None) -> Iterator[None]:
 
 
 def _watch(folder: Path, log: int, most: int, over: threading.Event) -> None:
+    """Rotate the log every `LOOK_S` if needed, until `over` is set."""
     while not over.wait(LOOK_S):
-        _turn_over(folder, log, most)
+        _rotate(folder, log, most)
 
 
-def _turn_over(folder: Path, log: int, most: int) -> None:
-    """Keep the newest `most` bytes of a log that has grown larger as the older part."""
-    with contextlib.suppress(OSError, disk.NotRegular):  # a disk that refuses; the next look may
+def _rotate(folder: Path, log: int, most: int) -> None:
+    """Rotate a log larger than `most` bytes: keep its newest `most` bytes as the older part."""
+    with contextlib.suppress(OSError, disk.NotRegular):  # the disk refuses; the next try may work
         if (size := os.fstat(log).st_size) <= most:
             return
-        with contextlib.suppress(
-            OSError, disk.NotRegular
-        ):  # a full disk: room is made all the same
+        with contextlib.suppress(OSError, disk.NotRegular):  # the disk is full: truncate anyway
             _copy(folder, size - most, size)
         os.ftruncate(log, 0)
 
 
 def _copy(folder: Path, begin: int, end: int) -> None:
-    anew = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    """Copy the bytes from `begin` to `end` of the log to the older part."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with (
         disk.reading(folder / LOG) as (source, _),
-        disk.closing(disk.open_file(folder / OLDER_LOG, anew, mode=0o600)) as copy,
+        disk.closing(disk.open_file(folder / OLDER_LOG, flags, mode=0o600)) as copy,
     ):
         while begin < end and (piece := os.pread(source, min(_PIECE, end - begin), begin)):
             os.write(copy, piece)

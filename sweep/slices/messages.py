@@ -15,7 +15,7 @@ from trainables.checkpoint.signing import Trust
 
 @dataclass(frozen=True)
 class SliceSpec:
-    """All that a worker needs to know."""
+    """Everything that a worker needs to run one slice."""
 
     sweep_id: str
     term: int
@@ -24,11 +24,11 @@ class SliceSpec:
     number: int
     trainable: str
     paths: tuple[str, ...]
-    """Folders in which the trainable's module is looked for after everything installed."""
+    """Folders in which the trainable's module is searched after all installed packages."""
     config: Mapping[str, Any]
     seed: int
     sources: tuple[Saved, ...]
-    """Checkpoints to continue from, newest first; empty: from the beginning."""
+    """Checkpoints to continue from, newest first; empty if the trial starts anew."""
     goal: Goal
     time_attr: str
     stop: Criteria
@@ -36,58 +36,60 @@ class SliceSpec:
     sign: float
     policy: Retention
     slice_s: float
-    """Time after which the slice ends at its next checkpoint, seconds."""
+    """Seconds after which the slice ends at its next checkpoint."""
     folder: str
-    """The trial's folder."""
+    """Folder of the trial."""
     stop_file: str
-    """The slice ends at its next checkpoint when this file exists."""
+    """Path of a file whose presence ends the slice at its next checkpoint."""
     own_stop_file: str = ""
-    """A file that ends this trial's slices alone, also where the trial cannot save."""
+    """Path of a file whose presence ends the slices of this trial, even if it cannot save."""
     not_finite_ends: bool = False
     """True if a metric that is NaN or infinite ends the trial."""
     trial_s: float | None = None
-    """Seconds of training after which the trial ends."""
+    """Seconds of training after which the trial ends; None for no limit."""
     spent: tuple[tuple[int, float], ...] = ()
-    """Iteration and its seconds, where there is such a limit."""
+    """Pairs of iteration and its duration in seconds, if `trial_s` is set."""
     watched: tuple[tuple[int, float | None], ...] = ()
-    """Iteration and value of what a plateau watches, oldest first."""
+    """Pairs of iteration and value of the plateau's metric, oldest first."""
     diverging: tuple[tuple[int, Divergence], ...] = ()
-    """Iteration of what it may continue from, and what the metric's NaN had come to there."""
+    """Pairs of an iteration to continue from and the divergence of the metric up to there."""
     asks_at: float | None = None
-    """The value of ``time_attr`` at which it ends if its trial has never had the metric, so that
-    the driver may see whether it is to come; None: it has had it."""
+    """Value of `time_attr` at which the slice ends if its trial has never reported the metric, so
+    that the driver can decide about the trial; None once the trial has reported it."""
     birth: ParentCheckpoint | None = None
-    """The beginning, if it is a checkpoint of another trial."""
+    """Checkpoint of another trial that this trial starts from, or None."""
     birth_folder: str = ""
-    """The folder of that checkpoint."""
+    """Folder of that checkpoint."""
     iteration: int = 0
-    """Iterations that the ledger has; what cannot save goes on if it still stands there."""
+    """Number of iterations in the ledger; a trial that cannot save continues only from a live
+    trainable at this iteration."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
     """Findings of earlier trials, for `TrialContext.remembered`."""
     shared_folder: str = ""
-    """The folder in which concurrent trials share measurements; empty if there is none."""
+    """Folder in which concurrent trials share measurements; empty if there is none."""
     trust: Trust | None = None
-    """Signs checkpoints that may run code, and says whose are accepted; None: there is no key."""
+    """Key that signs checkpoints that may run code, and the accepted signers; None without a key.
+    """
     kept: Kept | None = None
-    """The file of a script's pickled trainable."""
+    """File of a script's pickled trainable, or None."""
     worker: str = ""
-    """The worker of a cluster that runs it; empty: it runs on the driver's machine."""
+    """Name of the cluster's worker that runs the slice; empty on the driver's machine."""
     store: str = ""
-    """URL of the sweep's storage; empty: its checkpoints lie in the folder alone."""
+    """URL of the sweep's object storage; empty if checkpoints are only in the folder."""
     other_kernel: bool = False
-    """True if the slice may continue without the kernel of its checkpoint."""
+    """True if the slice may continue on a kernel other than its checkpoint's."""
     log_bytes: int | None = None
-    """Size at which the trial's log is turned over; None: never."""
+    """Maximum bytes of the trial's log before it is rotated; None for no limit."""
     looked_for: tuple[str, ...] = ()
-    """Names of results that may be misspelt: notes of progress say which of them are not there."""
+    """Names of results that may be misspelt; progress files list those that are missing."""
 
     isolate: Literal["process", "slot"] | None = None
-    """The process it runs in; None: its own for a function, that of its slot for all else."""
+    """Process to run in: the trial's own or the slot's; None means its own for functions only."""
 
     def bounds(self, source: int) -> Bounds:
-        """Return the bounds of a slice that starts from iteration `source`, by its trial's past.
+        """Return the bounds of a slice that starts from iteration `source`, given its trial's past.
 
-        What came after that is done again, and counts once.
+        Results after `source` are ignored, since they will be computed again.
         """
         plateau = self.stop.plateau
         flatness = None if plateau is None else Flatness(plateau)
@@ -113,26 +115,27 @@ class SliceSpec:
 
 @dataclass(frozen=True)
 class SliceOutcome:
-    """The outcome of a slice."""
+    """The outcome of a slice: how it ended, its results and its checkpoints."""
 
     trial: int
     replica: int
     number: int
     end: End
     source: int
-    """The iteration that it continued from."""
+    """Iteration from which the slice started."""
     rows: tuple[Row, ...] = ()
     saved: tuple[Saved, ...] = ()
     error: str = ""
     error_at: int = 0
-    """The iteration that raised, or the one after that whose checkpoint did."""
+    """Iteration that raised an exception; if saving raised it, the iteration after the saved one.
+    """
     while_saving: bool = False
-    """True if a checkpoint was being made when something was raised."""
+    """True if the exception was raised while a checkpoint was being made."""
     skipped: tuple[str, ...] = ()
     exactness: str = ""
     why: str = ""
-    """The cause of the trial's end, or of the slice's if something was raised, in words."""
+    """Cause of the trial's end, or first line of the slice's exception, as a text."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
     """New findings of the trainable, for later trials."""
     instead: str = ""
-    """The value found in place of the metric, in words, if that was no number."""
+    """Description of the value found in place of the metric, if that was not a number."""

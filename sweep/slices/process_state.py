@@ -1,12 +1,12 @@
-"""State of a process that a trial may change for the trials after it, captured and restored.
+"""Process-wide state that a trial may change, captured and restored for the trials after it.
 
     before = ProcessState.capture()
     ...                              # a trial changes folder, variables, torch's default dtype
     theirs = ProcessState.capture()  # for the trial's next slice in this process
     before.restore()
 
-Random streams are elsewhere (`trainables.core.rng`). What is not here, such as what stands in the
-modules of a trial, is new only in a process of its own.
+`trainables.core.rng` does the same for random streams. State that is not listed here, such as the
+contents of a trial's modules, is fresh only in a process of its own.
 """
 
 import contextlib
@@ -34,16 +34,17 @@ _GET_SUBREAPER: Final = 37
 
 @dataclass(frozen=True)
 class _Switch:
-    """Something that holds for a whole process."""
+    """A setting that a library has for the whole process."""
 
     get: Callable[[Any], Any]
     put: Callable[[Any, Any], object]
     default: Callable[[], Any] | None = None
-    """Function of its value in a process that has just imported the module; None: kept as it is."""
+    """Function that returns its value right after the library's import; None if it is not restored
+    then."""
 
 
-def _set(name: str) -> Callable[[Any, Any], object]:
-    """Return a function that sets an attribute, by its path below the module."""
+def _setter(name: str) -> Callable[[Any, Any], object]:
+    """Return a function that sets an attribute, given by its dotted path below the module."""
     *above, last = name.split(".")
 
     def put(module: Any, value: object) -> None:
@@ -54,7 +55,9 @@ def _set(name: str) -> Callable[[Any, Any], object]:
     return put
 
 
-def _get(name: str) -> Callable[[Any], Any]:
+def _getter(name: str) -> Callable[[Any], Any]:
+    """Return a function that reads an attribute, given by its dotted path below the module."""
+
     def get(module: Any) -> Any:
         for part in name.split("."):
             module = getattr(module, part)
@@ -63,12 +66,13 @@ def _get(name: str) -> Callable[[Any], Any]:
     return get
 
 
-def _threads() -> int | None:
+def _default_threads() -> int | None:
+    """Return the number of threads in OMP_NUM_THREADS, or None if it is not a number."""
     text = os.environ.get("OMP_NUM_THREADS", "")
     return int(text) if text.isdecimal() else None
 
 
-#: Module → its switches. They are looked at only where it was imported.
+#: Module → its settings, which are read only if the module is imported.
 _SWITCHES: Final[Mapping[str, tuple[_Switch, ...]]] = {
     "torch": (
         _Switch(
@@ -87,7 +91,7 @@ _SWITCHES: Final[Mapping[str, tuple[_Switch, ...]]] = {
         _Switch(
             lambda torch: torch.get_num_threads(),
             lambda torch, count: torch.set_num_threads(count),
-            _threads,
+            _default_threads,
         ),
         _Switch(
             lambda torch: torch.get_float32_matmul_precision(),
@@ -100,7 +104,7 @@ _SWITCHES: Final[Mapping[str, tuple[_Switch, ...]]] = {
             lambda: True,
         ),
         *(
-            _Switch(_get(name), _set(name), lambda value=value: value)  # type: ignore[misc]
+            _Switch(_getter(name), _setter(name), lambda value=value: value)  # type: ignore[misc]
             for name, value in (
                 ("backends.cudnn.deterministic", False),
                 ("backends.cudnn.benchmark", False),
@@ -124,35 +128,35 @@ _SWITCHES: Final[Mapping[str, tuple[_Switch, ...]]] = {
 
 @dataclass(frozen=True)
 class ProcessState:
-    """The state of this process at some instant."""
+    """The state of this process at one instant."""
 
     folder: str | None
-    """The working folder; None: it was removed."""
+    """Working folder; None if it was removed."""
     variables: Mapping[str, str]
     path: tuple[str, ...]
     words: tuple[str, ...]
     streams: tuple[Any, Any]
     handlers: tuple[Any, ...]
-    """Of signals; empty in a thread that has none."""
+    """Signal handlers; empty if captured outside the main thread."""
     filters: tuple[Any, ...]
-    """Of warnings."""
+    """Warning filters."""
     log: tuple[int, tuple[Any, ...], int]
-    """Level and handlers of the root logger, and what is disabled altogether."""
+    """Level and handlers of the root logger, and the level up to which logging is disabled."""
     context: str | None
-    """The start method that multiprocessing was given."""
+    """Start method of multiprocessing, or None if it was not set."""
     timeout: float | None
-    """Of new sockets."""
+    """Default timeout of new sockets in seconds, or None."""
     depth: int
-    """The recursion limit."""
+    """Recursion limit."""
     switches: Mapping[str, tuple[Any, ...]]
 
     @classmethod
     def capture(cls) -> "ProcessState":
-        """Return what holds now."""
+        """Return the current state of this process."""
         root = logging.getLogger()
         in_main = threading.current_thread() is threading.main_thread()
         return cls(
-            _folder(),
+            _working_folder(),
             dict(os.environ),
             tuple(sys.path),
             tuple(sys.argv),
@@ -165,12 +169,12 @@ class ProcessState:
             sys.getrecursionlimit(),
             {
                 name: tuple(switch.get(sys.modules[name]) for switch in _SWITCHES[name])
-                for name in _loaded()
+                for name in _imported_modules()
             },
         )
 
     def restore(self) -> None:
-        """Put back all that differs now."""
+        """Restore everything that differs from the current state."""
         now = ProcessState.capture()
         if self.folder != now.folder and self.folder is not None:
             with contextlib.suppress(OSError):
@@ -185,6 +189,7 @@ class ProcessState:
         self._restore_switches(now)
 
     def _restore_libraries(self, now: "ProcessState") -> None:
+        """Restore signals, warnings, logging, multiprocessing, sockets and the recursion limit."""
         for number, before, handler in zip(_SIGNALS, self.handlers, now.handlers, strict=False):
             if handler is not before:
                 signal.signal(number, before)
@@ -203,6 +208,7 @@ class ProcessState:
             sys.setrecursionlimit(self.depth)
 
     def _restore_switches(self, now: "ProcessState") -> None:
+        """Restore the settings of imported libraries; those imported since get their defaults."""
         for name, values in now.switches.items():
             before = self.switches.get(name)
             for index, (switch, value) in enumerate(zip(_SWITCHES[name], values, strict=True)):
@@ -216,14 +222,15 @@ class ProcessState:
                     switch.put(sys.modules[name], wanted)
 
 
-def _folder() -> str | None:
+def _working_folder() -> str | None:
+    """Return the working folder, or None if it was removed."""
     with contextlib.suppress(OSError):
-        return os.getcwd()  # noqa: PTH109 what it is, not as a path
+        return os.getcwd()  # noqa: PTH109 the text itself
     return None
 
 
-def _loaded() -> list[str]:
-    """Return the modules with switches that are imported; a thread may be in the middle of it."""
+def _imported_modules() -> list[str]:
+    """Return the modules with settings whose import is complete; a thread may be importing one."""
     found = ((name, sys.modules.get(name)) for name in _SWITCHES)
     return [
         name
@@ -233,7 +240,7 @@ def _loaded() -> list[str]:
 
 
 def end_processes() -> None:
-    """Kill all processes below this one, if it is one that runs nothing but trials."""
+    """Kill all processes below this one, if this process is dedicated to running trials."""
     is_subreaper = ctypes.c_int()
     reaper.prctl(_GET_SUBREAPER, ctypes.byref(is_subreaper))
     if is_subreaper.value:
@@ -243,7 +250,7 @@ def end_processes() -> None:
 
 
 def _stop_forkserver() -> None:
-    """Have multiprocessing start another one when it needs one; killed, it would be missed."""
+    """Kill multiprocessing's fork server and let multiprocessing start another when needed."""
     module: Any = sys.modules.get("multiprocessing.forkserver")
     pid = module and module._forkserver._forkserver_pid
     if pid:

@@ -1,9 +1,9 @@
-"""Reports of slices in their journals: of those that run, and of those that did not return.
+"""Read slices' journals: of slices that run, and of slices that did not return.
 
-A worker writes a journal (`sweep.slices.journal`); nobody has checked what stands in it. The driver
-records the results of slices that run every few seconds, all in one transaction, so that people and
-trackers see them. Where a process died, its journal takes the place of the outcome: the trial goes
-on from the newest checkpoint that is named there. A journal that is cut off or damaged ends there.
+A worker writes a journal (`sweep.slices.journal`); its contents are checked here. Every few seconds
+the driver records the results of running slices in one transaction, so that people and trackers see
+them. If a process died, its journal replaces the outcome: the trial continues from the newest
+checkpoint named there. A journal that is cut off or damaged is read up to that point.
 """
 
 import os
@@ -24,9 +24,9 @@ from sweep.slices.journal import Layout
 from sweep.slices.messages import SliceOutcome
 from sweep.slices.store import SweepStore
 
-#: Seconds between two looks at what slices tell that run.
+#: Seconds between two reads of the journals of running slices.
 LOOK_S = 3.0
-#: Bytes of a journal that are read at once.
+#: Maximum bytes of a journal read at once.
 _MOST = 2**24
 
 
@@ -36,47 +36,49 @@ class Told:
 
     path: Path
     source: int | None = None
-    """The iteration from which the slice started; None before the journal says it."""
+    """Iteration from which the slice started; None until it is read."""
     upto: int = 0
-    """The last iteration that it reports."""
+    """Iteration of the last result read."""
     skipped: tuple[str, ...] = ()
-    """Checkpoints that could not be used, and why."""
+    """Messages about checkpoints that could not be used."""
     saved: list[Saved] = field(default_factory=list)
     exactness: str = ""
     _read: int = 0
-    """Bytes that have been read."""
+    """Number of bytes read."""
     _layout: Layout | None = None
-    """That of the last result which is written out."""
+    """Layout of the last result that was written in full."""
     _ended: bool = False
-    """True after a line that cannot be read, where the journal ends."""
+    """True after an unreadable line, at which the journal ends."""
 
     def news(self) -> list[Row]:
-        """Return the results that were told since the last call."""
+        """Return the results written since the last call."""
         rows: list[Row] = []
         try:
             with folders.reading(self.path) as (file, _size):
-                while not self._ended and (whole := self._lines(file)):
+                while not self._ended and (whole := self._read_lines(file)):
                     self._read += len(whole)
-                    rows += self._rows(whole.splitlines())
+                    rows += self._parse_rows(whole.splitlines())
         except ValueError:
             self._ended = True
         except (OSError, UsageError):
             pass
         return rows
 
-    def _lines(self, file: int) -> bytes:
+    def _read_lines(self, file: int) -> bytes:
+        """Return the unread complete lines of the open journal."""
         content = os.pread(file, _MOST, self._read)
         return content[: content.rfind(b"\n") + 1]
 
-    def _rows(self, lines: Iterable[bytes]) -> Iterator[Row]:
+    def _parse_rows(self, lines: Iterable[bytes]) -> Iterator[Row]:
+        """Yield the results in `lines`; keep the start and the checkpoints in attributes."""
         for line in lines:
             match codec.parse(line.decode(errors="replace")):
                 case [iteration, metrics]:
                     row = codec.read_metrics(iteration, metrics)
                     self._layout = Layout(row.metrics)
-                    yield self._next(row)
+                    yield self._check_order(row)
                 case str(numbers) if self._layout is not None:
-                    yield self._next(self._layout.unpacked(numbers))
+                    yield self._check_order(self._layout.unpacked(numbers))
                 case {"source": int(source), "skipped": list(skipped)} if self.source is None:
                     self.source = self.upto = source
                     self.skipped = tuple(str(one) for one in skipped)
@@ -86,7 +88,12 @@ class Told:
                 case _:
                     raise DecodeError("no result, and no checkpoint")
 
-    def _next(self, row: Row) -> Row:
+    def _check_order(self, row: Row) -> Row:
+        """Return the result if its iteration follows the last one.
+
+        Raises:
+            DecodeError: it does not, or the journal has not said where the slice started.
+        """
         if self.source is None or row.iteration != self.upto + 1:
             raise DecodeError(f"iteration {row.iteration} after {self.upto}")
         self.upto += 1
@@ -94,28 +101,28 @@ class Told:
 
 
 class Reports:
-    """Reads what the slices of a driver tell while they run."""
+    """Reader of the journals of a driver's running slices."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
-        self._told: dict[tuple[int, int, int], Told] = {}
-        """Trial, replica and slice → its journal, of the slices that ran at the last look."""
+        self._journals: dict[tuple[int, int, int], Told] = {}
+        """(Trial, replica, slice) → its journal, for the slices that ran at the last call."""
         self._looked_at = time.monotonic()
 
     def news(self, running: Iterable[Opened]) -> list[Reported]:
-        """Return what was told since the last look, if that is some seconds ago.
+        """Return the results written since the last read, or nothing within `LOOK_S` seconds of it.
 
-        A slice that began since then has not told anything yet that is worth an event.
+        A slice that was not running at the last read is first reported at the next one.
         """
         now = time.monotonic()
         if now - self._looked_at < LOOK_S:
             return []
         self._looked_at = now
-        known, self._told = self._told, {}
+        known, self._journals = self._journals, {}
         found: list[Reported] = []
         for opened in running:
             key = (opened.trial, opened.replica, opened.slice)
-            told = self._told[key] = known.get(key) or Told(_path(self._folder, *key))
+            told = self._journals[key] = known.get(key) or Told(_journal_path(self._folder, *key))
             if key in known and (rows := told.news()):
                 first = rows[0].iteration - 1
                 found.append(Reported(*key, source=first, rows=tuple(rows)))
@@ -123,17 +130,19 @@ class Reports:
 
 
 def left(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceOutcome:
-    """Return what is left of the newest slice of a replica, which did not return.
+    """Return an outcome for the newest slice of a replica, which did not return.
 
-    Its checkpoints are those that are whole; they are taken over, and survive a power cut.
+    Its results come from its journal. Its checkpoints are those that are intact; they are adopted
+    under other names and made to survive a power cut.
     """
     number = replica.slices - 1
-    told = Told(_path(stored.folder, replica.trial, replica.index, number))
+    told = Told(_journal_path(stored.folder, replica.trial, replica.index, number))
     rows, source = told.news(), told.source
     if source is None:
         source = replica.iteration if replica.tail_after is None else replica.tail_after
     if replica.reported_to is not None and told.upto < replica.reported_to:
-        known = ledger.results(replica.trial, replica.index)  # the journal was lost
+        # the journal was lost, but the ledger has its results
+        known = ledger.results(replica.trial, replica.index)
         rows = [row for row in known if row.iteration > source]
     its = stored.replica(replica.trial, replica.index)
     adopted = (its.adopt(saved) for saved in told.saved if saved.iteration > source)
@@ -152,7 +161,7 @@ def left(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceOutcome:
 
 
 def remove(folder: Folder, trial: int, replica: int, number: int | None = None) -> None:
-    """Delete the journal of a slice that is over; None: of all slices of the replica."""
+    """Delete the journal of a finished slice; with `number` None, of all slices of the replica."""
     its = folder.trial(trial, replica)
     if folders.leads_elsewhere(its):
         return
@@ -161,5 +170,6 @@ def remove(folder: Folder, trial: int, replica: int, number: int | None = None) 
         path.unlink(missing_ok=True)
 
 
-def _path(folder: Folder, trial: int, replica: int, number: int) -> Path:
+def _journal_path(folder: Folder, trial: int, replica: int, number: int) -> Path:
+    """Return the path of a slice's journal."""
     return folder.trial(trial, replica) / folders.journal(number)

@@ -1,11 +1,10 @@
-"""Which checkpoints of a trial are kept, and what else may lie in its folder.
+"""Selection of a trial's checkpoints to keep, and removal of other files from its folder.
 
-A checkpoint counts from the moment that the ledger names it; until then its file is nothing. An
-older one may go only after a newer one is named. The newest two always stay, since the newest may
-turn out to be damaged.
+A checkpoint counts from the moment the ledger names it. An older one may be deleted only after a
+newer one is named. The newest two are always kept, since the newest may turn out to be damaged.
 
-Segments belong to all checkpoints of a folder that name them. Only the driver deletes segments, and
-only of a folder in which no slice runs: a checkpoint that is being written may rely on any of them.
+Segments are shared by all checkpoints of a folder that name them. Only the driver deletes segments,
+and only in a folder in which no slice runs: a checkpoint being written may rely on any of them.
 """
 
 import shutil
@@ -24,37 +23,37 @@ if TYPE_CHECKING:
     from sweep.history.replica import Replica
     from sweep.spec import CheckpointPolicy
 
-#: Checkpoints that stay whatever the policy says, so that a damaged one costs one interval.
+#: Number of checkpoints kept regardless of the policy, so that a damaged one costs one interval.
 ALWAYS_KEPT = 2
 
 
 @dataclass(frozen=True)
 class Retention:
-    """Which checkpoints a slice writes and keeps: the key `checkpoint` of a spec, in plain data."""
+    """The spec's `checkpoint` section as plain data: which checkpoints a slice writes and keeps."""
 
     every: int | None
-    """Iterations between two; None: the slice decides."""
+    """Iterations between two checkpoints; None if the slice decides."""
     keep_last: int
     keep_best: int
     cache: int
-    """With object storage, bytes of checkpoints that also stay on the disk."""
+    """With object storage, maximum bytes of checkpoints that also stay on disk."""
 
     @classmethod
     def of(cls, policy: "CheckpointPolicy") -> "Retention":
-        """Return a spec's policy without the spec's own types, which a worker need not import."""
+        """Return the policy without the spec's own types, so that workers need not import them."""
         return cls(policy.every, policy.keep_last, policy.keep_best, policy.cache)
 
 
 class Valued(Protocol):
-    """A checkpoint, of which the policy asks no more."""
+    """The properties of a checkpoint that the policy reads."""
 
     @property
     def iteration(self) -> int:
-        """Of its trial."""
+        """Iteration of the trial."""
 
     @property
     def value(self) -> float | None:
-        """The metric there, if there is one."""
+        """Metric at that iteration, or None."""
 
 
 _Checkpoint = TypeVar("_Checkpoint", bound=Valued)
@@ -63,7 +62,13 @@ _Checkpoint = TypeVar("_Checkpoint", bound=Valued)
 def expendable(
     checkpoints: Iterable[_Checkpoint], policy: Retention, sign: float
 ) -> list[_Checkpoint]:
-    """The checkpoints of one trial that nothing needs; `sign` is +1 where more is better."""
+    """Return the checkpoints of one trial that the policy does not keep.
+
+    Args:
+        checkpoints: checkpoints of the trial.
+        policy: the policy of the spec.
+        sign: +1 if the metric is maximised, -1 if it is minimised.
+    """
     by_age = sorted(checkpoints, key=lambda saved: saved.iteration)
     older = by_age[: -max(policy.keep_last, ALWAYS_KEPT)]
     if not older or not policy.keep_best:
@@ -75,7 +80,10 @@ def expendable(
 
 
 def needed_by_children(history: "History", replica: "Replica") -> set[str]:
-    """Digests of its checkpoints that trials bred from it would need if theirs were damaged."""
+    """Return digests of the replica's checkpoints that its offspring still need as a fallback.
+
+    Offspring with fewer than `ALWAYS_KEPT` checkpoints of their own need their parent's.
+    """
     births = [
         child
         for trial in history.children(replica.trial)
@@ -90,17 +98,17 @@ def needed_by_children(history: "History", replica: "Replica") -> set[str]:
 
 
 def remove(folder: Path, names: Iterable[str]) -> None:
-    """Delete checkpoint files that nothing needs; their segments stay for `sweep_up`."""
+    """Delete checkpoint files; their segments stay until `sweep_up`."""
     for name in names:
         (folder / name).unlink(missing_ok=True)
 
 
 def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
-    """Delete what a crash left, and what the ledger no longer names; no slice may run there.
+    """Delete leftovers of crashes and files that the ledger no longer names; return their names.
 
-    That is our temporary files, checkpoints that are not in `named`, and segments that none of
-    these needs. Files of other names are left alone, and so is a folder that is only a link.
-    Returns the names that were deleted.
+    No slice may run in `folder`. Deleted are temporary files, checkpoints that are not in `named`,
+    and segments that no named checkpoint needs. Files with other names stay, and so does everything
+    if the folder is a link.
     """
     left = left_over(folder, named)
     remove(folder, left)
@@ -108,19 +116,22 @@ def sweep_up(folder: Path, named: Iterable[str]) -> list[str]:
 
 
 def left_over(folder: Path, named: Iterable[str]) -> list[str]:
-    """The names of the files that `sweep_up` would delete."""
+    """Return the names of the files that `sweep_up` would delete."""
     if leads_elsewhere(folder):
         return []
     keep = set(named)
     found = [path for path in sorted(folder.glob("*")) if _is_ours(path)]
     large = [path for path in found if segments.PATTERN.fullmatch(path.name)]
     if large:
-        keep |= _needed(folder, keep, large)
+        keep |= _needed_segments(folder, keep, large)
     return [path.name for path in found if path.name not in keep]
 
 
-def _needed(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[str]:
-    """Names of the segments that checkpoints need; all of them while one cannot be read."""
+def _needed_segments(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[str]:
+    """Return the segments that the checkpoints `named` need.
+
+    All of `large` if one is unreadable.
+    """
     needed: set[str] = set()
     for name in named:
         try:
@@ -133,7 +144,7 @@ def _needed(folder: Path, named: Iterable[str], large: Iterable[Path]) -> set[st
 
 
 def remove_temporary_folders(folder: Path) -> None:
-    """Delete what trainables that were killed left; none may live."""
+    """Delete temporary folders of killed trainables; no trainable may be running."""
     if leads_elsewhere(folder):
         return
     for path in folder.glob(f"{TEMPORARY}*"):
@@ -141,7 +152,10 @@ def remove_temporary_folders(folder: Path) -> None:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether we may have made a file, judged by its name; we make no folders."""
+    """Return whether a file, judged by its name, may have been written by sweep.
+
+    Folders never are.
+    """
     name, ours = path.name, (disk.TEMP_PATTERN, segments.PATTERN)
     named = file.parse_name(name) is not None or any(p.fullmatch(name) for p in ours)
     return named and (path.is_symlink() or not path.is_dir())

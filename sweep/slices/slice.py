@@ -2,9 +2,9 @@
 
     (settings, seed, source checkpoints, goal) → (results, checkpoints)
 
-It is the only caller of `Trainable` and runs in any worker process. A slice ends at its goal, when
-a stopping criterion is met, when its time is up, or when it is asked to; it saves a checkpoint at
-its end and on its way.
+This module is the only caller of `Trainable` and runs in any worker process. A slice ends at its
+goal, when a stopping criterion is met, when its time is up, or when a stop file appears. It saves
+checkpoints at its end and before.
 """
 
 import contextlib
@@ -37,17 +37,17 @@ from trainables.core.processes.program import is_ctrl_c
 from trainables.errors import TrainableError, WorkerDied, shorten
 from trainables.trainable import Trainable, TrialContext
 
-#: Seconds between two progress notes of a slice.
+#: Seconds between two updates of the progress file.
 PROGRESS_S = 0.3
-#: Names of results that a note holds, at most.
+#: Maximum number of result names in the progress file.
 MOST_NAMES = 100
-#: Seconds between two looks for a file that asks the slice to end.
+#: Seconds between two checks for a stop file.
 LOOK_S = 0.02
-#: Is given the slice, and takes what is printed while it runs.
+#: Returns a context manager that captures the output while the slice runs.
 Output = Callable[[SliceSpec], contextlib.AbstractContextManager[object]]
-#: Runs a slice in another process; or returns None.
+#: Runs a slice in another process and returns its outcome, or returns None to run it here.
 Elsewhere = Callable[[SliceSpec, Output], SliceOutcome | None]
-_WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+_NOTE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 def run_slice(
@@ -55,57 +55,63 @@ def run_slice(
     output: Output = contextlib.nullcontext,
     elsewhere: Elsewhere = lambda _spec, _output: None,
 ) -> SliceOutcome:
-    """Run one slice to its end; exceptions of the trainable are part of the outcome.
+    """Run one slice and return its outcome; exceptions of the trainable are part of the outcome.
 
-    `output` is entered while it runs, and takes what is printed; where the disk refuses that, it
-    would take no checkpoint either. `elsewhere` may run it in another process.
+    Args:
+        spec: the slice to run.
+        output: entered while the slice runs, to capture its output; if this fails by the disk, the
+            slice ends as one whose checkpoint was refused.
+        elsewhere: may run the slice in another process.
 
     Raises:
-        StaleProcess: an earlier trial left something running here; call it in another process.
+        StaleProcess: an earlier trial left something running here; use another process.
         WorkerLost: the other process died.
         OSError: this process can open no further file.
     """
-    if came := elsewhere(spec, output):
-        return came
+    if remote_outcome := elsewhere(spec, output):
+        return remote_outcome
     with contextlib.ExitStack() as entered:
         try:
             entered.enter_context(output(spec))
         except OSError as error:
-            return _refused(spec, error)
-        stands = spec.sources[0].digest if spec.sources else _unsaved(spec.iteration)
-        cache.make_room(_key(spec, stands))
-        this = RealSlice(spec)
-        entered.callback(lambda: cache.leave(this.before))
+            return _refused_outcome(spec, error)
+        stands = spec.sources[0].digest if spec.sources else _unsaved_key(spec.iteration)
+        cache.make_room(_cache_key(spec, stands))
+        running = RealSlice(spec)
+        entered.callback(lambda: cache.leave(running.before))
         trainable = cache.take()
         try:
             if trainable is None:
-                trainable = this.restored()
+                trainable = running.restored()
             else:
-                this.source = trainable.iteration
-            this.look(trainable)
-            this.journal.begin(this.source, this.skipped)
-            this.begin()
-            while (end := this.iterate(trainable)) is None:
+                running.source = trainable.iteration
+            running.look(trainable)
+            running.journal.begin(running.source, running.skipped)
+            running.begin()
+            while (end := running.iterate(trainable)) is None:
                 pass
-            this.look(trainable)
-            this.saves = True
-            this.saving.finish()
-        except BaseException as error:  # it costs this trial one slice
+            running.look(trainable)
+            running.saves = True
+            running.saving.finish()
+        except BaseException as error:  # a failure costs this trial one slice
             if is_ctrl_c(error):
                 raise
-            with contextlib.suppress(Exception):  # the first error is the one to tell
-                this.saving.finish()
+            with contextlib.suppress(Exception):  # the first error is reported
+                running.saving.finish()
             if trainable is not None:
                 cache.stop_quietly(trainable)
-            return this.failed(error)
+            return running.failed(error)
         finally:
-            this.journal.close()
-        this.keep(trainable, end)
-        return this.outcome(end)
+            running.journal.close()
+        running.keep(trainable, end)
+        return running.outcome(end)
 
 
-def _refused(spec: SliceSpec, error: OSError) -> SliceOutcome:
-    """Return the outcome of a slice whose log the disk refuses; raise an error of the process."""
+def _refused_outcome(spec: SliceSpec, error: OSError) -> SliceOutcome:
+    """Return the outcome of a slice whose log the disk refused.
+
+    Raise `error` if it is a shortage.
+    """
     if error.errno in checkpoints.SHORT_OF:
         raise error
     refused = DiskRefuses(f"{error.strerror}: {error.filename}")
@@ -113,7 +119,7 @@ def _refused(spec: SliceSpec, error: OSError) -> SliceOutcome:
 
 
 class Stretch:
-    """Results and checkpoints of a slice, real or simulated, so far."""
+    """The results and checkpoints of a slice so far; base of real and simulated slices."""
 
     bounds: Bounds
     exactness = ""
@@ -130,7 +136,7 @@ class Stretch:
         self.skipped: list[str] = []
 
     def outcome(self, end: End, **more: Any) -> SliceOutcome:
-        """Return the outcome of the slice if it ends like this."""
+        """Return the outcome of the slice with this end; `more` sets further fields."""
         spec = self.spec
         return SliceOutcome(
             spec.trial,
@@ -149,13 +155,13 @@ class Stretch:
         )
 
     def why(self, end: End) -> str:
-        """Return the cause of the trial's end, in words."""
+        """Return the cause of the trial's end as a text; empty if the trial continues."""
         if end is End.DONE and self.rows:
             return self.bounds.why or met(self.rows[-1].metrics, self.spec.stop)
         return self.bounds.why if end in FINAL else ""
 
     def failed(self, error: BaseException) -> SliceOutcome:
-        """The outcome of a crash, of a process that died, or of a disk that took no checkpoint.
+        """Return the outcome of a slice that raised `error`: crashed, lost or unsaved.
 
         Iterations after the last checkpoint will be run again.
         """
@@ -169,7 +175,7 @@ class Stretch:
 
 
 def first_line(error: BaseException) -> str:
-    """The kind of an error and the first line of what it says, without causes and notes."""
+    """Return the type of an exception and its message's first line, without causes and notes."""
     if type(error).__name__ == "BdbQuit" and not _has_terminal():
         return (
             "bdb.BdbQuit: a debugger found no terminal; run the sweep with --pool inline (in "
@@ -181,10 +187,10 @@ def first_line(error: BaseException) -> str:
 
 
 def _has_terminal() -> bool:
-    """Return whether the process reads its input from a terminal."""
+    """Return whether standard input is a terminal."""
     try:
         return sys.stdin.isatty()
-    except (AttributeError, ValueError):  # there is none, or it is closed
+    except (AttributeError, ValueError):  # stdin is missing or closed
         return False
 
 
@@ -196,30 +202,31 @@ class RealSlice(Stretch):
         self.folder = Path(spec.folder)
         self.store = Store(self.folder, spec.store, spec.sources)
         self.before = ProcessState.capture()
-        """The state of the process before its trainable was made."""
+        """State of the process before the trainable was created."""
         self.journal = Journal(self.folder, spec.number)
         self.saving = Saving(spec, self.saved, self.store, self.journal)
         self.end_at = time.monotonic() + spec.slice_s
         self.noted_at = 0.0
         self.looked_at = -math.inf
         self.best = -math.inf
-        """The best value that a checkpoint has, times the sign of the metric."""
+        """Best value of a checkpoint's metric times the metric's sign."""
 
-    # ---- beginning --------------------------------------------------------------------------
+    # ---- start ------------------------------------------------------------------------------
 
     def restored(self) -> Trainable:
-        """A new trainable, put where the newest checkpoint that can be used stands."""
+        """Return a new trainable, restored from the newest usable checkpoint if there is one."""
         loaded = checkpoints.load(self.spec, self.store)
         self.source = loaded.iteration
         self.skipped += loaded.skipped
         cls = plugins.find_trainable(self.spec.trainable, self.spec.paths, self.spec.kept)
-        self.before = ProcessState.capture()  # what is imported is imported once
+        self.before = ProcessState.capture()  # imports are not undone
         trainable = cls(self.spec.config, self._context(loaded.state or {}))
         if loaded.state is not None:
             trainable.continue_from(loaded.state, f"the checkpoint of iteration {self.source}")
         return trainable
 
     def _header(self, iteration: int) -> dict[str, Any]:
+        """Return the header of a checkpoint, which identifies it."""
         spec = self.spec
         return {
             "sweep": spec.sweep_id,
@@ -227,12 +234,14 @@ class RealSlice(Stretch):
             "replica": spec.replica,
             "step": iteration,
             "epoch": spec.term,
-            # Of one slice alone: one that goes on after it was lost never names another's files.
+            # The number makes names unique: a slice that replaces a lost one never overwrites its
+            # files.
             "slice": spec.number,
             "exactness": self.exactness,
         }
 
     def _context(self, state: Mapping[str, Any]) -> TrialContext:
+        """Return the context of the trainable; `state` is that of its checkpoint, or empty."""
         spec = self.spec
         name = f"{spec.trial:05d}_{spec.replica}"
         return TrialContext(
@@ -248,15 +257,15 @@ class RealSlice(Stretch):
         )
 
     def look(self, trainable: Trainable) -> None:
-        """Note how exact the trainable is, and what it remembers that was not known before.
+        """Read the trainable's exactness, and its findings that the sweep did not have before.
 
         Raises:
-            TrainableError: the ledger cannot hold what it remembers.
+            TrainableError: the findings are not a JSON object.
         """
         self.exactness = trainable.exactness
         found: object = trainable.remembers()
         try:
-            data = _as_json(found)
+            data = _to_json(found)
         except (TypeError, ValueError, RecursionError) as error:
             raise TrainableError(
                 f"{type(trainable).__name__}.remembers() returned {shorten(found)}; expected a "
@@ -265,24 +274,27 @@ class RealSlice(Stretch):
         known = self.spec.remembered
         self.remembered = {name: it for name, it in data.items() if name not in known}
 
-    # ---- the way ----------------------------------------------------------------------------
+    # ---- iterations -------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Take note that training begins."""
+        """Set up the bounds and the clock of the slice just before training begins."""
         self.bounds = self.spec.bounds(self.source)
         self._note_time({}, trains=True)
         self.best = max((self._signed(s.value) for s in self.spec.sources), default=-math.inf)
 
     def iterate(self, trainable: Trainable) -> End | None:
-        """Train one iteration and save what is due; returns how the slice ends with it, if so."""
+        """Train one iteration and save what is due.
+
+        Return the end of the slice, or None to continue.
+        """
         result = trainable.train()
         metrics = flatten(result)
         if trainable.has_ended:
-            return self._ended(trainable, metrics)
-        reached = self._take(trainable, result, metrics)
-        end = self._end(trainable, metrics)
+            return self._finish_trial(trainable, metrics)
+        reached = self._record_result(trainable, result, metrics)
+        end = self._find_end(trainable, metrics)
         if end is End.DIVERGED:
-            return end  # a retry begins from a state that was good
+            return end  # a retry must start from a good state
         if trainable.can_save() and trainable.at_checkpoint:
             self._save(trainable, metrics, reached, end)
             return end
@@ -291,9 +303,9 @@ class RealSlice(Stretch):
     def _save(
         self, trainable: Trainable, metrics: Metrics, reached: float | None, end: End | None
     ) -> None:
-        """Take a checkpoint where the slice ends, at a new best, and when one is due.
+        """Save a checkpoint at the slice's end, at a new best, and when one is due.
 
-        Where states are handed over, the newest of the others is taken within a second, too.
+        A trainable that hands its states over is offered for saving at all other iterations.
         """
         value, iteration = self._signed(reached), trainable.iteration
         new_best = value > self.best and self.spec.policy.keep_best > 0
@@ -309,62 +321,70 @@ class RealSlice(Stretch):
         elif trainable.hands_over and self.spec.policy.every is None:
             self.saving.offer(trainable, self._header(iteration), reached)
 
-    def _take(
+    def _record_result(
         self, trainable: Trainable, result: Mapping[str, Any], metrics: Metrics
     ) -> float | None:
-        """Add a result to the rows; returns the metric in it, None if it has none."""
+        """Append a result to the rows, journal and progress file; return its metric, or None."""
         reached = number(metrics.get(self.spec.metric))
         found = reached is not None
         self.instead = "" if found else instead_of_number(result, self.spec.metric)
-        self.exactness = trainable.exactness  # it may have become a weaker one
+        self.exactness = trainable.exactness  # it may have become weaker
         self.rows.append(Row(trainable.iteration, metrics))
         self.journal.result(self.rows[-1])
         failpoints.reach("stepping")
         self._note(metrics)
         return reached
 
-    def _ended(self, trainable: Trainable, metrics: Metrics) -> End:
-        """End a trial whose training was over at its last result, with a checkpoint of that."""
+    def _finish_trial(self, trainable: Trainable, metrics: Metrics) -> End:
+        """End a trial whose training was over at its last result, with a checkpoint if possible."""
         iteration, can_save = trainable.iteration, trainable.can_save()
         new = iteration > self.source and not self.saving.has(iteration)
         if new and can_save and trainable.at_checkpoint:
             self._save(trainable, metrics, number(metrics.get(self.spec.metric)), End.DONE)
         return End.DONE
 
-    def _end(self, trainable: Trainable, metrics: Metrics) -> End | None:
-        """Return the end of the slice at this result; None if it continues."""
+    def _find_end(self, trainable: Trainable, metrics: Metrics) -> End | None:
+        """Return the end of the slice at this result, or None to continue."""
         end = self.bounds.ending(metrics, trainable.iteration)
         if end is not None:
             return end
         now, can_save = time.monotonic(), trainable.can_save()
         if now - self.looked_at >= LOOK_S:
-            if self._asked(can_save):
-                return End.ASKED  # asked again after the next iteration, if this one is not saved
+            if self._is_asked_to_stop(can_save):
+                return End.ASKED  # checked again after the next iteration if this one is not saved
             self.looked_at = now
         return End.TIME if can_save and now >= self.end_at else None
 
-    def _asked(self, can_save: bool) -> bool:
-        """Return whether a file asks the slice to end: its trial's own, or that of the sweep."""
+    def _is_asked_to_stop(self, can_save: bool) -> bool:
+        """Return whether a stop file exists: the trial's, or the sweep's if the trial can save."""
         spec = self.spec
         files = (spec.own_stop_file, spec.stop_file if can_save else "")
         return any(file and os.access(file, os.F_OK) for file in files)
 
     def _signed(self, value: float | None) -> float:
+        """Return the metric times its sign, so that more is better.
+
+        Minus infinity if None or NaN.
+        """
         return float("-inf") if value is None or value != value else self.spec.sign * value
 
     def _note(self, metrics: Metrics) -> None:
-        """Write down where the trial is, for the live table; lost notes do no harm."""
+        """Update the progress file for the live table, at most every `PROGRESS_S`.
+
+        Failures are ignored.
+        """
         now = time.monotonic()
         if now - self.noted_at >= PROGRESS_S:
             self.noted_at = now
             self._write_note(metrics, trains=True)
 
     def _note_time(self, metrics: Metrics, trains: bool) -> None:
-        """Say that training begins, or is over, where its time is limited from outside."""
+        """Record that training begins or pauses, if the driver enforces a time limit."""
         if self.spec.trial_s is not None:
             self._write_note(metrics, trains)
 
     def _write_note(self, metrics: Metrics, trains: bool) -> None:
+        """Write the progress file; failures are ignored."""
         note: dict[str, Any] = {
             key: metrics.get(key)
             for key in ("training_iteration", self.spec.time_attr, self.spec.metric)
@@ -378,36 +398,41 @@ class RealSlice(Stretch):
             note["worker"] = self.spec.worker
         path = self.folder / PROGRESS
         try:
-            with disk.closing(disk.open_file(path, _WRITE_ANEW)) as file:
+            with disk.closing(disk.open_file(path, _NOTE_FLAGS)) as file:
                 os.write(file, json.dumps(note).encode())
-        except (OSError, disk.NotRegular):  # what lies there is not ours to write
+        except (OSError, disk.NotRegular):  # something else has that name
             return
 
-    # ---- the end ----------------------------------------------------------------------------
+    # ---- end --------------------------------------------------------------------------------
 
     def keep(self, trainable: Trainable, end: End) -> None:
-        """Keep the trainable for the trial's next slice, if there is one and it can go on."""
+        """Keep the trainable for the trial's next slice if there may be one, or stop it."""
         saved = self.saved
         at_checkpoint = bool(saved) and saved[-1].iteration == trainable.iteration
         if end in FINAL or not (at_checkpoint or not trainable.can_save()):
             cache.stop_quietly(trainable)
             return
-        stands = saved[-1].digest if at_checkpoint else _unsaved(trainable.iteration)
-        cache.keep(_key(self.spec, stands), trainable)
+        stands = saved[-1].digest if at_checkpoint else _unsaved_key(trainable.iteration)
+        cache.keep(_cache_key(self.spec, stands), trainable)
 
 
-def _key(spec: SliceSpec, stands: str) -> cache.Key:
+def _cache_key(spec: SliceSpec, stands: str) -> cache.Key:
+    """Return the cache's key of a trainable at the checkpoint `stands`."""
     return (spec.sweep_id, spec.trial, spec.replica, stands)
 
 
-def _as_json(found: object) -> Mapping[str, Any]:
-    """The dict that `found` is in JSON; TypeError, ValueError or RecursionError if it is none."""
+def _to_json(found: object) -> Mapping[str, Any]:
+    """Return `found` as it would be read back from JSON.
+
+    Raises:
+        TypeError, ValueError, RecursionError: `found` is not a JSON object.
+    """
     data = strict_json.parse(json.dumps(found, allow_nan=False).encode())
     if not isinstance(data, dict):
         raise TypeError(f"it is a {type(found).__name__}")
     return data
 
 
-def _unsaved(iteration: int) -> str:
-    """Stands for a digest where nothing is saved."""
+def _unsaved_key(iteration: int) -> str:
+    """Return the text that replaces a digest in the cache's key if nothing is saved."""
     return f"unsaved at {iteration}"

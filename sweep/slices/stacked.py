@@ -1,10 +1,10 @@
-"""Slices that run side by side in one process, their trials being lanes of one program.
+"""Run slices side by side in one process, with their trials as lanes of one program.
 
     serve(requests, replies)      # in the process of the pool `stack`
 
-A request is a number and a `SliceSpec`, or a number and None, which gives that slice up. The answer
-to a slice is its number and a `SliceOutcome`. All slices that run make their next iteration at
-once; then each takes its own result, saves what is due, and ends on its own.
+A request is (number, `SliceSpec`), or (number, None) to cancel that slice. The reply to a slice is
+(number, `SliceOutcome`). All running slices train their next iteration together; then each records
+its own result, saves what is due, and ends independently.
 """
 
 import contextlib
@@ -26,14 +26,17 @@ Request: TypeAlias = tuple[int, SliceSpec | None]
 
 @dataclass(eq=False)
 class _Lane:
-    """A slice that runs."""
+    """A running slice and its trainable."""
 
     number: int
     slice: RealSlice
     trainable: Trainable
 
     def iterate(self) -> SliceOutcome | None:
-        """Take the result of an iteration; returns the outcome if the slice ends with it."""
+        """Record the result of an iteration.
+
+        Return the outcome if the slice ends with it, else None.
+        """
         try:
             end = self.slice.iterate(self.trainable)
         except BaseException as error:
@@ -43,7 +46,7 @@ class _Lane:
         return None if end is None else self.finish(end)
 
     def finish(self, end: End) -> SliceOutcome:
-        """Write what is left to write; returns the outcome."""
+        """Write the remaining checkpoints, close the lane and return the outcome."""
         try:
             self.slice.look(self.trainable)
             self.slice.saves = True
@@ -54,20 +57,20 @@ class _Lane:
         return self.slice.outcome(end)
 
     def fail(self, error: BaseException) -> SliceOutcome:
-        """Write what can be written; returns the outcome of a failure."""
-        with contextlib.suppress(Exception):  # the first error is the one to tell
+        """Write what can still be written, close the lane and return the outcome of a failure."""
+        with contextlib.suppress(Exception):  # the first error is reported
             self.slice.saving.finish()
         self.close()
         return self.slice.failed(error)
 
     def close(self) -> None:
-        """Leave the place to other slices."""
+        """Close the journal and stop the trainable, which frees its lane."""
         self.slice.journal.close()
         stop_quietly(self.trainable)
 
 
-def _begun(number: int, spec: SliceSpec) -> _Lane | SliceOutcome:
-    """Put a trial into a place; returns its lane, or the outcome if that fails."""
+def _start_lane(number: int, spec: SliceSpec) -> _Lane | SliceOutcome:
+    """Start a slice; return its lane, or the outcome if starting fails."""
     slice_ = RealSlice(spec)
     try:
         trainable = slice_.restored()
@@ -86,9 +89,9 @@ def _begun(number: int, spec: SliceSpec) -> _Lane | SliceOutcome:
 
 
 def serve(requests: "Connection[Any, Any]", replies: "Connection[Any, Any]") -> None:
-    """Run slices until nobody can ask any more.
+    """Run slices until the sender closes `requests`.
 
-    What the process prints goes into the log of the trial that was there first.
+    Output of the process goes to the log of the first trial.
     """
     with contextlib.ExitStack() as entered:
         server = _Server(requests, replies, entered)
@@ -97,6 +100,8 @@ def serve(requests: "Connection[Any, Any]", replies: "Connection[Any, Any]") -> 
 
 
 class _Server:
+    """The lanes of one process, and its connections to the pool."""
+
     def __init__(
         self,
         requests: "Connection[Any, Any]",
@@ -108,7 +113,10 @@ class _Server:
         self._lanes: dict[int, _Lane] = {}
 
     def take(self) -> bool:
-        """Take the requests that have come, or the first one; returns False if none can come."""
+        """Handle all pending requests, waiting for one if no lane runs.
+
+        Return False after the last one.
+        """
         try:
             while not self._lanes or self._requests.poll():
                 self._answer(*self._requests.recv())
@@ -117,6 +125,7 @@ class _Server:
         return True
 
     def _answer(self, number: int, spec: SliceSpec | None) -> None:
+        """Start the requested slice, or cancel it if `spec` is None."""
         if spec is None:
             if lane := self._lanes.pop(number, None):
                 lane.close()
@@ -125,14 +134,14 @@ class _Server:
             self._is_logged = True
             with contextlib.suppress(OSError):
                 self._entered.enter_context(led_into(Path(spec.folder), spec.log_bytes))
-        begun = _begun(number, spec)
+        begun = _start_lane(number, spec)
         if isinstance(begun, _Lane):
             self._lanes[number] = begun
         else:
             self._replies.send((number, begun))
 
     def iterate(self) -> None:
-        """Let all lanes make an iteration; answer the slices that end with it."""
+        """Train one iteration of all lanes together, and reply for the slices that end with it."""
         lanes = list(self._lanes.values())
         failure: BaseException | None = None
         try:

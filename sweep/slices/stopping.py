@@ -1,4 +1,4 @@
-"""Ends of a slice by its results: at a stopping criterion, a limit or its goal."""
+"""Ends of a slice that follow from its results: a stopping criterion, a limit or its goal."""
 
 import math
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from trainables.errors import TrainableError
 if TYPE_CHECKING:
     from sweep.spec import Stop
 
-#: Ends after which a trial does not go on, so that its last state need not be saved.
+#: Ends after which a trial does not continue, so that saving may be skipped.
 FINAL = frozenset({End.DONE, End.DIVERGED, End.LIMIT})
 
 
 @dataclass(frozen=True)
 class Plateau:
-    """The criterion that ends a trial whose curve has become flat: the spec's `stop.plateau`."""
+    """The spec's `stop.plateau`: ends a trial whose metric no longer improves."""
 
     metric: str
     mode: str
@@ -30,23 +30,23 @@ class Plateau:
 
 @dataclass(frozen=True)
 class Criteria:
-    """When a trial ends by its results: the key `stop` of a spec, in plain data."""
+    """The spec's `stop` section as plain data."""
 
     reached: Mapping[str, float] = field(default_factory=dict)
-    """Result → value at which a trial ends, reached or passed."""
+    """Result → value; the trial ends once the result is at least that."""
     fallen: Mapping[str, float] = field(default_factory=dict)
-    """Result → value at which a trial ends when it falls so far."""
+    """Result → value; the trial ends once the result is at most that."""
     plateau: Plateau | None = None
 
     @classmethod
     def of(cls, stop: "Stop") -> "Criteria":
-        """Return a spec's criteria without the spec's own types, which a worker need not import."""
+        """Return a spec's criteria without the spec's own types, which workers need not import."""
         plateau = None if stop.plateau is None else Plateau(**stop.plateau.model_dump())
         return cls(dict(stop), stop.fallen, plateau)
 
 
 def met(metrics: Metrics, stop: Criteria) -> str:
-    """The stopping criterion that this result meets, in words; empty: none."""
+    """Return the stopping criterion that a result meets, as a text; empty if none."""
     for key, at in stop.reached.items():
         value = number(metrics.get(key))
         if value is not None and value >= at:
@@ -60,15 +60,15 @@ def met(metrics: Metrics, stop: Criteria) -> str:
 
 @dataclass
 class Flatness:
-    """A test of whether a curve has become flat, given one value after the other."""
+    """The state of a plateau test, which is given one value after another."""
 
     plateau: Plateau
     best: float | None = None
     since: int = 0
-    """Values after the best one that were no better."""
+    """Number of values since the best one that did not improve on it."""
 
     def add(self, value: float | None) -> None:
-        """One more result; NaN or infinity is no better than any, a missing value is no result."""
+        """Add a value; NaN and infinity never improve, and None is ignored."""
         if value is None:
             return
         sign = 1.0 if self.plateau.mode == "max" else -1.0
@@ -79,15 +79,15 @@ class Flatness:
             self.since += 1
 
     def flat(self, iteration: int) -> bool:
-        """Return whether the trial ends at `iteration`."""
+        """Return whether the plateau ends the trial at `iteration`."""
         return self.since >= self.plateau.patience and iteration >= self.plateau.grace
 
 
 @dataclass
 class Bounds:
-    """Conditions that end a slice: its goal, a criterion, or its trial's whole past.
+    """Conditions that end a slice: its goal, a criterion, or a limit over its trial's whole past.
 
-    By the past it ends with a flat curve, at a time limit, and by a bad number.
+    Those over the past are a plateau, the training time, and a metric that is not finite.
     """
 
     metric: str
@@ -96,23 +96,24 @@ class Bounds:
     stop: Criteria
     not_finite_ends: bool
     seconds_left: float | None
-    """Training that the trial has left before its limit."""
+    """Seconds of training that the trial had left when the slice started; None for no limit."""
     flatness: Flatness | None
     divergence: Divergence
     asks_at: float | None
-    """The ``time_attr`` at which it ends to ask for a missing metric; None if nothing is asked."""
+    """Value of `time_attr` at which the slice ends if the metric was never reported; None if
+    unlimited."""
     seconds: float = field(default=0.0, init=False)
     has_metric: bool = field(default=False, init=False)
     can_rest: bool = field(default=False, init=False)
     """True from the first result at or past the goal at which the trial can be compared."""
     why: str = field(default="", init=False)
-    """The condition that was met, in words; empty before."""
+    """Condition that was met, as a text; empty before."""
 
     def ending(self, metrics: Metrics, iteration: int) -> End | None:
-        """Return the end of the slice at this result; None if it continues.
+        """Return the end of the slice at this result, or None if it continues.
 
         Raises:
-            TrainableError: the result has no ``time_attr``, in which the goal is counted.
+            TrainableError: the result lacks `time_attr`, in which the goal is counted.
         """
         value = number(metrics.get(self.metric))
         self.divergence.add(value)
@@ -124,10 +125,13 @@ class Bounds:
         if self.seconds_left is not None and self.seconds >= self.seconds_left:
             self.why = "limits.trial_s: the trial's training time is used up"
             return End.LIMIT
-        return self._flat(metrics, iteration) or self._at_goal(metrics, is_known(value))
+        return self._check_plateau(metrics, iteration) or self._check_goal(metrics, is_known(value))
 
-    def _at_goal(self, metrics: Metrics, is_known: bool) -> End | None:
-        """Return the end at a criterion or at the goal, where a trial only pauses to compare."""
+    def _check_goal(self, metrics: Metrics, is_known: bool) -> End | None:
+        """Return the end at a criterion or at the goal, or None.
+
+        `is_known` is False without a usable metric.
+        """
         goal = self.goal
         if metrics.get("done") is True or met(metrics, self.stop):
             return End.DONE
@@ -147,7 +151,8 @@ class Bounds:
         asks = self.asks_at is not None and time >= self.asks_at
         return End.UNMEASURED if asks and not self.has_metric else None
 
-    def _flat(self, metrics: Metrics, iteration: int) -> End | None:
+    def _check_plateau(self, metrics: Metrics, iteration: int) -> End | None:
+        """Return the end by the plateau criterion, or None."""
         flatness = self.flatness
         if flatness is None:
             return None

@@ -1,16 +1,16 @@
 """Storage of a sweep's checkpoints: its folder alone, or object storage behind it.
 
-URL/NAME-ID/sweep.json               whose checkpoints these are
-            trials/N/SLICE/ckpt-*    what one slice has written, under the names that it has on disk
+URL/NAME-ID/sweep.json               identifies the sweep of these checkpoints
+            trials/N/SLICE/ckpt-*    files written by one slice, with the same names as on disk
             trials/N/SLICE/seg-*
 
-With storage the folder is a cache. A slice writes a checkpoint there as ever, then sends it, and
-only then does its outcome name it: segments first, the file that names their digests last.
+With object storage the folder is a cache. A slice writes a checkpoint to disk as usual, then sends
+it, and only then names it in its outcome: segments first, then the file that names their digests.
 
-**Who may write what.** A slice only adds, under its own number, which the ledger gives out once; a
-driver deletes only what stands under numbers of slices that are over and that its history does not
-name. So a worker or a driver that was cut off and comes back can neither replace nor delete what
-another one has: what it leaves is named by nobody.
+**Write access.** A slice only adds files, under its own number, which the ledger assigns once. A
+driver deletes only files under the numbers of finished slices that its history does not name. So a
+worker or driver that was cut off and returns can neither replace nor delete files of another one,
+and nothing names the files that it leaves.
 """
 
 import contextlib
@@ -52,11 +52,11 @@ if TYPE_CHECKING:
     from sweep.history.history import History
     from sweep.history.replica import Replica
 
-#: Says in the storage whose checkpoints lie beside it.
+#: Name of the file in the storage that identifies the sweep.
 MARK = "sweep.json"
-#: A part of the cache's bound; when a process has written so much it looks whether to delete.
+#: Fraction of the cache's size, as a divisor: after writing so much, a process checks the size.
 _SHARE = 32
-_OURS = re.compile(r"(?P<slice>[0-9]{1,19})/(?P<name>ckpt-.*\.swck|seg-[0-9a-f]{64})")
+_FILE_PATTERN = re.compile(r"(?P<slice>[0-9]{1,19})/(?P<name>ckpt-.*\.swck|seg-[0-9a-f]{64})")
 _EXTRAS = {"s3": "s3", "s3a": "s3"}
 _T = TypeVar("_T")
 
@@ -67,64 +67,70 @@ class Spare(NamedTuple):
     trial: int
     replica: int
     name: str
-    """Relative to the trial's folder, on disk or in storage."""
+    """Path relative to the trial's folder, on disk or in storage."""
     size: int
 
 
-# ---- one replica's ------------------------------------------------------------------------------
+# ---- one replica --------------------------------------------------------------------------------
 
 
 @dataclass
 class Store:
-    """The checkpoints of one replica: in its folder, and in the sweep's storage if it has one."""
+    """The checkpoints of one replica: in its folder, and in the sweep's object storage if any."""
 
     folder: Path
     url: str = ""
-    """The sweep's, in some storage; empty: they are in the folder alone."""
+    """URL of the sweep's folder in object storage; empty if checkpoints are only on disk."""
     sources: Sequence[Saved] = ()
-    """Those that stay while this is used, of which new ones may share segments."""
-    _there: set[str] | None = field(default=None, init=False)
+    """Checkpoints that stay while this store is used, so that new ones may share their segments."""
+    _stored_segments: set[str] | None = field(default=None, init=False)
 
     @property
     def remote(self) -> Remote:
-        """The replica's folder in storage."""
+        """Folder of the replica in object storage."""
         return Remote(f"{self.url}/trials/{self.folder.name}")
 
     def path(self, saved: Saved) -> Path:
-        """Return the path of a checkpoint on disk, should it be there."""
+        """Return the path that a checkpoint has on disk; the file may be missing."""
         return self.folder / saved.file.rpartition("/")[2]
 
     def where(self, saved: Saved) -> str:
-        """Return the URL or the path of a checkpoint, for messages."""
+        """Return the URL or path of a checkpoint, for messages."""
         return f"{self.remote.url}/{saved.file}" if self.url else str(self.path(saved))
 
     def read(self, saved: Saved, trust: Trust | None = None) -> Loaded:
-        """Read and verify one; raises as `file.read`, and RemoteError."""
+        """Read and verify a checkpoint.
+
+        Raises:
+            RemoteError: the object storage failed.
+            CheckpointError: as in `file.read`.
+        """
         if self.url:
             with contextlib.suppress(CheckpointError):
                 return file.read(self.path(saved), saved.digest, trust)
-            return self._fetched(saved, lambda path: file.read(path, saved.digest, trust))
+            return self._use_copy(saved, lambda path: file.read(path, saved.digest, trust))
         return file.read(self.path(saved), saved.digest, trust)
 
     def verify(self, saved: Saved) -> None:
-        """Check that it is whole where it lies; raises as `read`."""
+        """Check that a checkpoint is intact in its storage; raises as `read`."""
         if self.url:
-            self._fetched(saved, lambda path: file.verify(path, saved.digest))
+            self._use_copy(saved, lambda path: file.verify(path, saved.digest))
         else:
             file.verify(self.path(saved), saved.digest)
 
     def adopt(self, saved: Saved) -> Saved | None:
-        """Take over a checkpoint of a slice that did not return; None: it is lost.
+        """Take over a checkpoint of a slice that did not return; return None if it is lost.
 
-        The slice may live on, cut off, and deletes what it has written on the disk when it has
-        written more; so it is given a second name, of which the slice knows nothing.
+        The slice may still run somewhere, cut off, and delete its older files. So on disk the file
+        gets a second name, which that slice does not know.
         """
         if self.url:
             return saved
         path = self.path(saved)
         second = path.with_name(f"ckpt-{saved.iteration:019d}-{saved.digest}.swck")
         try:
-            with contextlib.suppress(FileExistsError):  # a driver that was killed then gave it
+            # an earlier driver was killed just after this
+            with contextlib.suppress(FileExistsError):
                 _link(path, second)
             digest, _ = file.identify(second)
             whole = digest == saved.digest and all(
@@ -137,17 +143,17 @@ class Store:
         return replace(saved, file=second.name) if whole else None
 
     def send(self, written: file.Saved, number: int, cache: int) -> str:
-        """Put what slice `number` has written into the folder where it is to lie.
+        """Send a checkpoint of slice `number` to the sweep's storage, if it has one.
 
-        Returns what the ledger names it. At most about `cache` bytes stay on disk.
+        Returns the file name for the ledger. About `cache` bytes at most stay on disk.
 
         Raises:
-            RemoteError: the storage did not take it.
+            RemoteError: the object storage refused.
         """
         name = written.path.name
         if not self.url:
             return name
-        ours, there = self.remote.below(str(number)), self._shared(written)
+        ours, there = self.remote.below(str(number)), self._shared_segments(written)
         try:
             if new := sorted(written.segments - there):
                 ours.put({segment: self.folder / segment for segment in new})
@@ -163,30 +169,34 @@ class Store:
         _make_room(self.folder.parent, written.size, cache)
         return f"{number}/{name}"
 
-    def _shared(self, written: file.Saved) -> set[str]:
-        """Names of segments that are in storage and stay there."""
-        if self._there is None:
-            self._there = set()
+    def _shared_segments(self, written: file.Saved) -> set[str]:
+        """Return the names of segments that are already in storage and stay there."""
+        if self._stored_segments is None:
+            self._stored_segments = set()
             if written.segments and self.sources:
                 with contextlib.suppress(CheckpointError):
-                    needed = _needed(self, [saved.file for saved in self.sources])
-                    self._there = needed & _names(self.remote.sizes())
-        return self._there
+                    needed = _needed_segments(self, [saved.file for saved in self.sources])
+                    self._stored_segments = needed & _local_names(self.remote.sizes())
+        return self._stored_segments
 
-    def _fetched(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
-        """Return the result of `use` on a copy; if that is damaged, on a second copy."""
+    def _use_copy(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
+        """Return `use(path)` for a downloaded copy.
+
+        If the copy is damaged, download it once more.
+        """
         try:
             try:
-                return self._with_copy(saved, use)
-            except (CorruptCheckpoint, WrongFormat):  # it may have been damaged on its way
-                return self._with_copy(saved, use)
+                return self._download(saved, use)
+            except (CorruptCheckpoint, WrongFormat):  # it may have been damaged in transit
+                return self._download(saved, use)
         except RemoteFileMissing as error:
             require(self.url)
             raise MissingCheckpoint(self.where(saved), "there is no such file") from error
         except CheckpointError as error:
             raise type(error)(self.where(saved), error.reason) from error
 
-    def _with_copy(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
+    def _download(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
+        """Download a checkpoint with its segments to a temporary folder and return `use(path)`."""
         with _scratch(self.folder) as scratch:
             path = scratch / self.path(saved).name
             its_slice, _, name = saved.file.rpartition("/")
@@ -197,7 +207,8 @@ class Store:
             self.remote.get({saved.file: path})
             if needed := file.segments_of(path):
                 listed = self.remote.sizes()
-                # One that was cut off while it was sent may lie below another slice: the largest.
+                # A segment whose upload was cut off may also exist under another slice: use the
+                # largest.
                 by_size = sorted(listed, key=listed.__getitem__)
                 lies = {name.rpartition("/")[2]: name for name in by_size}
                 if lost := sorted(needed - lies.keys()):
@@ -208,13 +219,14 @@ class Store:
             return use(path)
 
     def _check_size(self, saved: Saved, sizes: Mapping[str, int]) -> None:
+        """Raise CorruptCheckpoint if files to download are larger than the ledger says."""
         if (found := sum(sizes.values())) > saved.size:
             reason = f"its files have {found} bytes; the ledger names {saved.size}"
             raise CorruptCheckpoint(self.where(saved), reason)
 
 
 def _link(path: Path, second: Path) -> None:
-    """Give a file a second name, where it is copied if the file system has no such names."""
+    """Create a second name for a file: a hard link, or a copy if the file system has no links."""
     try:
         os.link(path, second, follow_symlinks=False)
     except (FileExistsError, FileNotFoundError):
@@ -225,14 +237,18 @@ def _link(path: Path, second: Path) -> None:
 
 @contextlib.contextmanager
 def _scratch(folder: Path) -> Iterator[Path]:
-    """A folder that is gone afterwards; in `folder`, where the sweep has its room, if it may."""
+    """Yield a temporary folder, inside `folder` if that is writable."""
     within = folder if os.access(folder, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=within) as scratch:
         yield Path(scratch)
 
 
-def _needed(store: Store, files: Collection[str]) -> set[str]:
-    """Names of the segments that checkpoints need; raises as `Store.read`, but for missing ones."""
+def _needed_segments(store: Store, files: Collection[str]) -> set[str]:
+    """Return the segments that checkpoints need, skipping checkpoints missing in storage.
+
+    Raises:
+        CheckpointError, RemoteError: as in `Store.read`.
+    """
     needed: set[str] = set()
     for name in files:
         try:
@@ -250,22 +266,26 @@ def _needed(store: Store, files: Collection[str]) -> set[str]:
 
 # ---- the cache ----------------------------------------------------------------------------------
 
-#: Folder of all trials → bytes that this process has written there since it last looked.
-_written: dict[Path, int] = {}
-#: Mode of a file that is in storage, too: nobody may write it.
+#: Folder of all trials → bytes that this process has written there since its last check.
+_unchecked_bytes: dict[Path, int] = {}
+#: Mode of a file that is in storage too: read-only marks it as sent.
 _SENT = 0o400
 
 
 def _make_room(trials: Path, size: int, cache: int) -> None:
-    """Delete from the disk what was written first and is in storage, until `cache` bytes suffice.
+    """Delete the oldest sent files from disk if they exceed the cache's size.
 
-    It is called when `size` bytes were sent, and looks when they have become a share of the bound.
+    Args:
+        trials: folder of all trials.
+        size: bytes that were just written; the check is made once they add up to a share of
+            `cache`.
+        cache: maximum bytes of checkpoints on disk.
     """
-    _written[trials] = _written.get(trials, cache) + size
-    if _written[trials] < cache // _SHARE:
+    _unchecked_bytes[trials] = _unchecked_bytes.get(trials, cache) + size
+    if _unchecked_bytes[trials] < cache // _SHARE:
         return
-    _written[trials] = 0
-    found = sorted(_on_disk(trials))
+    _unchecked_bytes[trials] = 0
+    found = sorted(_list_disk(trials))
     over = sum(size for _, size, _, _ in found) - (cache - cache // 4)
     for _, size, path, sent in found:
         if over <= 0:
@@ -275,8 +295,8 @@ def _make_room(trials: Path, size: int, cache: int) -> None:
             over -= size
 
 
-def _on_disk(trials: Path) -> Iterator[tuple[int, int, Path, bool]]:
-    """Each checkpoint and segment: when it was written, bytes, path, whether it is in storage."""
+def _list_disk(trials: Path) -> Iterator[tuple[int, int, Path, bool]]:
+    """Yield time of writing (ns), bytes, path and True if sent, of each checkpoint and segment."""
     for path in trials.glob("*/*-*"):
         if path.name.startswith(("ckpt-", "seg-")):
             with contextlib.suppress(FileNotFoundError):
@@ -285,45 +305,50 @@ def _on_disk(trials: Path) -> Iterator[tuple[int, int, Path, bool]]:
                 yield found.st_mtime_ns, found.st_size, path, sent
 
 
-# ---- all of a sweep -----------------------------------------------------------------------------
+# ---- a whole sweep ------------------------------------------------------------------------------
 
 
 class SweepStore:
-    """The checkpoints of a sweep."""
+    """The checkpoints of a whole sweep."""
 
     def __init__(self, folder: Folder, url: str = "") -> None:
         self.folder = folder
         self.url = url
-        self._behind: ThreadPoolExecutor | None = None
-        """Deletes what nobody needs in storage while the driver goes on."""
+        self._deleter: ThreadPoolExecutor | None = None
+        """Executor that deletes files in object storage in the background while a driver runs."""
 
     def replica(self, trial: int, replica: int) -> Store:
-        """Those of one replica."""
+        """Return the store of one replica."""
         return Store(self.folder.trial(trial, replica), self.url)
 
     def spare(self, history: "History") -> list[Spare]:
-        """All files of ours that no row names; no slice may run."""
+        """Return all files of the sweep that no row of the ledger names; no slice may run."""
         listed = Remote(self.url).sizes("trials") if self.url else {}
         sizes: dict[str, dict[str, int]] = {}
         for name, size in listed.items():
             trial, _, within = name.removeprefix("trials/").partition("/")
             sizes.setdefault(trial, {})[within] = size
-        return [spare for replica in history.everyone for spare in self._spare(replica, sizes)]
+        return [spare for replica in history.everyone for spare in self._find_spare(replica, sizes)]
 
-    def _spare(self, replica: "Replica", sizes: Mapping[str, Mapping[str, int]]) -> Iterator[Spare]:
+    def _find_spare(
+        self, replica: "Replica", sizes: Mapping[str, Mapping[str, int]]
+    ) -> Iterator[Spare]:
+        """Yield the files of one replica that no row names; `sizes` lists the storage by trial."""
         store = self.replica(replica.trial, replica.index)
-        for name in retention.left_over(store.folder, _names(replica.files)):
+        for name in retention.left_over(store.folder, _local_names(replica.files)):
             size = (store.folder / name).lstat().st_size
             yield Spare(replica.trial, replica.index, name, size)
         there = sizes.get(store.folder.name, {})
-        for name in _unnamed(store, there, replica.files, replica.slices):
+        for name in _unnamed_files(store, there, replica.files, replica.slices):
             yield Spare(replica.trial, replica.index, name, there[name])
 
     def sweep_up(self, history: "History") -> list[Spare]:
-        """Delete what a crash left, and what the ledger no longer names; no slice may run.
+        """Delete leftovers of crashes and files that the ledger no longer names; return them.
+
+        No slice may run.
 
         Raises:
-            RemoteError: the storage did not let it be deleted.
+            RemoteError: the object storage refused.
         """
         gone = self.spare(history)
         for spare in gone:
@@ -339,55 +364,55 @@ class SweepStore:
         return gone
 
     def let_go(self, replica: "Replica") -> None:
-        """Delete the files of a replica that the history has let go of, where no slice runs.
+        """Delete the files of a replica that its history no longer names; no slice of it may run.
 
-        In storage they are deleted soon, or when the driver ends.
+        Files in object storage are deleted in the background, or when the driver ends.
         """
         store = self.replica(replica.trial, replica.index)
-        retention.sweep_up(store.folder, _names(replica.files))
-        if self._behind is not None:
-            self._behind.submit(_delete_unnamed, store, replica.files, replica.slices)
+        retention.sweep_up(store.folder, _local_names(replica.files))
+        if self._deleter is not None:
+            self._deleter.submit(_delete_unnamed, store, replica.files, replica.slices)
 
     @contextlib.contextmanager
     def driven(self) -> Iterator[None]:
-        """While it is entered, what is let go of is deleted in storage, too."""
+        """Enable the background deletion in object storage inside the block."""
         if not self.url:
             yield
             return
-        self._behind = ThreadPoolExecutor(1)
+        self._deleter = ThreadPoolExecutor(1)
         try:
             yield
         finally:
-            self._behind.shutdown(cancel_futures=True)
-            self._behind = None
+            self._deleter.shutdown(cancel_futures=True)
+            self._deleter = None
 
     def everything(self) -> Mapping[str, int]:
-        """Name → bytes of all that lies in storage."""
+        """Return name → bytes of all files in object storage."""
         return Remote(self.url).sizes() if self.url else {}
 
     def remove(self) -> None:
-        """Delete everything in storage; the mark goes last."""
+        """Delete everything in object storage; the marker file goes last."""
         if names := self.everything():
             Remote(self.url).delete([name for name in names if name != MARK])
             Remote(self.url).delete([MARK])
 
 
-def _names(files: Collection[str]) -> set[str]:
-    """The names on disk of what the ledger names."""
+def _local_names(files: Collection[str]) -> set[str]:
+    """Return the names on disk of files named by the ledger."""
     return {name.rpartition("/")[2] for name in files}
 
 
-def _unnamed(
+def _unnamed_files(
     store: Store, sizes: Mapping[str, int], named: Collection[str], slices: int
 ) -> list[str]:
     """Return the files of the first `slices` slices that are neither named nor needed."""
-    ours = {name: match for name in sizes if (match := _OURS.fullmatch(name))}
+    ours = {name: match for name in sizes if (match := _FILE_PATTERN.fullmatch(name))}
     over = {name: m["name"] for name, m in ours.items() if int(m["slice"]) < slices}
     large = {name for name, alone in over.items() if segments.PATTERN.fullmatch(alone)}
     needed = set(over.values())
     if large:
-        with contextlib.suppress(CheckpointError):  # then all of them stay
-            needed = _needed(store, named)
+        with contextlib.suppress(CheckpointError):  # then all segments stay
+            needed = _needed_segments(store, named)
     return [
         name
         for name, alone in over.items()
@@ -396,18 +421,20 @@ def _unnamed(
 
 
 def _delete_unnamed(store: Store, named: Collection[str], slices: int) -> None:
-    with contextlib.suppress(OSError):  # what stays goes when the driver ends
-        store.remote.delete(_unnamed(store, store.remote.sizes(), named, slices))
+    """Delete a replica's unneeded files in object storage; errors are ignored."""
+    with contextlib.suppress(OSError):  # the rest is deleted when the driver ends
+        store.remote.delete(_unnamed_files(store, store.remote.sizes(), named, slices))
 
 
-# ---- which storage ------------------------------------------------------------------------------
+# ---- choice of the storage ----------------------------------------------------------------------
 
 
 def check(url: str) -> str:
-    """The URL that ``--checkpoints`` gives, as it is kept.
+    """Return the URL given to ``--checkpoints`` without trailing slashes.
 
     Raises:
-        BadConfig: it is none, or names a person or a secret, or its library is not installed.
+        BadConfig: it is no URL of a folder, contains a user or secret, or its library is not
+            installed.
     """
     allowed = "the URL of a folder, such as s3://bucket/prefix"
     scheme, netloc, path, query, fragment = urlsplit(url)
@@ -421,7 +448,7 @@ def check(url: str) -> str:
         raise BadConfig("--checkpoints", url, allowed)
     try:
         fsspec.get_filesystem_class(scheme)
-    except ValueError as error:  # fsspec knows no such scheme
+    except ValueError as error:  # fsspec does not know the scheme
         raise BadConfig("--checkpoints", url, allowed) from error
     except ImportError as error:
         extra = _EXTRAS.get(scheme)
@@ -432,18 +459,18 @@ def check(url: str) -> str:
 
 
 def examine(url: str, patience_s: float) -> float | None:
-    """Write, list, read and delete a small file in the storage of `url`, as a sweep would.
+    """Write, list, read and delete a small file in the storage at `url`, as a sweep would.
 
     Returns:
-        By how many seconds the storage's clock is ahead of this one, to about a second; None: it
-        does not say.
+        Seconds by which the storage's clock is ahead of this machine's, accurate to about a second;
+        None if the storage reports no time.
 
     Raises:
-        BadConfig: no checkpoints can lie there.
-        StorageError: it does not let one of these be done.
+        BadConfig: the URL is not valid for checkpoints.
+        StorageError: one of the operations failed.
     """
     scheme, _, path = check(url).partition("://")
-    if scheme == "file":  # a folder that is not there yet is not made for this
+    if scheme == "file":  # a missing folder is not created for this test
         there = Path(path)
         path = str(next(one for one in (there, *there.parents) if one.is_dir()))
     place, name = Remote(f"{scheme}://{path}", patience_s), f".sweep-doctor-{secrets.token_hex(8)}"
@@ -469,11 +496,11 @@ def examine(url: str, patience_s: float) -> float | None:
 
 
 def begin(folder: Folder, url: str, name: str, sweep_id: str) -> None:
-    """Make the place in storage of a new sweep, and keep its URL in the sweep's folder.
+    """Create a new sweep's folder in object storage, and write its URL to the sweep's folder.
 
     Raises:
-        StorageError: the storage does not take it.
-        SigningError: there is no key, so nobody could know that this person chose the URL.
+        StorageError: the storage refused.
+        SigningError: there is no key to sign the URL with.
     """
     its = f"{url}/{name}-{sweep_id}"
     try:
@@ -481,14 +508,14 @@ def begin(folder: Folder, url: str, name: str, sweep_id: str) -> None:
         _require(its, sweep_id)
     except OSError as error:
         raise StorageError(f"--checkpoints: {error}") from error
-    _keep(folder, its)
+    _write_url(folder, its)
 
 
 def of(folder: Folder) -> SweepStore:
     """Return the store of a sweep's checkpoints.
 
     Raises:
-        UsageError: somebody else has chosen the storage.
+        UsageError: another person chose the storage, and this user has not trusted that.
     """
     url = said(folder)
     if url and not signed.is_accepted(signed.read(folder.checkpoints), folder.checkpoints):
@@ -501,7 +528,11 @@ def of(folder: Folder) -> SweepStore:
 
 
 def said(folder: Folder) -> str:
-    """The URL of a sweep's storage as somebody has said it; empty: it has none."""
+    """Return the URL of a sweep's object storage as its folder names it; empty if it has none.
+
+    Raises:
+        UsageError: the file holds no URL.
+    """
     try:
         return str(signed.read(folder.checkpoints)["url"])
     except FileNotFoundError:
@@ -511,30 +542,35 @@ def said(folder: Folder) -> str:
 
 
 def move(folder: Folder, url: str, name: str, sweep_id: str) -> None:
-    """Have a sweep's checkpoints be looked for in another storage from now on.
+    """Record that a sweep's checkpoints are in another storage from now on.
 
     Raises:
-        StorageError: they are not there.
+        StorageError: the storage does not hold this sweep.
     """
     its = f"{url}/{name}-{sweep_id}"
     try:
         _require(its, sweep_id)
     except OSError as error:
         raise StorageError(f"--checkpoints: {error}") from error
-    _keep(folder, its)
+    _write_url(folder, its)
 
 
-def _keep(folder: Folder, url: str) -> None:
-    signing.local()  # without a key nobody could know that this person chose it
+def _write_url(folder: Folder, url: str) -> None:
+    """Write the signed URL to the sweep's folder."""
+    signing.local()  # without a key, the choice could not be attributed to this user
     signed.keep(folder.checkpoints, {"url": url})
 
 
 def require(url: str) -> None:
-    """RemoteError unless the storage has the mark of a sweep: nothing there proves no loss."""
+    """Raise RemoteError unless the storage identifies the sweep of `url`.
+
+    Only then do missing files prove that a checkpoint is lost.
+    """
     _require(url, url.rpartition("-")[2])
 
 
 def _require(url: str, sweep_id: str) -> None:
+    """Raise RemoteError unless the storage at `url` identifies the sweep `sweep_id`."""
     try:
         said = json.loads(Remote(url).read(MARK))
     except (RemoteFileMissing, ValueError) as error:
