@@ -1,7 +1,7 @@
 """Records of each agent of a running episode: its observations, actions, rewards and policy.
 
-Kept only where callbacks look at episodes. A memory (M,) is the policy's own, then what the
-connectors carry, as `trainables.policies.inference` has it.
+They are kept only where callbacks look at episodes. A memory (M,) holds the policy's own numbers,
+then those of the connectors, as `trainables.policies.inference` lays it out.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,16 +15,17 @@ from trainables.envs.external.calling import AGENT
 from trainables.policies.inference import InferencePolicy
 
 Array = NDArray[Any]
-#: The outputs of a decision by their names, or what gives them.
+#: Policy outputs of one decision, name → number, or a function that returns them.
 Outputs = Mapping[str, float] | Callable[[], Mapping[str, float]]
 
 
 class Cast:
-    """Which policies play the agents of one episode.
+    """The policies that play the agents of one episode.
 
     Args:
-        players: policy → what plays with it; a live view where policies come and go.
-        policy_of: gives the policy of an agent, also of one that has not appeared yet.
+        players: policy → its `InferencePolicy`; a live view if policies are added or removed.
+        policy_of: function of an agent that returns its policy, also for agents that have not
+            appeared yet.
     """
 
     def __init__(
@@ -39,40 +40,46 @@ class AgentRecord:
     """The record of one agent."""
 
     seen: Any = None
-    """(*O) its latest observation, as the environment gave it."""
+    """Latest observation (*O) as the environment gave it; None before the first."""
     info: Mapping[str, Any] = field(default_factory=dict)
-    """Of the latest step that had one for it."""
+    """Latest info that the environment gave for this agent; empty before the first."""
     actions: tuple[Array | None, Array | None] = (None, None)
-    """The last one and the one before, each as the policy chose it."""
+    """The last action and the one before it, as the policy chose them; None where there is none."""
     rewards: tuple[float, float] = (0.0, 0.0)
-    """The last one and the one before."""
+    """The last reward and the one before it."""
     memory: Array | None = None
-    """(M,) with which the latest observation is seen; None: as an episode begins."""
+    """Memory (M,) that belongs to the latest observation; None at the start of an episode."""
     outputs: Outputs | None = None
-    """Of the last action."""
+    """Policy outputs of the last action, or a function that returns them; None if there are none.
+    """
     is_over: bool = False
-    """True if its trajectory has ended; an agent that returns begins another one."""
+    """True if the agent's trajectory has ended; an agent that returns begins another one."""
 
     def observe(self, seen: Any) -> None:
-        """Take note of an observation."""
+        """Store a copy of an observation (*O); the first one after an end resets the memory."""
         if self.is_over:
             self.memory, self.is_over = None, False
         self.seen = np.array(seen)
 
     def decide(self, action: Array, memory: Array, outputs: Outputs) -> None:
-        """Take note of an action and the memory after it; both are copied."""
+        """Store copies of an action and of the memory (M,) after it, and the policy's outputs."""
         self.actions = np.array(action), self.actions[0]
         self.memory = np.array(memory)
         self.outputs = outputs
 
     def reward(self, reward: float, player: InferencePolicy | None) -> None:
-        """Take note of a reward, also in what the connectors carry."""
+        """Store a reward, and pass it to the connectors' part of the memory.
+
+        Args:
+            reward: the environment's own.
+            player: policy that played the agent; None if no memory is to be updated.
+        """
         self.rewards = reward, self.rewards[0]
         if self.memory is not None and player is not None and player.connectors.memory_size:
             player.rewarded(None, self.memory, reward)
 
     def get_state(self) -> dict[str, Any]:
-        """Return the state of the records as plain data."""
+        """Return the record without info and policy outputs as plain data."""
         return {
             "seen": self.seen,
             "actions": list(self.actions),
@@ -82,7 +89,7 @@ class AgentRecord:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
         last, before = (None if one is None else np.array(one) for one in state["actions"])
         self.actions = last, before
         self.rewards = float(state["rewards"][0]), float(state["rewards"][1])
@@ -92,11 +99,16 @@ class AgentRecord:
 
 
 class AgentRecords:
-    """Methods of an episode that answer callbacks about its agents; ``agent0`` if there is one.
+    """Methods of an episode that answer callbacks about its agents.
 
-    An agent is asked for by its name. After `on_episode_end`, and in `on_postprocess_traj`, nobody
-    plays the episode any more: `policy_for` knows the agents that it was asked for before, and what
-    needs a policy's networks raises ValueError.
+    Agents are named by the environment; the only agent of a single-agent environment is ``agent0``.
+    After `on_episode_end`, and in `on_postprocess_traj`, no policy plays the episode any more:
+    `policy_for` then knows only the agents that were looked up before, and methods that need a
+    policy's
+    networks raise ValueError.
+
+    Args:
+        cast: policies that play the episode; None if they are not in this process.
     """
 
     def __init__(self, cast: Cast | None = None) -> None:
@@ -105,21 +117,25 @@ class AgentRecords:
         self._of: dict[str, AgentRecord] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out who plays, which is in one process alone."""
+        """Return the attributes without the policies, the ends and the policy outputs."""
         records = {
             agent: AgentRecord(one.seen, one.info, one.actions, one.rewards, one.memory)
             for agent, one in self._of.items()
         }
         return {**vars(self), "_cast": None, "_of": records}
 
-    # ---- what callbacks ask ----------------------------------------------------------------------
+    # ---- questions of callbacks ------------------------------------------------------------------
 
     def get_agents(self) -> list[str]:
         """Return the agents that were seen in the episode so far."""
         return list(self._of)
 
     def policy_for(self, agent_id: str = AGENT) -> str:
-        """Return the name of an agent's policy; the mapping is asked if it was not yet."""
+        """Return the name of an agent's policy.
+
+        The first call for an agent asks the policy mapping; raises ValueError if the episode is
+        over then.
+        """
         if agent_id not in self._policies:
             self._policies[agent_id] = self._playing(agent_id).policy_of(agent_id)
         return self._policies[agent_id]
@@ -131,7 +147,7 @@ class AgentRecords:
     def last_observation_for(self, agent_id: str = AGENT) -> Array | None:
         """Return the latest observation as the policy sees it; None before the first.
 
-        It is preprocessed and filtered, by what the filter has counted so far.
+        It is preprocessed and filtered with the filter's current statistics, without updating them.
         """
         record = self._record(agent_id)
         if record.seen is None:
@@ -162,58 +178,59 @@ class AgentRecords:
         return self._record(agent_id).rewards[1]
 
     def rnn_state_for(self, agent_id: str = AGENT) -> list[Array]:
-        """Return the state after the last action, in the parts of `Trainer.get_initial_state`."""
+        """Return the memory after the last action, in parts like `Trainer.get_initial_state`."""
         player, record = self._player(agent_id), self._record(agent_id)
         memory = player.initial_memory() if record.memory is None else record.memory
         return [np.array(part) for part in player.split_state(memory)]
 
     def last_pi_info_for(self, agent_id: str = AGENT) -> dict[str, float]:
-        """Return how the last action was chosen, as `Trainer.compute_action` does.
+        """Return the policy's outputs for the last action, named as by `Trainer.compute_action`.
 
-        It is empty before the first action, with algorithms that say nothing of it, after the
-        episode, and after a restore until the next action.
+        It is empty before the first action, for algorithms without such outputs, after the episode,
+        and
+        after a restore until the next action.
         """
         outputs = self._record(agent_id).outputs
         if outputs is None:
             return {}
         return dict(outputs() if callable(outputs) else outputs)
 
-    # ---- what is noted ---------------------------------------------------------------------------
+    # ---- recording -------------------------------------------------------------------------------
 
     def note_observation(self, agent: str, seen: Any) -> None:
-        """Take note of an observation."""
+        """Record an observation (*O) of an agent."""
         self._of.setdefault(agent, AgentRecord()).observe(seen)
 
     def note_info(self, agent: str, info: Mapping[str, Any]) -> None:
-        """Take note of an info."""
+        """Record an info of an agent."""
         self._of.setdefault(agent, AgentRecord()).info = info
 
     def note_decision(self, agent: str, action: Array, memory: Array, outputs: Outputs) -> None:
-        """Take note of what an agent does and the memory (M,) after it."""
+        """Record an agent's action, the memory (M,) after it and the policy's outputs."""
         self._of.setdefault(agent, AgentRecord()).decide(action, memory, outputs)
 
     def note_reward(self, agent: str, reward: float) -> None:
-        """Take note of a reward."""
+        """Record a reward of an agent."""
         record = self._of.setdefault(agent, AgentRecord())
         plays = self._cast is not None and record.memory is not None
         record.reward(reward, self._player(agent) if plays else None)
 
     def note_end(self, agent: str) -> None:
-        """Take note that an agent's trajectory has ended."""
+        """Record that an agent's trajectory has ended."""
         self._of.setdefault(agent, AgentRecord()).is_over = True
 
     def let_go(self) -> None:
-        """Forget who plays: the episode is over."""
+        """Drop the policies and their outputs, since the episode is over."""
         self._cast = None
         for one in self._of.values():
             one.outputs = None
 
     def get_records(self) -> dict[str, Any]:
-        """Agent → its `AgentRecord.get_state`; infos are not kept."""
+        """Return agent → its `AgentRecord.get_state`."""
         return {agent: one.get_state() for agent, one in self._of.items()}
 
     def set_records(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_records` gave."""
+        """Restore what `get_records` returned."""
         self._of = {agent: AgentRecord() for agent in state}
         for agent, one in self._of.items():
             one.set_state(state[agent])
@@ -221,17 +238,21 @@ class AgentRecords:
     # ---- inside ----------------------------------------------------------------------------------
 
     def _record(self, agent_id: str) -> AgentRecord:
+        """Return an agent's record; an empty one if the agent has not appeared."""
         return self._of.get(agent_id) or AgentRecord()
 
     def _playing(self, agent_id: str) -> Cast:
+        """Return the cast; raises ValueError after the episode."""
         if self._cast is None:
             raise ValueError(f"who plays {agent_id!r} is known only while its episode is played")
         return self._cast
 
     def _player(self, agent_id: str) -> InferencePolicy:
+        """Return the `InferencePolicy` that plays an agent; raises ValueError after the episode."""
         return self._playing(agent_id).players[self.policy_for(agent_id)]
 
     def _action(self, agent_id: str, which: int) -> Any:
+        """Return a copy of the last action (0) or of the one before (1); zeros if there is none."""
         action = self._record(agent_id).actions[which]
         if action is None:
             layout = self._player(agent_id).spaces.layout

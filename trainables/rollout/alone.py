@@ -1,9 +1,9 @@
-"""A rollout worker by itself, without a trainer: environments stepped by policies, and batches.
+"""A rollout worker without a trainer: environments stepped by hand-written policies, and batches.
 
     worker = RolloutWorker(env_creator=lambda config: gymnasium.make("CartPole-v1"), policy=Policy)
     batch = worker.sample()
 
-It is the worker that trainers have, made from an environment and policies written by hand.
+It is the trainers' rollout worker, made from an environment and policies written by hand.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,7 +42,7 @@ OF_TRAINERS = ("on_postprocess_traj", "on_train_result")
 
 
 class WorkerConfig(Settings):
-    """The settings of a worker by itself: those of trainers that are about sampling."""
+    """The settings of a worker without a trainer: those of trainers that concern sampling."""
 
     environment: EnvironmentConfig
     envs: VectorConfig = VectorConfig()
@@ -53,42 +53,45 @@ class WorkerConfig(Settings):
 
 
 class PolicySpec(NamedTuple):
-    """A policy as it is given: its class, and what else is said of it."""
+    """A policy as the caller gives it: its class, spaces and settings."""
 
     policy_class: Any
     observation_space: Space[Any] | None = None
-    """Space of what its agents see; None if the environment says it."""
+    """Observation space of the policy's agents; None to use the environment's."""
     action_space: Space[Any] | None = None
+    """Action space of the policy's agents; None to use the environment's."""
     config: Mapping[str, Any] | None = None
+    """Settings of this policy; they override the common ones."""
 
 
 class RolloutWorker(worker.RolloutWorker):
-    """Steps environments with policies and gives batches of what happened, without end.
+    """Steps environments with policies and returns batches of the transitions, without end.
 
     Args:
-        env_creator: makes an environment: a function of its settings, a class, a registered id or a
-            path, as ``env`` of a trainer.
+        env_creator: environment as the setting ``env`` of a trainer takes it: a function of its
+            settings, a class, a registered id or a path.
         policy: the policy's class, or (class, observation space, action space, settings), of which
-            all but the class may be None; or name → such one, for several agents. A class is made
-            of an observation space, an action space and its settings. It has
+            all
+            but the class may be None; for several agents name → such a value. The class is
+            called with an observation space, an action space and its settings. It has
             ``compute_actions(obs_batch, state_batches, …)``, which returns actions (N, …) as the
-            environment takes them, the parts of a state (N, …), and what else is said (name →
-            (N, …), a column of batches); or, as policies that learn, ``make_actor()``.
-        policy_mapping_fn: gives an agent its policy: a function, or a dict; None: the only policy,
-            or the one named as the agent.
-        policy_config: settings of every policy, under those of its own.
-        columns: more columns of batches, as `trainables.Callbacks.columns`.
-        seed: of environments, action spaces and the global streams of random numbers.
-        settings: settings of trainers about environments, sampling and filters, by their names:
+            environment takes them, the parts of a state (N, …), and further outputs (name →
+            (N, …), columns of batches); or it has ``make_actor()``, as learning policies do.
+        policy_mapping_fn: function or dict from agent to policy; None for the only policy, or for
+            the policy with the agent's name.
+        policy_config: settings of every policy; a policy's own settings override them.
+        columns: additional columns of batches, as in `trainables.Callbacks.columns`.
+        seed: seed of environments, action spaces and the global random streams.
+        settings: trainer settings about environments, sampling and filters, by name:
             ``rollout_fragment_length``, ``num_envs_per_worker``, ``batch_mode``, ``horizon``,
             ``observation_filter``, ``env_config``, ``callbacks`` and others.
 
     Raises:
-        ConfigError: a setting that is not known, or a policy that cannot play here.
+        ConfigError: an unknown setting, or a policy that does not fit the environment.
     """
 
     def __new__(cls, env_creator: Any, policy: Any, *_: Any, **__: Any) -> Self:  # noqa: ARG004
-        """Make a worker of several policies where they come by their names."""
+        """Make a worker of several policies if `policy` is a mapping."""
         kind: Any = _several(cls) if isinstance(policy, Mapping) else cls
         made: Self = super().__new__(kind)
         return made
@@ -114,11 +117,18 @@ class RolloutWorker(worker.RolloutWorker):
         super().__init__(self._spec(config, frozenset(columns), seed))
 
     def sample(self) -> Sample:
-        """Return the next batch; it stays as it is, whatever is sampled later."""
+        """Return the next batch; later calls do not overwrite it."""
         sample = super().sample()
         return replace(sample, fragments=[one.copy() for one in sample.fragments])
 
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
+        """Return the worker's spec.
+
+        Raises:
+            ConfigError: a callback of trainers alone, an environment that calls, or a vector
+                setting that
+                does not fit.
+        """
         sampling, calls = config.sampling, make_calls(config.callbacks)
         for phase in OF_TRAINERS:
             if calls and calls.wants(phase):
@@ -147,10 +157,11 @@ class RolloutWorker(worker.RolloutWorker):
 
     @property
     def _kind(self) -> type[WorkerSpec]:
+        """Class of the spec."""
         return WorkerSpec
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
-        """Make the policies, now that the environments say their spaces."""
+        """Make the policy for the environments' spaces, then the sampler."""
         of = checked_spaces(spec.environment, *self.envs.own_spaces)
         actor = self._acting(DEFAULT_POLICY_ID, of)
         self.spec = replace(spec, make_actor=lambda: actor)
@@ -159,14 +170,14 @@ class RolloutWorker(worker.RolloutWorker):
         return sampler
 
     def _acting(self, pid: str, of: EnvSpaces) -> Actor:
-        """Return what plays as this policy in these spaces."""
+        """Return the actor of policy `pid`, made for the spaces `of`."""
         given = self._given[pid]
         seed = rng.integer(self.spec.seed, "policy spaces", pid) % 2**31
         return hand_written.make_actor(given.policy_class, of, given.config or {}, seed)
 
 
 class _Several(RolloutWorker, AgentsWorker):
-    """The same with several agents."""
+    """A `RolloutWorker` for several agents, with one policy or more."""
 
     spec: AgentsSpec
 
@@ -175,14 +186,16 @@ class _Several(RolloutWorker, AgentsWorker):
         return AgentsSpec
 
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
+        """Return the spec; raises ConfigError for settings that several agents do not support."""
         require_together(flatten(config))
         return super()._spec(config, columns, seed)
 
     def sample(self) -> Any:
-        """Return the next `MultiAgentBatch`; it stays as it is."""
+        """Return the next `MultiAgentBatch`; later calls do not overwrite it."""
         return AgentsWorker.sample(self)
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
+        """Make the policies for their agents' spaces, then the sampler."""
         environment = spec.environment
         agents = agents_spaces(environment, *self.envs.own_spaces)
         if not agents:
@@ -211,16 +224,20 @@ class _Several(RolloutWorker, AgentsWorker):
 def PolicyEvaluator(  # noqa: N802  it makes a worker
     env_creator: Any, policy_graph: Any, policy_mapping_fn: Any = None, **more: Any
 ) -> RolloutWorker:
-    """Return a `RolloutWorker`, under the names that it and its policies had before."""
+    """Return a `RolloutWorker`, under the class and argument names of earlier RLlib versions."""
     return RolloutWorker(env_creator, policy_graph, policy_mapping_fn, **more)
 
 
 def _several(cls: type[RolloutWorker]) -> type[RolloutWorker]:
+    """Return the multi-agent class to use in place of `cls`."""
     return cls if issubclass(cls, _Several) else _Several
 
 
 def _as_given(policy: Any, common: Mapping[str, Any]) -> PolicySpec:
-    """Return what is said of a policy, its class alone or four things."""
+    """Return a `PolicySpec` from a class, or from a tuple of one to four items.
+
+    `common` settings stand under the policy's own. Raises ConfigError for a longer or empty tuple.
+    """
     if not isinstance(policy, Sequence):
         return PolicySpec(policy, config=common)
     if not 1 <= len(policy) <= len(PolicySpec._fields):
@@ -237,7 +254,11 @@ def _spaces_of(
     agents: Mapping[str, EnvSpaces],
     mapping: Binding,
 ) -> EnvSpaces:
-    """Return the spaces of a policy: those given, or those of the first agent that has it."""
+    """Return a policy's spaces: those given, or else those of its first agent.
+
+    Raises:
+        ConfigError: no spaces are given and no agent is mapped to the policy.
+    """
     if given.observation_space is not None and given.action_space is not None:
         return checked_spaces(environment, given.observation_space, given.action_space)
     own = [of for agent, of in agents.items() if mapping(agent, looking(agent)) == pid]
@@ -248,8 +269,10 @@ def _spaces_of(
 
 
 def _giving(actor: Actor) -> Callable[[], Actor]:
+    """Return a function that returns this actor."""
     return lambda: actor
 
 
 def _nobody() -> Actor:
+    """Raise AssertionError; the spec's actor is replaced once the spaces are known."""
     raise AssertionError("policies are made when the environments have said their spaces")

@@ -1,9 +1,9 @@
 """Data of rollouts: the forms that samplers write and learners read.
 
-T steps, N environments, B rows, *S the shape of an observation as a policy sees it: (D,), or
-(H, W, C) for an image; K columns of an action. A `Fragment` is (T, N), as the sampler writes it in
-place; a `TrainBatch` is rows, with advantages. `terminated` and `truncated` stay apart. What a
-worker hands over is a `Sample`; its columns may be compressed on the way.
+T steps, N environments, B rows, K columns of an action. *S is the shape of an observation as a
+policy sees it: (D,), or (H, W, C) for an image. A sampler writes a `Fragment` (T, N) in place; a
+`TrainBatch` has rows with advantages. `terminated` and `truncated` are separate flags. A worker
+returns a `Sample`, whose columns may be compressed for transport.
 """
 
 from collections.abc import Collection, KeysView, Mapping, Sequence
@@ -31,18 +31,22 @@ REQUESTABLE: Mapping[str, Column | str] = {
     "prev_rewards": REAL,
     "state_out": "memory",
 }
-"""Columns that stand in a fragment where a reader requests them (`WorkerSpec.columns`,
-`Callbacks.columns`): shape and type of a row, or the column that they are like.
+"""Columns that a fragment has only on request (`WorkerSpec.columns`, `Callbacks.columns`).
 
-``new_obs``: the next observation, at an episode's end its final one, filtered or not as
-``observations`` are, without being counted · ``t``: the step's number in its episode, from 0 ·
-``eps_id``: the episode's number, of which no two in a trial are alike · ``infos``: the step's info
-· ``agent_index``: which of several agents acted · ``unroll_id``: the number of these rows of an
-environment, no two in a trial alike: of the fragment, of whole episodes the episode's; with several
-agents, of what one of them did in a fragment without a gap, no two of a policy alike ·
-``prev_actions``, ``prev_rewards``: of the row before, 0 where an episode begins · ``state_out``:
-the policy's memory after the step; ``memory``, which every fragment of such a policy has, is that
-before it.
+Each name maps to the shape and type of a row, or to the column that it resembles.
+
+- ``new_obs``: next observation, at the end of an episode its final one; filtered if
+  ``observations`` are, without updating the filter
+- ``t``: number of the step in its episode, from 0
+- ``eps_id``: number of the episode, unique in a trial
+- ``infos``: info of the step
+- ``agent_index``: number of the agent that acted
+- ``unroll_id``: number of the run of rows to which the row belongs, unique in a trial: one for each
+  environment and fragment, or for each whole episode; with several agents one for each stretch of
+  an agent's consecutive rows in a fragment, unique within a policy
+- ``prev_actions``, ``prev_rewards``: those of the row before, 0 where an episode begins
+- ``state_out``: the policy's memory after the step (``memory``, which every fragment of such a
+  policy has, is the memory before it)
 """
 
 
@@ -50,34 +54,44 @@ before it.
 class Fragment:
     """T steps of N environments; arrays are (T, N, …).
 
-    Every column is an attribute: those below, those that the policy's actor declares, and those
-    that were requested.
+    Every column is an attribute: the fields below, the columns that the policy's actor declares,
+    and
+    the requested ones.
     """
 
     observations: Array
-    """(T, N, *S) filtered, float32; unfiltered bytes are uint8. Where the learner keeps rows for
-    long (`WorkerSpec.unfiltered`), as the filter is given them: of the environment's precision."""
+    """(T, N, *S) observations after the filter, float32; unfiltered bytes stay uint8.
+
+    For learners that store rows (`WorkerSpec.unfiltered`) they are those before the filter, in the
+    environment's precision.
+    """
     actions: Array
-    """(T, N) int64 choices or rows (T, N, K), unclipped as the policy chose them."""
+    """(T, N) int64 choices or (T, N, K) rows, as the policy chose them, before clipping."""
     rewards: Array
-    """(T, N) as the learner wants them: clipped or scaled if so set; where it keeps rows for long,
-    clipped alone."""
+    """(T, N) rewards for the learner, clipped or scaled if so set.
+
+    For learners that store rows they are clipped but not scaled.
+    """
     terminated: Array
-    """(T, N) the episode ended by itself."""
+    """(T, N) True where the episode ended by itself."""
     truncated: Array
-    """(T, N) the episode was cut off; its value goes on."""
+    """(T, N) True where the episode was cut off, so that its value is bootstrapped."""
     valid: Array
-    """(T, N) False: not to be learnt from (a faulty episode, or ``training_enabled: False``)."""
+    """(T, N) False where the row must not be learnt from.
+
+    Such rows are of faulty episodes, or have ``training_enabled: False`` in their info.
+    """
     autoreset: Array
-    """(T, N) True: no transition at all, in no count
-    (`trainables.envs.vector.base.Step.restarting`)."""
+    """(T, N) True where the row is no transition and is not counted (`Step.restarting` in
+    `trainables.envs.vector.base`).
+    """
     declared: Mapping[str, Array]
-    """The actor's columns and the requested ones, by name."""
+    """Columns of the actor and requested columns, name → (T, N, …)."""
     last: Mapping[str, Array]
-    """(1, N, …) ``last_<name>``: what the actor says of the observation after the last step."""
+    """``last_<name>`` → (1, N, …): the actor's values for the observation after the last step."""
 
     def __getattr__(self, name: str) -> Array:
-        """A declared column, or what is said of the observation after the last step."""
+        """Return a declared column or an entry of `last`; raises AttributeError for other names."""
         for named in ("declared", "last"):
             if name in (found := vars(self).get(named, {})):
                 column: Array = found[name]
@@ -89,39 +103,42 @@ class Fragment:
 
     @property
     def columns(self) -> dict[str, Array]:
-        """All that are (T, N, …), by name."""
+        """All (T, N, …) columns by name."""
         base = {name: column for name, column in vars(self).items() if name not in BESIDE}
         return {**base, **self.declared}
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """All columns and `last`, by name; what `of` takes."""
+        """All columns and the entries of `last`, by name, as `of` takes them."""
         return {**self.columns, **self.last}
 
     @property
     def steps(self) -> int:
-        """Transitions."""
+        """Number of transitions."""
         return self.autoreset.size - int(np.count_nonzero(self.autoreset))
 
     def __getitem__(self, name: str) -> Array:
-        """A column by name, or one of `last`."""
+        """Return a column, or an entry of `last`, by name."""
         return self.arrays[name]
 
     def keys(self) -> KeysView[str]:
-        """Names of all columns and of `last`."""
+        """Return the names of all columns and of the entries of `last`."""
         return self.arrays.keys()
 
     def slice(self, start: int, stop: int) -> "Fragment":
-        """Steps from `start` to before `stop`, as views; `last` stands where the end does."""
+        """Return the steps from `start` up to but without `stop`, as views.
+
+        The slice has `last` only if it contains the fragment's end.
+        """
         columns = {name: column[start:stop] for name, column in self.columns.items()}
         return Fragment.of({**columns, **(self.last if stop >= len(self.valid) else {})})
 
     def timeslices(self, size: int) -> "list[Fragment]":
-        """Slices of `size` steps; the last one may be shorter."""
+        """Return slices of `size` steps; the last one may be shorter."""
         return [self.slice(t, t + size) for t in range(0, len(self.valid), size)]
 
     def split_by_episode(self) -> "list[Fragment]":
-        """The pieces of episodes (L, 1), environment after environment, as views.
+        """Return the pieces of episodes (L, 1), environment after environment, as views.
 
         Rows that are no transition are left out.
         """
@@ -136,24 +153,27 @@ class Fragment:
         return [piece for piece in map(_transitions, pieces) if len(piece.valid)]
 
     def shuffled(self, stream: np.random.Generator) -> "Fragment":
-        """The rows (R, 1) that may be learnt from, in another order."""
+        """Return the rows that may be learnt from, in random order, as a fragment (R, 1)."""
         kept = np.flatnonzero(rows(self.valid & ~self.autoreset))
         order = stream.permutation(kept)
         return Fragment.of({n: rows(column)[order][:, None] for n, column in self.columns.items()})
 
     @classmethod
     def concat(cls, parts: "Sequence[Fragment]") -> "Fragment":
-        """All parts one after the other, of environments of one number; `last` is the last's."""
+        """Return all parts joined along time; `last` is that of the last part.
+
+        All parts need the same number of environments.
+        """
         joined = {n: np.concatenate([one[n] for one in parts]) for n in parts[0].columns}
         return cls.of({**joined, **parts[-1].last})
 
     def copy(self) -> "Fragment":
-        """A fragment with copies of all arrays."""
+        """Return a fragment with copies of all arrays."""
         return Fragment.of({name: array.copy() for name, array in self.arrays.items()})
 
     @classmethod
     def of(cls, columns: Mapping[str, Array]) -> "Fragment":
-        """Of all columns by name, ``last_<name>`` among them."""
+        """Return a fragment made of all columns by name, with ``last_<name>`` among them."""
         base = {one.name: columns[one.name] for one in fields(cls) if one.name not in BESIDE}
         more = {name: column for name, column in columns.items() if name not in base}
         last = {name: more.pop(name) for name in list(more) if name.startswith("last_")}
@@ -168,7 +188,15 @@ class Fragment:
         action: Column,
         declared: Mapping[str, Column],
     ) -> "Fragment":
-        """Arrays for one fragment of such observations and actions, and of declared columns."""
+        """Return a fragment of zeros in which all rows are valid.
+
+        Args:
+            steps: T.
+            num_envs: N.
+            observation: shape and type of one observation.
+            action: shape and type of one action.
+            declared: name → shape and type of one row of the other columns.
+        """
         flag, real = ((), np.dtype(np.bool_)), ((), np.dtype(np.float32))
         columns: dict[str, Column] = {
             "observations": observation,
@@ -186,7 +214,7 @@ class Fragment:
 
 
 def _transitions(piece: Fragment) -> Fragment:
-    """A piece of one environment, without a row at its end that is no transition."""
+    """Return a piece of one environment without a last row that is no transition."""
     steps = len(piece.valid)
     return piece.slice(0, steps - 1) if steps and piece.autoreset[-1, 0] else piece
 
@@ -196,7 +224,13 @@ BESIDE = ("declared", "last")
 
 
 def requested(names: frozenset[str], like: Mapping[str, Column]) -> dict[str, Column]:
-    """The columns of these names, some `like` those of observations, actions and memory.
+    """Return the columns with these names, name → shape and type of a row.
+
+    Args:
+        names: requested names.
+        like: ``observations``, ``actions`` and ``memory`` → shape and type, for columns that
+            resemble
+            one of them.
 
     Raises:
         WorkerError: a name that no sampler writes.
@@ -212,50 +246,50 @@ def requested(names: frozenset[str], like: Mapping[str, Column]) -> dict[str, Co
 
 @dataclass(frozen=True)
 class TrainBatch:
-    """B rows, fragment after fragment in worker order; within one, step after step."""
+    """B rows for a learner, ordered by worker, fragment and step."""
 
     observations: Array
-    """(B, *S)."""
+    """(B, *S) observations."""
     actions: Array
-    """(B,) or (B, K)."""
+    """(B,) or (B, K) actions."""
     logp: Array
-    """(B,)."""
+    """(B,) log-probabilities of the actions when they were chosen."""
     values: Array
-    """(B,)."""
+    """(B,) value estimates."""
     advantages: Array
-    """(B,)."""
+    """(B,) advantages."""
     returns: Array
-    """(B,)."""
+    """(B,) targets of the value function."""
 
     def __len__(self) -> int:
         return len(self.observations)
 
     @classmethod
     def join(cls, parts: list[Self]) -> Self:
-        """All parts as one; a single part is handed through without copying."""
+        """Return all parts as one; a single part is returned as it is, without copying."""
         if len(parts) == 1:
             return parts[0]
         columns = {f.name: [getattr(part, f.name) for part in parts] for f in fields(cls)}
         return cls(**{name: np.concatenate(column) for name, column in columns.items()})
 
     def columns(self) -> dict[str, Array]:
-        """Return the columns for a loss."""
+        """Return column → array, for a loss."""
         return dict(vars(self))
 
     def only(self, valid: Array) -> "TrainBatch":
-        """The rows where `valid` (B,) holds; itself if all do."""
+        """Return the rows where `valid` (B,) holds; the batch itself if it holds everywhere."""
         if valid.all():
             return self
         return TrainBatch(**{f.name: getattr(self, f.name)[valid] for f in fields(self)})
 
 
 def rows(column: Array) -> Array:
-    """(T, N, …) as (T·N, …)."""
+    """Return an array (T, N, …) as rows (T·N, …)."""
     return column.reshape(column.shape[0] * column.shape[1], *column.shape[2:])
 
 
 # -------------------------------------------------------------------------------------------------
-# What one rollout worker hands to its trainer in one round.
+# The data that one rollout worker returns to its trainer in one round.
 
 
 @dataclass(frozen=True)
@@ -263,47 +297,50 @@ class Sample:
     """The experience that one worker collected in one iteration."""
 
     fragments: list[Fragment]
-    """They may be buffers that the worker writes again in its next `sample`."""
+    """Fragments; they may be buffers that the worker overwrites in its next `sample`."""
     episodes: list[RolloutMetrics]
-    """Those that ended, in the order of their end."""
+    """Episodes that ended, in that order."""
     deltas: dict[str, Any]
-    """Each filter's statistics since it was last synchronised."""
+    """Filter → its statistics since it was last synchronised."""
     recent: Array
-    """(≤ 64, D) the latest raw observations of this iteration."""
+    """(≤ 64, D) latest raw observations of this iteration."""
     perf: Mapping[str, float] = field(default_factory=dict)
-    """Mean times of the worker's ticks."""
+    """Mean times of the worker's ticks, name → milliseconds."""
     trajectories: Sequence[list[Trajectory]] = ()
-    """Of each fragment, its pieces by episode, where a callback looks at them."""
+    """For each fragment its pieces by episode; empty unless a callback needs them."""
     index: int = 0
-    """Of the worker."""
+    """Index of the worker."""
     late: bool = False
-    """Its episodes had not come in time; they come with a later one."""
+    """True if the worker's episodes did not arrive in time; a later sample has them."""
     was_read: bool = False
-    """It comes from files; no environment was stepped for it."""
+    """True if the sample was read from files, so no environment was stepped for it."""
     version: int = 0
-    """Of the weights that chose: `WorkerSet.version` as it was when they were given."""
+    """Version of the weights that chose the actions (`WorkerSet.version` when they were sent)."""
     steps: int = 0
-    """Environment steps of fragments that stayed where they were learnt from."""
+    """Environment steps of fragments that were learnt from in the worker and not sent."""
 
     @property
     def count(self) -> int:
-        """Environment steps."""
+        """Number of environment steps."""
         return self.steps + sum(fragment.steps for fragment in self.fragments)
 
     def __getitem__(self, name: str) -> Array:
-        """The rows (R, …) of a column, of all fragments, that are transitions."""
+        """Return the rows (R, …) of a column that are transitions, over all fragments."""
         return np.concatenate([rows(one[name])[~rows(one.autoreset)] for one in self.fragments])
 
     def keys(self) -> Collection[str]:
-        """Names of columns."""
+        """Return the names of the columns."""
         return self.fragments[0].columns.keys() if self.fragments else ()
 
     def split_by_episode(self) -> list[Fragment]:
-        """The pieces of episodes (L, 1) of all fragments, as views."""
+        """Return the pieces of episodes (L, 1) of all fragments, as views."""
         return [piece for one in self.fragments for piece in one.split_by_episode()]
 
     def slice(self, start: int, stop: int) -> Self:
-        """Steps from `start` to before `stop` of each environment, fragment after fragment."""
+        """Return the steps from `start` up to but without `stop` of each environment.
+
+        Steps are counted over all fragments, one after the other.
+        """
         sliced, passed = list[Fragment](), 0
         for one in self.fragments:
             own = slice(max(0, start - passed), max(0, stop - passed))
@@ -313,17 +350,20 @@ class Sample:
         return replace(self, fragments=sliced)
 
     def timeslices(self, size: int) -> list[Self]:
-        """Slices of `size` steps of each environment; the last one may be shorter."""
+        """Return slices of `size` steps of each environment; the last one may be shorter."""
         steps = sum(len(one.valid) for one in self.fragments)
         return [self.slice(t, t + size) for t in range(0, steps, size)]
 
     def shuffled(self, stream: np.random.Generator) -> Self:
-        """The rows that may be learnt from, those of each fragment in another order."""
+        """Return the rows that may be learnt from, in random order within each fragment."""
         return replace(self, fragments=[one.shuffled(stream) for one in self.fragments])
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """The fragments and episodes of all parts; what else there is, is the last one's."""
+        """Return a sample with the fragments and episodes of all parts.
+
+        Its other fields are those of the last part.
+        """
         fragments = [fragment for one in parts for fragment in one.fragments]
         episodes = [episode for one in parts for episode in one.episodes]
         return replace(parts[-1], fragments=fragments, episodes=episodes)
@@ -331,7 +371,11 @@ class Sample:
     def compress(
         self, bulk: bool = False, columns: Sequence[str] = ("observations", "new_obs")
     ) -> "PackedSample":
-        """The sample with these columns compressed (LZ4), each row by itself or as a whole.
+        """Return the sample with these columns compressed with LZ4.
+
+        Args:
+            bulk: compress a whole column at once; by default each row by itself.
+            columns: names of the columns; those that a fragment lacks are skipped.
 
         Raises:
             WorkerError: a column does not hold numbers.
@@ -352,13 +396,19 @@ class Packed(NamedTuple):
     """A compressed array."""
 
     dtype: str
+    """Type of the array, as numpy's `dtype.str`."""
     shape: tuple[int, ...]
+    """Shape of the array."""
     frames: list[bytes]
-    """LZ4 frames that make its bytes, one after the other."""
+    """LZ4 frames whose contents, joined, are the bytes of the array."""
 
     @classmethod
     def of(cls, name: str, array: Array, bulk: bool) -> Self:
-        """A column, row by row or as a whole."""
+        """Return the column `name` compressed as a whole (`bulk`) or row by row.
+
+        Raises:
+            WorkerError: the column does not hold numbers.
+        """
         if array.dtype == object:
             raise WorkerError(f"columns: {name} does not hold numbers, so it cannot be compressed")
         import lz4.frame  # not at the top: few compress
@@ -368,7 +418,7 @@ class Packed(NamedTuple):
         return cls(array.dtype.str, array.shape, frames)
 
     def array(self) -> Array:
-        """The column again, to the bit."""
+        """Return the decompressed column, equal to the bit."""
         import lz4.frame
 
         # A bytearray, because torch wants arrays that may be written.
@@ -381,12 +431,12 @@ class PackedSample:
     """A sample some of whose columns are compressed."""
 
     sample: Sample
-    """Without them."""
+    """The sample, whose compressed columns are empty."""
     columns: list[dict[str, Packed]]
-    """Of each fragment."""
+    """For each fragment, column → compressed array."""
 
     def decompress(self) -> Sample:
-        """The sample as it was, to the bit."""
+        """Return the original sample, equal to the bit."""
         pairs = zip(self.sample.fragments, self.columns, strict=True)
         fragments = [
             Fragment.of({**one.arrays, **{name: own.array() for name, own in packed.items()}})
@@ -396,7 +446,10 @@ class PackedSample:
 
 
 def as_data(sample: Sample | None) -> dict[str, Any] | None:
-    """Return the sample of a fake sampler, as plain data: ``fragments`` and ``recent``."""
+    """Return the sample of a fake sampler as plain data, or None if there is no sample.
+
+    The data has the keys ``fragments`` and ``recent``.
+    """
     if sample is None:
         return None
     columns = [
@@ -406,12 +459,12 @@ def as_data(sample: Sample | None) -> dict[str, Any] | None:
 
 
 def as_plain(column: Array) -> Any:
-    """A copy that may stand in a checkpoint: infos as nested lists."""
+    """Return a copy that may be stored in a checkpoint; a column of infos becomes nested lists."""
     return column.tolist() if column.dtype == object else column.copy()
 
 
 def from_data(data: Mapping[str, Any] | None, index: int) -> Sample | None:
-    """Take back what `as_data` gave, in the worker of this index."""
+    """Return the sample that `as_data` turned into plain data, as one of worker `index`."""
     if data is None:
         return None
     fragments = [

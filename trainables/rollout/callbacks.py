@@ -1,4 +1,4 @@
-"""Callbacks of a person, called while a trainer works: a class, or a function per phase.
+"""User callbacks, called while a trainer works: a class, or a function per phase.
 
     class Curriculum(Callbacks):
         def on_episode_end(self, *, worker, episode, error):
@@ -6,9 +6,9 @@
 
     PPO({"env": "CartPole-v1", "callbacks": "my_package.my_module:Curriculum"})
 
-Methods of a class are given keyword arguments; the functions of a dict ``{phase: function}`` are
-given one dict of the same facts. There is one object in the trainer's process and one in each child
-that collects, made from the same source.
+Methods of a class are given keyword arguments; functions of a dict ``{phase: function}`` are given
+one dict with the same entries. The trainer's process and each child that collects have one
+callbacks object each, made from the same source.
 """
 
 import copy
@@ -42,37 +42,44 @@ class Callbacks:
     An episode has ``episode_id``, ``worker_index``, ``env_index``, ``length``, ``total_reward``,
     ``last_observation`` and ``last_info``, and four dicts to write into: ``user_data`` (anything
     plain), ``custom_metrics`` (name → number), ``hist_data`` (name → list of numbers) and ``media``
-    (name → picture, list of pictures or table, for MLflow). It is asked about its agents by
-    ``policy_for(agent)``, ``last_action_for(agent)`` and the other methods of
-    `trainables.rollout.agent_records.AgentRecords`.
+    (name → picture, list of pictures or table, for MLflow). The methods ``policy_for(agent)``,
+    ``last_action_for(agent)`` and others of `trainables.rollout.agent_records.AgentRecords` answer
+    questions about its agents.
 
-    A method is given those of a phase's facts that it has parameters for, by their names. Beside
-    the ones below, the phases of an episode have ``base_env`` (the worker's environments),
-    ``policies`` (name → what acts) and ``env_index``.
+    A method is given those of a phase's arguments that are among its parameters, by name. Beside
+    the
+    ones below, the phases of an episode have ``base_env`` (the worker's environments), ``policies``
+    (name → actor) and ``env_index``.
 
-    A class that keeps something of its own which decides what it does later also defines
-    ``get_state() -> plain data`` and ``set_state(state)``; it then stands in the checkpoints.
+    A class with state that affects later decisions also defines ``get_state() -> plain data`` and
+    ``set_state(state)``; checkpoints then contain this state.
 
     The methods of an episode are called in evaluations as well, where ``worker.in_evaluation`` is
-    True. There each episode has an object of its own, in the state of the trainer's: its numbers
-    depend on no other episode, and training not on them.
+    True. There each episode has its own callbacks object, in the state of the trainer's object, so
+    that
+    neither training nor other episodes depend on it.
     """
 
     columns: ClassVar[frozenset[str]] = frozenset()
-    """Of samples, beside those that each has: names of `trainables.rollout.batch.REQUESTABLE`, for
-    `on_sample_end` and `on_postprocess_traj`."""
+    """Requested columns of samples, names of `trainables.rollout.batch.REQUESTABLE`.
+
+    `on_sample_end` and `on_postprocess_traj` see them beside the columns that every sample has.
+    """
 
     def on_episode_created(self, *, worker: Any, episode: Any) -> None:
-        """Before the environment is reset for the episode."""
+        """Called before the environment is reset for the episode."""
 
     def on_episode_start(self, *, worker: Any, episode: Any) -> None:
-        """After the first observation."""
+        """Called after the first observation."""
 
     def on_episode_step(self, *, worker: Any, episode: Any) -> None:
-        """After each step has been counted: length, reward, observation and info are the step's."""
+        """Called after each step, when length, reward, observation and info include that step."""
 
     def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
-        """After the last step; `error` is what the environment of a faulty episode raised."""
+        """Called after the last step.
+
+        `error` is the exception of a faulty episode's environment, or None.
+        """
 
     def on_postprocess_traj(
         self,
@@ -83,31 +90,31 @@ class Callbacks:
         post_batch: dict[str, Any],
         all_pre_batches: dict[str, Any],
     ) -> None:
-        """In the trainer, after the advantages of a piece of one episode have been computed.
+        """Called in the trainer after the advantages of one piece of an episode have been computed.
 
         Args:
             agent_id: always ``agent0``.
-            episode: the piece's; as it stood at the end of the fragment.
+            episode: episode of the piece, as it was at the end of the fragment.
             pre_batch: column → array (rows, …) as sampled, a copy.
-            post_batch: column → array (rows, …); what is written into them is learnt.
+            post_batch: column → array (rows, …); changes written into the arrays are learnt from.
             all_pre_batches: agent → (policy, its pre_batch).
         """
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:
-        """A worker has collected; `samples.fragments` may be written into before they are sent."""
+        """Called when a worker has collected; `samples.fragments` may still be changed."""
 
     def on_train_result(self, *, trainer: Any, result: dict[str, Any]) -> None:
-        """A result is complete and not yet logged; what is changed in it is what is logged."""
+        """Called with a complete result before it is logged; changes to it are logged."""
 
 
-#: Fact → its other name in the one dict that functions are given.
+#: Argument → its additional name in the dict that functions are given.
 CLASSIC_NAMES: Mapping[str, str] = {"base_env": "env", "policies": "policy"}
 OF_EPISODES = ("worker", "base_env", "policies", "episode", "env_index")
 PHASES = tuple(name for name in vars(Callbacks) if name.startswith("on_"))
 EPISODE_PHASES = tuple(name for name in PHASES if name.startswith("on_episode_"))
-"""The phases that an evaluation calls, too."""
+"""Phases that an evaluation calls, too."""
 FOLLOWING = (*EPISODE_PHASES, "on_postprocess_traj")
-"""The phases that need each episode of a worker from its beginning."""
+"""Phases that need each episode of a worker from its beginning."""
 FACTS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(EPISODE_PHASES, OF_EPISODES),
     "on_episode_end": (*OF_EPISODES, "error"),
@@ -115,32 +122,43 @@ FACTS: Mapping[str, tuple[str, ...]] = {
     "on_sample_end": ("worker", "samples"),
     "on_train_result": ("trainer", "result"),
 }
-"""Phase → what it is called with."""
+"""Phase → names of its arguments."""
 
 
 class Calls:
-    """The callbacks of one process, called by phase; ConfigError for what cannot be called."""
+    """The callbacks of one process, called by phase.
+
+    Args:
+        source: value of the setting ``callbacks``.
+
+    Raises:
+        ConfigError: `source` names no phase, or nothing that can be called.
+    """
 
     def __init__(self, source: Any) -> None:
         self._source = source
         self._functions = _functions(source) if isinstance(source, Mapping) else None
         self._own = None if self._functions is not None else _instance(source)
         self._read = {} if self._own is None else _facts_read(self._own)
-        """Phase → those of its facts that the object's method has parameters for."""
+        """Phase → those of its arguments that the object's method takes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process makes its own from the dotted paths."""
+        """Return how another process makes its own callbacks from dotted paths."""
         return Calls, (self.portable(),)
 
     def portable(self) -> Any:
-        """The source in dotted paths; ConfigError for what another process cannot import."""
+        """Return the source as dotted paths.
+
+        Raises:
+            ConfigError: another process cannot import it.
+        """
         if isinstance(self._source, Mapping):
             return {phase: _dotted(self._source[phase]) for phase in self._functions or ()}
         return _dotted(self._source)
 
     @property
     def columns(self) -> frozenset[str]:
-        """That a class asks for."""
+        """Columns that the callbacks class requests."""
         return frozenset(getattr(self._own, "columns", ()))
 
     @property
@@ -149,27 +167,29 @@ class Calls:
         return self._functions == {}
 
     def another(self, state: Any) -> "Calls":
-        """One from the same source with an object of its own, in this state of `get_state`."""
+        """Return new callbacks from the same source, restored to a state of `get_state`."""
         made = Calls(self._source)
         made.set_state(state)
         return made
 
     def wants(self, phase: str) -> bool:
-        """Return whether there is anything to call; if not, nothing has to be prepared."""
+        """Return whether there is a function to call in this phase."""
         if self._functions is not None:
             return phase in self._functions
         return getattr(type(self._own), phase, None) is not getattr(Callbacks, phase)
 
     @property
     def follow_episodes(self) -> str:
-        """The first phase that needs each episode from its beginning; empty: there is none."""
+        """First phase that needs each episode from its beginning; empty if there is none."""
         return next((one for one in FOLLOWING if self.wants(one)), "")
 
     def require_not_following(self, is_one_object: bool) -> None:
         """Raise ConfigError if a phase needs each episode from its beginning.
 
-        It is asked of environments that restart by themselves, so that nobody sees them begin.
-        `is_one_object`: their class can only step them together.
+        It is called for environments that restart by themselves, whose episodes begin unseen.
+
+        Args:
+            is_one_object: True if the environment's class can only step all environments together.
         """
         why = "begins its next episodes before a callback can be called"
         phase = self.follow_episodes
@@ -184,7 +204,11 @@ class Calls:
             raise ConfigError(f"callbacks.{phase}", shorten(self._source), allowed, hint)
 
     def __call__(self, phase: str, **facts: Any) -> None:
-        """Call the phase's function, if there is one; CallbackError if it raised."""
+        """Call the phase's function, if there is one, with its arguments `facts`.
+
+        Raises:
+            CallbackError: the function raised an exception.
+        """
         if not self.wants(phase):
             return
         try:
@@ -201,25 +225,30 @@ class Calls:
             ) from error
 
     def get_state(self) -> Any:
-        """Return the user class's state, or None; StateError, by key, if it is no plain data."""
+        """Return the state of the user's class, or None if it has no ``get_state``.
+
+        Raises:
+            StateError: the state is no plain data; it names the key.
+        """
         getter = getattr(self._own, "get_state", None)
         state = getter() if getter else None
         normalise(state, f"callbacks/{type(self._own).__name__}.get_state()")
         return copy.deepcopy(state)
 
     def set_state(self, state: Any) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
         setter = getattr(self._own, "set_state", None)
         if setter and state is not None:
             setter(copy.deepcopy(state))
 
     def _named(self, phase: str) -> str:
+        """Return the path of the phase's function or of the class, for errors."""
         one = self._source[phase] if self._functions is not None else type(self._own)
         return one if isinstance(one, str) else _name(one)
 
 
 def make_calls(config: CallbacksConfig) -> Calls | None:
-    """The callbacks of this process; None where there are none, which costs nothing."""
+    """Return the callbacks of this process; None if there are none."""
     if config.callbacks is None:
         return None
     calls = Calls(config.callbacks)
@@ -227,13 +256,14 @@ def make_calls(config: CallbacksConfig) -> Calls | None:
 
 
 def of_episodes(calls: Calls | None) -> Calls | None:
-    """The callbacks if any of them is called in an episode; None otherwise."""
+    """Return the callbacks if one of them is called in episodes; None otherwise."""
     if calls is None or not any(calls.wants(phase) for phase in EPISODE_PHASES):
         return None
     return calls
 
 
 def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
+    """Return phase → function; raises ConfigError for an unknown phase."""
     for phase in source:
         if phase not in PHASES:
             hint = nearest(phase, PHASES).removeprefix("; ") or ", ".join(PHASES)
@@ -243,6 +273,7 @@ def _functions(source: Mapping[str, Any]) -> dict[str, Function]:
 
 
 def _instance(source: Any) -> Callbacks:
+    """Return the callbacks object that `source` makes; raises ConfigError if it is none."""
     made = _callable("callbacks", source)()
     if not isinstance(made, Callbacks):
         allowed = "a class derived from trainables.Callbacks, or a callable that makes one"
@@ -251,10 +282,10 @@ def _instance(source: Any) -> Callbacks:
 
 
 def _facts_read(own: Callbacks) -> dict[str, tuple[str, ...]]:
-    """Return phase → those of its facts that the method takes.
+    """Return phase → those of its arguments that the method of `own` takes.
 
     Raises:
-        ConfigError: a method needs what no phase of its name has.
+        ConfigError: a method needs an argument that its phase does not have.
     """
     read: dict[str, tuple[str, ...]] = {}
     for phase, given in FACTS.items():
@@ -275,6 +306,7 @@ def _facts_read(own: Callbacks) -> dict[str, tuple[str, ...]]:
 
 
 def _callable(place: str, source: Any) -> Callable[..., Any]:
+    """Return `source`, imported if it is a path; raises ConfigError if it cannot be called."""
     if isinstance(source, str):
         return load(place, source, "a class or callable")
     if not callable(source):
@@ -284,6 +316,7 @@ def _callable(place: str, source: Any) -> Callable[..., Any]:
 
 
 def _dotted(source: Any) -> str:
+    """Return the import path of `source`; raises ConfigError if it has none."""
     if isinstance(source, str):
         return source
     path = path_to(source)
@@ -298,6 +331,7 @@ def _dotted(source: Any) -> str:
 
 
 def _name(source: Any) -> str:
+    """Return ``module:name`` of a class or function, or a short text of another object."""
     if not hasattr(source, "__qualname__"):
         return shorten(source)
     return f"{source.__module__}:{source.__qualname__}"

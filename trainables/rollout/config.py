@@ -1,4 +1,4 @@
-"""The settings of how experience is collected."""
+"""Settings of the collection of experience."""
 
 from typing import Annotated, Any, Literal
 
@@ -72,7 +72,7 @@ class SamplingConfig(Section):
 
 
 def clipped(rewards: NDArray[Any], clip: bool | float | None) -> NDArray[Any]:
-    """Return rewards (…) as `clip_rewards` wants them, in a type of their own kind."""
+    """Return rewards (…) clipped as the setting `clip_rewards` says, in their own kind of type."""
     if clip is True:
         return np.asarray(np.sign(rewards))
     return np.asarray(np.clip(rewards, -clip, clip)) if clip else rewards

@@ -1,9 +1,9 @@
-"""The running episode of each environment as callbacks see it, and when they are called.
+"""The running episode of each environment as callbacks see it, and the calls of callbacks.
 
-Made only where there are callbacks. An environment begins its next episode inside the step that
-ends one, so the environments call `before_restart` between the two: there the step is counted, the
-episode ends and the next one is created. The episodes of an evaluation are watched one by one, each
-with callbacks of its own. N environments, D features.
+These objects exist only if there are callbacks. An environment begins its next episode inside the
+step that ends one, so environments call `before_restart` between the two: there the step is
+counted, the episode ends and the next one is created. Episodes of an evaluation are watched one by
+one, each with its own callbacks object. N environments.
 """
 
 import copy
@@ -28,54 +28,63 @@ from trainables.rollout.workers.access import DEFAULT_POLICY_ID, named_policy
 Array = NDArray[Any]
 T = TypeVar("T")
 WRITTEN = ("user_data", "custom_metrics", "hist_data")
-"""Dicts of an episode that callbacks write; part of the state."""
+"""Dicts of an episode that callbacks write; checkpoints contain them."""
 SUMS = "agent_rewards"
-"""Likewise, where there are several agents."""
+"""Key of the agents' summed rewards in checkpoints, if there are several agents."""
 RECORDS = "agents"
-"""Likewise, of each agent what is known of it."""
+"""Key of the agents' records in checkpoints."""
 
 
 @dataclass
 class Episode(AgentRecords):
     """An episode and its agents, with dicts for callbacks to write into.
 
-    As in the metrics it is the whole game where lost lives end what is learnt.
+    Where lost lives end an episode for the learner, this is still the whole game, as in the
+    metrics.
     """
 
     episode_id: str
-    """worker-environment-count, the same in every run of the same trial; in an evaluation
-    evaluation-index, and the restart after which it is played; in an environment that calls what
-    that calls it."""
+    """Name of the episode, the same in every run of a trial.
+
+    While sampling it is worker-environment-count; in an evaluation the evaluation, the index and
+    the
+    restart after which it is played; for an environment that calls the trainer, its own name.
+    """
     worker_index: int
+    """Index of the worker; 0 in an evaluation."""
     env_index: int
-    """In an evaluation both are 0: they do not say who plays. So is this in one that calls."""
+    """Index of the environment in its worker; 0 in an evaluation and for environments that call."""
     length: int = 0
     """Environment steps so far."""
     total_reward: float = 0.0
     """Sum of the environment's own rewards so far."""
     last_observation: Any = None
-    """(*O) the latest raw observation; of several agents a dict by agent; None before the first."""
+    """Latest raw observation (*O), or agent → (*O) with several agents; None before the first."""
     last_info: Mapping[str, Any] = field(default_factory=dict)
-    """The info of the latest step, of several agents under ``agents`` and what concerns all of them
-    under ``common``; empty after a restore."""
+    """Info of the latest step; empty after a restore.
+
+    With several agents it has ``agents`` (agent → info) and ``common`` (info for all).
+    """
     agent_rewards: dict[str, float] = field(default_factory=dict)
-    """Agent → sum of its rewards so far, where there are several."""
+    """Agent → sum of its rewards so far, if there are several agents."""
     user_data: dict[str, Any] = field(default_factory=dict)
-    """Scratch space; plain data, it stands in the checkpoint."""
+    """Scratch space for plain data, which checkpoints contain."""
     custom_metrics: dict[str, float] = field(default_factory=dict)
     """Name → number; results have mean, minimum and maximum over episodes."""
     hist_data: dict[str, list[float]] = field(default_factory=dict)
-    """Name → numbers; results hold those of all episodes that ended, under ``hist_stats``."""
+    """Name → numbers; results contain those of all finished episodes under ``hist_stats``."""
     media: dict[str, Any] = field(default_factory=dict)
-    """Name → picture (H, W, 3) of uint8, list of pictures, or table (column → cells), to be seen in
-    MLflow: of each name the one of the iteration's last episode (`trainables.rollout.media`)."""
+    """Name → picture (H, W, 3) of uint8, list of pictures, or table (column → cells), for MLflow.
+
+    Results contain for each name that of the iteration's last episode (`trainables.rollout.media`).
+    """
     cast: InitVar[Cast | None] = None
 
     def __post_init__(self, cast: Cast | None) -> None:
         AgentRecords.__init__(self, cast)
 
     def observe(self, seen: Any) -> None:
-        """Take note of the latest observation; what several agents saw and were rewarded with."""
+        """Store the latest observation, and with several agents also their rewards and ends."""
         if not isinstance(seen, Mapping):
             self.last_observation = np.array(seen)
             self.note_observation(AGENT, seen)
@@ -92,7 +101,7 @@ class Episode(AgentRecords):
             self.note_end(agent)
 
     def step(self, seen: Any, reward: float, info: Mapping[str, Any]) -> None:
-        """Take note of what a step gave to all agents; the step itself is counted elsewhere."""
+        """Store a step's observation, reward and info; the caller counts `length`."""
         self.total_reward += reward
         if not isinstance(seen, Mapping):
             self.note_reward(AGENT, reward)
@@ -105,7 +114,7 @@ class Episode(AgentRecords):
 
 
 class Trajectory(NamedTuple):
-    """The rows of one fragment that belong to one episode."""
+    """The rows `start` up to but without `stop` of one environment that belong to one episode."""
 
     env_index: int
     start: int
@@ -114,7 +123,16 @@ class Trajectory(NamedTuple):
 
 
 class EpisodeTracker:
-    """Keeps an `Episode` for each of `count` environments and calls the callbacks."""
+    """Keeps an `Episode` for each of `count` environments and calls the callbacks.
+
+    Args:
+        calls: the callbacks.
+        worker: worker that callbacks are given.
+        index: its index.
+        count: number of environments, N.
+        cast: function of an environment's index and the number of its earlier episodes that returns
+            the policies that play the episode.
+    """
 
     def __init__(
         self,
@@ -126,23 +144,24 @@ class EpisodeTracker:
     ) -> None:
         self._calls = calls
         self._cast = cast
-        """Gives who plays, by the environment and the episodes that it has had before."""
+        """Function of environment and number of earlier episodes that returns the new one's cast.
+        """
         # A sampling thread holds this object, and must not hold the worker that it ends with.
         self._worker = weakref.ref(worker)
         self._index = index
         self._wants_steps = calls.wants("on_episode_step")
         self._traces = calls.wants("on_postprocess_traj")
         self._begun = [0] * count
-        """Episodes begun in each environment, the running one included."""
+        """Episodes begun in each environment, including the running one."""
         self._running = [self._new(env_index) for env_index in range(count)]
         self._ended: dict[int, Episode] = {}
         self._counted = False
         self._starts = [0] * count
-        """In each environment: the row of the fragment at which the running episode begins."""
+        """For each environment the row of the fragment at which its running episode begins."""
         self._pieces: list[Trajectory] = []
 
     def alone(self, episode_id: str, cast: Cast) -> "EpisodeWatch":
-        """A new episode that is none of these environments'."""
+        """Create an episode that belongs to none of the environments, and return its watch."""
         episode = Episode(episode_id, self._index, 0, cast=cast)
         return EpisodeWatch(self._calls, self._worker, episode)
 
@@ -151,29 +170,31 @@ class EpisodeTracker:
         return self._running[env_index]
 
     def create(self, envs: Sequence[int]) -> None:
-        """New episodes in these environments, which have not been reset yet."""
+        """Create episodes in these environments, which have not been reset yet."""
         for env_index in envs:
             self._running[env_index] = self._new(env_index)
             self._begun[env_index] += 1
             self._call("on_episode_created", self._running[env_index])
 
     def start(self, envs: Sequence[int], observations: Array | Mapping[int, Array]) -> None:
-        """The episodes begin with `observations`, (N, *O) or environment → (*O)."""
+        """Start the created episodes with `observations`, (N, *O) or environment → (*O)."""
         for env_index in envs:
             self._running[env_index].observe(observations[env_index])
             self._call("on_episode_start", self._running[env_index])
 
     def before_restart(self, step: Step) -> None:
-        """The step is done and environments that ended have not been reset."""
+        """Count a step, and end episodes before their environments are reset."""
         self._count(step)
         over = step.terminated | step.truncated
         over[list(step.faults)] = True
         self._end(np.flatnonzero(without_lost_lives(over, step)).tolist(), step)
 
     def after_step(self, step: Step, row: int | NDArray[np.int64]) -> dict[int, Episode]:
-        """The step is done, what ended has been reset; environment → episode that ended.
+        """Finish a step after resets, and return environment → episode that ended.
 
-        `row` is that of the fragment which is being filled, or (N,) of each environment.
+        Args:
+            step: the step.
+            row: row of the fragment that is being filled, or (N,) rows, one for each environment.
         """
         if not self._counted:
             self._count(step)
@@ -194,9 +215,11 @@ class EpisodeTracker:
         return ended
 
     def take_pieces(self, rows: int) -> list[Trajectory]:
-        """The pieces of a fragment of `rows` rows that has been filled; the next one begins.
+        """Return the pieces of a filled fragment of `rows` rows, and begin the next fragment.
 
-        Episodes that go on are copied: what is written into them later is not seen in the piece.
+        Running episodes are copied, so later changes to them do not show in the pieces. The list is
+        empty
+        unless `on_postprocess_traj` is used.
         """
         if not self._traces:
             return []
@@ -209,18 +232,20 @@ class EpisodeTracker:
         ]
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``own`` (the callbacks') and ``episodes`` (what they wrote into running ones).
+        """Return ``own``, the callbacks' state, and ``episodes``, their writings.
 
         Raises:
-            StateError: something that cannot stand in a checkpoint; it names the key.
+            StateError: something that cannot be stored in a checkpoint; it names the key.
         """
         own = self._calls.get_state()
         return {"own": own, "episodes": [_written(one) for one in self._running]}
 
     def set_state(self, state: Mapping[str, Any] | None, episodes: EpisodesInFlight) -> None:
-        """Take back what `get_state` gave; None: from a time when there were no callbacks.
+        """Restore the state that `get_state` returned.
 
-        `episodes` have been put back already.
+        Args:
+            state: the state; None if the checkpoint was written without callbacks.
+            episodes: lengths and rewards of the running episodes, already restored.
         """
         if state is not None:
             self._calls.set_state(state["own"])
@@ -239,6 +264,7 @@ class EpisodeTracker:
                 getattr(one, name).update(copy.deepcopy(values))
 
     def _count(self, step: Step) -> None:
+        """Count the step in each episode whose environment made one; calls `on_episode_step`."""
         self._counted = True
         ended = step.terminated | step.truncated
         for env_index, one in enumerate(self._running):
@@ -254,6 +280,7 @@ class EpisodeTracker:
                 self._call("on_episode_step", one)
 
     def _end(self, envs: Sequence[int], step: Step) -> None:
+        """End the running episodes of these environments, and create the next ones."""
         for env_index in envs:
             one = self._ended[env_index] = self._running[env_index]
             self._call("on_episode_end", one, error=step.faults.get(env_index))
@@ -262,9 +289,14 @@ class EpisodeTracker:
         self.create(envs)
 
     def _call(self, phase: str, episode: Episode, **more: Any) -> None:
+        """Call the callbacks of a phase for an episode."""
         self._calls(phase, **facts(self._worker(), episode), **more)
 
     def _new(self, env_index: int, before: int | None = None) -> Episode:
+        """Return a new episode of an environment.
+
+        `before` is the number of its earlier episodes.
+        """
         number = self._begun[env_index] if before is None else before
         name = f"{self._index}-{env_index}-{number}"
         return Episode(name, self._index, env_index, cast=self._cast(env_index, number))
@@ -272,10 +304,10 @@ class EpisodeTracker:
 
 @dataclass(frozen=True)
 class BaseEnv:
-    """The environments of a worker under the names that RLlib's callbacks know.
+    """The environments of a worker under the names that RLlib's callbacks use.
 
     Args:
-        envs: of the worker.
+        envs: environments of the worker.
     """
 
     envs: Any
@@ -286,9 +318,9 @@ class BaseEnv:
         return int(self.envs.count)
 
     def get_sub_environments(self) -> list[Any]:
-        """Return each environment without its wrappers; of a vector that is one object this.
+        """Return each environment without its wrappers; for a vector class one object.
 
-        It is empty where environments are in processes of their own.
+        It is empty if the environments run in other processes.
         """
         sub_envs = getattr(self.envs, "sub_envs", ())
         return [getattr(env, "unwrapped", env) for env in sub_envs]
@@ -297,7 +329,7 @@ class BaseEnv:
 
 
 def facts(worker: Any, episode: Episode) -> dict[str, Any]:
-    """Return what every phase of an episode is called with."""
+    """Return the arguments that every phase of an episode has."""
     return {
         "worker": worker,
         "base_env": None if worker is None else BaseEnv(worker.envs),
@@ -309,10 +341,10 @@ def facts(worker: Any, episode: Episode) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class OneEnv:
-    """The environment of one episode, found where a rollout worker has its environments."""
+    """The environment of one episode, in the form of a rollout worker's `envs`."""
 
     sub_envs: Sequence[Any]
-    """The environment; empty where it is in a process of its own."""
+    """List of the one environment; empty if it runs in another process."""
     count: int = 1
 
 
@@ -323,12 +355,15 @@ class EvaluationWorker:
     in_evaluation: ClassVar[bool] = True
     envs: OneEnv
     is_recorded: bool
-    """True if the episode has been played before and is played once more for its video."""
+    """True if the episode was played before and is played again for its video."""
     policy: Actor | Mapping[str, Actor]
     global_vars: Mapping[str, Any]
 
     def foreach_env(self, function: Callable[[Any], T]) -> list[T]:
-        """``[function(env)]`` of the unwrapped environment; [] if it is in another process."""
+        """Return ``[function(env)]`` of the unwrapped environment.
+
+        The list is empty if the environment is in another process.
+        """
         return [function(getattr(env, "unwrapped", env)) for env in self.envs.sub_envs]
 
     def get_policy(self, policy_id: str = "") -> Actor | None:
@@ -337,23 +372,23 @@ class EvaluationWorker:
 
     @property
     def policies(self) -> Mapping[str, Actor]:
-        """All policies by their names."""
+        """All policies by name."""
         if isinstance(self.policy, Mapping):
             return self.policy
         return {DEFAULT_POLICY_ID: self.policy}
 
     def get_global_vars(self) -> dict[str, Any]:
-        """Return the variables that the trainer gives to all workers; ``timestep`` is one."""
+        """Return the variables that the trainer gives to all workers, such as ``timestep``."""
         return dict(self.global_vars)
 
 
 class EpisodeWatch:
-    """One episode by itself: of an evaluation, or of an environment that calls.
+    """Calls the callbacks of one episode, of an evaluation or of an environment that calls.
 
     Args:
-        calls: are called.
-        worker: gives what they are called with as the worker.
-        episode: that begins.
+        calls: the callbacks.
+        worker: function that returns the worker that callbacks are given.
+        episode: the new episode.
     """
 
     def __init__(self, calls: Calls, worker: Callable[[], Any], episode: Episode) -> None:
@@ -363,27 +398,33 @@ class EpisodeWatch:
         self._call("on_episode_created")
 
     def start(self, observation: Any) -> None:
-        """The environment has been reset."""
+        """Start the episode with the observation of the reset."""
         self.episode.observe(observation)
         self._call("on_episode_start")
 
     def step(self, observation: Any, reward: float, info: Mapping[str, Any]) -> None:
-        """A step has been made."""
+        """Count a step and call `on_episode_step`."""
         self.episode.length += 1
         self.episode.step(observation, reward, info)
         self._call("on_episode_step")
 
     def end(self, error: Exception | None) -> None:
-        """The episode is over; `error` is what its environment raised."""
+        """End the episode; `error` is the exception of its environment, or None."""
         self._call("on_episode_end", error=error)
         self.episode.let_go()
         checked_numbers(self.episode)
 
     def _call(self, phase: str, **more: Any) -> None:
+        """Call the callbacks of a phase."""
         self._calls(phase, **facts(self._worker(), self.episode), **more)
 
 
 def _written(episode: Episode) -> dict[str, Any]:
+    """Return a copy of what callbacks wrote into an episode, for a checkpoint.
+
+    Raises:
+        StateError: something that cannot be stored in a checkpoint; it names the key.
+    """
     sums = {SUMS: episode.agent_rewards} if episode.agent_rewards else {}
     seen = {"media": media.checked(episode.media)} if episode.media else {}
     known = episode.get_records()

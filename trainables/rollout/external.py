@@ -1,9 +1,9 @@
 """Sampling from environments that call the trainer (`trainables.envs.external`).
 
-A tick: one batched decision per policy for all agents that wait → they are answered → the
-environment is polled. Which episodes there are, and which of them is ready, is their own affair:
-each agent lies in a lane of its own (`trainables.rollout.agents.transitions`), and what nobody
-knows yet the end of waits for the next fragment. N episodes, M numbers of memory.
+A tick: one batched decision per policy for all waiting agents → the actions are sent → the
+environment is polled. The environment alone decides which episodes exist and which of them are
+ready. Each agent has its own lane (`trainables.rollout.agents.transitions`), and rows whose
+consequence is not known yet are stored in a later fragment. N episodes, M numbers of memory.
 """
 
 import heapq
@@ -67,12 +67,12 @@ logger = logging.getLogger(__name__)
 
 
 class CalledEnvs:
-    """The environment, in the place where other workers have those that they step.
+    """The calling environment with the interface of a vector environment.
 
     Args:
-        env: as `make_env` makes it.
-        config: of which.
-        place: of the worker.
+        env: the environment as `make_env` returns it.
+        config: its settings.
+        place: context of the worker.
     """
 
     restarts_unasked = False
@@ -85,82 +85,87 @@ class CalledEnvs:
         connector = connect(config, *self.own_spaces)
         of_agents = connector.of if isinstance(connector, AgentsConnector) else {AGENT: connector}
         self.connectors = of_agents
-        """Agent → what stands between the environment and it."""
+        """Agent → the connector at the environment."""
         self.connector_seconds: Callable[[], dict[str, float]] = lambda: connector.seconds
         self.sub_envs: Sequence[Any] = [self.base]
         self.before_restart: Callable[[Step], None] | None = None
         self._env, self._place = env, place
 
     def reset(self, seeds: Sequence[int] | None) -> Array:
-        """Let it begin, if it has to be told; it has no seed."""
+        """Start the environment if it has a method for it; returns an empty array.
+
+        `seeds` are ignored, since such an environment has no seed.
+        """
         if callable(start := getattr(self.base, "start", None)):
             start()
         return np.zeros((0,))
 
     def restart(self, sub_env: int, seed: int) -> Array:
-        """Lose all running episodes."""
+        """Abandon all running episodes; returns an empty array."""
         if callable(abandon := getattr(self.base, "abandon", None)):
             abandon("the trainer went back to a checkpoint")
         return np.zeros((0,))
 
     def step(self, actions: Array) -> Step:
-        """Refuse: it is polled."""
+        """Raise an error: the environment is polled, not stepped."""
         step: Step = self._env.step(actions)
         return step
 
     def seed_spaces(self, seeds: Sequence[int]) -> None:
-        """Give the spaces streams of their own."""
+        """Seed the observation space and the action space."""
         self.observation_space.seed(seeds[0])
         self.action_space.seed(seeds[0])
 
     def get_state(self) -> dict[str, Any]:
-        """Nothing that is known of it."""
+        """Return an empty state, since the environment has none that can be stored."""
         return {"units": [], "counters": {}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Ignore the empty state."""
 
     def get_counters(self) -> dict[str, Any]:
-        """None."""
+        """Return no counters."""
         return {}
 
     def set_counters(self, counters: Mapping[str, Any]) -> None:
-        """Take back what `get_counters` gave."""
+        """Ignore the empty counters."""
 
     def left_out(self) -> list[str]:
-        """All of it."""
+        """Return the names of the environments that no checkpoint contains: this one."""
         return [type(self.base).__name__]
 
     def close(self) -> None:
-        """Close it."""
+        """Close the environment."""
         close(self._env, f"worker {self._place.worker}, {type(self.base).__name__}")
 
 
 @dataclass
 class _Episode(RunningEpisode):
-    """A running episode."""
+    """A running episode of an environment that calls."""
 
     seat: int = 0
-    """A number that no other running episode has; its lanes are those of this number."""
+    """Number that no other running episode has; the episode uses the lanes of this number."""
     length: int = 0
     """Steps of the environment, each from one call for actions to the next."""
     total: float = 0.0
+    """Sum of the rewards so far."""
     watch: EpisodeWatch | None = None
-    """The watch over its callbacks, if there are any."""
+    """Watch that calls the callbacks; None without callbacks."""
     before: tuple[int, int] = (0, 0)
     """``known`` and ``length`` when the running sample began."""
 
     @property
     def known(self) -> int:
-        """Decisions of all agents of which it is known what followed."""
+        """Number of decisions of all agents whose consequence is known."""
         return self.acted - len(self.open)
 
 
 class ExternalSampler(AgentsSampler):
-    """Answers an environment that calls, and writes fragments of what happened.
+    """Answers an environment that calls, and writes fragments of the transitions.
 
-    Its arguments are those of `AgentsSampler`; where there is one agent, it is `AGENT`, and its
-    policy the only one.
+    Its arguments are those of `AgentsSampler`. In an environment of one agent the agent is `AGENT`,
+    and
+    there is one policy.
     """
 
     known_as = "environments that call"
@@ -173,19 +178,19 @@ class ExternalSampler(AgentsSampler):
         self._base = envs.base
         self._polled = PolledEnv(envs.base, args[0], more["ends"].external_timeout_s)
         self._latest: Sequence[Any] = ()
-        """Episodes of the latest poll, which wait for an answer."""
+        """Episodes of the latest poll, which wait for actions."""
         self._failures: dict[Any, tuple[int, Exception]] = {}
-        """Episode → how often it has failed in a row, and the first cause."""
+        """Episode → number of its failures in a row, and the first exception."""
         self._started = 0
-        """Episodes."""
+        """Number of episodes begun."""
         self._seats: list[int] = []
-        """Those that have become free, a heap."""
+        """Heap of the seats that have become free."""
         self.version = 0
-        """Of the weights."""
+        """Version of the weights."""
         self._said: dict[tuple[Any, str], tuple[Any, float | None]] = {}
-        """(episode, agent) → the action that was chosen elsewhere, and its log-probability."""
+        """(episode, agent) → action that the environment chose itself, and its log-probability."""
         self._bound: Mapping[Any, Mapping[Any, str]] = {}
-        """Episode → agent → the policy that its player was told."""
+        """Episode → agent → policy that the environment's player uses for it."""
         self._is_alone = not isinstance(envs.observation_space, AgentsSpace)
         self._at_env = envs.connectors
         super().__init__(*args, envs=envs, agents=agents, **more)
@@ -193,7 +198,10 @@ class ExternalSampler(AgentsSampler):
     def have(
         self, plans: Mapping[str, PolicyPlan], mapper: Mapper, anew: Container[str]
     ) -> list[int]:
-        """As `AgentsSampler.have`; episodes that are to be dropped are lost."""
+        """Use these policies from now on, as `AgentsSampler.have`.
+
+        Episodes to be dropped are lost.
+        """
         lost = super().have(plans, mapper, anew)
         if callable(take := getattr(self._base, "take_mapper", None)):
             take(lambda agent, episode: self._policy_of(episode, episode, agent))
@@ -203,27 +211,29 @@ class ExternalSampler(AgentsSampler):
         return []
 
     def _called(self, pid: str) -> str:
+        """Return the beginning of errors about a policy's transitions."""
         return self.name if self._is_alone else super()._called(pid)
 
     def _subject(self, what: str, pid: str) -> str:
+        """Return the name under which a policy's subject is logged."""
         return what if self._is_alone else super()._subject(what, pid)
 
     @property
     def recent(self) -> Sequence[Array]:
-        """The latest raw observations of the first policy."""
+        """Latest raw observations of the first policy."""
         return next(iter(self._recent.values()))
 
     @property
     def times(self) -> dict[str, float]:
-        """Mean times of ticks, of each policy's connectors under `PREFIX`."""
+        """Mean times of ticks, and of each policy's connectors under `PREFIX`, milliseconds."""
         own = f"{PREFIX}{DEFAULT_POLICY_ID}/" if self._is_alone else PREFIX
         return {name.replace(own, PREFIX): ms for name, ms in super().times.items()}
 
     def start(self, seeds: list[int]) -> None:
-        """Nothing is to be begun: episodes begin themselves."""
+        """Do nothing: the environment begins its episodes itself."""
 
     def sample(self, stream: np.random.Generator) -> CollectedByPolicy:
-        """Answer until there are enough steps, or of whole episodes as many."""
+        """Answer the environment until there are enough steps, counted as the batch mode says."""
         if callable(take := getattr(self._base, "take_policies", None)):
             take(self.version, {pid: self._layers(pid) for pid in self._plans})
         for episode in self._running.values():
@@ -231,10 +241,14 @@ class ExternalSampler(AgentsSampler):
         return super().sample(stream)
 
     def _unfinished(self) -> Array:
+        """Return the lengths of the running episodes in environment steps."""
         return np.array([one.length for one in self._running.values()], dtype=np.int64)
 
     def _layers(self, pid: str) -> dict[str, Any] | None:
-        """Return the layers for players that decide by themselves; None if they cannot."""
+        """Return the policy's layers and filter for players that decide themselves.
+
+        Returns None if they could not compute its decisions from them.
+        """
         layers, seen_by = self._actors[pid].as_layers(), self._filters[pid]
         of, kind = self._plans[pid].spaces, type(seen_by)
         runs = isinstance(of.raw, spaces.Box) and isinstance(
@@ -254,11 +268,11 @@ class ExternalSampler(AgentsSampler):
     # ---- a tick ----------------------------------------------------------------------------------
 
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
-        """One decision for all that wait, and what is heard next.
+        """Make one decision for all waiting agents, send it, and process the next poll.
 
         Returns:
-            Steps of agents and of environments of which it is known what followed; where episodes
-            stay `whole`, those of the episodes that ended in it.
+            Number of agent steps and of environment steps whose consequence has become known; with
+            `whole` those of the episodes that ended.
         """
         clock = time.perf_counter
         began = clock()
@@ -289,7 +303,11 @@ class ExternalSampler(AgentsSampler):
     def _followed(
         self, env_id: Any, polled: Polled, episodes: list[RolloutMetrics], whole: bool
     ) -> tuple[int, int]:
-        """Take down a poll of one episode; returns as `_tick`, less than 0 where it has failed."""
+        """Process one episode's part of a poll.
+
+        Returns:
+            Numbers of steps as `_tick`; negative if the episode failed after some were counted.
+        """
         if (fault := self._fault(env_id, polled)) is not None:
             counted = self._give_up(env_id, fault, episodes)
             return (0, 0) if whole else (-counted[0], -counted[1])
@@ -303,9 +321,10 @@ class ExternalSampler(AgentsSampler):
     def _done(
         self, pid: str, who: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
-        """Return the actions of these agents: chosen elsewhere, or else drawn by their policy.
+        """Return the decision for these agents: their own choice, or else their policy's.
 
-        Log-probabilities are those with which it was chosen, or else the policy's.
+        Log-probabilities are those that came with the own choice, or else the policy's for that
+        action.
         """
         acted = super()._done(pid, who, filtered, memory)
         said = {i: self._said.pop(one) for i, one in enumerate(who) if one in self._said}
@@ -324,10 +343,16 @@ class ExternalSampler(AgentsSampler):
             acted = Acted(actions, columns, acted.memory)
         return acted
 
-    # ---- what is heard ---------------------------------------------------------------------------
+    # ---- polls -----------------------------------------------------------------------------------
 
     def _read(self, env_id: Any, polled: Polled) -> tuple[Seen, bool, bool]:
-        """Return an episode's observations and ends; its infos and logged actions are kept."""
+        """Return an episode's step, whether it terminated, and whether it was truncated.
+
+        Infos and actions that the environment chose are stored in the sampler.
+
+        Raises:
+            EnvError: the poll breaks the interface.
+        """
         by_agent = polled.observations.get(env_id, {})
         over = polled.terminateds.get(env_id, {}), polled.truncateds.get(env_id, {})
         if why := self._wrong(env_id, by_agent, over):
@@ -348,14 +373,14 @@ class ExternalSampler(AgentsSampler):
         return seen(shown, rewards, *ends), bool(over[0][ALL]), bool(over[1][ALL])
 
     def _named(self, by_agent: Mapping[Any, Any]) -> Mapping[str, Any]:
-        """The only agent is `AGENT`, whatever an environment calls it."""
+        """Return values by agent, with the name `AGENT` for an only agent."""
         if not self._is_alone or not by_agent or AGENT in by_agent:
             return by_agent
         (one,) = by_agent.values()
         return {AGENT: one}
 
     def _wrong(self, env_id: Any, by_agent: Any, over: Sequence[Mapping[Any, Any]]) -> str:
-        """Return the breach of its interface in a poll; empty if there is none."""
+        """Return a text about how a poll breaks the interface; empty if it does not."""
         if not isinstance(by_agent, Mapping):
             return f"a poll gave the observations {shorten(by_agent)}; expected a dict by agent"
         fewest = 0 if env_id in self._running else 1
@@ -373,7 +398,11 @@ class ExternalSampler(AgentsSampler):
     def _follow(
         self, env_id: Any, polled: Polled, ended: list[RolloutMetrics]
     ) -> tuple[bool, _Episode]:
-        """Write down what followed the latest decisions of an episode; whether it is over."""
+        """Store the consequences of an episode's latest decisions; begins an unknown episode.
+
+        Returns:
+            True if the episode is over; and the episode.
+        """
         given, terminated, truncated = self._read(env_id, polled)
         over, episode, is_cut = terminated or truncated, self._running.get(env_id), False
         if episode is None:
@@ -398,6 +427,7 @@ class ExternalSampler(AgentsSampler):
         return over, episode
 
     def _begin(self, env_id: Any, given: Seen, is_over: bool = False) -> _Episode:
+        """Begin an episode with its first step, and return it."""
         index, workers = self._numbers
         seat = heapq.heappop(self._seats) if self._seats else len(self._running)
         episode = _Episode(self._started * workers + index, seat=seat)
@@ -409,17 +439,21 @@ class ExternalSampler(AgentsSampler):
         return episode
 
     def _watched(self, env_index: Any) -> Episode | None:
+        """Return a running episode as callbacks see it; None without callbacks."""
         watch = self._running[env_index].watch
         return watch.episode if watch else None
 
     def _left(self, env_id: Any) -> _Episode:
-        """An episode that runs no more."""
+        """Remove an episode from the running ones, free its seat, and return it."""
         episode = self._running.pop(env_id)
         heapq.heappush(self._seats, episode.seat)
         return episode
 
     def _shown(self, given: Seen, watch: EpisodeWatch | None = None) -> Any:
-        """Return an observation as callbacks see it; the one before it where nobody was asked."""
+        """Return an observation as callbacks see it.
+
+        If the step has no observation of the only agent, it is the latest one that `watch` has.
+        """
         if not self._is_alone:
             return given
         if watch and not given["observations"]:
@@ -427,9 +461,18 @@ class ExternalSampler(AgentsSampler):
         return given["observations"][AGENT]
 
     def _begin_again(self, env_id: Any, ended: list[RolloutMetrics]) -> None:
-        """Begin the next episode; its first observation comes at once, in a later poll, or never.
+        """Reset a polled environment for its next episode.
 
-        A reset that fails is a fault, too, and is tried again.
+        The first observation comes now, in a later poll, or never if the environment cannot be
+        reset. A
+        reset that fails counts as a fault and is repeated.
+
+        Args:
+            env_id: name of the episode.
+            ended: list to which faulty episodes are appended.
+
+        Raises:
+            EnvError: it failed too often, or a horizon is set and the environment cannot be reset.
         """
         given = self._polled.reset(env_id)
         while isinstance(given, Exception):
@@ -452,12 +495,14 @@ class ExternalSampler(AgentsSampler):
         self._begin_seeing(env_id, given)
 
     def _begin_seeing(self, env_id: Any, given: Seen) -> None:
+        """Begin an episode with this first step."""
         self._begin(env_id, given)
         self._settle(env_id, given, over=False, dead=False)
 
-    # ---- what fails, and what is lost ------------------------------------------------------------
+    # ---- failures and losses ---------------------------------------------------------------------
 
     def _of(self, env_id: Any) -> str:
+        """Return the episode's name for errors."""
         return f"{self.name}, episode {shorten(env_id)}"
 
     def _fault(self, env_id: Any, polled: Polled) -> Exception | None:
@@ -480,13 +525,18 @@ class ExternalSampler(AgentsSampler):
     def _give_up(
         self, env_id: Any, fault: Exception, ended: list[RolloutMetrics]
     ) -> tuple[int, int]:
-        """Drop an episode whose environment has failed, and begin the next one.
+        """Drop an episode whose environment failed, and begin the next one.
+
+        Args:
+            env_id: name of the episode.
+            fault: exception of the environment.
+            ended: list to which the faulty episode is appended.
 
         Returns:
-            Its steps of agents and of environments that were counted in this sample.
+            The episode's agent steps and environment steps that this sample has counted.
 
         Raises:
-            EnvError: `restart_failed_sub_environments` is not set, or does not help.
+            EnvError: `restart_failed_sub_environments` is not set, or too many failures in a row.
         """
         episode = self._running.get(env_id)
         self._require_restart(env_id, fault, episode.length if episode else 0)
@@ -501,7 +551,11 @@ class ExternalSampler(AgentsSampler):
         return counted
 
     def _require_restart(self, env_id: Any, fault: Exception, length: int) -> None:
-        """Count a failure after so many steps; EnvError if the environment may not go on."""
+        """Count a failure after `length` steps of an episode.
+
+        Raises:
+            EnvError: the environment may not be restarted, or failed too often in a row.
+        """
         name, failed = self._of(env_id), f"its environment failed with {fault!r}"
         if not self._ends.restart_failed_sub_environments:
             advice = f"{SETTING} drops such an episode and begins the next one"
@@ -519,15 +573,16 @@ class ExternalSampler(AgentsSampler):
         logger.warning("%s: %s; its episode is dropped", name, failed, exc_info=fault)
 
     def _drop(self, env_id: Any) -> None:
-        """Leave an episode of which nothing is learnt."""
+        """Remove an episode and drop its rows."""
         number = self._left(env_id).number
         for transitions in self._transitions.values():
             transitions.drop_episode(number)
 
     def _lose(self, env_ids: Sequence[Any]) -> None:
-        """Drop running episodes; a polled environment that waits for an answer begins others.
+        """Drop running episodes, and begin others in a polled environment that waits for actions.
 
-        Where it cannot be reset, the next episode begins with what its agents saw last.
+        An environment that cannot be reset begins its next episode with its agents' last
+        observations.
         """
         asked = [e for e in env_ids if e in self._latest or self._running[e].waiting]
         seen_last = {env_id: seen(self._running[env_id].waiting, {}) for env_id in asked}
@@ -550,7 +605,15 @@ class ExternalSampler(AgentsSampler):
                 self._begin_with(env_id, given)
 
     def _cut_short(self, episode: _Episode, why: str) -> RolloutMetrics:
-        """An episode that was lost ends at the latest step of which it is known what followed."""
+        """Finish a lost episode; it is truncated at the latest step whose consequence is known.
+
+        Args:
+            episode: the episode.
+            why: reason for the loss, for callbacks.
+
+        Returns:
+            Its metrics, marked as faulty.
+        """
         for agent in episode.lanes:
             which = self._order[agent]
             rows = [
@@ -565,7 +628,7 @@ class ExternalSampler(AgentsSampler):
         return self._finished(episode, EpisodeLost(why))
 
     def _finished(self, episode: _Episode, error: Exception | None) -> RolloutMetrics:
-        """Return the metrics of an episode that is over; with an `error` it counts in no mean."""
+        """Return the metrics of a finished episode; with an `error` they are marked as faulty."""
         for transitions in self._transitions.values():
             transitions.end_episode(episode.number)
         self._asked_ahead.pop(episode.number, None)
@@ -579,28 +642,30 @@ class ExternalSampler(AgentsSampler):
         return with_written(metrics, written, faulty=error is not None)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
+        """Return a lane of a policy that no agent of the episode uses."""
         return super()._lane(self._running[env_index].seat, episode, pid)
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
+        """Return an agent's policy: that of the environment's player, or else the mapping's."""
         bound = self._bound.get(env_index, {})
         return bound[agent] if agent in bound else super()._policy_of(env_index, episode, agent)
 
     # ---- state -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Return the number of episodes begun, and the streams; episodes in flight are lost."""
+        """Return the number of episodes begun and the streams; running episodes are not stored."""
         streams = {pid: rng.get_generator_state(one) for pid, one in self._streams.items()}
         return {"begun": self._started, "streams": streams}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave; running episodes are forgotten."""
+        """Restore the state that `get_state` returned, and drop running episodes."""
         self._started = int(state["begun"])
         for pid, one in state.get("streams", {}).items():  # checkpoints from before have none
             rng.set_generator_state(self._streams[pid], one)
         self.forget()
 
     def forget(self) -> None:
-        """Forget all running episodes, and everything that was not given away."""
+        """Drop all running episodes and all rows that are in no fragment yet."""
         for transitions in self._transitions.values():
             for row in transitions.rows:
                 row.dropped = True
@@ -610,12 +675,17 @@ class ExternalSampler(AgentsSampler):
 
 
 class _CalledWorker(RolloutWorker):
-    """The part of a worker that differs where the environment calls."""
+    """The parts of a worker that differ for environments that call."""
 
     def _make_envs(self, spec: WorkerSpec, context: WorkerContext) -> VectorEnv:
+        """Make the environment.
+
+        Raises:
+            ConfigError: an `ExternalEnv` with a horizon or with restarts.
+        """
         of = spec.environment
         env = make_env(of, EnvContext(of.env_config, spec.index, 0, False, spec.num_workers))
-        assert isinstance(env.unwrapped, Called)  # noqa: S101 as the trainer has seen
+        assert isinstance(env.unwrapped, Called)  # noqa: S101 the trainer has checked it
         if (horizon := spec.envs.horizon) and isinstance(env.unwrapped.base, ExternalEnv):
             hint = "its episodes end when it calls end_episode(), with truncated=True if cut off"
             raise ConfigError("horizon", horizon, "null with an ExternalEnv", hint)
@@ -626,35 +696,34 @@ class _CalledWorker(RolloutWorker):
         return CalledEnvs(env, of, context)
 
     def sample(self) -> Any:
-        """At least as many steps as the spec says; the environment begins when it is first asked.
+        """Return a sample with at least as many steps as the spec says.
 
-        Before that there are no weights to answer with.
+        The environment is started here, because before there are no weights to answer with.
         """
         self.envs.reset(None)
         return super().sample()
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Adopt the learner's weights, which are newer ones."""
+        """Load the learner's weights and filters, and increase the version of the weights."""
         super().sync(weights, filters)
         self._sampler.version += 1
 
     def _watch(self, calls: Calls | None) -> None:
+        """Set up the tracker that calls the callbacks, if there are any."""
         if calls:
             self._sampler.watch = EpisodeTracker(calls, self, self.spec.index, 0, _nobody)
 
     def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
-        """Running episodes are lost, wherever they are; none where none is to be.
-
-        The sampler has forgotten them when it took back its state.
-        """
+        """Abandon all running episodes of the environment, unless `sub_envs` is empty."""
         if sub_envs:
             self.envs.restart(0, 0)
 
 
 class ExternalWorker(_CalledWorker):
-    """Collects what an environment that calls does, with the weights it was last given."""
+    """Collects from an environment that calls, with the weights that it last received."""
 
     def _make_sampler(self, spec: WorkerSpec) -> ExternalSampler:
+        """Make actor, filters and the sampler."""
         assert isinstance(self.envs, CalledEnvs)  # noqa: S101 as made above
         spaces_ = checked_spaces(spec.environment, *self.envs.own_spaces)
         self._log("spaces", spaces_.described())
@@ -681,6 +750,7 @@ class ExternalWorker(_CalledWorker):
         )
 
     def _sampled(self, collected: Any) -> Sample:
+        """Return the only policy's fragments and episodes as a sample."""
         assert isinstance(collected, CollectedByPolicy)  # noqa: S101 as its sampler gives it
         of, none = DEFAULT_POLICY_ID, np.zeros((0, 0), dtype=np.float32)
         fragments, recent = collected.fragments.get(of, []), collected.recent.get(of, none)
@@ -688,34 +758,35 @@ class ExternalWorker(_CalledWorker):
 
 
 def _nobody(env_index: Any, before: int) -> None:
-    """Return None: each episode is said who plays it when it begins."""
+    """Return None: each episode gets its cast when it begins."""
 
 
 def _the_only(*_: Any) -> str:
+    """Return the name of the only policy."""
     return DEFAULT_POLICY_ID
 
 
 class ExternalAgentsWorker(_CalledWorker, AgentsWorker):
-    """The same with the agents of several policies."""
+    """An `ExternalWorker` for the agents of several policies."""
 
     sampler_class = ExternalSampler
 
 
 @dataclass(frozen=True)
 class ExternalSpec(WorkerSpec):
-    """Everything such a worker is made from; it travels to children."""
+    """The specification of an `ExternalWorker`; it is sent to child processes."""
 
     @property
     def worker_class(self) -> type[RolloutWorker]:
-        """The class of the worker to be made."""
+        """Class of the worker to be made."""
         return ExternalWorker
 
 
 @dataclass(frozen=True)
 class ExternalAgentsSpec(AgentsSpec):
-    """Everything such a worker of several policies is made from; it travels to children."""
+    """The specification of an `ExternalAgentsWorker`; it is sent to child processes."""
 
     @property
     def worker_class(self) -> type[RolloutWorker]:
-        """The class of the worker to be made."""
+        """Class of the worker to be made."""
         return ExternalAgentsWorker

@@ -1,8 +1,8 @@
-"""Pictures, videos and tables that callbacks put into an episode: checked, then files of the trial.
+"""Pictures, videos and tables that callbacks put into an episode: checks, and files of the trial.
 
-Of each name an iteration keeps what the last episode has that ended in it. What is kept is bounded:
-an episode has few of them, each of a bounded size, and a trial a bounded number of files. An
-iteration that is run again after a restore writes the same files again.
+For each name an iteration keeps the item of its last finished episode that has one. Size and number
+are bounded: the items of an episode, the bytes of an item and the files of a trial. An iteration
+that is repeated after a restore writes the same files again.
 """
 
 import json
@@ -19,24 +19,27 @@ from trainables.errors import CallbackError, shorten
 from trainables.rollout.video import SUFFIX, VideoFile, is_installed
 
 FOLDER = "media"
-"""In the trial's own."""
+"""Subfolder of the trial's folder."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}")
 MOST_NAMES = 8
-"""Of an episode."""
+"""Maximum number of items of an episode."""
 MOST_BYTES = 16 * 2**20
-"""Of a picture, of all pictures of a video, of a table as text."""
+"""Maximum size of a picture, of all pictures of a video, and of a table as text, bytes."""
 MOST_FILES = 200
-"""Of a trial; later ones are left out."""
+"""Maximum number of files of a trial; later ones are not written."""
 FRAMES_PER_SECOND = 30.0
 
 logger = logging.getLogger(__name__)
 
 
 def checked(media: Mapping[str, Any]) -> dict[str, Any]:
-    """Name → a picture (H, W, 3), a video (T, H, W, 3), both uint8, or a table: column → cells.
+    """Return name → checked item.
+
+    An item is a picture (H, W, 3) or a video (T, H, W, 3), both uint8, or a table: column → cells.
 
     Raises:
-        CallbackError: something else, or more than is kept; it names the key.
+        CallbackError: an item is something else or too large, or there are too many; it names the
+            key.
     """
     if len(media) > MOST_NAMES:
         raise CallbackError(f"media: {len(media)} names; an episode has at most {MOST_NAMES}")
@@ -44,6 +47,7 @@ def checked(media: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _checked(name: str, one: Any) -> Any:
+    """Return an item as an array or a table; raises CallbackError if it is not allowed."""
     where = f"media[{name!r}]"
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise CallbackError(f"{where}: a name has letters, digits, - and _ alone, at most 60")
@@ -63,6 +67,10 @@ def _checked(name: str, one: Any) -> Any:
 
 
 def _table(where: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
+    """Return column → cells as plain data.
+
+    Raises CallbackError unless all columns have one length.
+    """
     columns = {str(name): list(cells) for name, cells in table.items()}
     if len({len(cells) for cells in columns.values()}) != 1:
         raise CallbackError(f"{where}: a table needs columns, all of one length")
@@ -72,6 +80,7 @@ def _table(where: str, table: Mapping[Any, Any]) -> dict[str, list[Any]]:
 
 
 def _cell(where: str, value: Any) -> Any:
+    """Return a cell as plain data; raises CallbackError unless it is a number, text or None."""
     value = value.item() if isinstance(value, np.generic) else value
     if value is not None and not isinstance(value, str | bool | int | float):
         raise CallbackError(f"{where}: {shorten(value)} is no number and no text")
@@ -79,17 +88,24 @@ def _cell(where: str, value: Any) -> Any:
 
 
 def _require_small(where: str, size: int) -> None:
+    """Raise CallbackError if `size` is more than `MOST_BYTES`."""
     if size > MOST_BYTES:
         raise CallbackError(f"{where}: {size} bytes; at most {MOST_BYTES} are kept")
 
 
 def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = "") -> dict[str, str]:
-    """Write what `checked` gave; returns name → file in the folder, of those that are kept.
+    """Write checked items as files, and return name → file name in `folder`.
 
-    `part` stands before the names of files: what of the iteration it is.
+    It returns an empty dict if the trial would have more than `MOST_FILES` files.
+
+    Args:
+        media: items as `checked` returns them.
+        folder: folder of the files, made if it is missing.
+        iteration: number of the iteration, the beginning of each file's name.
+        part: text between iteration and name, such as ``evaluation-``.
 
     Raises:
-        CallbackError: there is nothing to write videos with.
+        CallbackError: videos cannot be written because PyAV is missing.
     """
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     before = sum(name[:6].isdigit() and int(name[:6]) < iteration for name in names)
@@ -101,6 +117,7 @@ def write(media: Mapping[str, Any], folder: Path, iteration: int, part: str = ""
 
 
 def _write(path: Path, one: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
+    """Write one item to `path` with a suffix for its kind, and return the file's name."""
     draft = path.with_name(f"{path.name}.part")
     if isinstance(one, Mapping):
         path = path.with_name(f"{path.name}.json")
@@ -125,16 +142,19 @@ def _write(path: Path, one: dict[str, list[Any]] | NDArray[np.uint8]) -> str:
 
 
 def latest(episodes: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Name → what the last of these episodes' media has by it."""
+    """Return name → item of the last of these episodes that has one of that name."""
     return {name: one for media in episodes for name, one in (media or {}).items()}
 
 
 def with_files(
     result: dict[str, Any], folder: Callable[[], Path], iteration: int
 ) -> dict[str, Any]:
-    """A result that names files, which are written, where it holds media.
+    """Return the result with file names in place of media, which are written.
 
-    `folder` is asked only then: a trainer that writes nothing has none.
+    Args:
+        result: result of an iteration.
+        folder: function that returns the folder; called only if there are media.
+        iteration: number of the iteration.
     """
     for key in ("evaluation_at_start", "evaluation", ""):
         held = result.get(key, {}) if key else result

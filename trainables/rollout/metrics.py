@@ -1,4 +1,4 @@
-"""Episodes in flight, episodes finished, and what results say of many of them.
+"""Episodes in flight, finished episodes, and summaries of many of them for results.
 
 Returns are sums of the environment's own rewards, before any clipping or scaling. N environments.
 """
@@ -19,25 +19,25 @@ class RolloutMetrics(NamedTuple):
     """A finished episode."""
 
     total_reward: float
-    """Sum of its rewards."""
+    """Sum of the episode's rewards."""
     length: int
     """Environment steps."""
     faulty: bool = False
-    """Its environment failed; it counts in no mean."""
+    """True if the environment failed; such an episode counts in no mean."""
     worker_index: int = 0
-    """Which worker of the trainer collected it."""
+    """Index of the worker that collected the episode."""
     custom_metrics: Mapping[str, float] | None = None
     """Name → number that callbacks wrote."""
     hist_data: Mapping[str, list[float]] | None = None
     """Name → numbers that callbacks wrote."""
     agent_rewards: Mapping[str, Sequence[Any]] | None = None
-    """Agent → its policy and the sum of its rewards, where there are several."""
+    """Agent → (its policy, the sum of its rewards), if there are several agents."""
     media: Mapping[str, Any] | None = None
     """Name → picture, video or table that callbacks wrote."""
 
 
 class Written(Protocol):
-    """The dicts that callbacks wrote into an episode."""
+    """The dicts of an episode that callbacks write into."""
 
     custom_metrics: dict[str, float]
     hist_data: dict[str, list[float]]
@@ -49,33 +49,39 @@ STATE = ("rewards", "lengths", "counts")
 
 
 class EpisodesInFlight:
-    """The rewards and lengths of each environment's running episode so far."""
+    """Rewards and lengths so far of each environment's running episode.
+
+    Args:
+        num_envs: number of environments, N.
+    """
 
     def __init__(self, num_envs: int) -> None:
         self.rewards = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
         self._more = 0
-        """Steps of every environment that are not in its length yet."""
+        """Steps of every environment that are not yet added to its length."""
         self.counts = np.zeros(num_envs, dtype=np.int64)
         """(N,) episodes begun in each environment before the running one."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """(N,) steps of each running episode; may be written into."""
+        """(N,) steps of each running episode; the array may be written into."""
         if self._more:
             self._lengths += self._more
             self._more = 0
         return self._lengths
 
     def count(self, rewards: NDArray[Any]) -> None:
-        """Count one step (N,) of each environment, none of which ended its episode."""
+        """Count one step of each environment, none of which ended; `rewards` is (N,)."""
         self.rewards = self.rewards + rewards  # in place it takes three times as long for one
         self._more += 1
 
     def count_alone(self, total: float, steps: int) -> None:
-        """Count so many steps of the only environment, none of which ended its episode.
+        """Count `steps` steps of the only environment, none of which ended its episode.
 
-        `total` is the sum of the episode's rewards after them.
+        Args:
+            total: sum of the episode's rewards after these steps.
+            steps: number of steps.
         """
         self.rewards[0] = total
         self._more += steps
@@ -88,13 +94,13 @@ class EpisodesInFlight:
         idle: NDArray[np.bool_] | None = None,
         written: Mapping[int, Written] | None = None,
     ) -> list[RolloutMetrics]:
-        """Count one step of each environment; returns the episodes that it ended, in order.
+        """Count one step of each environment, and return the episodes that it ended.
 
         Args:
-            rewards: (N,).
-            ended: (N,).
+            rewards: (N,) rewards.
+            ended: (N,) True where the episode ended.
             faulty: environments whose episode is faulty and counts in no mean.
-            idle: (N,) environments that made no step; None: every one made one.
+            idle: (N,) True where an environment made no step; None if every one made one.
             written: environment → what callbacks wrote into the episode that ended there.
         """
         self.count(rewards)
@@ -116,17 +122,17 @@ class EpisodesInFlight:
         ]
 
     def drop(self, env_index: int) -> None:
-        """Begin the next episode of an environment."""
+        """Drop the running episode of an environment, and begin the next one."""
         self.rewards[env_index] = 0.0
         self.lengths[env_index] = 0
         self.counts[env_index] += 1
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``rewards``, ``lengths``, ``counts``."""
+        """Return ``rewards``, ``lengths`` and ``counts``, each (N,)."""
         return {name: getattr(self, name).copy() for name in STATE}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
         for name in STATE:
             getattr(self, name)[:] = state[name]
 
@@ -134,7 +140,13 @@ class EpisodesInFlight:
 def with_written(
     done: RolloutMetrics, written: Written | None, faulty: bool = False
 ) -> RolloutMetrics:
-    """An episode that is over, with what callbacks wrote into it; None: there are none."""
+    """Return a finished episode with what callbacks wrote into it and the flag `faulty`.
+
+    Args:
+        done: the episode.
+        written: the callbacks' dicts; None without callbacks.
+        faulty: True if the episode's environment failed.
+    """
     if written is None:
         return done._replace(faulty=faulty)
     custom, hist = written.custom_metrics, written.hist_data
@@ -143,7 +155,10 @@ def with_written(
 
 
 def without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]:
-    """The metrics' episode of an Atari game is the whole game, whatever ends what is learnt."""
+    """Return flags (N,) of ends without those where an Atari game only lost a life.
+
+    For metrics an episode is the whole game, also where lost lives end episodes for the learner.
+    """
     if not step.infos:
         return over
     lost = [
@@ -159,7 +174,7 @@ def without_lost_lives(over: NDArray[np.bool_], step: Step) -> NDArray[np.bool_]
 
 
 def summarise(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
-    """``episode_reward_{mean,min,max}`` and ``episode_len_mean``; empty without episodes."""
+    """Return ``episode_reward_{mean,min,max}`` and ``episode_len_mean``; empty without episodes."""
     rewards, lengths = [], []
     for episode in episodes:
         rewards.append(episode.total_reward)
@@ -175,7 +190,10 @@ def summarise(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
 
 
 def summarise_policies(episodes: Iterable[RolloutMetrics]) -> dict[str, dict[str, float]]:
-    """``policy_reward_{mean,min,max}``: policy → over the returns of its agents; {} without any."""
+    """Return ``policy_reward_{mean,min,max}``, each policy → value over its agents' returns.
+
+    It is empty unless there are several agents.
+    """
     returns = policy_returns(episodes)
     folds = (("mean", np.mean), ("min", min), ("max", max)) if returns else ()
     return {
@@ -185,7 +203,7 @@ def summarise_policies(episodes: Iterable[RolloutMetrics]) -> dict[str, dict[str
 
 
 def policy_returns(episodes: Iterable[RolloutMetrics]) -> dict[str, list[float]]:
-    """Policy → the return of each agent that it played, episode after episode."""
+    """Return policy → the returns of the agents that it played, in the order of the episodes."""
     returns: dict[str, list[float]] = {}
     for episode in episodes:
         for pid, total in (episode.agent_rewards or {}).values():
@@ -194,7 +212,7 @@ def policy_returns(episodes: Iterable[RolloutMetrics]) -> dict[str, list[float]]
 
 
 def summarise_custom(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
-    """``{name}_{mean,min,max}`` over the episodes that have a custom metric of that name."""
+    """Return ``{name}_{mean,min,max}`` over the episodes that have a custom metric of that name."""
     values: dict[str, list[float]] = {}
     for episode in episodes:
         for name, value in (episode.custom_metrics or {}).items():
@@ -207,9 +225,10 @@ def summarise_custom(episodes: Iterable[RolloutMetrics]) -> dict[str, float]:
 
 
 def histories(episodes: Sequence[RolloutMetrics]) -> dict[str, list[float]]:
-    """``episode_reward``, ``episode_lengths`` and what callbacks wrote, episode after episode.
+    """Return ``episode_reward``, ``episode_lengths`` and callbacks' `hist_data`, name → numbers.
 
-    With several agents also ``policy_{name}_reward``, agent after agent.
+    Numbers are in the order of the episodes. With several agents ``policy_{name}_reward`` is added,
+    agent after agent.
     """
     found: dict[str, list[float]] = {}
     for episode in episodes:
@@ -222,10 +241,10 @@ def histories(episodes: Sequence[RolloutMetrics]) -> dict[str, list[float]]:
 
 
 def checked_numbers(written: Written) -> None:
-    """Make custom metrics and histories plain floats, and media plain arrays, in place.
+    """Turn custom metrics and histories into floats, and media into arrays, in place.
 
     Raises:
-        CallbackError: something that is no number, or nothing to be seen; it names the key.
+        CallbackError: a value is no number, or media are not allowed; it names the key.
     """
     if written.media:
         written.media = media.checked(written.media)
@@ -237,6 +256,7 @@ def checked_numbers(written: Written) -> None:
 
 
 def _number(where: str, value: Any) -> float:
+    """Return `value` as a float; raises CallbackError, which names `where`, if it is no number."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -1,7 +1,7 @@
-"""Everything counted since a trial's beginning, and the window that means are taken over.
+"""Counters since a trial's beginning, and the window of episodes over which means are taken.
 
-Metrics come with the samples that they were measured in, or late with a following one. The episodes
-of an iteration stand in its result under ``hist_stats``; means are taken over the latest episodes.
+Metrics arrive with the samples in which they were measured, or late with a later one. A result has
+the episodes of its iteration under ``hist_stats``; means are taken over the latest episodes.
 """
 
 from collections import deque
@@ -24,7 +24,11 @@ from trainables.rollout.metrics import (
 # Times of a sampler's parts, per tick (one step of all environments). No two runs give the same:
 # results hold them under ``sampler_perf``, which no comparison reads; no checkpoint holds them.
 PARTS = ("raw_obs_processing", "inference", "action_processing", "env_wait")
-"""Observations to the filter's output, the policy, what is sent, the environments."""
+"""Parts of a tick that are timed.
+
+They are: from observations to the filter's output; the policy; preparing the actions; the
+environments.
+"""
 #: Under it a worker says the times of its connectors, beside those of `PARTS`.
 PREFIX = "connector_metrics/"
 
@@ -41,20 +45,23 @@ class PerfConfig(Section):
 
 
 class PerfStats:
-    """Mean times of one worker."""
+    """Mean times of one worker's ticks."""
 
     def __init__(self, config: PerfConfig) -> None:
         self._coefficient = config.sampler_perf_stats_ema_coef
         self._ticks = 0
         self._sums = [0.0] * len(PARTS)
-        """Seconds: sums over all ticks, or moving averages."""
+        """Seconds of each of `PARTS`: sums over all ticks, or moving averages."""
         self._rendering: float | None = None
-        """Seconds of drawing; the last picture of an episode also counts as env_wait."""
+        """Seconds of drawing, or None if nothing was drawn.
+
+        An episode's last picture is also in env_wait.
+        """
 
     def add(
         self, began: float, processed: float, decided: float, adapted: float, stepped: float
     ) -> None:
-        """Count one tick: when it began and when each of `PARTS` ended, `time.perf_counter`."""
+        """Count one tick by `time.perf_counter` when it began and when each of `PARTS` ended."""
         self._ticks += 1
         sums = self._sums
         if self._coefficient is not None and self._ticks > 1:
@@ -69,24 +76,27 @@ class PerfStats:
         sums[3] += stepped - adapted
 
     def add_deciding(self, seconds: float, ticks: int) -> None:
-        """Count what was computed at once of so many decisions, the latest."""
+        """Count `seconds` of computing the decisions of the latest `ticks` ticks at once."""
         whole = self._coefficient is None
         self._sums[PARTS.index("inference")] += seconds if whole else seconds / ticks
 
     def add_rendering(self, seconds: float) -> None:
-        """Count the pictures of the latest tick."""
+        """Count the seconds that pictures of the latest tick took."""
         if self._coefficient is None or self._rendering is None:
             self._rendering = (self._rendering or 0.0) + seconds
         else:
             self._rendering += self._coefficient * (seconds - self._rendering)
 
     def connectors(self, seconds: Mapping[str, float]) -> dict[str, float]:
-        """Under `PREFIX` ``<step>_ms`` of a tick, of the seconds that each took in all of them."""
+        """Return ``connector_metrics/<step>_ms`` per tick, from step → seconds over all ticks."""
         each = 1e3 / max(1, self._ticks)
         return {f"{PREFIX}{name}_ms": total * each for name, total in seconds.items()}
 
     def means(self) -> dict[str, float]:
-        """``mean_<part>_ms``, of ``env_render`` if drawn; empty before the first tick."""
+        """Return ``mean_<part>_ms``, also of ``env_render`` if drawn.
+
+        Empty before the first tick.
+        """
         if self._ticks == 0:
             return {}
         ticks = self._ticks if self._coefficient is None else 1
@@ -97,7 +107,7 @@ class PerfStats:
 
 
 def mean_perf(workers: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean over workers of each time."""
+    """Return each time's mean over workers; a worker without it counts as 0."""
     names = dict.fromkeys(name for one in workers for name in one)
     return {name: sum(one.get(name, 0.0) for one in workers) / len(workers) for name in names}
 
@@ -124,28 +134,28 @@ class MetricsConfig(Section):
 
 
 class Progress:
-    """Everything counted since the trial's beginning, and the latest episodes."""
+    """Counters since the trial's beginning, and the latest episodes."""
 
     def __init__(self, config: MetricsConfig) -> None:
         self.timesteps = 0
-        """Environment steps sampled, all workers."""
+        """Environment steps sampled by all workers."""
         self.episodes = 0
-        """Episodes finished."""
+        """Number of finished episodes that were not faulty."""
         self._window: deque[RolloutMetrics] = deque(maxlen=config.metrics_smoothing_episodes)
         self._sampled: dict[int, int] = {}
         """Worker → environment steps of this iteration."""
         self.late = 0
-        """Samples whose metrics came too late to count with them."""
+        """Number of samples whose metrics arrived too late to count with them."""
         self._late_before = 0
         self._ages: list[int] = []
-        """Of the weights of each sample of this iteration, in updates made since."""
+        """Updates made since the weights of each sample of this iteration."""
         self._ended: list[RolloutMetrics] = []
-        """Episodes of this iteration."""
+        """Episodes that ended in this iteration."""
         self._perf: dict[int, Mapping[str, float]] = {}
-        """Worker → mean times, of its latest sample."""
+        """Worker → mean times of its latest sample."""
 
     def begin_iteration(self) -> None:
-        """Begin to count for the next result."""
+        """Reset the counters of the iteration."""
         self._sampled = {}
         self._ended = []
         self._ages = []
@@ -158,7 +168,14 @@ class Progress:
         episodes: Iterable[RolloutMetrics],
         perf: Mapping[str, float],
     ) -> None:
-        """Count the metrics that came with one sample of one worker."""
+        """Count the metrics of one sample.
+
+        Args:
+            worker: index of the worker.
+            timesteps: environment steps.
+            episodes: episodes that ended.
+            perf: mean times, name → milliseconds.
+        """
         own = [one._replace(worker_index=worker) for one in episodes]
         whole = [one for one in own if not one.faulty]
         self.timesteps += timesteps
@@ -169,7 +186,7 @@ class Progress:
         self._perf[worker] = perf
 
     def count_ages(self, ages: Sequence[int]) -> None:
-        """Count how many updates were made between the weights of each sample and its own."""
+        """Count for each sample the updates that were made since its weights were sent."""
         self._ages += ages
 
     @property
@@ -178,9 +195,11 @@ class Progress:
         return sum(self._sampled.values())
 
     def collect(self, workers: Container[int] | None = None) -> dict[str, Any]:
-        """The result keys of this iteration; with `workers`, only of those.
+        """Return the result keys of this iteration; keys without a value are absent.
 
-        Totals are always of all workers. Keys without a value are absent.
+        Args:
+            workers: indices of the workers to include; None for all. Totals always include all
+                workers.
         """
 
         def chosen(index: int) -> bool:
@@ -214,12 +233,12 @@ class Progress:
         }
 
     def _age(self) -> dict[str, float]:
-        """``mean`` and ``max`` where any is above 0."""
+        """Return ``mean`` and ``max`` of the weights' ages, in updates; empty if all are 0."""
         ages = self._ages
         return {"mean": float(np.mean(ages)), "max": float(max(ages))} if any(ages) else {}
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``timesteps``, ``episodes``, ``late`` and ``window``, oldest episode first."""
+        """Return ``timesteps``, ``episodes``, ``late`` and ``window``, its oldest episode first."""
         latest = list(zip(*self._window, strict=True)) or [()] * len(RolloutMetrics._fields)
         rewards, lengths, _, workers, custom, _, agents, _ = latest
         return {
@@ -237,7 +256,7 @@ class Progress:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
         self.timesteps = int(state["timesteps"])
         self.episodes = int(state["episodes"])
         self.late = self._late_before = int(state["late"])

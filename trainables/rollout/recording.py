@@ -1,8 +1,9 @@
-"""Episodes as videos, and pictures for a viewer: the settings, and what takes the pictures.
+"""Videos of episodes, and pictures for a viewer: the settings, and the recorder.
 
-They are pictures of environment 0 of worker 0, one before each step and one after the last step of
-an episode. Its episodes are numbered from 1, in the order of their beginning and over all restores;
-a number is the name of one file. Nothing here is state: the sampler keeps the number.
+The pictures show environment 0 of worker 0, one before each step and one after the last step of an
+episode. Its episodes are numbered from 1 in the order of their beginning, also after restores; a
+file is named after this number. The recorder has no state in checkpoints: the sampler stores the
+number.
 """
 
 import logging
@@ -28,21 +29,26 @@ from trainables.envs.vector.separate import SeparateVectorEnv
 from trainables.errors import ConfigError, EnvError
 from trainables.rollout.video import SUFFIX, VideoFile, is_installed
 
-#: Shows pictures: a window or a callable, called with each picture, an array (H, W, 3) of uint8.
+#: A window or callable that is called with each picture, an array (H, W, 3) of uint8.
 Viewer: TypeAlias = Callable[[NDArray[np.uint8]], object]
 DRIVER = "SDL_VIDEODRIVER"
-#: What SDL falls back to where there is no screen.
+#: SDL's drivers without a screen.
 INVISIBLE = ("offscreen", "dummy")
 
 
 def find_viewer(render_env: bool | str) -> Viewer | None:
-    """The viewer of the setting, or None; ConfigError for a path to nothing callable."""
+    """Return the viewer of the setting, or None if there is none or no screen for a window.
+
+    Raises:
+        ConfigError: the setting is a path to nothing that can be called.
+    """
     if isinstance(render_env, str):
         return load("render_env", render_env, "a callable that takes a picture")
     return _Window() if render_env and _has_screen() else None
 
 
 def _has_screen() -> bool:
+    """Return whether pygame can show a window."""
     try:
         import pygame
 
@@ -54,7 +60,7 @@ def _has_screen() -> bool:
 
 
 class _Window:
-    """A window as large as the first picture."""
+    """A viewer that opens a window of the first picture's size."""
 
     def __init__(self) -> None:
         self._surface: Any = None
@@ -73,9 +79,9 @@ class _Window:
 
 logger = logging.getLogger(__name__)
 FOLDER = "videos"
-"""In the trial's folder."""
+"""Subfolder of the trial's folder."""
 NAME = "rollout-episode-{}" + SUFFIX
-"""Of a file, with the number of its episode."""
+"""Name of a file, to be filled with the number of its episode."""
 
 
 class RenderingConfig(Section):
@@ -116,15 +122,19 @@ class RenderingConfig(Section):
 
 @dataclass(frozen=True)
 class RecordingPlan:
-    """The way in which pictures of a worker are taken; it travels to children."""
+    """Settings for the pictures of a worker; it is sent to child processes."""
 
     config: RenderingConfig
     folder: str
-    """Of the videos."""
+    """Folder of the videos."""
     fps: float
+    """Frames per second of the videos."""
 
     def film(self) -> "VideoRecorder | None":
-        """The recorder of a worker, or None; a viewer that cannot be had is logged once."""
+        """Return the recorder of a worker, or None if nothing is recorded or shown.
+
+        A missing window is logged as a warning.
+        """
         viewer = find_viewer(self.config.render_env)
         if self.config.render_env and viewer is None:
             logger.warning(
@@ -135,7 +145,11 @@ class RecordingPlan:
 
 
 def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> float:
-    """Frames per second of a rollout's video, 0 without one; ConfigError if it cannot be drawn."""
+    """Return the frames per second of a rollout's video; 0 if no pictures are taken while sampling.
+
+    Raises:
+        ConfigError: PyAV is missing, or the environment cannot be drawn.
+    """
     if config.record_env and not is_installed():
         hint = "pip install 'sweep-rl[video]'"
         raise ConfigError("record_env", config.record_env, "false without PyAV", hint)
@@ -152,7 +166,12 @@ def check_rendering(environment: EnvironmentConfig, config: RenderingConfig) -> 
 
 
 class VideoRecorder:
-    """Takes the pictures of one environment, for videos and for a viewer."""
+    """Takes the pictures of one environment, for videos and for a viewer.
+
+    Args:
+        filming: settings, folder and frames per second.
+        viewer: called with each picture; None for none.
+    """
 
     def __init__(self, filming: RecordingPlan, viewer: Viewer | None) -> None:
         self._render: Callable[[], Any] = lambda: None
@@ -163,11 +182,11 @@ class VideoRecorder:
         self._video: VideoFile | None = None
         self._number = 0
         self._recorded = -1
-        """The last stretch of `record_every` episodes that has its video."""
+        """Number of the last block of `record_every` episodes that has its video; -1 if unknown."""
         self._seconds = 0.0
 
     def attach(self, envs: VectorEnv) -> None:
-        """Take pictures of environment 0 of these, before others handle the end of an episode."""
+        """Take pictures of environment 0 of `envs`, before other hooks handle an episode's end."""
         if not isinstance(envs, SeparateVectorEnv):
             return  # `check_rendering` refuses them
         self._render = envs.render
@@ -181,7 +200,7 @@ class VideoRecorder:
         envs.before_restart = before_restart
 
     def begin(self, number: int) -> None:
-        """An episode has begun; `number` is its own."""
+        """Begin the episode with this number, and a video if its block has none."""
         self.discard()
         self._number = number
         if self._filming.config.records_rollout and not self._has_video(number):
@@ -189,7 +208,10 @@ class VideoRecorder:
         self._look()
 
     def _before_restart(self, step: Step) -> None:
-        """Environments have ended and are not yet reset."""
+        """Take the last picture of an ended episode, and close its video.
+
+        The video of a faulty episode is discarded.
+        """
         if 0 in step.faults:
             self.discard()
         elif step.terminated[0] or step.truncated[0]:
@@ -198,9 +220,12 @@ class VideoRecorder:
                 self._finish()
 
     def after_step(self, over: bool) -> float:
-        """Take the picture after a step; returns the seconds of pictures since the last one."""
+        """Take the picture after a step, and return the seconds of pictures since the last call.
+
+        `over` is True if the step ended the episode, and the next one has begun.
+        """
         if over:
-            if self._video:  # a soft horizon: nothing was reset
+            if self._video:  # a soft horizon resets nothing, so `_before_restart` was not called
                 self._look()
                 self._finish()
             self.begin(self._number + 1)
@@ -210,8 +235,11 @@ class VideoRecorder:
         return seconds
 
     def resume(self, number: int, length: int) -> None:
-        """Go on in episode `number`, restored after `length` steps without their pictures."""
-        self._recorded = -1  # it may be an earlier one
+        """Continue in episode `number`, which was restored after `length` steps.
+
+        An episode restored in its middle gets no video, since its earlier pictures are missing.
+        """
+        self._recorded = -1  # the restored episode may be in an earlier block
         if length == 0:
             self.begin(number)
         else:
@@ -225,7 +253,7 @@ class VideoRecorder:
             self._video = None
 
     def _has_video(self, number: int) -> bool:
-        """Return whether the stretch of episodes to which this one belongs has its video."""
+        """Return whether the block of `record_every` episodes around `number` has its video."""
         every = self._filming.config.record_every
         stretch = (number - 1) // every
         if stretch != self._recorded:
@@ -235,12 +263,19 @@ class VideoRecorder:
         return stretch == self._recorded
 
     def _finish(self) -> None:
+        """Close the video, and note that its block of episodes has one."""
         assert self._video is not None  # noqa: S101 asked by the callers
         self._video.close()
         self._video = None
         self._recorded = (self._number - 1) // self._filming.config.record_every
 
     def _look(self) -> None:
+        """Take a picture for the video and the viewer, if there is one.
+
+        Raises:
+            ConfigError: the environment returns no picture.
+            EnvError: drawing or showing failed.
+        """
         if not (self._video or self._viewer):
             return
         began = time.perf_counter()

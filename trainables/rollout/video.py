@@ -1,7 +1,8 @@
-"""A video as a file: frames are written as they come, and it is whole under its name or absent.
+"""A video file, whose frames are written as they arrive; it has its name only when it is complete.
 
-H.264 in MP4, which every browser plays. One thread encodes, so equal frames give equal files and
-trials beside each other do not compete for cores. PyAV is an extra and imported with the first one.
+The format is H.264 in MP4, which every browser plays. One thread encodes, so that equal frames
+give equal files and parallel trials do not compete for cores. PyAV is an optional dependency,
+imported with the first frame.
 """
 
 import importlib.util
@@ -19,12 +20,17 @@ SUFFIX = ".mp4"
 
 
 def is_installed() -> bool:
-    """Return whether videos can be written here."""
+    """Return whether PyAV is installed, so that videos can be written."""
     return importlib.util.find_spec("av") is not None
 
 
 class VideoFile:
-    """Writes one video; until `close` under another name beside `path`."""
+    """Writes one video; until `close` the file has another name beside `path`.
+
+    Args:
+        path: the finished file.
+        fps: frames per second.
+    """
 
     def __init__(self, path: Path, fps: float) -> None:
         self._path = path
@@ -35,7 +41,10 @@ class VideoFile:
         self._stream: Any = None
 
     def add(self, frame: NDArray[np.uint8]) -> None:
-        """Write one picture (H, W, 3) of uint8; ValueError unless it is as large as the first."""
+        """Write one picture (H, W, 3) of uint8.
+
+        Raises ValueError if its size is not the first one's.
+        """
         import av
 
         if self._container is None:
@@ -49,7 +58,7 @@ class VideoFile:
         self._container.mux(self._stream.encode(image))
 
     def close(self) -> None:
-        """Finish the file and give it its name; without a picture there is none."""
+        """Finish the file and rename it to `path`; without pictures no file is made."""
         if self._container is None:
             return
         self._container.mux(self._stream.encode())
@@ -60,7 +69,7 @@ class VideoFile:
         self._part.replace(self._path)
 
     def discard(self) -> None:
-        """Forget what was written, of which nothing is left; pictures after it begin a new video.
+        """Delete what was written; pictures added later begin a new video.
 
         After `close` it does nothing.
         """
@@ -70,6 +79,7 @@ class VideoFile:
             self._part.unlink(missing_ok=True)
 
     def _open(self, shape: tuple[int, ...]) -> None:
+        """Create the file for pictures of this shape (H, W, 3)."""
         import av
 
         self._shape = shape
@@ -82,7 +92,10 @@ class VideoFile:
 
 
 def _even(frame: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """The codec halves both sides for colour: an odd one repeats its last line."""
+    """Return the frame with even sides, which the codec requires.
+
+    An odd side repeats its last line.
+    """
     height, width, _ = frame.shape
     if height % 2 or width % 2:
         frame = np.pad(frame, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

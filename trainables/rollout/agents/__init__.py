@@ -1,7 +1,7 @@
 """Rollouts with several agents: one batched decision per policy and tick.
 
-mapping      which policy an agent has
-transitions  what the agents of one policy did, and fragments of it
-sampler      environments stepped, agents that come and go
+mapping      the policy of an agent
+transitions  decisions of one policy's agents and their consequences, as fragments
+sampler      steps environments whose agents appear and end at any time
 worker       a worker of several policies
 """

@@ -1,6 +1,6 @@
-"""Which policy an agent has: what a person's function or dict says.
+"""The policy of an agent, as the user's function or dict assigns it.
 
-A binding is asked for an agent's policy with a stream that belongs to this agent in this episode.
+A mapping is called with a random stream for this agent in this episode.
 """
 
 import inspect
@@ -13,19 +13,21 @@ import numpy as np
 from trainables.core import rng
 from trainables.core.importing import load
 
-#: (agent, a stream for this binding) → its policy.
+#: Function of an agent and a random stream that returns the agent's policy.
 Binding = Callable[[str, np.random.Generator], str]
 
 
 @dataclass(frozen=True)
 class ByName:
-    """Agent → policy, by a dict; with one policy for all; or by the agent's name."""
+    """Agent → policy by a dict; otherwise the only policy, or the policy with the agent's name."""
 
     policies: tuple[str, ...]
+    """Names of all policies."""
     named: Mapping[str, str] = field(default_factory=dict)
+    """Agent → policy."""
 
     def __call__(self, agent: str, stream: np.random.Generator) -> str:
-        """Return the agent's policy; nothing is drawn for it."""
+        """Return the agent's policy, without drawing from the stream."""
         if agent in self.named:
             return self.named[agent]
         return self.policies[0] if len(self.policies) == 1 else agent
@@ -33,7 +35,7 @@ class ByName:
 
 @dataclass(frozen=True)
 class _Asked:
-    """Agent → policy, by a person's function; it travels by its path."""
+    """Agent → policy by a user's function, which child processes import by its path."""
 
     function: Any
 
@@ -47,15 +49,16 @@ class _Asked:
 
 
 def make_mapping(given: Any, policies: Sequence[str]) -> Binding:
-    """Return what gives agents their policies.
+    """Return the function that assigns policies to agents.
 
     Args:
-        given: a function or its path, a dict by agent, or None: the only policy, or the one named
-            as the agent.
-        policies: their names.
+        given: a function or its path, a dict by agent, or None for the only policy or the policy
+            with
+            the agent's name.
+        policies: names of all policies.
 
     Raises:
-        ConfigError: a path at which there is no function.
+        ConfigError: the path names no function.
     """
     if given is None or isinstance(given, Mapping):
         return ByName(tuple(policies), dict(given or {}))
@@ -65,5 +68,5 @@ def make_mapping(given: Any, policies: Sequence[str]) -> Binding:
 
 
 def looking(agent: str) -> np.random.Generator:
-    """Return a stream for a mapping that is asked only to see what it gives."""
+    """Return a stream for calling a mapping outside of episodes."""
     return rng.generator(0, "mapping", "look", agent)

@@ -1,8 +1,10 @@
-"""The sampler of several agents: environments stepped, agents that come and go, whose policy acts.
+"""The sampler of several agents: steps environments whose agents appear and end at any time.
 
-A tick: of every environment the agents that have an observation → one batched decision per policy
-→ a dict of actions for each environment → what came of it, agent by agent. An agent is given its
-policy when it first appears in an episode, and has it for the episode. N environments.
+A tick: the agents of all environments that have an observation → one batched decision per policy →
+a dict of actions for each environment → the consequences, agent by agent. An agent gets its policy
+when it first appears in an episode and keeps it until the episode ends. N environments, *S the
+shape
+of an observation, M numbers of the policy's memory, L of the connectors'.
 """
 
 import logging
@@ -40,7 +42,7 @@ from trainables.rollout.samplers.episodes import warn_of_long_episodes
 
 Array = NDArray[Any]
 RECENT_ROWS = 64
-#: (agent, number of its episode in the trial, or another name of it) → its policy.
+#: Function of an agent and the number or name of its episode that returns the agent's policy.
 Mapper = Callable[[str, int | str], str]
 
 logger = logging.getLogger(__name__)
@@ -48,32 +50,34 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PolicyPlan:
-    """Actor, spaces and columns of one policy in a worker; it travels to children."""
+    """Actor, spaces and columns of one policy in a worker; it is sent to child processes."""
 
     make_actor: Callable[[], Actor]
+    """Function that makes the policy's actor."""
     spaces: EnvSpaces
     columns: frozenset[str]
-    """Of fragments, beside those that every one has and those that the actor declares."""
+    """Requested columns of fragments, beside the standard ones and those of the actor."""
     learns: bool
-    """False: its filter stands still, too."""
+    """False if the policy does not learn; its filter is not updated either."""
     gamma: float
-    """With which returns are discounted that scale rewards."""
+    """Discount of the returns by which rewards are scaled."""
     unfiltered: bool = False
-    """True if its fragments are as `WorkerSpec.unfiltered` says."""
+    """True if fragments hold observations as `WorkerSpec.unfiltered` says."""
 
 
 class CollectedByPolicy(NamedTuple):
     """The fragments of one call of `AgentsSampler.sample`, by policy."""
 
     fragments: dict[str, list[Fragment]]
-    """Policy → its fragments; absent without a transition."""
+    """Policy → its fragments; absent if its agents made no transition."""
     env_steps: int
+    """Environment steps."""
     counted: int
-    """Steps as they were asked for, of environments or of agents."""
+    """Environment steps or agent steps, as the setting counts them."""
     episodes: list[RolloutMetrics]
-    """Those that ended, in the order of their end."""
+    """Episodes that ended, in that order."""
     recent: dict[str, Array]
-    """Policy → (≤ 64, D) the latest raw observations."""
+    """Policy → (≤ 64, D) latest raw observations."""
 
 
 @dataclass
@@ -81,48 +85,50 @@ class RunningEpisode:
     """The running episode of one environment."""
 
     number: int
-    """No two in a trial are alike."""
+    """Number of the episode, unique in a trial."""
     policies: dict[str, str] = field(default_factory=dict)
-    """Agent → its policy, for the episode."""
+    """Agent → its policy in this episode."""
     rewards: dict[str, float] = field(default_factory=dict)
-    """Agent → sum so far."""
+    """Agent → sum of its rewards so far."""
     waiting: dict[str, Array] = field(default_factory=dict)
-    """Agent → (*S) the raw observation on which it acts in the next tick."""
+    """Agent → raw observation (*S) on which it acts in the next tick."""
     open: dict[str, int] = field(default_factory=dict)
-    """Agent → the row of its policy of which it is not known yet what follows."""
+    """Agent → index of the row of its policy whose consequence is not known yet."""
     lanes: dict[str, int] = field(default_factory=dict)
-    """Agent → its trajectory's lane."""
+    """Agent → lane of its trajectory."""
     steps: dict[str, int] = field(default_factory=dict)
     """Agent → steps of its trajectory."""
     memory: dict[str, Array] = field(default_factory=dict)
-    """Agent → (M + L,) with which its policy sees the next observation: the policy's memory, and
-    what the connectors carry."""
+    """Agent → memory (M + L,) for the next observation: the policy's, then the connectors'."""
     acted: int = 0
-    """Decisions of all agents in it."""
+    """Number of decisions of all agents."""
 
 
 class AgentsSampler:
     """Steps N environments of several agents.
 
     Args:
-        name: how errors call it, for example ``worker 0``.
-        config: how to sample.
-        plans: policy → how it acts.
-        envs: are stepped; their observations are `trainables.envs.agents.Seen`.
-        ends: how they are cut off.
-        actors: by policy; they are shared with their owner.
-        filters: by policy, and `of_rewards` where rewards are normalised; likewise.
-        mapper: gives an agent its policy.
+        name: name in errors, for example ``worker 0``.
+        config: settings of sampling.
+        plans: policy → its plan.
+        envs: environments; their observations are `trainables.envs.agents.Seen`.
+        ends: settings of horizons and restarts.
+        actors: policy → actor, shared with the owner.
+        filters: policy → filter of observations, and `of_rewards` → filter of rewards if rewards
+            are
+            normalised; shared with the owner.
+        mapper: function that returns an agent's policy.
         agents: agent → its spaces.
-        steps: that one `sample` has to bring: of environments, or of agents with `agent_steps`.
-        agent_steps: what `steps` are.
-        seed: of the trial.
-        worker: index of the worker, and the number of all.
+        steps: minimum number of steps of one `sample`.
+        agent_steps: True if `steps` counts agent steps, False for environment steps.
+        seed: seed of the trial.
+        worker: index of the worker, and the number of workers.
     """
 
     known_as = "several agents"
+    """Name of this kind of environment in errors."""
     at_own_pace = False
-    """True if a sample is one fragment, as long as it takes."""
+    """True if a sample is one fragment, however many ticks it takes."""
 
     def __init__(
         self,
@@ -157,35 +163,41 @@ class AgentsSampler:
         self.perf = PerfStats(PerfConfig())
         self.latest: dict[str, Any] = {}
         self.watch: EpisodeTracker | None = None
-        """The tracker that calls the callbacks, if there are any."""
+        """Tracker that calls the callbacks; None without callbacks."""
         self.film: VideoRecorder | None = None
-        """The recorder of the first environment, if a video is wanted."""
+        """Recorder of the first environment; None without videos and viewer."""
         self._missing = rng.generator(seed, "missing observations", self._index)
         self._streams: dict[str, np.random.Generator] = {}
         self._transitions: dict[str, Transitions] = {}
         self._connectors: dict[str, Connectors] = {}
         self._recent: dict[str, deque[Array]] = {}
         self._running: dict[Any, RunningEpisode] = {}
-        """Environment → its episode."""
+        """Environment → its running episode."""
         self._players: dict[str, InferencePolicy] = {}
-        """Policy → what plays with it, for callbacks that ask about agents."""
+        """Policy → `InferencePolicy`, for callbacks that ask about agents."""
         self._asked_ahead: dict[int, dict[str, str]] = {}
-        """Number of an episode → agent → its policy, where a callback asked before the agent
-        appeared."""
+        """Number of an episode → agent → policy, for agents that callbacks asked about too early.
+        """
         self._infos: Mapping[str, Any] = {}
         self._spent: Array = np.zeros(2)
-        """Seconds of this tick in which observations were processed, and policies acted."""
+        """Seconds of the current tick spent on observations, and on the policies' decisions."""
         self._warned = self._warned_of_length = False
         self.have(plans, mapper, frozenset(plans))
 
     def have(
         self, plans: Mapping[str, PolicyPlan], mapper: Mapper, anew: Container[str]
     ) -> list[int]:
-        """Act by these policies from now on; nothing is known yet of those that are `anew`.
+        """Use these policies from now on.
+
+        Args:
+            plans: policy → its plan.
+            mapper: function that returns an agent's policy.
+            anew: policies whose state is made anew.
 
         Returns:
-            The environments in whose running episode an agent has a policy that is no more: those
-            are to be dropped.
+            Environments whose running episode must be dropped, because one of its agents has a
+            policy
+            that was removed or made anew.
         """
         kept = {pid for pid in self._plans if pid in plans and pid not in anew}
         self._plans, self._mapper = plans, mapper
@@ -200,6 +212,7 @@ class AgentsSampler:
         return [env for env, pids in bound.items() if pids - kept]
 
     def _begin_policy(self, pid: str) -> None:
+        """Make stream, connectors, transitions and player of a policy."""
         plan, called, config = self._plans[pid], self._called(pid), self._config
         self._streams[pid] = rng.generator(self._seed, "policy", self._index, pid)
         self._connectors[pid] = plan.spaces.connected(
@@ -229,16 +242,17 @@ class AgentsSampler:
         return f"{self.name}, policy {pid}"
 
     def _subject(self, what: str, pid: str) -> str:
-        """Return the name under which a subject of a policy is logged."""
+        """Return the name under which a policy's subject is logged."""
         return f"{what} of policy {pid}"
 
     def _scaler(self, pid: str) -> RewardScaler | None:
+        """Return the scaler of a policy's rewards, or None if they are not scaled."""
         stat = self._filters.get(of_rewards(pid))
         gamma = self._plans[pid].gamma
         return RewardScaler(0, gamma, stat) if isinstance(stat, MeanStdFilter) else None
 
     def start(self, seeds: list[int]) -> None:
-        """Begin the first episode of every environment."""
+        """Reset all environments and begin their first episodes."""
         every = range(self._envs.count)
         if self.watch:
             self.watch.create(every)
@@ -251,9 +265,9 @@ class AgentsSampler:
 
     @property
     def times(self) -> dict[str, float]:
-        """Mean times of ticks, of each policy's connectors under `PREFIX`.
+        """Mean times of ticks, and of each policy's connectors under `PREFIX`, milliseconds.
 
-        Those at the environments are of all agents together.
+        The times of connectors at the environments are those of all agents together.
         """
         seconds = {
             f"{pid}/{name}": one
@@ -267,13 +281,16 @@ class AgentsSampler:
 
     @property
     def described(self) -> dict[str, list[str]]:
-        """Policy → what stands between the environments and it, and between it and them."""
+        """Policy → descriptions of the connectors between it and the environments."""
         return {pid: one.described() for pid, one in self._connectors.items()}
 
     # ---- sampling --------------------------------------------------------------------------------
 
     def sample(self, stream: np.random.Generator) -> CollectedByPolicy:
-        """Steps until there are enough; each policy draws from a stream of its own."""
+        """Step the environments until there are enough steps, and return the fragments by policy.
+
+        `stream` is not used: each policy draws from its own stream.
+        """
         for recent in self._recent.values():
             recent.clear()
         fragments: dict[str, list[Fragment]] = {}
@@ -302,15 +319,18 @@ class AgentsSampler:
         return CollectedByPolicy(fragments, env_steps, counted, episodes, latest)
 
     def _unfinished(self) -> Array:
-        """Return the lengths of the running episodes, in steps of their environments."""
+        """Return the lengths of the running episodes in environment steps."""
         return self.episodes.lengths
 
     def _tick(self, episodes: list[RolloutMetrics], whole: bool) -> tuple[int, int]:
-        """One step of every environment.
+        """Make one step of every environment.
+
+        Args:
+            episodes: list to which finished episodes are appended.
+            whole: True to count steps of finished episodes only.
 
         Returns:
-            Steps of agents and of environments; where episodes stay `whole`, those of the episodes
-            that ended in it.
+            Number of agent steps, and of environment steps.
         """
         clock = time.perf_counter
         began = clock()
@@ -343,7 +363,7 @@ class AgentsSampler:
         return sum(map(len, asked.values())), self._envs.count
 
     def _asked(self) -> dict[str, list[tuple[Any, str]]]:
-        """Policy → the agents that act in this tick, environment after environment."""
+        """Return policy → (environment, agent) of the agents that act in this tick."""
         asked: dict[str, list[tuple[Any, str]]] = {}
         for env, episode in self._running.items():
             for agent in episode.waiting:
@@ -351,7 +371,15 @@ class AgentsSampler:
         return {pid: asked[pid] for pid in self._plans if pid in asked}
 
     def _decide(self, pid: str, who: Sequence[tuple[Any, str]]) -> Array:
-        """One batched decision of a policy, written down; the actions as environments take them."""
+        """Make and store one batched decision of a policy.
+
+        Args:
+            pid: policy.
+            who: (environment, agent) of each row.
+
+        Returns:
+            Actions in the environments' form, a row for each agent.
+        """
         running, transitions, actor = self._running, self._transitions[pid], self._actors[pid]
         began = time.perf_counter()
         seen = [running[env].waiting.pop(agent) for env, agent in who]
@@ -391,12 +419,12 @@ class AgentsSampler:
         return connectors.send(acted.actions)
 
     def _count_times(self, asking: float, deciding: float, stepping: float) -> None:
-        """Count the seconds of a tick.
+        """Count the times of a tick, seconds.
 
         Args:
-            asking: until it was known who acts.
-            deciding: then, until the environments were sent their actions.
-            stepping: then.
+            asking: until the acting agents were known.
+            deciding: from then until the actions were sent to the environments.
+            stepping: from then until the environments had made their step.
         """
         seeing, acting = self._spent.tolist()
         self._spent[:] = 0.0
@@ -404,26 +432,37 @@ class AgentsSampler:
         self.perf.add(*np.cumsum(parts).tolist())
 
     def _keep_latest(self, pid: str, filtered: Array, acted: Acted) -> None:
-        """Keep what is logged of a policy's decisions, if nothing is kept yet."""
+        """Store inputs and outputs of a policy for the log, unless some are stored already."""
         for what, one in (("policy inputs", filtered), ("policy outputs", acted)):
             self.latest.setdefault(self._subject(what, pid), one)
 
     def _watched(self, env_index: Any) -> Episode | None:
-        """Return the running episode of an environment as callbacks see it; None without them."""
+        """Return an environment's running episode as callbacks see it; None without callbacks."""
         return self.watch.running(env_index) if self.watch else None
 
     def _done(
         self, pid: str, who: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
-        """Return the actions of these agents, drawn by their policy."""
+        """Return the decision of a policy for these agents.
+
+        Args:
+            pid: policy.
+            who: (environment, agent) of each row.
+            filtered: (R, *S) observations.
+            memory: (R, M) memory.
+        """
         return self._actors[pid].act(filtered, memory, self._streams[pid])
 
-    # ---- what came of a step ---------------------------------------------------------------------
+    # ---- consequences of a step ------------------------------------------------------------------
 
     def _settle_step(self, env_index: int, step: Step, over: bool, length: int) -> None:
-        """Write down what a step of one environment gave, or that it failed.
+        """Record the consequences of a step in one environment, or drop the episode if it failed.
 
-        `length` is the number of steps of its episode, this one included.
+        Args:
+            env_index: index of the environment.
+            step: the step.
+            over: True if the episode ended.
+            length: steps of the episode, including this one.
         """
         if env_index in step.faults:
             for transitions in self._transitions.values():
@@ -438,10 +477,14 @@ class AgentsSampler:
     def _settle(
         self, env_index: Any, seen: Seen, over: bool, dead: bool, is_cut: bool = False
     ) -> None:
-        """Write down what a step of one environment gave to each of its agents.
+        """Record the consequences of a step in one environment for each of its agents.
 
-        Where it is `over` for all of them, `dead` says that it was not only cut off, and `is_cut`
-        that the horizon did so.
+        Args:
+            env_index: environment.
+            seen: observations, rewards and ends by agent.
+            over: True if the episode ended for all agents.
+            dead: True if it terminated, False if it was only cut off.
+            is_cut: True if the horizon cut it off.
         """
         episode = self._running[env_index]
         ends = {*seen["terminated"], *seen["truncated"]}
@@ -470,7 +513,13 @@ class AgentsSampler:
         rewards: Mapping[str, float],
         ended: Container[str],
     ) -> None:
-        """Count rewards; one that appears with it has its policy, unless it has `ended`."""
+        """Add the rewards of a step to episode, open rows and connectors' memory.
+
+        An agent that appears with its reward is bound to a policy, unless it has `ended`.
+
+        Raises:
+            NotFiniteError: a reward is not finite.
+        """
         for agent, reward in rewards.items():
             if not math.isfinite(reward):
                 where = f"{self.name}, environment {env_index}, episode {episode.number}"
@@ -488,9 +537,11 @@ class AgentsSampler:
                 carried[:] = self._connectors[pid].rewarded(carried, np.array([reward]))
 
     def _row(self, episode: RunningEpisode, agent: str) -> Row:
+        """Return the open row of an agent."""
         return self._transitions[episode.policies[agent]].rows[episode.open[agent]]
 
     def _close(self, episode: RunningEpisode, agent: str, observation: Array | None) -> Row:
+        """Complete an agent's open row with the observation that followed, and return it."""
         row = self._row(episode, agent)
         del episode.open[agent]
         row.known, row.after = True, observation
@@ -502,7 +553,19 @@ class AgentsSampler:
     def _end(
         self, env_index: Any, episode: RunningEpisode, agent: str, given: Array | None, dead: bool
     ) -> None:
-        """An agent's trajectory ends, whether it is terminated or cut off."""
+        """End an agent's trajectory.
+
+        Args:
+            env_index: environment.
+            episode: its running episode.
+            agent: the agent.
+            given: last observation, or None if the environment gave none.
+            dead: True if the trajectory terminated, False if it was cut off.
+
+        Raises:
+            EnvError: the trajectory was cut off without a last observation, which bootstrapping
+                needs.
+        """
         lasting = self._ends.no_done_at_end
         pid = episode.policies[agent]
         if given is not None:
@@ -524,21 +587,22 @@ class AgentsSampler:
         self._leave(episode, agent)
 
     def _leave_out(self, episode: RunningEpisode, agent: str) -> None:
-        """Leave out an agent's last decision, of which nobody knows what followed.
+        """Drop an agent's last decision, whose consequence is not known, and end its trajectory.
 
-        Its environment did not know that the episode would end here, so an agent whose turn it was
-        not has no observation whose value would go on. The decision before is bootstrapped instead.
+        The environment did not know that the horizon ends the episode here, so an agent that did
+        not have
+        the turn has no last observation. The decision before is bootstrapped instead.
         """
         self._transitions[episode.policies[agent]].drop_last(episode.open[agent])
         self._leave(episode, agent)
 
     def _leave(self, episode: RunningEpisode, agent: str) -> None:
-        """Its lane is free again; it may come back in another trajectory."""
+        """End an agent's trajectory and free its lane; the agent may begin another trajectory."""
         for one in (episode.open, episode.lanes, episode.steps, episode.memory):
             one.pop(agent, None)
 
     def _appear(self, env_index: Any, episode: RunningEpisode, agent: str, given: Array) -> None:
-        """An agent begins a trajectory."""
+        """Begin a trajectory of an agent with its first observation."""
         if agent not in episode.policies:
             self._bind(env_index, episode, agent)
         episode.lanes[agent] = self._lane(env_index, episode, episode.policies[agent])
@@ -546,18 +610,23 @@ class AgentsSampler:
         episode.waiting[agent] = self._observed(episode, agent, given)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
-        """A lane of a policy that nobody is in."""
+        """Return a lane of a policy that no agent of the episode uses."""
         taken = {lane for one, lane in episode.lanes.items() if episode.policies[one] == pid}
         return self._transitions[pid].lane(env_index, taken)
 
     def _bind(self, env_index: Any, episode: RunningEpisode, agent: str) -> None:
+        """Assign a policy to an agent for the episode."""
         ahead = self._asked_ahead.get(episode.number, {})
         pid = ahead.get(agent) or self._policy_of(env_index, episode.number, agent)
         episode.policies[agent] = pid
         episode.rewards[agent] = 0.0
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
-        """Return the policy that the mapping names; ConfigError if it cannot play this agent."""
+        """Return the policy that the mapping assigns to an agent.
+
+        Raises:
+            ConfigError: there is no such policy, or its spaces are not those of the agent.
+        """
         pid = self._mapper(agent, episode)
         if pid not in self._plans:
             raise ConfigError(
@@ -578,12 +647,16 @@ class AgentsSampler:
         return pid
 
     def cast(self, env_index: Any, before: int) -> Cast:
-        """Return who plays the episode of an environment that has had `before` others."""
+        """Return the policies that play an environment's next episode.
+
+        `before` is the number of the environment's earlier episodes.
+        """
         own, every = self._numbers
         return self._cast(env_index, before * every + own + env_index)
 
     def _cast(self, env_index: Any, number: int) -> Cast:
-        me = weakref.ref(self)  # it holds the episodes that hold this
+        """Return the policies that play the episode with this number."""
+        me = weakref.ref(self)  # the sampler holds the episodes that hold this function
 
         def policy_of(agent: str) -> str:
             sampler = me()
@@ -593,7 +666,11 @@ class AgentsSampler:
         return Cast(self._players, policy_of)
 
     def _ahead(self, env_index: Any, number: int, agent: str) -> str:
-        """Return the policy of an agent that may not have appeared yet; it then has this one."""
+        """Return the policy of an agent; one that has not appeared yet will get the same policy.
+
+        Raises:
+            ValueError: there is no such agent.
+        """
         running = self._running.get(env_index)
         if running is not None and running.number == number and agent in running.policies:
             return running.policies[agent]
@@ -605,12 +682,15 @@ class AgentsSampler:
         return ahead[agent]
 
     def _observed(self, episode: RunningEpisode, agent: str, given: Array) -> Array:
-        """(*S) of its own: an environment may write into what it gave."""
+        """Return an agent's observation as a new array (*S).
+
+        It is copied, since environments may overwrite an observation that is still in use.
+        """
         row: Array = self._connectors[episode.policies[agent]].rows(np.asarray(given)[None])[0]
         return row
 
     def _made_up(self, pid: str) -> Array:
-        """An observation that nothing is learnt from, as a terminated agent has no future."""
+        """Return a random observation (*S) for a terminated agent, whose value is never used."""
         space, connectors = self._plans[pid].spaces.raw, self._connectors[pid]
         space.seed(int(self._missing.integers(2**31)))
         row: Array = connectors.rows(connectors.at_env.observe_all([space.sample()]))[0]
@@ -619,7 +699,7 @@ class AgentsSampler:
     # ---- episodes --------------------------------------------------------------------------------
 
     def _begun(self, env_index: int, seen: Seen) -> RunningEpisode:
-        """The next episode of an environment."""
+        """Return the next episode of an environment, begun with these observations."""
         own, every = self._numbers
         number = int(self.episodes.counts[env_index]) * every + own + env_index
         episode = RunningEpisode(number)
@@ -628,7 +708,11 @@ class AgentsSampler:
         return episode
 
     def _ended(self, env_index: int, metrics: RolloutMetrics, step: Step) -> RolloutMetrics:
-        """Return an episode's metrics with those of its agents, and begin the next episode."""
+        """Finish an episode and begin the next one; returns its metrics with its agents' returns.
+
+        Raises:
+            EnvError: no agent acted in the episode.
+        """
         episode = self._running[env_index]
         if not episode.acted and not metrics.faulty:
             raise EnvError(
@@ -644,7 +728,7 @@ class AgentsSampler:
         return metrics._replace(agent_rewards=rewards)
 
     def drop_episode(self, env_index: int, observation: Any) -> None:
-        """Forget the running episode of one; its next begins with what is `Seen`."""
+        """Drop the running episode of an environment; `observation` begins the next one."""
         for transitions in self._transitions.values():
             transitions.drop_episode(self._running[env_index].number)
         self._asked_ahead.pop(self._running[env_index].number, None)
@@ -654,7 +738,7 @@ class AgentsSampler:
     # ---- fragments -------------------------------------------------------------------------------
 
     def _take(self, whole: bool) -> dict[str, Fragment]:
-        """Policy → what its agents did since the last call."""
+        """Return policy → fragment of the rows known since the last call."""
         taken: dict[str, Fragment] = {}
         for pid, transitions in self._transitions.items():
             fragment, moved = transitions.take(whole)
@@ -667,6 +751,7 @@ class AgentsSampler:
         return taken
 
     def _warn_if_idle(self, taken: Mapping[str, Fragment], ticks: int) -> None:
+        """Warn once if no agent acted in the latest ticks."""
         if taken or self._warned:
             return
         self._warned = True
@@ -679,7 +764,7 @@ class AgentsSampler:
     # ---- state -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``episodes``, ``running``, ``transitions``, ``streams`` and ``missing``."""
+        """Return ``episodes``, ``running``, ``transitions``, ``streams`` and ``missing``."""
         running = []
         for one in self._running.values():
             arrays = {"waiting": _listed(one.waiting), "memory": _listed(one.memory)}
@@ -694,7 +779,7 @@ class AgentsSampler:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
         self.episodes.set_state(state["episodes"])
         self._running = {
             env: RunningEpisode(
@@ -717,17 +802,23 @@ PLAIN = ("policies", "rewards", "open", "lanes", "steps")
 
 
 def of_rewards(pid: str) -> str:
-    """The name of a policy's filter of rewards, where its filter of observations has its own."""
+    """Return the name of a policy's filter of rewards."""
     return f"{pid}/reward"
 
 
 def in_order(own: dict[str, Any], policies: Iterable[str]) -> None:
-    """Leave in `own` what is of these policies, in their order, which is that of checkpoints."""
+    """Remove other policies from `own`, and put it into the order of `policies`.
+
+    The order is that of checkpoints.
+    """
     kept = {pid: own[pid] for pid in policies}
     own.clear()
     own.update(kept)
 
 
 def _listed(rows: Mapping[str, Array]) -> list[list[Any]]:
-    """In their order, which decides the order of rows in a decision."""
+    """Return [agent, copy of its row] for each agent, in order.
+
+    The order decides that of the rows in a decision.
+    """
     return [[agent, row.copy()] for agent, row in rows.items()]

@@ -1,11 +1,12 @@
 """Transitions of the agents of one policy: decisions, their consequences, and fragments of both.
 
-A *trajectory* is what one agent does from its appearance to its end; it lies in a *lane*, a column
-of fragments, which belongs to one environment and is free again after it. Agents act at ticks of
-their own, so lanes are filled unevenly: a fragment (T, lanes) is as long as its fullest lane, and
-each lane ends in its last row, before which stand rows that are no transitions (`autoreset`). So
-the last row of every lane is followed by ``last_<name>``, and whatever runs backwards through a
-fragment (advantages, V-trace) is right for every lane. K rows, *S the shape of an observation.
+A *trajectory* is all that one agent does from its appearance to its end. It is stored in a *lane*,
+a column of fragments that belongs to one environment and is free again afterwards. Agents act at
+different ticks, so lanes are filled unevenly: a fragment (T, lanes) is as long as its fullest lane,
+and the rows of each lane are moved to its end, after rows that are no transitions (`autoreset`). So
+the last row of every lane is followed by ``last_<name>``, and computations that run backwards
+through a fragment (advantages, V-trace) are right for every lane. R rows, *S the shape of an
+observation, M numbers of the policy's memory, L of the connectors'.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,36 +28,44 @@ Array = NDArray[Any]
 
 @dataclass(slots=True)
 class Row:
-    """One decision, and what followed it once that is known."""
+    """One decision of an agent, and its consequence once that is known."""
 
     lane: int
+    """Index of the lane."""
     t: int
-    """The agent's step in its trajectory, from 0."""
+    """Number of the step in the agent's trajectory, from 0."""
     episode: int
+    """Number of the episode."""
     agent: int = 0
-    """Which of the environment's it is."""
+    """Index of the agent among the environment's agents."""
     reward: float = 0.0
+    """Sum of the rewards since the decision."""
     terminated: bool = False
+    """True if the trajectory ended by itself after this step."""
     truncated: bool = False
+    """True if the trajectory was cut off after this step."""
     valid: bool = True
+    """False if the row must not be learnt from."""
     known: bool = False
     """True once the consequence of the decision is known."""
     over: bool = False
-    """True if its episode is over."""
+    """True if the row's episode is over."""
     dropped: bool = False
+    """True if the row is not to be stored in any fragment."""
     after: Array | None = None
-    """(*S) the raw observation that followed; None: not known, or not needed."""
+    """Raw observation (*S) that followed; None if it is unknown or not needed."""
     memory: Array | None = None
-    """(M + L,) with which that is seen."""
+    """Memory (M + L,) that belongs to the observation `after`."""
     info: Mapping[str, Any] | None = None
+    """Info that came with the observation `after`."""
 
     @property
     def ended(self) -> bool:
-        """True if its trajectory ended with it."""
+        """True if the trajectory ended with this row."""
         return self.terminated or self.truncated
 
 
-#: Fields of a row that stand in checkpoints as arrays.
+#: Fields of a row that checkpoints store as arrays.
 PLAIN = (
     *("lane", "t", "episode", "reward", "terminated", "truncated", "valid", "known", "over"),
     *("dropped", "agent"),
@@ -67,15 +76,15 @@ class Transitions:
     """The transitions of one policy in one worker.
 
     Args:
-        name: how errors call them.
-        actor: decides; its columns stand in the fragments.
-        connectors: of the policy.
-        spaces: of its agents.
-        columns: that are requested beside.
-        worker: index of the worker, and the number of all.
-        clip_rewards: as the setting says.
-        scaler: of rewards, where they are normalised; its returns are those of lanes.
-        unfiltered: fragments are as `WorkerSpec.unfiltered` says.
+        name: name in errors.
+        actor: the policy's actor; its columns are stored in the fragments.
+        connectors: connectors of the policy.
+        spaces: spaces of the policy's agents.
+        columns: requested columns.
+        worker: index of the worker, and the number of workers.
+        clip_rewards: value of the setting ``clip_rewards``.
+        scaler: scaler of rewards, with one return for each lane; None if rewards are not scaled.
+        unfiltered: True if fragments hold observations as `WorkerSpec.unfiltered` says.
     """
 
     def __init__(
@@ -98,21 +107,21 @@ class Transitions:
         self._requested = columns
         self._worker = worker
         self._unrolls = 0
-        """The number of unrolls that have a number."""
+        """Number of unrolls that have got a number."""
         self._latest: dict[str, Array] = {}
-        """Of each lane (lanes, …) the action and the reward of the last row that was given away."""
+        """Column → values (lanes, …) of the last row of each lane that was put into a fragment."""
         self._clip = clip_rewards
         self._scaler = scaler
         self._unfiltered = unfiltered
         self.rows: list[Row] = []
         self._blocks: dict[str, list[Array]] = {}
         self._lanes: dict[tuple[int, int], int] = {}
-        """Environment and number in it → lane."""
+        """(environment, number in it) → lane."""
 
     # ---- lanes -----------------------------------------------------------------------------------
 
     def lane(self, env_index: int, taken: set[int]) -> int:
-        """The first lane of an environment that is not taken."""
+        """Return the first lane of an environment that is not in `taken`; made if there is none."""
         number = 0
         while (lane := self._lanes.get((env_index, number))) is not None and lane in taken:
             number += 1
@@ -121,9 +130,13 @@ class Transitions:
     # ---- rows ------------------------------------------------------------------------------------
 
     def decided(self, observed: Array, memory: Array, acted: Acted, rows: list[Row]) -> int:
-        """Write down a batched decision, with observations as fragments hold them.
+        """Store a batched decision, and return the index of its first row.
 
-        Returns the number of its first row.
+        Args:
+            observed: (R, *S) observations in the form of fragments.
+            memory: (R, M) memory before the decision.
+            acted: actions and columns of the actor.
+            rows: R rows.
         """
         first = len(self.rows)
         self.rows += rows
@@ -135,13 +148,16 @@ class Transitions:
         return first
 
     def drop_episode(self, episode: int) -> None:
-        """Nothing of an episode is learnt from."""
+        """Drop all rows of an episode that are still here."""
         for row in self.rows:
             if row.episode == episode:
                 row.dropped = True
 
     def drop_last(self, number: int) -> None:
-        """Leave out a trajectory's last row; the one before it, if it is here, is cut off there."""
+        """Drop a trajectory's last row, and cut the trajectory off at the row before it.
+
+        The row before is marked as truncated if it is still here.
+        """
         last = self.rows[number]
         last.dropped = True
         before = (one for one in self.rows[number::-1] if one.lane == last.lane and not one.dropped)
@@ -149,7 +165,7 @@ class Transitions:
             one.truncated = not one.terminated
 
     def end_episode(self, episode: int) -> None:
-        """An episode is over: its rows may be taken with `take`, of whole episodes too."""
+        """Mark the rows of an episode as over, so that `take` with `whole` includes them."""
         for row in self.rows:
             if row.episode == episode:
                 row.over = True
@@ -157,10 +173,11 @@ class Transitions:
     # ---- fragments -------------------------------------------------------------------------------
 
     def take(self, whole: bool) -> tuple[Fragment | None, dict[int, int]]:
-        """Give away what is known; with `whole` only of episodes that are over.
+        """Move the known rows into a fragment; with `whole` only rows of episodes that are over.
 
         Returns:
-            The fragment, None without a row; and old → new number of the rows that stay.
+            The fragment, or None if there are no such rows; and old → new index of the remaining
+            rows.
         """
         given = [
             i
@@ -176,9 +193,14 @@ class Transitions:
         return fragment, {old: new for new, old in enumerate(kept)}
 
     def _columns(self) -> dict[str, Array]:
+        """Return the decisions' columns, name → (R, …)."""
         return {name: np.concatenate(parts) for name, parts in self._blocks.items()}
 
     def _fragment(self, given: list[int], blocks: Mapping[str, Array]) -> Fragment:
+        """Return a fragment of the rows with the indices `given`.
+
+        `blocks` are the columns of all rows, name → (R, …).
+        """
         rows = [self.rows[i] for i in given]
         lanes = np.array([row.lane for row in rows])
         counts = np.bincount(lanes, minlength=len(self._lanes))
@@ -208,7 +230,7 @@ class Transitions:
         return fragment
 
     def _blank(self, length: int, lanes: int) -> Fragment:
-        """A fragment in which no row is a transition."""
+        """Return a fragment (length, lanes) in which no row is a transition."""
         whole = isinstance(self._connectors.filter, NoFilter)
         observed = self._spaces.observation_dtype if whole else np.dtype(np.float32)
         if self._unfiltered:
@@ -224,17 +246,23 @@ class Transitions:
         return fragment
 
     def _rewards(self, rows: list[Row]) -> Array:
+        """Return the clipped rewards (R,) of rows."""
         return clipped(np.array([row.reward for row in rows]), self._clip)
 
     def _scale(self, scaler: RewardScaler, fragment: Fragment, begins: NDArray[np.bool_]) -> None:
-        """Scale the rewards of a fragment, tick after tick; trajectories begin where `begins`.
+        """Scale the rewards of a fragment in place, tick after tick.
 
-        Where fragments are unfiltered, rewards are counted alone.
+        If fragments are unfiltered, rewards only update the scaler's statistics.
+
+        Args:
+            scaler: the scaler.
+            fragment: fragment (T, lanes).
+            begins: (T, lanes) True where a trajectory begins.
         """
         lanes = fragment.valid.shape[1]
         scaler.returns = np.pad(scaler.returns, (0, lanes - len(scaler.returns)))
         for t, rewards in enumerate(fragment.rewards):
-            scaler.returns[begins[t]] = 0.0  # one before it may have been dropped
+            scaler.returns[begins[t]] = 0.0  # the end of the trajectory before may be dropped
             ended = fragment.terminated[t] | fragment.truncated[t]
             skipped = fragment.autoreset[t]
             given = np.asarray(rewards, dtype=np.float64)
@@ -246,7 +274,10 @@ class Transitions:
     def _write_requested(
         self, fragment: Fragment, where: tuple[Array, Array], rows: list[Row]
     ) -> None:
-        """Write what readers ask for."""
+        """Write the requested columns into a fragment.
+
+        `where` are the ticks and lanes of the rows.
+        """
         size, begins = self._actor.memory_size, _begins(fragment, where, rows)
         made: dict[str, Callable[[], Any]] = {
             "new_obs": lambda: self._following(rows),
@@ -264,7 +295,10 @@ class Transitions:
             columns[name][where] = made[name]()
 
     def _before(self, name: str, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
-        """(T, lanes, …) a column's row before, which may have been given away; 0 at a beginning."""
+        """Return each row's predecessor in a column, (T, lanes, …); 0 where a trajectory begins.
+
+        The predecessor may be in the fragment before, whose last rows `_latest` holds.
+        """
         column, there = fragment[name], ~fragment.autoreset
         latest = np.zeros_like(column[0])
         known = self._latest.get(name, latest[:0])
@@ -278,7 +312,10 @@ class Transitions:
         return found
 
     def _unroll_ids(self, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
-        """(T, lanes) a number for the rows of a trajectory that follow each other in a fragment."""
+        """Return (T, lanes) numbers of unrolls.
+
+        Consecutive rows of one trajectory in a fragment share a number.
+        """
         follows = np.zeros_like(begins)
         follows[1:] = fragment.valid[:-1] & ~begins[1:]
         number = np.cumsum(~(follows | fragment.autoreset).T).reshape(begins.T.shape).T - 1
@@ -288,25 +325,25 @@ class Transitions:
         return ids
 
     def _judged(self, rows: list[Row]) -> dict[str, Array]:
-        """Return the actor's judgement of the observations after these rows."""
+        """Return the actor's values for the observations after these rows, name → (R, …)."""
         if not rows or not self._actor.judged:
             return {}
         return self._actor.judge(*self._after(rows))
 
     def _after(self, rows: list[Row]) -> tuple[Array, Array]:
-        """The observations that followed, as the policy sees them, and its memory then."""
+        """Return the observations after these rows as the policy sees them, and its memory."""
         size, memory = self._actor.memory_size, self._memories(rows)
         return self._connectors.observe(_raw(rows), memory[:, size:])[0], memory[:, :size]
 
     def _following(self, rows: list[Row]) -> Array:
-        """Return the observations that followed as fragments hold them."""
+        """Return the observations (R, *S) after these rows in the form of fragments."""
         if not self._unfiltered:
             return self._after(rows)[0]
         carried = self._memories(rows)[:, self._actor.memory_size :]
         return self._connectors.given(_raw(rows), carried)
 
     def _memories(self, rows: list[Row]) -> Array:
-        """(R, M + L) with which the observations that followed are seen."""
+        """Return the memory (R, M + L) that belongs to the observations after these rows."""
         size, carries = self._actor.memory_size, self._connectors.memory_size
         memory = np.zeros((len(rows), size + carries), dtype=np.float32)
         if memory.size:
@@ -316,10 +353,11 @@ class Transitions:
     # ---- state -----------------------------------------------------------------------------------
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``lanes``, ``columns`` and ``rows``: what has not been given away.
+        """Return ``lanes``, ``columns`` and ``rows``: all rows that are in no fragment yet.
 
-        Where rewards are scaled also ``returns``; ``unrolls`` and ``latest``, where columns of them
-        are requested.
+        If rewards are scaled the state also has ``returns``, and ``unrolls`` and ``latest`` if
+        columns
+        are requested that need them.
         """
         return {
             **({"unrolls": self._unrolls} if self._unrolls else {}),
@@ -334,7 +372,7 @@ class Transitions:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
         self._unrolls = int(state.get("unrolls", 0))
         self._latest = {name: np.array(one) for name, one in state.get("latest", {}).items()}
         if self._scaler:
@@ -356,7 +394,7 @@ class Transitions:
 
 
 def _begins(fragment: Fragment, where: tuple[Array, Array], rows: list[Row]) -> NDArray[np.bool_]:
-    """(T, lanes) whether a trajectory begins."""
+    """Return (T, lanes) flags, True where a trajectory begins."""
     begins = np.zeros(fragment.valid.shape, dtype=np.bool_)
     begins[where] = [row.t == 0 for row in rows]
     return begins
@@ -368,7 +406,7 @@ def _raw(rows: list[Row]) -> Array:
 
 
 def _objects(given: list[Any]) -> Array:
-    """(R,) of these, whatever they are."""
+    """Return an array (R,) of objects."""
     made = np.empty(len(given), dtype=object)
     made[:] = given
     return made

@@ -1,4 +1,4 @@
-"""A rollout worker of several policies: its plan, its sample, and what is different from one's."""
+"""A rollout worker of several policies, with its spec and its batches."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +27,7 @@ from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
 T = TypeVar("T")
-#: Key → the only value that it may have with several policies, and why.
+#: Key → the only value that it may have with several policies, and the reason.
 NEEDED: Mapping[str, tuple[Any, str]] = {
     "sample_async": (False, "agents are stepped and learnt from in turn"),
     "fake_sampler": (False, "there is no single batch to give for ever"),
@@ -38,7 +38,10 @@ NEEDED: Mapping[str, tuple[Any, str]] = {
 
 
 def require_together(settings: Mapping[str, Any]) -> None:
-    """Raise ConfigError for settings, by their keys, that several policies cannot have."""
+    """Raise ConfigError for settings that several policies do not support.
+
+    `settings` are key → value.
+    """
     for key, (value, why) in NEEDED.items():
         if settings.get(key, value) != value:
             raise ConfigError(key, settings[key], f"{value} with several policies", why)
@@ -46,13 +49,14 @@ def require_together(settings: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class PolicySample(Sample):
-    """The transitions of one policy's agents in one worker; its time is the environments'."""
+    """The transitions of one policy's agents in one worker."""
 
     env_steps: int = 0
+    """Environment steps in which they were collected."""
 
     @property
     def count(self) -> int:
-        """Environment steps."""
+        """Number of environment steps."""
         return self.env_steps
 
 
@@ -61,15 +65,18 @@ class MultiAgentBatch(Sample):
     """The transitions of one worker in one iteration, by policy."""
 
     policy_batches: Mapping[str, PolicySample] = field(default_factory=dict)
-    """Policy → what its agents did; absent where none of them acted."""
+    """Policy → transitions of its agents; without fragments if its agents did not act."""
     env_steps: int = 0
+    """Environment steps."""
     counted: int = 0
-    """Steps as they were asked for, of environments or of agents; those of agents of which it is
-    not known yet what followed come with a later batch."""
+    """Environment steps or agent steps, as the setting counts them.
+
+    An agent's step whose consequence is not known yet is in a later batch.
+    """
 
     @property
     def count(self) -> int:
-        """Environment steps."""
+        """Number of environment steps."""
         return self.env_steps
 
     def __getitem__(self, name: str) -> Any:
@@ -77,28 +84,28 @@ class MultiAgentBatch(Sample):
         return self.policy_batches[name]
 
     def keys(self) -> Collection[str]:
-        """Policies of which agents acted."""
+        """Return the names of the policies."""
         return self.policy_batches.keys()
 
     def split_by_episode(self) -> Any:
-        """Policy → the pieces (L, 1) of what its agents did, as views."""
+        """Return policy → the pieces (L, 1) of its agents' trajectories, as views."""
         return {pid: one.split_by_episode() for pid, one in self.policy_batches.items()}
 
     def slice(self, start: int, stop: int) -> Self:
-        """WorkerError: agents act at ticks of their own, so `slice` the batch of a policy."""
+        """Raise WorkerError: agents act at different ticks, so slice the batch of a policy."""
         raise WorkerError("a batch of several agents has no steps of all: slice batch[policy]")
 
     def timeslices(self, size: int) -> list[Self]:
-        """WorkerError, as `slice`."""
+        """Raise WorkerError, as `slice` does."""
         return [self.slice(0, size)]
 
     def shuffled(self, stream: np.random.Generator) -> Self:
-        """The rows of each policy that may be learnt from, in another order."""
+        """Return the rows that may be learnt from, in random order for each policy."""
         return self._with({pid: one.shuffled(stream) for pid, one in self.policy_batches.items()})
 
     @classmethod
     def concat(cls, parts: Sequence[Self]) -> Self:
-        """Return all parts as one, policy by policy."""
+        """Return all parts as one batch, joined policy by policy."""
         each: dict[str, list[PolicySample]] = {}
         for one in parts:
             for pid, batch in one.policy_batches.items():
@@ -115,26 +122,28 @@ class MultiAgentBatch(Sample):
     def compress(
         self, bulk: bool = False, columns: Sequence[str] = ("observations", "new_obs")
     ) -> "PackedAgents":
-        """As `Sample.compress`, of every policy."""
+        """Return the batch with these columns compressed, as `Sample.compress` does."""
         packed = {pid: one.compress(bulk, columns) for pid, one in self.policy_batches.items()}
         return PackedAgents(self._with({}), [], packed)
 
     def _with(self, policy_batches: Mapping[str, Any]) -> Self:
+        """Return a copy with other policy batches."""
         return replace(self, policy_batches=policy_batches)
 
     def agent_steps(self) -> int:
-        """Steps of all agents."""
+        """Return the number of steps of all agents."""
         return sum(one.steps for b in self.policy_batches.values() for one in b.fragments)
 
 
 @dataclass(frozen=True)
 class PackedAgents(PackedSample):
-    """A batch of several agents, some of whose columns are compressed."""
+    """A batch of several agents with some columns compressed."""
 
     policies: Mapping[str, PackedSample]
+    """Policy → its compressed batch."""
 
     def decompress(self) -> Sample:
-        """The batch as it was, to the bit."""
+        """Return the original batch, equal to the bit."""
         batches = {pid: one.decompress() for pid, one in self.policies.items()}
         changes: dict[str, Any] = {"policy_batches": batches}
         return replace(self.sample, **changes)
@@ -142,62 +151,65 @@ class PackedAgents(PackedSample):
 
 @dataclass(frozen=True)
 class AgentsSpec(WorkerSpec):
-    """Everything a worker of several policies is made from; it travels to children."""
+    """The specification of a worker of several policies; it is sent to child processes."""
 
     policies: Mapping[str, PolicyPlan] = field(default_factory=dict)
+    """Policy → its plan."""
     policy_filters: Mapping[str, FilterConfig] = field(default_factory=dict)
+    """Policy → settings of its filters."""
     agents: Mapping[str, EnvSpaces] = field(default_factory=dict)
     """Agent → its spaces."""
     mapping: Callable[[str, np.random.Generator], str] | None = None
-    """(agent, stream of this binding) → its policy."""
+    """Function of an agent and a random stream that returns the agent's policy."""
     agent_steps: bool = False
-    """True if `steps` counts steps of agents."""
+    """True if `steps` counts agent steps."""
 
     @property
     def worker_class(self) -> type[RolloutWorker]:
-        """The class of the worker to be made."""
+        """Class of the worker to be made."""
         return AgentsWorker
 
 
 class Actors(dict[str, Actor]):
-    """Policy → its actor; given the same things as one actor."""
+    """Policy → its actor, with the methods of one actor."""
 
     explore = True
 
     def load(self, weights: Mapping[str, Any]) -> None:
-        """Adopt policy → weights."""
+        """Load policy → weights."""
         for pid, one in weights.items():
             self[pid].load(one)
 
     def weights(self) -> dict[str, Any]:
-        """Policy → what it plays with."""
+        """Return policy → its weights."""
         return {pid: actor.weights() for pid, actor in self.items()}
 
     @property
     def exploration(self) -> "Actors":
-        """Itself: it has the state of all, which is none (`AgentsSampler` refuses others)."""
+        """The object itself: `AgentsSampler` refuses exploration that has a state to be stored."""
         return self
 
     def get_state(self) -> dict[str, Any]:
-        """Nothing."""
+        """Return an empty state."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Ignore the empty state."""
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
-        """Take note of the steps that were sampled so far."""
+        """Pass the global variables, such as the steps sampled so far, to all actors."""
         for actor in self.values():
             actor.on_global_var_update(global_vars)
 
 
 class AgentsWorker(RolloutWorker):
-    """Collects what the agents of several policies do, with the weights it was last given."""
+    """Collects transitions of the agents of several policies with the weights it last received."""
 
     spec: AgentsSpec
     sampler_class: ClassVar[type[AgentsSampler]] = AgentsSampler
 
     def _make_sampler(self, spec: WorkerSpec) -> AgentsSampler:
+        """Make actors, filters and the sampler."""
         assert isinstance(spec, AgentsSpec)  # noqa: S101 as `worker_class` says
         self._log("spaces", {agent: one.described() for agent, one in spec.agents.items()})
         self._actor: Any = Actors({pid: plan.make_actor() for pid, plan in spec.policies.items()})
@@ -224,13 +236,15 @@ class AgentsWorker(RolloutWorker):
         )
 
     def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-        """Go on with other policies: those in `known` are made anew, others stay as they are.
+        """Continue with other policies.
 
-        Episodes in which an agent has a policy that is gone, or is made anew, are dropped.
+        Policies in `known` are made anew, the others keep their state. Running episodes in which an
+        agent
+        has a policy that is removed or made anew are dropped.
 
         Args:
-            changes: fields of the spec.
-            known: policy → what its filters have seen.
+            changes: new fields of the spec.
+            known: policy → state of its filters.
         """
         spec = self.spec = replace(self.spec, **changes)
         for pid, seen in known.items():
@@ -248,6 +262,7 @@ class AgentsWorker(RolloutWorker):
             self._sampler.film.resume(int(self._sampler.episodes.counts[0]) + 1, 0)
 
     def _sampled(self, collected: Any) -> MultiAgentBatch:
+        """Return the collected fragments as a batch, and flush the filters' statistics."""
         assert isinstance(collected, CollectedByPolicy)  # noqa: S101 as its sampler gives it
         deltas, index = self.get_filters(flush_after=True), self.spec.index
         none = np.zeros((0, 0), dtype=np.float32)
@@ -279,7 +294,7 @@ class AgentsWorker(RolloutWorker):
         )
 
     def _log_sample(self, sample: Sample) -> None:
-        """Log what the data look like, where that has not been done."""
+        """Log examples of the data, those subjects that were not logged before."""
         assert isinstance(sample, MultiAgentBatch)  # noqa: S101 as `_sampled` gives it
         self._log_sizes()
         for pid, batch in sample.policy_batches.items():
@@ -297,28 +312,28 @@ class AgentsWorker(RolloutWorker):
 
     @property
     def policies(self) -> Mapping[str, Actor]:
-        """All policies by their names."""
+        """All policies by name."""
         return self._actors
 
     def get_policy(self, policy_id: str = "") -> Actor | None:
-        """Return the policy with this name, or the only one; it acts and does not learn."""
+        """Return the actor of this policy, or of the only one; None if there is no such policy."""
         return named_policy(self._actors, policy_id)
 
     def for_policy(self, function: Callable[[Actor], T], policy_id: str = "") -> T:
-        """Return ``function(policy)`` of one policy, which need not be named if it is alone."""
+        """Return ``function(policy)`` of one policy; the name is optional if there is only one."""
         return function(self._actors[name_of_policy(self._actors, policy_id)])
 
     def foreach_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """``function(policy, name)`` of each policy."""
+        """Return ``function(policy, name)`` for each policy."""
         return [function(actor, pid) for pid, actor in self._actors.items()]
 
     def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """``function(policy, name)`` of each policy that learns."""
+        """Return ``function(policy, name)`` for each policy that learns."""
         plans = self.spec.policies
         return [function(actor, pid) for pid, actor in self._actors.items() if plans[pid].learns]
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
-        """Policy → weights, of these policies or of all."""
+        """Return policy → weights for these policies, or for all if None."""
         chosen = (
             self._actors
             if policies is None
@@ -329,7 +344,7 @@ class AgentsWorker(RolloutWorker):
     def set_weights(
         self, weights: Mapping[str, Weights], global_vars: Mapping[str, Any] | None = None
     ) -> None:
-        """Adopt policy → weights, and the global variables if given."""
+        """Load policy → weights, and set the global variables if given."""
         for pid, one in weights.items():
             self._actors[name_of_policy(self._actors, pid)].load(one)
         known: dict[str, Any] = {**self._weights, **weights}
@@ -339,7 +354,7 @@ class AgentsWorker(RolloutWorker):
 
 
 def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
-    """The filters of one policy under the names that they have in a worker."""
+    """Return new filters of one policy, by the names that they have in a worker."""
     spaces = spec.policies[pid].spaces
     shape = row_shape(spaces.filtered)
     made = make_filters(spec.policy_filters[pid], shape, masks=spaces.masks)
@@ -347,13 +362,13 @@ def _filters(spec: AgentsSpec, pid: str) -> dict[str, Filter]:
 
 
 def by_name(pid: str, filters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values of a policy's filters by the names that the filters have in a worker."""
+    """Return the values of a policy's filters by the names that the filters have in a worker."""
     names = {"observation": pid, "reward": of_rewards(pid)}
     return {names[name]: one for name, one in filters.items()}
 
 
 def _mapper(spec: AgentsSpec) -> Mapper:
-    """(agent, its episode) → its policy."""
+    """Return the function of an agent and its episode that returns the agent's policy."""
     mapping, seed = spec.mapping, spec.seed
 
     def mapper(agent: str, episode: int | str) -> str:
@@ -365,7 +380,10 @@ def _mapper(spec: AgentsSpec) -> Mapper:
 
 
 def checked(sample: MultiAgentBatch, spec: AgentsSpec) -> MultiAgentBatch:
-    """`sample` if it is one of this worker's; WorkerError otherwise."""
+    """Return `sample` if it has enough steps and only policies of the spec.
+
+    Raises WorkerError otherwise.
+    """
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if sample.counted < spec.steps:
         raise WorkerError(f"{where}: {sample.counted} steps, expected at least {spec.steps}")

@@ -3,5 +3,5 @@
 fragments   one batched decision per step of all environments
 episodes    whole episodes
 background  sampling in a thread
-polling     environments that are ready go on without the others
+polling     steps the environments that are ready, without waiting for the others
 """

@@ -1,8 +1,8 @@
-"""A thread that samples without waiting for the learner; results wait in a short queue.
+"""A thread that samples while the learner works; results wait in a short queue.
 
-The thread rests between two ticks whenever its owner wants to look at, save or change what it
-works with. It ends with its owner, also where nobody closes that. Which weights chose which action
-depends on how the two threads ran: nothing here is exact to the bit.
+The thread pauses between two ticks whenever its owner wants to read, save or change the sampler. It
+ends with its owner, also if the owner is never closed. The timing of the two threads decides which
+weights chose which action, so nothing here is exact to the bit.
 """
 
 import logging
@@ -27,18 +27,20 @@ logger = logging.getLogger(__name__)
 
 
 class _AbandonedError(Exception):
-    """The collection was given up; its samples are not wanted any more."""
+    """The running collection was abandoned, and its samples are not wanted."""
 
 
 class AsyncSampler:
     """Runs a sampler in a daemon thread that begins with the first `get_data`.
 
     Args:
-        sampler: steps the environments; only the thread calls its `sample`.
-        stream: draws its actions.
+        sampler: sampler whose `sample` only the thread calls.
+        stream: random stream of its actions.
         timeout_s: seconds that `get_data` and `paused` wait for the thread, and after which the
-            thread says that nobody takes its results; it waits on, as an evaluation may be long.
-            None: `TIMEOUT_S`.
+            thread
+            warns that its results are not taken, but waits on, since an evaluation may be long;
+            None
+            for `TIMEOUT_S`.
     """
 
     def __init__(
@@ -55,7 +57,7 @@ class AsyncSampler:
         self._rests = False
         self._abandons = False
         self._shutdown = False
-        self._over = False  # the thread gives nothing more, though it may not have left yet
+        self._over = False  # the thread gives no more results, though it may still be alive
         self._farewell: Callable[[], None] | None = None
         sampler.between_ticks = self._pass
 
@@ -65,16 +67,16 @@ class AsyncSampler:
         return self._thread is not None and not self._over and self._thread.is_alive()
 
     def next(self) -> Collected:
-        """The oldest result, with the episodes that have ended in all results since the last."""
+        """Return the oldest result, with the episodes of all results since the last call."""
         data = self.get_data()
         return data._replace(episodes=self.get_metrics())
 
     def get_data(self) -> Collected:
-        """The oldest result, without its episodes; waits for one.
+        """Return the oldest result without its episodes; waits for one.
 
         Raises:
-            BaseException: what the thread raised, after the results from before it.
-            WorkerError: the thread is dead, or nothing came in time.
+            BaseException: the exception of the thread, after the results before it.
+            WorkerError: the thread is dead, or there was no result in time.
         """
         with self._changed:
             if self._thread is None:
@@ -94,14 +96,18 @@ class AsyncSampler:
         return result
 
     def get_metrics(self) -> list[RolloutMetrics]:
-        """The episodes that have ended since the last call; never waits."""
+        """Return the episodes that ended since the last call, without waiting."""
         with self._changed:
             drained, self._episodes = self._episodes, []
         return drained
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The thread rests between two ticks meanwhile."""
+        """Pause the thread between two ticks while the context is open.
+
+        Raises:
+            WorkerError: the thread did not finish its tick in time.
+        """
         with self._changed:
             self._pauses += 1
         try:
@@ -120,7 +126,7 @@ class AsyncSampler:
                 self._changed.notify_all()
 
     def discard(self) -> None:
-        """Forget all results, and what is being collected; call it while paused."""
+        """Drop all results and the running collection; call it while the thread is paused."""
         with self._changed:
             self._results.clear()
             self._episodes.clear()
@@ -129,7 +135,10 @@ class AsyncSampler:
                 self._thread = None
 
     def abandon(self, farewell: Callable[[], None]) -> None:
-        """End the thread after its tick, without waiting; then call `farewell`, in whichever."""
+        """End the thread after its tick without waiting, then call `farewell` once.
+
+        The thread calls `farewell` if it is alive, otherwise this method does.
+        """
         with self._changed:
             self._shutdown = True
             if self.alive:
@@ -154,6 +163,7 @@ class AsyncSampler:
             )
 
     def _dead(self) -> WorkerError:
+        """Return the error for a dead thread."""
         return WorkerError(
             f"{self._sampler.name}: the sampling thread is dead; restore from a checkpoint to "
             "start another"
@@ -162,12 +172,14 @@ class AsyncSampler:
     # ---- in the thread -----------------------------------------------------------------------
 
     def _start(self) -> None:
+        """Start the thread."""
         self._over = False
         name = f"sampler of {self._sampler.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
+        """Collect until shutdown; an exception becomes the last result."""
         try:
             while not self._shutdown:
                 self._collect()
@@ -183,6 +195,7 @@ class AsyncSampler:
                 farewell()
 
     def _collect(self) -> None:
+        """Collect one result, unless the collection is abandoned."""
         try:
             collected = self._sampler.sample(self._stream)
             with self._changed:
@@ -192,6 +205,10 @@ class AsyncSampler:
             self._abandons = False
 
     def _keep(self, collected: Collected) -> None:
+        """Wait for room in the queue, and append a copy of the result.
+
+        Its episodes are kept apart.
+        """
         self._rest_until(lambda: len(self._results) < RESULTS)
         # The sampler writes into the same arrays again.
         own = [fragment.copy() for fragment in collected.fragments]
@@ -199,12 +216,17 @@ class AsyncSampler:
         self._episodes += collected.episodes
 
     def _pass(self) -> None:
-        """Between two ticks: rest if so wanted."""
+        """Pause between two ticks if the owner wants it."""
         if self._pauses or self._abandons or self._shutdown:
             with self._changed:
                 self._rest_until(lambda: True)
 
     def _rest_until(self, ready: Callable[[], bool]) -> None:
+        """Wait until `ready` holds and nothing pauses the thread.
+
+        Raises:
+            _AbandonedError: the thread is to end, or to abandon the collection.
+        """
         self._rests = True
         self._changed.notify_all()
         if not self._changed.wait_for(partial(self._may_go_on, ready), self._timeout_s):
@@ -218,26 +240,27 @@ class AsyncSampler:
             raise _AbandonedError
 
     def _may_go_on(self, ready: Callable[[], bool]) -> bool:
+        """Return whether the thread may continue, or has to end."""
         return self._shutdown or (not self._pauses and (self._abandons or ready()))
 
 
 # -------------------------------------------------------------------------------------------------
 # A sampling thread whose data are dropped and whose episodes are counted.
 #
-# For learning from one batch (`fake_sampler`) while the environments are stepped with the weights
-# that come of it: the metrics say how well the policy does, nothing of it is learnt from.
+# It serves learning from one batch (`fake_sampler`) while the environments are stepped with the
+# resulting weights: metrics show how well the policy does, but these steps are not learnt from.
 
 
 class BlackHoleSampler(AsyncSampler):
-    """Gives one result, which it keeps; of all that comes after it only the episodes."""
+    """Keeps its first result; of later ones it keeps only the episodes."""
 
     _full = False
 
     def live_episodes(self) -> list[RolloutMetrics]:
-        """Those that have ended since the last call; the thread is started if there is none.
+        """Return the episodes that ended since the last call; starts the thread if there is none.
 
         Raises:
-            BaseException: what the thread raised.
+            BaseException: the exception of the thread.
             WorkerError: the thread is dead.
         """
         with self._changed:
@@ -251,11 +274,12 @@ class BlackHoleSampler(AsyncSampler):
         return self.get_metrics()
 
     def discard(self) -> None:
-        """Forget the result and the episodes, and what is being collected; call it while paused."""
+        """Drop the result, the episodes and the running collection; call it while paused."""
         super().discard()
         self._full = False
 
     def _keep(self, collected: Collected) -> None:
+        """Keep the first result, or the episodes of a later one."""
         if not self._full:
             super()._keep(collected)
             self._full = True

@@ -1,8 +1,8 @@
-"""Whole episodes: rows are kept until their episode has ended, across samples and checkpoints.
+"""The sampler of whole episodes: rows are kept until their episode ends, also across checkpoints.
 
-All environments write into one buffer of ticks; when an episode ends, its rows are where and how
-long it was, and a sample gathers those of all episodes at once, one after the other as a single
-column of time. The estimate of advantages stops at ends, so each is estimated over itself. N
+All environments write into one buffer of ticks. When an episode ends, its place in the buffer is
+noted, and a sample gathers the rows of all finished episodes, one after the other as a single
+column of time. The estimate of advantages stops at ends, so each episode is estimated by itself. N
 environments, D features.
 """
 
@@ -23,40 +23,41 @@ from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.samplers.fragments import Collected, Sampler
 
 Array = NDArray[Any]
-#: Steps of one unfinished episode from which on somebody should hear of it.
+#: Number of steps of an unfinished episode above which a warning is logged.
 MANY_STEPS = 1000
-#: Columns of which the row before may be requested.
+#: Columns whose previous row may be requested.
 BEFORE = ("actions", "rewards")
 
 logger = logging.getLogger(__name__)
 
 
 class _Piece(NamedTuple):
-    """The rows of an episode that is over."""
+    """The rows `start` up to but without `stop` of a finished episode."""
 
     env_index: int
     start: int
     stop: int
     goes_on: bool
-    """It met a soft horizon: neither flag is set, and its value goes on."""
+    """True after a soft horizon: neither flag is set, and the value after it is bootstrapped."""
     episode: Episode | None
-    """The episode as callbacks see it, if there are any."""
+    """The episode as callbacks see it; None without callbacks."""
 
 
 class EpisodeSampler(Sampler):
-    """Steps N environments with an actor until the episodes that ended make enough steps.
+    """Steps N environments with an actor until the finished episodes have enough steps.
 
-    No episode is ever cut. At a soft horizon, which is an end for the metrics alone, the rows so
-    far are given away with the value of what comes next.
+    No episode is cut. At a soft horizon, which ends an episode for the metrics only, the rows so
+    far are
+    put into a fragment with the value of the next observation.
     """
 
     _unsaid: frozenset[str] = frozenset()
-    """Requested columns that a checkpoint does not have of the rows in flight."""
+    """Requested columns that the restored checkpoint lacks for rows in flight."""
 
     def sample(self, stream: np.random.Generator) -> Collected:
-        """The rows of all episodes that ended, in the order of their end, in arrays of their own.
+        """Return the rows of all finished episodes, in the order of their end, in new arrays.
 
-        One fragment (ΣL, 1), or several: one ends at each soft horizon.
+        There is one fragment (ΣL, 1), and one more after each soft horizon.
         """
         self.recent.clear()
         if self._unsaid:
@@ -81,7 +82,10 @@ class EpisodeSampler(Sampler):
         return Collected(fragments, episodes, self._recent_rows(), trajectories)
 
     def get_state(self) -> dict[str, Any]:
-        """Also ``in_flight``: (N,) ``lengths``, and the rows' columns, one env after another."""
+        """Return the state as `Sampler.get_state`, with ``in_flight``: (N,) ``lengths``, ``rows``.
+
+        The rows are the columns of running episodes, environment after environment.
+        """
         lengths = self._next - self._begun
         times, envs = self._where(range(len(lengths)), self._begun, lengths)
         known = {n: column for n, column in self._rows.columns.items() if n not in self._unsaid}
@@ -89,7 +93,7 @@ class EpisodeSampler(Sampler):
         return {**super().get_state(), "in_flight": {"lengths": lengths, "rows": rows}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave, also where fewer columns were requested then."""
+        """Restore the state that `get_state` returned, which may lack columns requested since."""
         super().set_state(state)
         rows = state["in_flight"]["rows"]
         lengths = np.array(state["in_flight"]["lengths"])
@@ -104,32 +108,36 @@ class EpisodeSampler(Sampler):
                 column[times, envs] = rows[name]
 
     def drop_episode(self, env_index: int, observation: Array) -> None:
-        """Forget the running episode of an environment and its rows."""
+        """Drop the running episode of an environment and its rows.
+
+        `observation` (*O) begins the next one.
+        """
         super().drop_episode(env_index, observation)
         self._begun[env_index] = self._next
 
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
+        """Allocate the buffer of ticks; returns no fragments."""
         envs = self.config.num_envs_per_worker
         capacity = 2 * max(self.config.rollout_fragment_length, self._steps // envs)
         self._rows = self._new_fragment(capacity, spaces_)
-        self._begun = np.zeros(envs, dtype=np.int64)  # rows: of the running episodes
+        self._begun = np.zeros(envs, dtype=np.int64)  # first rows of the running episodes
         self._next = 0
         self._warned = False
         return []
 
     def _unroll(self) -> Array:
-        """(N,) the number of the rows that are written of each environment: the episode's."""
+        """Return (N,) numbers of the running episodes, as numbers of unrolls."""
         own, all_ = self._numbers
         return np.asarray(self.episodes.counts * all_ + own)
 
     def _drop_rows(self, rows: Fragment, env_index: int, last: int) -> None:
-        """Nothing of the episode that ended in row `last` is learnt from: it was faulty."""
+        """Mark the rows of a faulty episode, which ended in row `last`, as invalid."""
         rows.valid[self._begun[env_index] : last + 1, env_index] = False
 
     def _complete(self) -> None:
-        """Write the columns of rows in flight that nobody requested when these were saved.
+        """Fill the columns that the restored checkpoint lacks for rows in flight.
 
-        They follow from the others; infos are not known.
+        They are computed from the other columns; infos, which are not known, become empty.
         """
         lengths = self._next - self._begun
         times, envs = self._where(range(len(lengths)), self._begun, lengths)
@@ -166,7 +174,10 @@ class EpisodeSampler(Sampler):
         self._unsaid = frozenset()
 
     def _advance(self, stream: np.random.Generator, episodes: list[RolloutMetrics]) -> list[_Piece]:
-        """One tick; the pieces that it ended, in environment order."""
+        """Make one tick, and return the pieces that it ended, in the order of environments.
+
+        Finished episodes are appended to `episodes`.
+        """
         t = self._next
         finished, over, written = self._tick(self._rows, t, stream)
         self._check(self._rows, slice(t, t + 1))  # an episode of NaN might never end
@@ -189,20 +200,27 @@ class EpisodeSampler(Sampler):
         return pieces
 
     def _gathered(self, group: list[_Piece]) -> Fragment:
+        """Return a fragment (ΣL, 1) of these pieces."""
         envs, starts, stops = np.array([piece[:3] for piece in group]).T
         where = self._where(envs, starts, stops - starts)
         columns = {name: column[where][:, None] for name, column in self._rows.columns.items()}
-        # Where the last episode ended, what comes after it is not read.
+        # The values after the end of the last episode are not read.
         last = {f"last_{n}": columns[f"final_{n}"][-1:].copy() for n in self.actor.judged}
         return Fragment.of({**columns, **last})
 
     def _where(self, envs: Any, starts: Array, lengths: Array) -> tuple[Array, Array]:
-        """Indices of rows, piece after piece: times and environments."""
+        """Return the indices of rows, piece after piece: times and environments.
+
+        Args:
+            envs: environment of each piece.
+            starts: first row of each piece.
+            lengths: number of rows of each piece.
+        """
         offsets = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         return np.repeat(starts, lengths) + offsets, np.repeat(np.asarray(envs), lengths)
 
     def _move_up(self) -> None:
-        """Rows of episodes in flight to the buffer's beginning; the others are given away."""
+        """Move the rows of running episodes to the beginning of the buffer."""
         first, kept = int(self._begun.min()), int(self._next - self._begun.min())
         for column in self._rows.columns.values():
             column[:kept] = column[first : self._next]
@@ -210,13 +228,14 @@ class EpisodeSampler(Sampler):
         self._next = kept
 
     def _grow(self) -> None:
-        """Twice as many ticks."""
+        """Double the number of ticks in the buffer."""
         self._warn_of_long_episodes()
         columns = {n: np.concatenate([c, np.zeros_like(c)]) for n, c in self._rows.columns.items()}
         self._rows = Fragment.of({**columns, **self._rows.last})
         self._blank(self._rows, self._next)
 
     def _warn_of_long_episodes(self) -> None:
+        """Warn once if an unfinished episode is very long."""
         lengths = self._next - self._begun
         if not self._warned:
             self._warned = warn_of_long_episodes(self.name, self.config, lengths)
@@ -226,12 +245,12 @@ def warn_of_long_episodes(name: str, config: SamplingConfig, lengths: Array) -> 
     """Warn if an unfinished episode is so long that it might never end.
 
     Args:
-        name: how errors call who holds it.
-        config: how it samples.
+        name: name of the sampler in the warning.
+        config: its settings.
         lengths: (N,) steps of the unfinished episodes.
 
     Returns:
-        Whether there was such an episode.
+        True if there was such an episode.
     """
     if not len(lengths) or lengths.max() <= max(MANY_STEPS, 10 * config.rollout_fragment_length):
         return False
@@ -246,7 +265,7 @@ def warn_of_long_episodes(name: str, config: SamplingConfig, lengths: Array) -> 
 
 
 def _grouped(pieces: list[_Piece]) -> list[list[_Piece]]:
-    """One group per fragment: it ends at a soft horizon."""
+    """Return the pieces in groups, one for each fragment; a group ends at a soft horizon."""
     groups: list[list[_Piece]] = [[]]
     for piece in pieces:
         groups[-1].append(piece)
@@ -256,7 +275,7 @@ def _grouped(pieces: list[_Piece]) -> list[list[_Piece]]:
 
 
 def _traced(group: list[_Piece]) -> list[Trajectory]:
-    """Return the place of each episode in the fragment (ΣL, 1) that is gathered from the group."""
+    """Return the rows of each episode in the fragment (ΣL, 1) that is gathered from the group."""
     traced: list[Trajectory] = []
     start = 0
     for piece in group:

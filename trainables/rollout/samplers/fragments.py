@@ -1,9 +1,10 @@
 """The vectorised sampler: one batched decision per tick for all environments, written in place.
 
-A tick: observations → filter → policy → environments (clipped if so set) → columns. What the policy
-chose is stored, what was sent is clipped. T ticks, N environments, *S the shape of an observation:
-vectors (D,) of float32, images (H, W, C) of uint8 or float32. Here fragments have a fixed length;
-`episodes.py` collects whole episodes with the same tick.
+A tick: observations → filter → policy → environments (clipped if so set) → columns. Stored actions
+are those that the policy chose, before clipping. T ticks, N environments, *S the shape of an
+observation: vectors (D,) of float32, images (H, W, C) of uint8 or float32; M numbers of the
+policy's memory, L of the connectors'. Fragments have a fixed length here; `episodes.py` collects
+whole episodes with the same tick.
 """
 
 import time
@@ -42,39 +43,39 @@ from trainables.rollout.workers.access import DEFAULT_POLICY_ID
 
 Array = NDArray[Any]
 RECENT_ROWS = 64
-#: Columns of what came before and after a step, and of whose it is.
+#: Requested columns about the row before a step, the memory after it, its agent and its unroll.
 NAMED = frozenset({"agent_index", "unroll_id", "prev_actions", "prev_rewards", "state_out"})
 #: Requested columns that are known without an array for each step.
 WRITTEN_ALONE = frozenset({"new_obs", "t"})
 
 
 class Collected(NamedTuple):
-    """The samples of one call of `Sampler.sample`."""
+    """The result of one call of `Sampler.sample`."""
 
     fragments: list[Fragment]
     episodes: list[RolloutMetrics]
-    """Those that ended, in the order of their end."""
+    """Episodes that ended, in that order."""
     recent: Array
-    """(≤ 64, D) the latest raw observations."""
+    """(≤ 64, D) latest raw observations."""
     trajectories: Sequence[list[Trajectory]] = ()
-    """Of each fragment, its pieces by episode, where a callback looks at them."""
+    """For each fragment its pieces by episode; empty unless a callback needs them."""
 
 
 class Sampler:
     """Steps N environments with an actor and writes fragments of a fixed length.
 
     Args:
-        name: how errors call it, for example ``worker 0``.
-        config: how to sample.
-        spaces_: of one environment.
-        envs: are stepped.
-        actor: chooses.
-        filters: by name; they are shared with their owner.
+        name: name in errors, for example ``worker 0``.
+        config: settings of sampling.
+        spaces_: spaces of one environment.
+        envs: environments to step.
+        actor: chooses the actions.
+        filters: name → filter, shared with the owner.
         gamma: discount of the return whose deviation scales rewards.
-        steps: environment steps that one `sample` has to bring.
-        columns: of fragments, beside those that every one has and those that the actor declares.
-        unfiltered: fragments are as `WorkerSpec.unfiltered` says.
-        worker: index of the worker, and the number of all.
+        steps: environment steps of one `sample`.
+        columns: requested columns of fragments.
+        unfiltered: True if fragments hold observations as `WorkerSpec.unfiltered` says.
+        worker: index of the worker, and the number of workers.
     """
 
     def __init__(
@@ -110,39 +111,40 @@ class Sampler:
             config.spreads_actions,
             exact=self._filters,
         )
-        """The connectors between the environments and the policy."""
+        """Connectors between the environments and the policy."""
         self.carried: Array = self.connectors.initial(config.num_envs_per_worker)
-        """(N, L) what the connectors carry to the current observations."""
+        """(N, L) memory of the connectors that belongs to the current observations."""
         self.observations: Array = np.zeros(
             (config.num_envs_per_worker, *spaces_.row_shape), self.connectors.row_dtype
         )
         self.between_ticks: Callable[[], None] | None = None
-        """Called before each tick, where everything is at rest."""
+        """Function called before each tick, when no environment is in a step; None for none."""
         self.watch: EpisodeTracker | None = None
-        """The tracker that calls the callbacks, if there are any."""
+        """Tracker that calls the callbacks; None without callbacks."""
         self.film: VideoRecorder | None = None
-        """The recorder of environment 0, if a video is wanted."""
+        """Recorder of environment 0; None without videos and viewer."""
         self.perf = PerfStats(PerfConfig())
         self.latest: dict[str, Any] = {}
-        """The inputs and outputs of a tick, to be logged; when empty, the next tick's are kept."""
+        """Inputs and outputs of a tick for the log; while it is empty, the next tick fills it."""
         self._observing = 0.0
-        """Seconds that it took to take the current observations."""
+        """Seconds that receiving the current observations took."""
         self._autoreset_rows: NDArray[np.bool_] | None = None
-        """(N,) environments whose next step is no transition; None: every one is."""
+        """(N,) True where the next step is no transition; None if every step is one."""
         self.memory: Array = self.actor.initial_memory(config.num_envs_per_worker)
-        """(N, M) with which the policy will see the current observations."""
+        """(N, M) memory of the policy that belongs to the current observations."""
         self.actor.exploration.begin(config.num_envs_per_worker)
         self._numbers = worker[0] * envs.count + np.arange(envs.count), worker[1] * envs.count
-        """(N,) the number of each environment in the trial, and how many there are."""
+        """(N,) number of each environment in the trial, and the number of all environments there.
+        """
         self._row, self._fragment_count = 0, 0
-        """Of the fragment, that is being written; and how many are finished."""
+        """Row of the fragment that is being written; and the number of finished fragments."""
         self._written: Fragment | None = None
         self._arrays, self._before = dict[str, Array](), dict[str, Array]()
-        """Columns of what is written; what was done and rewarded in the row before."""
+        """Columns of the fragment being written; actions and rewards (N, …) of the row before."""
         self._fragments = self._allocate(spaces_)
 
     def start(self, seeds: list[int]) -> None:
-        """Begin the first episode of every environment."""
+        """Reset all environments and begin their first episodes."""
         every = range(len(self.observations))
         if self.watch:
             self.watch.create(every)
@@ -155,39 +157,39 @@ class Sampler:
 
     @cached_property
     def _player(self) -> InferencePolicy:
-        """The policy as it plays, for callbacks that ask for it."""
+        """The policy as an `InferencePolicy`, for callbacks."""
         return InferencePolicy(self.actor, self._spaces, self.connectors)
 
     def cast(self, env_index: Any, before: int) -> Cast:
-        """Return who plays an episode: the only policy."""
+        """Return the policies that play an episode: the only one."""
         return Cast({DEFAULT_POLICY_ID: self._player}, lambda _: DEFAULT_POLICY_ID)
 
     @property
     def times(self) -> dict[str, float]:
-        """Mean times of ticks, of connectors under `PREFIX`."""
+        """Mean times of ticks, and of connectors under `PREFIX`, milliseconds."""
         seconds = {**self.envs.connector_seconds(), **self.connectors.seconds}
         return {**self.perf.means(), **self.perf.connectors(seconds)}
 
     @property
     def described(self) -> list[str]:
-        """The connectors between the environments and the policy, and back, in words."""
+        """Descriptions of the connectors between environments and policy."""
         return self.connectors.described()
 
     def observe(self, observations: Array) -> None:
-        """Take (N, *O) as the current observations."""
+        """Set the current observations, (N, *O) as the environments gave them."""
         began = time.perf_counter()
         self.observations = self.connectors.rows(observations, check=self._filters)
         self._observing = time.perf_counter() - began
 
     def sample(self, stream: np.random.Generator) -> Collected:
-        """As many fragments as make the steps; the next call writes into the same arrays."""
+        """Fill the fragments and return them; the next call writes into the same arrays."""
         self.recent.clear()
         episodes: list[RolloutMetrics] = []
         trajectories: list[list[Trajectory]] = []
         for fragment in self._fragments:
             self._blank(fragment)
             steps, draws = len(fragment.valid), stream
-            if self.between_ticks is None:  # nobody looks at the stream before the end
+            if self.between_ticks is None:  # no state is taken before the fragment's end
                 draws = self.actor.ahead(steps, self.envs.count, stream)
             alone = self._decides_alone(draws)
             apart = alone or self.between_ticks or self._keeps_given
@@ -213,7 +215,12 @@ class Sampler:
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
     def _decides_alone(self, draws: np.random.Generator) -> Decider | None:
-        """Return the decider of a single unwatched environment; None if there is more to do."""
+        """Return the decider of the fast loop for a single environment (`_run_alone`).
+
+        Returns None if there are several environments, or filters, connectors, rewards or columns
+        that the
+        loop does not handle.
+        """
         if (
             self._filters
             or self.connectors.steps
@@ -229,7 +236,12 @@ class Sampler:
     def _run_alone(self, rows: Fragment, deciding: Decider, episodes: list[RolloutMetrics]) -> None:
         """Fill the fragment from `_row` on with steps of the only environment, as `_tick` would.
 
-        Nothing of a step in which the episode goes on becomes an array of its own.
+        For speed, steps in which the episode continues make no arrays.
+
+        Args:
+            rows: fragment to be filled.
+            deciding: chooses the actions.
+            episodes: list to which finished episodes are appended.
         """
         envs, clock, count = self.envs, time.perf_counter, self.perf.add
         assert isinstance(envs, InProcessVectorEnv)  # noqa: S101 asked by the caller
@@ -273,7 +285,13 @@ class Sampler:
             self.recent.extend(seen[max(first, t + 1 - RECENT_ROWS) : t + 1])
 
     def _write_decided(self, fragment: Fragment, deciding: SideBySide, rows: slice) -> None:
-        """Write what no step asked for, of the rows in which so was decided."""
+        """Write the columns that `deciding` computes for all its rows at once.
+
+        Args:
+            fragment: fragment to be written.
+            deciding: batched policy step that chose the actions.
+            rows: rows whose actions it chose.
+        """
         began = time.perf_counter()
         arrays = self._arrays_of(fragment)
         seen, done = arrays["observations"][rows], arrays["actions"][rows]
@@ -282,9 +300,13 @@ class Sampler:
         self.perf.add_deciding(time.perf_counter() - began, len(seen))
 
     def _end_calm(self, rows: Fragment, steps: slice, following: Array, total: float) -> None:
-        """Write and count steps of the only environment in which its episode just went on.
+        """Write and count steps of the only environment in which its episode continued.
 
-        `following` is what was seen after them, `total` the sum of the episode's rewards.
+        Args:
+            rows: fragment.
+            steps: rows of these steps.
+            following: (*S) observation after them.
+            total: sum of the episode's rewards after them.
         """
         count = steps.stop - steps.start
         if "new_obs" in self._requested and count:
@@ -296,22 +318,23 @@ class Sampler:
         self.episodes.count_alone(total, count)
 
     def _take_alone(self, rows: Fragment, t: int, step: Step) -> list[RolloutMetrics]:
-        """Write and count a step of the only environment in which something happened."""
+        """Write and count a step of the only environment that ended an episode or has an info."""
         ended = self._write_step(rows, t, step, self.memory, None)
         self.observe(step.observations)
         return self._count(step, t, ended, None)[0]
 
     def _blank(self, rows: Fragment, first: int = 0) -> None:
-        """Fill what few steps write, from this row on."""
+        """Reset the flags and final values from row `first` on, which most steps do not write."""
         rows.valid[first:], rows.autoreset[first:] = True, False
         rows.terminated[first:] = rows.truncated[first:] = False
         for name in self.actor.judged:
             rows.declared[f"final_{name}"][first:] = 0.0
 
     def _finish(self, fragment: Fragment) -> list[list[Trajectory]]:
-        """Check what was written; add what the actor says of the observations after the last.
+        """Check a filled fragment, and add the actor's values for the observations after it.
 
-        Returns the pieces of episodes in the fragment, if callbacks ask for them.
+        Returns the pieces of episodes in the fragment if there are callbacks, or else an empty
+        list.
         """
         self._check(fragment, slice(None))
         self._fragment_count += 1
@@ -326,9 +349,10 @@ class Sampler:
         return [self.watch.take_pieces(len(fragment.valid))] if self.watch else []
 
     def _check(self, fragment: Fragment, rows: slice) -> None:
-        """NotFiniteError for what came first and is not finite.
+        """Raise NotFiniteError for the first observation or reward that is not finite.
 
-        Once for many steps: in every step it would cost as much as a small environment.
+        It is called once for many steps, since in every step it would cost as much as a small
+        environment.
         """
         found: list[tuple[int, int, Array, str]] = []
         checked = {"observation": fragment.observations, "reward": fragment.rewards}
@@ -342,10 +366,11 @@ class Sampler:
             require_finite(values, f"{self.name}, environment", what)
 
     def get_state(self) -> dict[str, Any]:
-        """``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``.
+        """Return ``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``.
 
-        And ``carried``, where there are connectors; ``unrolls`` and ``before``, for columns of
-        `NAMED`, which may be requested by those who are restored.
+        With connectors it also has ``carried``; ``unrolls`` and ``before`` serve the columns of
+        `NAMED`,
+        which may be requested after a restore.
         """
         return {
             "observations": self.observations.copy(),
@@ -359,7 +384,7 @@ class Sampler:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
         self.observations = np.array(state["observations"], dtype=self.observations.dtype)
         self.memory = np.array(state["memory"])
         if self.connectors.steps:
@@ -372,7 +397,7 @@ class Sampler:
             self._scaler.returns[:] = state["discounted_returns"]
 
     def drop_episode(self, env_index: int, observation: Array) -> None:
-        """Forget the running episode of one; its next begins with `observation` (*O)."""
+        """Drop the running episode of an environment; `observation` (*O) begins the next one."""
         self._autoreset_rows = None
         self.actor.exploration.ended(np.arange(self.envs.count) == env_index)
         self.episodes.drop(env_index)
@@ -382,12 +407,16 @@ class Sampler:
             self._scaler.returns[env_index] = 0.0
 
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
+        """Return the fragments that one `sample` fills."""
         size = self.config.rollout_fragment_length
         rounds = self._steps // (size * self.config.num_envs_per_worker)
         return [self._new_fragment(size, spaces_) for _ in range(rounds)]
 
     def _new_fragment(self, steps: int, spaces_: EnvSpaces) -> Fragment:
-        """Arrays for so many steps; a filter makes float32 of an image's bytes."""
+        """Return a fragment of `steps` ticks for all environments.
+
+        A filter makes float32 of an image's bytes, otherwise observations keep their type.
+        """
         whole = isinstance(self._filter, NoFilter)
         observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
         if self._keeps_given:
@@ -400,6 +429,7 @@ class Sampler:
         return Fragment.allocate(steps, self.envs.count, observation, action, declared)
 
     def _recent_rows(self) -> Array:
+        """Return the latest raw observations (≤ 64, D)."""
         return np.concatenate(list(self.recent))[-RECENT_ROWS:]
 
     def _tick(
@@ -409,17 +439,19 @@ class Sampler:
         stream: np.random.Generator,
         deciding: SideBySide | None = None,
     ) -> tuple[list[RolloutMetrics], NDArray[np.bool_] | None, dict[int, Episode]]:
-        """One step of every environment, written into row `t`.
+        """Make one step of every environment and write it into row `t`.
 
         Args:
             rows: the fragment.
             t: the row.
-            stream: of what is drawn.
-            deciding: decides in the actor's place; its columns are not written.
+            stream: random stream of the actions.
+            deciding: batched policy step that decides in the actor's place; its columns are not
+                written.
 
         Returns:
-            The episodes that ended, where any ended for the metrics which did (N,), and what
-            callbacks know of them.
+            Episodes that ended; (N,) flags of the environments whose episode ended for the metrics,
+            or
+            None if none did; and environment → ended episode as callbacks see it.
         """
         if self.between_ticks is not None:
             self.between_ticks()
@@ -458,13 +490,16 @@ class Sampler:
 
     @property
     def _is_watched(self) -> bool:
-        """True if a step concerns more than its rows, whatever happened in it."""
+        """True if a step has more effects than its rows.
+
+        Such effects are callbacks, pictures, the log and the columns of `NAMED`.
+        """
         return bool(self.watch or self.film or not self.latest or self._requested & NAMED)
 
     def _take_calm(
         self, rows: Fragment, t: int, step: Step, memory: Array
     ) -> tuple[list[RolloutMetrics], None, dict[int, Episode]]:
-        """Write and count a step in which no episode ended; the flags are blank."""
+        """Write and count a step in which no episode ended; returns as `_tick`."""
         rewards = step.rewards
         if self._alters_rewards:
             rewards = self._learnt_rewards(step, step.terminated, None)
@@ -482,16 +517,16 @@ class Sampler:
     def _count(
         self, step: Step, row: int | Array, ended: NDArray[np.bool_], idle: NDArray[np.bool_] | None
     ) -> tuple[list[RolloutMetrics], NDArray[np.bool_] | None, dict[int, Episode]]:
-        """Count a step that was written into `row`, or into a row (N,) of each environment.
+        """Count a step that was written into `row`, or into row (N,) of each environment.
 
         Args:
-            step: what it gave.
-            row: into which it was written.
-            ended: (N,) episodes.
-            idle: (N,) environments that made no step; None: every one made one.
+            step: the step.
+            row: row into which it was written.
+            ended: (N,) True where an episode ended.
+            idle: (N,) True where an environment made no step; None if every one made one.
 
         Returns:
-            As `_tick`.
+            The same as `_tick`.
         """
         over = ended if step.metric_ends is None else ended | step.metric_ends
         over = without_lost_lives(over, step)
@@ -502,7 +537,7 @@ class Sampler:
         return finished, over if finished else None, written
 
     def _carry(self, memory: Array, ended: NDArray[np.bool_]) -> None:
-        """Take (N, M) along into the next tick; episodes begin with none."""
+        """Keep the memory (N, M) for the next tick; it is 0 where an episode begins."""
         self.memory = memory
         self.actor.exploration.ended(ended)
         if self.actor.memory_size or self.connectors.steps:
@@ -510,9 +545,9 @@ class Sampler:
             memory[begun] = self.carried[begun] = 0.0
 
     def _observed(self) -> tuple[Array, Array, Array]:
-        """The current observations as `_through_connectors` gives them.
+        """Return the current observations as `_through_connectors` does.
 
-        Those of no transition are counted by no filter.
+        Filters do not count observations that belong to no transition.
         """
         if not self._filters and not self.connectors.steps:
             return self.observations, self.observations, self.carried
@@ -522,12 +557,12 @@ class Sampler:
     def _through_connectors(
         self, observations: Array, carried: Array, counted: bool | NDArray[np.bool_]
     ) -> tuple[Array, Array, Array]:
-        """Return rows (N, *S) as the policy sees them, as fragments hold them, and what is carried.
+        """Return rows (N, *S) as the policy sees them, rows as fragments hold them, and memory.
 
         Args:
-            observations: as `Connectors.rows` gave them.
-            carried: as it was when they came.
-            counted: whether the filter counts them, or (N,) which.
+            observations: rows as `Connectors.rows` returned them.
+            carried: (N, L) connectors' memory that belongs to them; the returned one follows them.
+            counted: True if the filter counts them, or (N,) flags.
         """
         if self._keeps_given:
             return self.connectors.observe_both(observations, carried, counted)
@@ -535,11 +570,11 @@ class Sampler:
         return filtered, filtered, carried
 
     def _seen(self, observations: Array) -> Array:
-        """Observations (N, D) that no action follows, as the policy sees them now."""
+        """Return observations (N, D) that no action follows, as the policy sees them."""
         return self.connectors.observe(observations, self.carried)[0]
 
     def _stored(self, observations: Array) -> Array:
-        """Return observations (N, D) that no action follows as fragments hold them."""
+        """Return observations (N, D) that no action follows, in the form of fragments."""
         if self._keeps_given:
             return self.connectors.given(observations, self.carried)
         return self._seen(observations)
@@ -547,7 +582,15 @@ class Sampler:
     def _write_decision(
         self, rows: Fragment, where: Any, observed: Array, memory: Array, acted: Acted
     ) -> None:
-        """Write observations as fragments hold them, and what was chosen, into these rows."""
+        """Write a decision into these rows of a fragment.
+
+        Args:
+            rows: the fragment.
+            where: index of the rows.
+            observed: observations in the form of fragments.
+            memory: memory before the decision.
+            acted: actions and columns of the actor.
+        """
         arrays = self._arrays_of(rows)
         arrays["observations"][where] = observed
         arrays["actions"][where] = acted.actions
@@ -557,12 +600,12 @@ class Sampler:
             arrays["memory"][where] = memory
 
     def _show_decision(self, envs: Sequence[int], acted: Acted, carried: Array) -> None:
-        """Let callbacks know what was chosen in these environments.
+        """Record a decision for callbacks.
 
         Args:
             envs: K environments.
-            acted: what was chosen, K rows.
-            carried: (K, L) what the connectors carry on from the observations.
+            acted: decision with K rows.
+            carried: (K, L) connectors' memory after the observations.
         """
         assert self.watch is not None  # noqa: S101 asked by the caller
         after = self._player.follow(acted.actions, acted.memory, carried)
@@ -580,15 +623,15 @@ class Sampler:
         idle: NDArray[np.bool_] | None,
         envs: Array | None = None,
     ) -> NDArray[np.bool_]:
-        """Write what a step gave; returns which episodes ended (N,).
+        """Write the consequences of a step, and return flags (N,) of the episodes that ended.
 
         Args:
             rows: the fragment.
-            row: into which, or a row (N,) for each environment.
-            step: what it gave.
-            memory: (N, M) after it.
-            idle: (N,) environments that made no step; None: every one made one.
-            envs: the environments that are written; None: all.
+            row: row, or rows (N,), one for each environment.
+            step: the step.
+            memory: (N, M) memory after it.
+            idle: (N,) True where an environment made no step; None if every one made one.
+            envs: environments that are written; None for all.
         """
         where: Any = row if envs is None else (np.asarray(row)[envs], envs)
         ended = step.terminated | step.truncated
@@ -613,13 +656,13 @@ class Sampler:
         return ended
 
     def _arrays_of(self, rows: Fragment) -> Mapping[str, Array]:
-        """The fragment's columns, looked up once."""
+        """Return the fragment's columns by name, which are looked up once."""
         if self._written is not rows:
             self._written, self._arrays = rows, rows.columns
         return self._arrays
 
     def _exclude(self, rows: Fragment, row: int | Array, step: Step) -> None:
-        """Mark the rows that are not to be learnt from."""
+        """Mark the rows that must not be learnt from."""
         for env_index, info in step.infos.items():
             if not info.get("training_enabled", True):
                 rows.valid[_row_of(row, env_index), env_index] = False
@@ -627,16 +670,16 @@ class Sampler:
             self._drop_rows(rows, env_index, _row_of(row, env_index))
 
     def _drop_rows(self, rows: Fragment, env_index: int, last: int) -> None:
-        """Nothing of the episode that ended in row `last` is learnt from: it was faulty."""
+        """Mark the rows of a faulty episode, which ended in row `last`, as invalid."""
         before = rows.terminated[:last, env_index] | rows.truncated[:last, env_index]
         ends = np.flatnonzero(before)
         first = int(ends[-1]) + 1 if len(ends) else 0
         rows.valid[first : last + 1, env_index] = False
 
     def _final_columns(self, step: Step, memory: Array) -> dict[str, Array]:
-        """(N,) what the actor says of final observations where truncated, 0 elsewhere.
+        """Return (N,) values of the actor for final observations where truncated, 0 elsewhere.
 
-        Empty where no episode was truncated.
+        The dict is empty if no episode was truncated.
         """
         # An episode that ended by itself as it was cut off has no future.
         cut = step.truncated & ~step.terminated
@@ -647,7 +690,10 @@ class Sampler:
         return {f"final_{n}": np.where(cut, one, 0.0) for n, one in judged.items()}
 
     def _requested_columns(self, step: Step, ended: NDArray[np.bool_]) -> dict[str, Array]:
-        """Columns (N, …) of a step that is not counted yet."""
+        """Return the requested columns (N, …) of a step, without those of `NAMED`.
+
+        The episodes have not counted the step yet.
+        """
         columns: dict[str, Array] = {}
         if "new_obs" in self._requested:
             following = self.connectors.rows(step.observations, check=False)
@@ -670,7 +716,15 @@ class Sampler:
     def _named_so(
         self, rows: Fragment, row: int | Array, rewards: Array, memory: Array, idle: Array | None
     ) -> dict[str, Array]:
-        """Columns (N, …) of what came before and after a step, and whose they are."""
+        """Return the requested columns (N, …) of `NAMED` for a step.
+
+        Args:
+            rows: the fragment.
+            row: row, or rows (N,), into which the step is written.
+            rewards: (N,) rewards for the learner.
+            memory: (N, M) memory after the step.
+            idle: (N,) True where an environment made no step; None if every one made one.
+        """
         every = np.arange(self.envs.count)
         last = len(rows.valid) - 1  # an environment whose column is full is idle
         actions = self._arrays_of(rows)["actions"][np.minimum(row, last), every]
@@ -688,12 +742,16 @@ class Sampler:
         return {name: columns[name] for name in self._requested & columns.keys()}
 
     def _unroll(self) -> Array:
-        """(N,) the number of the rows that are written of each environment."""
+        """Return (N,) numbers of the unrolls that are being written."""
         own, all_ = self._numbers
         return np.asarray(self._fragment_count * all_ + own)
 
     def _put_final(self, rows: Array, step: Step, ended: NDArray[np.bool_]) -> Array:
-        """Write the final observations of these episodes into rows (N, *S)."""
+        """Write the final observations of ended episodes into rows (N, *S), and return the rows.
+
+        Raises:
+            NotFiniteError: a final observation is not finite.
+        """
         for env_index in np.flatnonzero(ended).tolist():
             final = np.asarray(step.final_observations[env_index])
             rows[env_index] = final.reshape(rows.shape[1:])
@@ -707,6 +765,11 @@ class Sampler:
     def _learnt_rewards(
         self, step: Step, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None
     ) -> Array:
+        """Return the rewards (N,) for the learner, clipped and scaled as set.
+
+        Raises:
+            NotFiniteError: a reward is not finite.
+        """
         rewards: Array = np.asarray(step.rewards, dtype=np.float64)
         require_finite(rewards, f"{self.name}, environment", "reward")
         rewards = clipped(rewards, self.config.clip_rewards)
@@ -719,13 +782,15 @@ class Sampler:
 
 
 def _beside(flags: Array, rows: Array) -> Array:
-    """Flags (N,) for rows (N, …)."""
+    """Return flags (N,) in a shape that broadcasts over rows (N, …)."""
     return flags.reshape(-1, *[1] * (rows.ndim - 1))
 
 
 def _row_of(row: int | Array, env_index: int) -> int:
+    """Return the row of an environment: `row` itself, or its entry in `row` (N,)."""
     return row if isinstance(row, int) else int(row[env_index])
 
 
 def _any_or_none(flags: Any) -> NDArray[np.bool_] | None:
+    """Return the flags as an array (N,), or None if none of them is set."""
     return np.array(flags, dtype=np.bool_) if flags is not None and np.any(flags) else None

@@ -1,11 +1,12 @@
-"""Sampling from environments in processes of their own, without waiting for the slowest each time.
+"""Sampling from environments in other processes without waiting for the slowest in each tick.
 
-A round: whatever environment is ready is decided for and sent on; the others go on with the step
-they are in. Each environment fills its own column of the fragment, row after row, and waits for the
-others at its end. So rows and their order within an environment are what they are everywhere else,
-and between two fragments everything is at rest. How many decisions are made at once, and with which
-of the drawn numbers, depends on the clock: nothing here is exact to the bit. T rows, N
-environments, M numbers of memory.
+A round decides for the environments that are ready and sends their actions, while the others are
+still in their step. Each environment fills its own column of the fragment, row after row, and waits
+for the others at its end. So the rows and their order within an environment are as in any other
+sampler, and between two fragments no environment is in a step. The clock decides how many decisions
+are made at once and which random numbers each one gets, so nothing here is exact to the bit. T
+rows,
+N environments, M numbers of memory.
 """
 
 import time
@@ -24,13 +25,16 @@ Array = NDArray[Any]
 
 
 class PollingSampler(Sampler):
-    """Steps those of N environments that are ready and writes fragments of a fixed length.
+    """Steps those of N environments that are ready, and writes fragments of a fixed length.
 
-    Its environments are `RemoteVectorEnv`.
+    Its environments are a `RemoteVectorEnv`.
     """
 
     def sample(self, stream: np.random.Generator) -> Collected:
-        """Fragments as in lockstep; episodes come in the order in which their ends were heard."""
+        """Return fragments as `Sampler.sample`.
+
+        Episodes are in the order in which their ends arrived.
+        """
         self.recent.clear()
         episodes: list[RolloutMetrics] = []
         trajectories: list[list[Trajectory]] = []
@@ -40,12 +44,13 @@ class PollingSampler(Sampler):
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
     def _collect(self, fragment: Fragment, stream: np.random.Generator) -> list[RolloutMetrics]:
+        """Fill one fragment, and return the episodes that ended."""
         envs = self.envs
         assert isinstance(envs, RemoteVectorEnv)  # noqa: S101 as the worker makes it
         size = len(fragment.valid)
         finished: list[RolloutMetrics] = []
         at: Array = np.zeros(envs.count, dtype=np.int64)
-        """(N,) the next row of each environment."""
+        """(N,) next row of each environment."""
         idle = np.arange(envs.count)
         self._blank(fragment)
         while at.min() < size:
@@ -65,7 +70,17 @@ class PollingSampler(Sampler):
     def _decide(
         self, fragment: Fragment, at: Array, idle: Array, stream: np.random.Generator
     ) -> tuple[float, float, float]:
-        """Choose, write down and send the actions of these environments; returns the times."""
+        """Choose, store and send the actions of the environments `idle`.
+
+        Args:
+            fragment: fragment to be written.
+            at: (N,) next row of each environment.
+            idle: indices of the environments.
+            stream: random stream of the actions.
+
+        Returns:
+            When observations were processed, actions chosen and actions sent, `time.perf_counter`.
+        """
         observations, memory = self.observations[idle], self.memory[idle]
         self.recent.append(observations)
         filtered, observed, carried = self._through_connectors(

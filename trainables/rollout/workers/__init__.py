@@ -1,10 +1,10 @@
 """Rollout workers, in the trainer's process or in children.
 
 worker       environments, actor, filters and streams of one worker
-worker_spec  what a worker is made from
+worker_spec  specification of a worker
 worker_set   all workers of a trainer behind one interface
-make         the workers that the settings ask for
-access       functions that travel to a worker, and the policy's name
+make         makes the workers that the settings describe
+access       functions that are sent to a worker, and policy names
 remote       workers in child processes
 ranks        workers that also learn
 """

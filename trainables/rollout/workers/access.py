@@ -1,4 +1,4 @@
-"""Functions of a worker that travel to a child and back; the name of the one policy."""
+"""Functions of a worker that are sent to a child and whose result is sent back; policy names."""
 
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -15,23 +15,26 @@ DEFAULT_POLICY_ID = "default_policy"
 
 
 def require_policy(pid: str) -> None:
-    """ConfigError for a policy that does not exist."""
+    """Raise ConfigError unless `pid` is the name of the only policy."""
     if pid != DEFAULT_POLICY_ID:
         raise ConfigError("policy_id", pid, DEFAULT_POLICY_ID, "there is one policy")
 
 
 def named_policy(policies: Mapping[str, P], policy_id: str) -> P | None:
-    """Return the policy with this name, the only one for an empty name; None without such one."""
+    """Return the policy with this name, or the only one for an empty name.
+
+    None if there is none.
+    """
     if not policy_id and len(policies) == 1:
         return next(iter(policies.values()))
     return policies.get(policy_id)
 
 
 def name_of_policy(policies: Mapping[str, Any], policy_id: str) -> str:
-    """Return the name of the policy that is asked for: an empty one asks for the only policy.
+    """Return the name of a policy; an empty `policy_id` stands for the only policy.
 
     Raises:
-        ConfigError: there is no such policy, or there are several and none is named.
+        ConfigError: there is no such policy, or the name is empty and there are several.
     """
     if not policy_id and len(policies) == 1:
         return next(iter(policies))
@@ -41,7 +44,7 @@ def name_of_policy(policies: Mapping[str, Any], policy_id: str) -> str:
 
 
 def by_policy(policies: Sequence[str] | None, weights: Weights) -> dict[str, Weights]:
-    """Policy → weights, of these policies or of all."""
+    """Return policy → weights for these policies, or for all if None; there is only one."""
     for pid in policies or ():
         require_policy(pid)
     wanted = policies is None or DEFAULT_POLICY_ID in policies
@@ -49,7 +52,11 @@ def by_policy(policies: Sequence[str] | None, weights: Weights) -> dict[str, Wei
 
 
 def pack(function: Callable[..., Any]) -> bytes:
-    """A function, nested or not, as bytes for a child."""
+    """Return a function, nested or not, as bytes for a child.
+
+    Raises:
+        TrainableError: it cannot be pickled.
+    """
     try:
         packed: bytes = cloudpickle.dumps(function)
     except Exception as error:
@@ -61,9 +68,9 @@ def pack(function: Callable[..., Any]) -> bytes:
 
 
 def apply_packed(worker: Any, packed: bytes) -> bytes:
-    """In the child: the function's answer or what it raised, as bytes for the parent.
+    """Call a packed function in the child, and return its result or its error as bytes.
 
-    Its error is no failure of the worker, which is neither replaced nor left out for it.
+    An error of the function is no failure of the worker, which is neither replaced nor left out.
     """
     try:
         answer = cloudpickle.loads(packed)(worker)
@@ -80,7 +87,7 @@ def apply_packed(worker: Any, packed: bytes) -> bytes:
 
 
 def unpack(index: int, returned: bytes) -> Any:
-    """The answer of the child with this index; TrainableError for its error."""
+    """Return the result from the child with this index; raises TrainableError for its error."""
     succeeded, answer = cloudpickle.loads(returned)
     if not succeeded:
         raise TrainableError(f"in rollout worker {index}: {answer}")
@@ -88,5 +95,6 @@ def unpack(index: int, returned: bytes) -> Any:
 
 
 def _as_bytes(answer: Any, succeeded: bool) -> bytes:
+    """Return the result, or the text of an error, as bytes."""
     packed: bytes = cloudpickle.dumps((succeeded, answer))
     return packed

@@ -1,4 +1,4 @@
-"""Makes the rollout workers that the settings ask for."""
+"""Makes the rollout workers that the settings describe."""
 
 from dataclasses import replace
 
@@ -43,10 +43,15 @@ def make_workers(
     metrics: MetricsConfig,
     batch_size: int | None = None,
 ) -> WorkerSet:
-    """The workers that the settings ask for, made from `spec` but for their index.
+    """Return the workers that the settings describe.
 
-    With `batch_size` children sample on while the trainer learns; it is how many environment steps
-    they give at once, at least.
+    Args:
+        spec: specification of all workers except for their index.
+        config: number of workers.
+        recovery: settings for children that fail.
+        metrics: settings of the metrics.
+        batch_size: minimum number of environment steps that `sample` returns; children then sample
+            while the trainer learns. None for children that sample on request.
     """
     if config.num_workers == 0:
         return LocalWorkers(spec)

@@ -1,6 +1,6 @@
-"""A rollout worker: its environments, actor, filters and streams, and the whole of their state.
+"""A rollout worker: its environments, actor, filters and streams, and their state.
 
-The same object serves in the trainer's own process and in a child. It needs numpy only.
+The same class is used in the trainer's own process and in children. It needs numpy only.
 """
 
 import logging
@@ -40,23 +40,23 @@ T = TypeVar("T")
 
 
 def sampler_class(spec: WorkerSpec) -> type[Sampler]:
-    """The class that collects fragments."""
+    """Return the class of sampler that the settings ask for."""
     if spec.envs.remote_env_batch_wait_ms > 0:
         return PollingSampler
     return EpisodeSampler if spec.sampling.batch_mode == "complete_episodes" else Sampler
 
 
 class RolloutWorker:
-    """Collects fragments with the weights it was last given; an endless iterator of samples."""
+    """Collects fragments with the weights that it last received; an endless iterator of samples."""
 
-    #: Callbacks are given another worker while an evaluation plays.
+    #: Callbacks of an evaluation are given another worker, in which this is True.
     in_evaluation: ClassVar[bool] = False
     _current: ClassVar["weakref.ref[RolloutWorker] | None"] = None
 
     def __init__(self, spec: WorkerSpec) -> None:
         RolloutWorker._current = weakref.ref(self)
         self.spec = spec
-        self._first: Sample | None = None  # what a fake sampler gives for ever
+        self._first: Sample | None = None  # sample of a fake sampler, returned again and again
         film = spec.filming.film() if spec.filming and spec.index == 0 else None
         context = WorkerContext(spec.seed, spec.index, spec.num_workers, is_drawn=film is not None)
         self.envs = self._make_envs(spec, context)
@@ -88,7 +88,7 @@ class RolloutWorker:
         return make_vector_env(spec.environment, width, spec.envs, context)
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
-        """Return the sampler that steps the environments, with an actor and filters of its own."""
+        """Make actor and filters, and return the sampler that steps the environments with them."""
         spaces_ = checked_spaces(spec.environment, *self.envs.own_spaces)
         self._log("spaces", spaces_.described())
         self._actor: Any = spec.make_actor()
@@ -114,10 +114,11 @@ class RolloutWorker:
         )
 
     def sample(self) -> Sample:
-        """Exactly, or with whole episodes at least, as many steps as the spec says.
+        """Return a sample with exactly as many steps as the spec says, of whole episodes at least.
 
-        Every finished sample passes here: collect · on_sample_end · log · return. With a fake
-        sampler it is the first one again, of which filters and metrics count nothing twice.
+        Each sample is collected, passed to `on_sample_end`, logged and returned. A fake sampler
+        returns
+        its first sample again, whose episodes and filter statistics are not counted twice.
         """
         if self._first is not None:
             return self._again(self._first)
@@ -134,7 +135,10 @@ class RolloutWorker:
         return sample
 
     def _sampled(self, collected: Any) -> Sample:
-        """Return the collected fragments and episodes, with the filters' new statistics."""
+        """Return the collected fragments and episodes, with the filters' statistics, as a sample.
+
+        The statistics are flushed.
+        """
         return Sample(
             collected.fragments,
             collected.episodes,
@@ -146,7 +150,7 @@ class RolloutWorker:
         )
 
     def sample_with_count(self) -> tuple[Sample, int]:
-        """A sample, and how many environment steps it holds."""
+        """Return a sample and its number of environment steps."""
         sample = self.sample()
         return sample, sample.count
 
@@ -158,25 +162,25 @@ class RolloutWorker:
 
     @classmethod
     def current(cls) -> "RolloutWorker | None":
-        """The worker of this process, the one made last if there were several; None without one."""
+        """Return the worker of this process that was made last; None if there is none."""
         return cls._current() if cls._current else None
 
     def creation_args(self) -> dict[str, Any]:
-        """Return the arguments of this worker: ``RolloutWorker(WorkerSpec(**args))`` is alike."""
+        """Return the arguments of this worker's spec: ``WorkerSpec(**args)`` makes an equal one."""
         return {field.name: getattr(self.spec, field.name) for field in fields(self.spec)}
 
     def get_metrics(self) -> tuple[list[RolloutMetrics], dict[str, float]]:
-        """Of the latest sample: the episodes that ended, and mean times."""
+        """Return the episodes that ended in the latest sample, and mean times in milliseconds."""
         return self._episodes, self._sampler.times
 
     def _again(self, first: Sample) -> Sample:
-        """Return a fake sampler's sample, with the episodes and statistics of its thread."""
+        """Return a fake sampler's sample with the episodes and statistics of its thread."""
         live = self._async
         self._episodes = live.live_episodes() if isinstance(live, BlackHoleSampler) else []
         return replace(first, episodes=self._episodes, deltas=self.get_filters(flush_after=True))
 
     def _log_sample(self, sample: Sample) -> None:
-        """Log what the data look like, where that has not been done."""
+        """Log examples of the data, those subjects that were not logged before."""
         self._log_sizes()
         self._log("raw observations", self._sampler.recent[-1])
         for subject, value in self._sampler.latest.items():
@@ -187,20 +191,27 @@ class RolloutWorker:
         self._log("policy", self._actor.weights())
 
     def _log_sizes(self) -> None:
-        """Log how much is asked of each sample."""
+        """Log the requested size of samples."""
         sampling = self.spec.sampling
         asked = ("batch_mode", "rollout_fragment_length", "num_envs_per_worker")
         sizes = {"steps": self.spec.steps, **{name: getattr(sampling, name) for name in asked}}
         self._log("sample asked for", sizes)
 
     def _watch(self, calls: Calls | None) -> None:
+        """Set up the tracker that calls the callbacks, if there are any.
+
+        Raises:
+            ConfigError: a callback needs episodes from their beginning, and the environments
+                restart by
+                themselves.
+        """
         if calls and self.envs.restarts_unasked:
             calls.require_not_following(only_together(self.spec.environment))
         elif calls:
             casting = weakref.WeakMethod(self._sampler.cast)
 
             def cast(env_index: Any, before: int) -> Cast | None:
-                # The sampler holds the tracker, which must not hold it.
+                # The sampler holds the tracker, so the tracker must not hold the sampler.
                 method = casting()
                 return None if method is None else method(env_index, before)
 
@@ -216,11 +227,11 @@ class RolloutWorker:
             self.envs.before_restart = before_restart
 
     def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> Any:
-        """Go on with other policies; one alone has no others."""
+        """Raise NotImplementedError: only workers of several policies can change them."""
         raise NotImplementedError
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Adopt the learner's weights, and the merged filters if they are synchronised."""
+        """Load the learner's weights, and the merged filters if filters are synchronised."""
         self._weights = weights
         with self._at_rest():
             self._actor.load(weights)
@@ -228,14 +239,14 @@ class RolloutWorker:
             self.sync_filters(filters)
 
     def get_filters(self, flush_after: bool = False) -> dict[str, Any]:
-        """Return each filter's statistics since the last flush; `flush_after` flushes them now."""
+        """Return each filter's statistics since the last flush; with `flush_after` flush them."""
         return {name: one.get_delta(flush_after) for name, one in self._filters.items()}
 
     def sync_filters(self, filters: Mapping[str, Any]) -> None:
-        """Adopt the states of the master's filters; deltas since the last flush are kept.
+        """Load the states of the trainer's filters; deltas since the last flush are kept.
 
         Raises:
-            WorkerError: a filter of this worker has no state among them.
+            WorkerError: there is no state for a filter of this worker.
         """
         missing = sorted(set(self._filters) - set(filters))
         if missing:
@@ -247,12 +258,12 @@ class RolloutWorker:
             one.sync(filters[name])
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``stream``, ``sampler``, ``level``, ``environments``, ``envs``.
+        """Return ``stream``, ``sampler``, ``level``, ``environments`` and ``lanes``.
 
-        Weights are the trainer's, which gives them to every worker with `sync`. So are filters,
-        unless each worker keeps its own: then there is ``filters``. With a fake sampler there is
-        ``first``, the sample that it gives; with callbacks ``callbacks``; ``exploration`` where it
-        has a state.
+        Weights are not included, since the trainer sends them to every worker with `sync`. Optional
+        entries are ``filters`` if each worker keeps its own, ``first``, the sample of a fake
+        sampler,
+        ``callbacks``, and ``exploration`` if it has a state.
         """
         own = not self.spec.filters.synchronize_filters
         with self._at_rest():
@@ -272,15 +283,15 @@ class RolloutWorker:
             }
 
     def _unwatched(self, calls: Calls) -> dict[str, Any]:
-        """Return the state of callbacks that follow no episode, as `EpisodeTracker` does."""
+        """Return the state of callbacks that follow no episodes, as `EpisodeTracker` does."""
         return {"own": calls.get_state(), "episodes": [{}] * self.envs.count}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave.
+        """Restore the state that `get_state` returned.
 
-        Environments without an exact state, and episodes that were too long to be kept, drop the
-        episode in flight and begin the next one from a seed of (trial, worker, environment,
-        episode).
+        Environments without an exact state, and episodes that were too long to be stored, drop the
+        running
+        episode and begin the next one with a seed of (trial, worker, environment, episode).
         """
         with self._at_rest():
             rng.set_generator_state(self._stream, state["stream"])
@@ -292,7 +303,7 @@ class RolloutWorker:
             elif self.spec.calls and "callbacks" in state:
                 self.spec.calls.set_state(state["callbacks"]["own"])
             if self.spec.filters.synchronize_filters:
-                self.get_filters(flush_after=True)  # what was seen since then never happened
+                self.get_filters(flush_after=True)  # drops statistics from after the checkpoint
             else:
                 filters_.set_state(self._filters, state["filters"])
             self._first = from_data(state.get("first"), self.spec.index)
@@ -310,9 +321,9 @@ class RolloutWorker:
                 self._async.discard()
 
     def close(self) -> None:
-        """Let go of the environments, and end the thread that steps them.
+        """Close the environments, and end the thread that steps them.
 
-        A worker that is forgotten without it does so when it is collected as garbage.
+        A worker that is not closed does so when it is collected as garbage.
         """
         self._last_resort.detach()
         if self._async:
@@ -322,44 +333,50 @@ class RolloutWorker:
     # ---- for callers from outside, here or through `WorkerSet.foreach_worker` --------------------
 
     def apply(self, function: Callable[[Any], T]) -> T:
-        """``function(worker)``."""
+        """Return ``function(worker)``."""
         return function(self)
 
     def foreach_env(self, function: Callable[[Any], T]) -> list[T]:
-        """``function`` of each unwrapped environment, or of the vector where it has none."""
+        """Return ``function(env)`` of each unwrapped environment.
+
+        A vector class without single environments is passed as a whole.
+        """
         sub_envs = getattr(self.envs, "sub_envs", None) or [self.envs]
         return [function(getattr(sub_env, "unwrapped", sub_env)) for sub_env in sub_envs]
 
     @property
     def policies(self) -> Mapping[str, Actor]:
-        """All policies by their names."""
+        """All policies by name."""
         return {DEFAULT_POLICY_ID: self._actor}
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> Actor | None:
-        """The policy with this name, which acts and does not learn; None if there is none."""
+        """Return the actor of the policy with this name; None if there is none."""
         return self._actor if policy_id == DEFAULT_POLICY_ID else None
 
     def for_policy(self, function: Callable[[Actor], T], policy_id: str = DEFAULT_POLICY_ID) -> T:
-        """``function(policy)`` of one policy."""
+        """Return ``function(policy)``.
+
+        Raises ConfigError for another name than the only policy's.
+        """
         require_policy(policy_id)
         return function(self._actor)
 
     def foreach_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """``function(policy, name)`` of each policy."""
+        """Return ``function(policy, name)`` for each policy."""
         return [function(self._actor, DEFAULT_POLICY_ID)]
 
     def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """``function(policy, name)`` of each policy that learns, which all do."""
+        """Return ``function(policy, name)`` for each policy that learns, which are all."""
         return self.foreach_policy(function)
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
-        """Policy → weights, of these policies or of all."""
+        """Return policy → weights for these policies, or for all if None."""
         return by_policy(policies, dict(self._weights))
 
     def set_weights(
         self, weights: Mapping[str, Weights], global_vars: Mapping[str, Any] | None = None
     ) -> None:
-        """Adopt policy → weights, and the global variables if given."""
+        """Load policy → weights, and set the global variables if given."""
         for pid, one in weights.items():
             require_policy(pid)
             self._weights = one
@@ -368,31 +385,37 @@ class RolloutWorker:
             self.set_global_vars(global_vars)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Adopt the trainer's variables, such as ``timestep``, and pass them on to the policy."""
+        """Store the trainer's variables, such as ``timestep``, and pass them to the policy."""
         self._global_vars = dict(global_vars)
         self._actor.on_global_var_update(self._global_vars)
 
     def get_global_vars(self) -> dict[str, Any]:
-        """Return the values last given to `set_global_vars`."""
+        """Return the variables last given to `set_global_vars`."""
         return dict(self._global_vars)
 
     def save(self) -> dict[str, Any]:
-        """Entries ``filters`` and ``state`` (policy → weights), as plain data; flushes nothing."""
+        """Return ``filters`` and ``state`` (policy → weights) as plain data.
+
+        The filters are not flushed.
+        """
         return {"filters": filters_.get_state(self._filters), "state": self.get_weights()}
 
     def restore(self, saved: Mapping[str, Any]) -> None:
-        """Take back what `save` gave: filters and policies."""
+        """Restore the filters and policies that `save` returned."""
         filters_.set_state(self._filters, saved["filters"])
         self.set_weights(saved["state"])
 
     # ---- inside ----------------------------------------------------------------------------------
 
     def _at_rest(self) -> AbstractContextManager[None]:
-        """Nothing is stepped meanwhile."""
+        """Return a context in which no environment is in a step."""
         return self._async.paused() if self._async else nullcontext()
 
     def _lost_episodes(self) -> list[int]:
-        """Units whose episode could not be played again (level B); each is said."""
+        """Return sub-environments whose running episode cannot be replayed (level B).
+
+        Each is logged.
+        """
         whys = [lost_episode(sub_env) for sub_env in self.envs.get_state()["units"]]
         for i, why in enumerate(whys):
             if why:
@@ -402,6 +425,7 @@ class RolloutWorker:
         return [i for i, why in enumerate(whys) if why]
 
     def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
+        """Drop the running episodes of these sub-environments, and begin the next ones."""
         per_sub_env = self.envs.count // self.envs.sub_env_count
         for i in sub_envs:
             first = i * per_sub_env
@@ -418,10 +442,12 @@ class RolloutWorker:
 
     def _seed(self, sub_env: int, *path: rng.Name) -> int:
         # Some simulators take seeds of 31 bits only.
+        """Return a seed of 31 bits for a sub-environment."""
         return rng.integer(self.spec.seed, "env", self.spec.index, sub_env, *path) % 2**31
 
 
 def _let_go(envs: VectorEnv, film: VideoRecorder | None) -> None:
+    """Close the environments, after the running video is discarded."""
     try:
         if film:
             film.discard()
@@ -432,13 +458,18 @@ def _let_go(envs: VectorEnv, film: VideoRecorder | None) -> None:
 def _at_the_end_of(
     worker: RolloutWorker, envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampler | None
 ) -> "weakref.finalize[..., RolloutWorker]":
-    """Let go of these when the worker is collected as garbage; a process that ends needs none."""
+    """Arrange that these are closed when the worker is collected as garbage.
+
+    It does nothing when the process ends.
+    """
     made = weakref.finalize(worker, _last_resort, envs, film, thread)
     made.atexit = False
     return made
 
 
 def _last_resort(envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampler | None) -> None:
+    """Close environments that nobody has closed, after the thread's tick if there is a thread."""
+
     def let_go() -> None:
         try:
             _let_go(envs, film)

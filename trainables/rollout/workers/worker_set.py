@@ -1,6 +1,6 @@
-"""All rollout workers of a trainer behind one interface, wherever they are.
+"""All rollout workers of a trainer behind one interface, in this process or in children.
 
-Whatever they return stands in the order of their indices, never of arrival.
+Results are in the order of the workers' indices, never in that of arrival.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,112 +15,120 @@ from trainables.rollout.workers.access import name_of_policy
 from trainables.rollout.workers.worker import RolloutWorker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
-#: Index of a worker → the arguments that it is given.
+#: Function of a worker's index that returns the arguments for this worker.
 Arguments: TypeAlias = Callable[[int], tuple[Any, ...]]
 T = TypeVar("T")
 
 
 def same(*args: Any) -> Arguments:
-    """These arguments for every worker."""
+    """Return a function that gives every worker the same arguments."""
     return lambda _: args
 
 
 class WorkerSet:
-    """The workers of a trainer; here they are in child processes."""
+    """The workers of a trainer."""
 
     _processes: Sequence[ChildProcess] = ()
     version: int = 0
-    """The number of updates of the weights, where workers may sample with older ones; else 0."""
+    """Number of updates of the weights, if workers may sample with older ones; 0 otherwise."""
 
     def sample(self) -> list[Sample]:
-        """One sample of each worker."""
+        """Return one sample of each worker."""
         raise NotImplementedError
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Give the learner's weights and the merged filters to each worker."""
+        """Send the learner's weights and the merged filters to each worker."""
         self._ask("sync", same(weights, filters))
 
     def get_state(self) -> list[Any]:
-        """The state of each worker; None for one that was left out."""
+        """Return the state of each worker; None for a worker that was left out."""
         return list(self._ask("get_state", same()).values())
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Take back what `get_state` gave, with as many workers as there were then."""
+        """Restore the states that `get_state` returned, with the same number of workers."""
         self._ask("set_state", lambda index: (states[index],))
 
     def healthy(self) -> int:
-        """Child processes that answered last: no result depends on the instant of a death."""
+        """Return the number of child processes that answered last.
+
+        It does not ask them now, so that no result depends on the instant of a death.
+        """
         return len(self._processes)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Give each worker and its policy variables, for example the ``timestep``."""
+        """Send variables, such as ``timestep``, to each worker and its policy."""
         self._ask("set_global_vars", same(global_vars))
 
     def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-        """Let each worker go on with these fields of its spec; see `AgentsWorker.respecify`."""
+        """Continue with these new fields of the spec in each worker.
+
+        See `AgentsWorker.respecify`.
+        """
         self._ask("respecify", same(changes, known))
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
-        """``function(worker)`` of each, where it lives; what it changes there is in no checkpoint.
+        """Return ``function(worker)`` of each worker, called in the worker's process.
+
+        Checkpoints do not contain changes that the function makes.
 
         Raises:
-            TrainableError: the function raised in a child, or cannot cross to it and back.
+            TrainableError: the function raised in a child, or it or its result cannot be sent.
         """
         answers = self._ask("apply_packed", same(access.pack(function)))
         return [access.unpack(index, answer) for index, answer in answers.items()]
 
     def foreach_worker_with_index(self, function: Callable[[RolloutWorker, int], T]) -> list[T]:
-        """``function(worker, index)`` of each, where it lives; see `foreach_worker`."""
+        """Return ``function(worker, index)`` of each worker, called in its process."""
         return self.foreach_worker(lambda worker: function(worker, worker.spec.index))
 
     def foreach_env(self, function: Callable[[Any], T]) -> list[list[T]]:
-        """``function(env)`` of each unwrapped environment, worker by worker."""
+        """Return ``function(env)`` of each unwrapped environment, worker by worker."""
         return self.foreach_worker(lambda worker: worker.foreach_env(function))
 
     def foreach_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """``function(policy, name)`` of each policy of each worker."""
+        """Return ``function(policy, name)`` for each policy of each worker."""
         of_each = self.foreach_worker(lambda worker: worker.foreach_policy(function))
         return [answer for answers in of_each for answer in answers]
 
     def foreach_trainable_policy(self, function: Callable[[Actor, str], T]) -> list[T]:
-        """``function(policy, name)`` of each policy of each worker that learns."""
+        """Return ``function(policy, name)`` for each learning policy of each worker."""
         of_each = self.foreach_worker(lambda worker: worker.foreach_trainable_policy(function))
         return [answer for answers in of_each for answer in answers]
 
     def local_worker(self) -> RolloutWorker | None:
-        """The worker in this process; None where all are children."""
+        """Return the worker in this process; None if all workers are in children."""
         return None
 
     def remote_workers(self) -> list["RemoteWorker"]:
-        """Those in child processes, in the order of their indices."""
+        """Return the workers in child processes, by index."""
         return [RemoteWorker(self, index) for index in self.foreach_worker(_index)]
 
     def sync_weights(self, weights: Weights | Mapping[str, Weights]) -> None:
-        """Let every worker act with these weights, until it is given the learner's again.
+        """Load these weights in every worker, until the learner's weights are sent again.
 
         Args:
-            weights: parameter → array, of the only policy, or policy → its weights.
+            weights: parameter → array for the only policy, or policy → its weights.
         """
         self.foreach_worker(lambda worker: worker.set_weights(_by_policy(worker, weights)))
 
     def pids(self) -> list[int]:
-        """Of the child processes, by index."""
+        """Return the process ids of the children, by index."""
         return [process.pid for process in self._processes]
 
     def close(self) -> None:
-        """End them all, at the same time."""
+        """End all children at the same time."""
         for process in self._processes:
             process.ask_to_end()
         for process in self._processes:
             process.close()
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Index → what ``worker.method`` of the arguments for this index gave, in worker order."""
+        """Return index → result of ``worker.method(*args(index))``, by index."""
         raise NotImplementedError
 
 
 def _by_policy(worker: RolloutWorker, weights: Mapping[str, Any]) -> Mapping[str, Weights]:
-    """Return policy → weights, as they may be given for the only policy of a worker."""
+    """Return policy → weights; weights that name no policy are those of the only one."""
     if weights and all(isinstance(one, Mapping) for one in weights.values()):
         return weights
     names = worker.foreach_policy(lambda _, name: name)
@@ -128,6 +136,7 @@ def _by_policy(worker: RolloutWorker, weights: Mapping[str, Any]) -> Mapping[str
 
 
 def _index(worker: RolloutWorker) -> int:
+    """Return the index of a worker."""
     return worker.spec.index
 
 
@@ -135,8 +144,8 @@ class RemoteWorker:
     """One worker in a child process.
 
     Args:
-        workers: among which it is.
-        index: its own.
+        workers: set to which the worker belongs.
+        index: index of the worker.
     """
 
     def __init__(self, workers: WorkerSet, index: int) -> None:
@@ -144,7 +153,7 @@ class RemoteWorker:
         self.index = index
 
     def apply(self, function: Callable[[RolloutWorker], T]) -> T:
-        """``function(worker)``, where it lives; see `WorkerSet.foreach_worker`."""
+        """Return ``function(worker)``, called in its process; see `WorkerSet.foreach_worker`."""
         index = self.index
 
         def chosen(worker: RolloutWorker) -> list[T]:
@@ -155,34 +164,34 @@ class RemoteWorker:
 
 
 class LocalWorkers(WorkerSet):
-    """The one worker with index 0, in this process."""
+    """The one worker, index 0, in this process."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         self.worker: RolloutWorker = (spec.worker_class or RolloutWorker)(spec)
 
     def sample(self) -> list[Sample]:
-        """One sample; its arrays are written again by the next call."""
+        """Return a list of one sample, whose arrays the next call overwrites."""
         return [self.worker.sample()]
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the states that `get_state` returned; raises ConfigError unless there is one."""
         require_as_many(states, 0)
         self.worker.set_state(states[0])
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
-        """``[function(worker)]``."""
+        """Return ``[function(worker)]``."""
         return [self.worker.apply(function)]
 
     def local_worker(self) -> RolloutWorker:
-        """The only one."""
+        """Return the only worker."""
         return self.worker
 
     def remote_workers(self) -> list[RemoteWorker]:
-        """None."""
+        """Return an empty list."""
         return []
 
     def close(self) -> None:
-        """Close its environments."""
+        """Close the worker."""
         self.worker.close()
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
@@ -190,9 +199,11 @@ class LocalWorkers(WorkerSet):
 
 
 def require_as_many(states: Sequence[Any], workers: int) -> None:
-    """ConfigError for states of more or fewer than `workers` child processes.
+    """Raise ConfigError unless there are as many states as workers.
 
-    Some would be lost or begin anew. 0: there is the trainer's own worker.
+    `workers` is the number of child processes; 0 stands for the trainer's own worker. Otherwise
+    some
+    states would be lost, or some workers would begin anew.
     """
     if len(states) != max(1, workers):
         hint = "each worker goes on where it was"

@@ -1,4 +1,4 @@
-"""Specification of a rollout worker, which travels to the worker's process."""
+"""Specification of a rollout worker, which is sent to the worker's process."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,73 +20,84 @@ from trainables.rollout.recording import RecordingPlan
 
 
 class HasPolicy(Protocol):
-    """A learner as a rank knows it: it takes gradient steps."""
+    """A learner in a rank: it takes gradient steps on its policy."""
 
     @property
     def policy(self) -> Policy:
-        """Whose weights it moves."""
+        """Policy whose weights the learner changes."""
 
 
 @dataclass(frozen=True)
 class LearnerSpec:
-    """Specification of the learner of a data-parallel rank; it travels to children."""
+    """Specification of the learner of a data-parallel rank; it is sent to child processes."""
 
     make_learner: "Callable[[], HasPolicy]"
+    """Function that makes the learner."""
     to_rows: Callable[[Fragment], TrainBatch]
-    """Its valid rows, with advantages."""
+    """Function of a fragment that returns its valid rows with advantages."""
     learn: Callable[..., dict[str, float]]
     """Function of the learner, a batch and a stream: `trainables.learners.sgd.learn`."""
 
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """Everything a worker is made from; it travels to children."""
+    """The specification of a worker; it is sent to child processes."""
 
     seed: int
     """Seed of the trial's streams."""
     index: int
-    """Which worker of its trainer."""
+    """Index of the worker in its trainer."""
     num_workers: int
-    """Child processes that collect; 0: the trainer's own process does."""
+    """Number of child processes that collect; 0 if the trainer's own process does."""
     environment: EnvironmentConfig
     envs: VectorConfig
     sampling: SamplingConfig
     filters: FilterConfig
     make_actor: Callable[[], Actor]
-    """Makes the actor that plays with the policy's weights."""
+    """Function that makes the actor, which plays with the policy's weights."""
     gamma: float
+    """Discount of the returns by which rewards are scaled."""
     steps: int
-    """Environment steps per `sample`: exactly so many, or at least, of whole episodes."""
+    """Environment steps of one `sample`: exactly so many, of whole episodes at least so many."""
     resources: ResourcesConfig = field(default_factory=ResourcesConfig)
-    """Resources of a child."""
+    """Resources of a child process."""
     perf: PerfConfig = field(default_factory=PerfConfig)
     logs: LogConfig = field(default_factory=LogConfig)
     calls: Calls | None = None
-    """A person's callbacks; a child makes its own."""
+    """The user's callbacks, which a child makes anew; None if there are none."""
     learner: LearnerSpec | None = None
-    """In data-parallel learning: what each worker learns with."""
+    """Learner of each worker in data-parallel learning; None otherwise."""
     columns: frozenset[str] = frozenset()
-    """Of fragments, beside those that every one has and those that the actor declares: names of
-    `trainables.rollout.batch.REQUESTABLE`."""
+    """Requested columns of fragments, names of `trainables.rollout.batch.REQUESTABLE`.
+
+    They come beside the standard columns and those that the actor declares.
+    """
     unfiltered: bool = False
-    """True if fragments hold observations as the filter receives them, and rewards before they are
-    scaled: the learner keeps rows for long, and filters what it draws by the statistics of then."""
+    """True if fragments hold observations before the filter, and rewards before scaling.
+
+    Learners that store rows need this, since they filter the rows that they draw with the
+    statistics at
+    that time.
+    """
     filming: RecordingPlan | None = None
-    """Plan for the video of the first worker's first environment, if one is wanted."""
+    """Plan for pictures of the first worker's first environment; None for no pictures."""
 
     @property
     def worker_class(self) -> Any:
-        """The class to be made from it; None for a plain `RolloutWorker`."""
+        """Class of the worker to be made; None for a plain `RolloutWorker`."""
         return None
 
     @property
     def keeps_environments(self) -> bool:
-        """True if a checkpoint holds the environments, and with them the episodes in flight."""
+        """True if checkpoints contain the environments, and with them the running episodes."""
         return self.environment.env_level in EXACT
 
     @property
     def effective_sampling(self) -> SamplingConfig:
-        """Rewards of Atari games are clipped unless the settings say otherwise."""
+        """Sampling settings in which `clip_rewards` is decided.
+
+        Rewards of Atari games are clipped unless the settings say otherwise.
+        """
         if self.sampling.clip_rewards is None and has_deepmind_wrappers(self.environment):
             return self.sampling.model_copy(update={"clip_rewards": True})
         return self.sampling

@@ -1,8 +1,8 @@
-"""The parent's end of data-parallel learning: children that sample and learn together.
+"""The trainer's side of data-parallel learning: children that sample and learn together.
 
-The group lives and fails as one: when a rank fails all are ended at once, so that none waits for
-it. With `recreate_failed_workers` a new group takes up the state from before the request, and the
-request is made again: the curve is the uninterrupted one. Times are seconds.
+The group fails as a whole: when a rank fails all are ended at once, so that none waits for it. With
+`recreate_failed_workers` a new group restores the state from before the request, and the request is
+repeated: the learning curve is that of an uninterrupted run. Times are seconds.
 """
 
 import logging
@@ -26,20 +26,26 @@ from trainables.rollout.workers.remote.server import start_worker
 from trainables.rollout.workers.worker_set import Arguments, WorkerSet, require_as_many, same
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
-#: How long the cause is looked for when a rank reports that another one is gone.
+#: Seconds that each rank is asked for its error when another rank reports a failed exchange.
 CAUSE_S = 1.0
-#: Requests that only bring something, which is done at once.
+#: Requests that only send something to the ranks and are answered at once.
 QUICK = ("load_policy", "sync", "set_global_vars")
-#: What a new group is given again.
+#: Requests that are repeated for a new group.
 RESTORING = ("set_state", *QUICK)
-#: What is answered to some requests.
+#: Request → type of its answer, for requests whose answers are checked.
 KINDS: Mapping[str, type] = {"iterate": Learnt, "iterate_with_state": tuple}
 
 logger = logging.getLogger(__name__)
 
 
 class RankGroup(WorkerSet):
-    """Workers that learn, ranks 0 … k-1, by index; each waits `timeout_s` in one exchange."""
+    """Workers that learn, ranks 0 … k-1, by index.
+
+    Args:
+        specs: one specification for each rank.
+        recovery: settings for ranks that fail.
+        timeout_s: seconds that a rank waits for the others in one exchange.
+    """
 
     def __init__(
         self, specs: Sequence[WorkerSpec], recovery: RecoveryConfig, timeout_s: float
@@ -57,10 +63,13 @@ class RankGroup(WorkerSet):
             raise
 
     def sample_and_learn(self, *request: Any) -> list[Learnt]:
-        """One iteration of all ranks, with the arguments of `Rank.sample_and_learn`.
+        """Make one iteration with all ranks, with the arguments of `Rank.sample_and_learn`.
+
+        Returns:
+            Result of each rank.
 
         Raises:
-            WorkerError: a rank failed, or their weights are no longer equal.
+            WorkerError: a rank failed, or the ranks' weights are no longer equal.
         """
         if not self._recovery.recreate_failed_workers:
             learnt = list(self._ask("iterate", same(*request)).values())
@@ -80,23 +89,27 @@ class RankGroup(WorkerSet):
         return learnt
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Give weights and optimiser to every rank."""
+        """Send weights and optimiser to every rank."""
         self._ask("load_policy", same(state))
 
     def sample(self) -> list[Sample]:
-        """One sample of each, nothing is learnt from it."""
+        """Return one sample of each rank, without learning from it."""
         samples = self._ask("sample", same())
         return [checked(one, self._specs[index]) for index, one in samples.items()]
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Take back what `get_state` gave; a group that has ended begins anew."""
+        """Restore the states that `get_state` returned; a group that has ended is started again."""
         require_as_many(states, len(self._specs))
         if not self._processes:
             self._start()
         super().set_state(states)
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """The answers by rank, if need be of a new group."""
+        """Return the answers by rank, after a restart of the group if necessary and allowed.
+
+        Raises:
+            TrainableError: a rank failed, and the group may not be restarted or failed again.
+        """
         first: TrainableError | None = None
         for attempt in range(MAX_WORKER_FAILURE_RETRIES + 1):
             try:
@@ -128,6 +141,7 @@ class RankGroup(WorkerSet):
         raise self._advised(first)
 
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
+        """Return the answers by rank, without restarts."""
         if not self._processes:
             raise WorkerError("the group of ranks has ended; restore the trainer to go on")
         for index, rank in enumerate(self._processes):
@@ -150,13 +164,19 @@ class RankGroup(WorkerSet):
         return dict(sorted(answers.items()))
 
     def _patience(self, method: str) -> Patience:
-        """A rank that is only given something has no reason to take long, whatever it samples."""
+        """Return the patience for a request.
+
+        Requests that only send something are quick, however long the ranks sample.
+        """
         if self._recovery.sample_timeout_s is None and method in QUICK:
             return Patience(self._timeout_s, "data_parallel_timeout_s")
         return Patience(self._recovery.sample_timeout_s, "sample_timeout_s")
 
     def _start(self) -> None:
-        """Fresh children, which meet over a file: no port can be lost to another process."""
+        """Start new children, which form a group.
+
+        They meet over a file, since a port could be taken by another process.
+        """
         self._processes = []
         for spec in self._specs:
             self._processes.append(start_worker(spec, self._patience(QUICK[0]), RankServer))
@@ -170,18 +190,20 @@ class RankGroup(WorkerSet):
             shutil.rmtree(folder, ignore_errors=True)
 
     def _restart(self) -> None:
-        """A new group in the state from before the request."""
+        """Start a new group in the state from before the request."""
         self._start()
         for method in RESTORING:
             if method in self._given:
                 self._ask_once(method, self._given[method])
 
     def _kill(self) -> None:
+        """Kill all ranks."""
         for rank in self._processes:
             rank.kill()
         self._processes = []
 
     def _advised(self, error: TrainableError) -> TrainableError:
+        """Return the error with advice about restarts, if it is a WorkerError."""
         if not isinstance(error, WorkerError):
             return error
         advice = (
@@ -195,7 +217,7 @@ class RankGroup(WorkerSet):
 
 
 def _first_ready(waiting: Mapping[int, ChildProcess], timeout_s: float | None) -> int:
-    """The rank that has something to say; the first one when none has in time."""
+    """Return the lowest rank that has an answer; the first one if none answers in time."""
     owner = {end: index for index, rank in waiting.items() for end in rank.ends}
     rank = next(iter(waiting.values()))
     ready = connection.wait(list(owner), rank.seconds_left(timeout_s))
@@ -203,7 +225,7 @@ def _first_ready(waiting: Mapping[int, ChildProcess], timeout_s: float | None) -
 
 
 def _cause(error: ExchangeError, waiting: dict[int, ChildProcess]) -> TrainableError:
-    """Why the exchange failed: what another rank died of, or else `error` itself."""
+    """Return the error of another rank that died during the exchange, or else `error` itself."""
     for rank in waiting.values():
         if not connection.wait(rank.ends, CAUSE_S):
             continue

@@ -1,7 +1,7 @@
 """Torch policies in several processes that take every gradient step together.
 
-Each process is a rank of one group on this machine and holds the same weights. What is exchanged
-are sums over all ranks; all of them get the same bits. Only the loopback address is used.
+Each process is a rank of one group on this machine and holds the same weights. Ranks exchange sums
+over all ranks, and all of them receive the same bits. Only the loopback address is used.
 """
 
 import os
@@ -19,12 +19,15 @@ from trainables.policies.torch_policy import TorchPolicy
 
 
 def get_node_ip() -> str:
-    """The address on which ranks meet: this machine's own, never reachable from another."""
+    """Return the loopback address, on which ranks meet; other machines cannot reach it."""
     return "127.0.0.1"
 
 
 def find_free_port() -> int:
-    """A TCP port that was free a moment ago; a ``file://`` url needs none, so loses no race."""
+    """Return a TCP port that was free a moment ago.
+
+    Another process may take it first, which cannot happen with a ``file://`` url.
+    """
     with socket.socket() as probe:
         probe.bind((get_node_ip(), 0))
         return int(probe.getsockname()[1])
@@ -36,16 +39,16 @@ def setup_torch_data_parallel(
     """Make this process a rank of the group that meets at `url`.
 
     Args:
-        policy: its steps are taken together from now on.
-        url: ``file://`` or ``tcp://``, the same for all ranks.
-        rank: this process's.
-        world_size: the number of ranks.
-        backend: of torch.distributed, for example ``gloo``.
+        policy: policy that takes its steps together with the others from now on.
+        url: ``file://`` or ``tcp://`` url, the same for all ranks.
+        rank: rank of this process.
+        world_size: number of ranks.
+        backend: backend of torch.distributed, for example ``gloo``.
         timeout_s: seconds that a rank waits for the others in one exchange.
 
     Raises:
         ValueError: the policy is not a torch policy.
-        ExchangeError: the others did not come in time.
+        ExchangeError: the other ranks did not join in time.
     """
     if not isinstance(policy, TorchPolicy):
         raise ValueError(  # noqa: TRY004 the value of a setting, seen from outside
@@ -66,16 +69,16 @@ def setup_torch_data_parallel(
 
 
 def leave_group() -> None:
-    """End this process's part in its group, if it is in one."""
+    """Leave this process's group, if it is in one."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def add_up(tensors: Sequence[Tensor], timeout_s: float) -> None:
-    """Replace each tensor by its sum over all ranks, in one exchange; they share one dtype.
+    """Replace each tensor by its sum over all ranks, in one exchange; all have the same dtype.
 
     Raises:
-        ExchangeError: another rank is gone, or came later than `timeout_s`.
+        ExchangeError: another rank is gone, or is more than `timeout_s` late.
     """
     flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
     with _exchanging(timeout_s):
@@ -87,6 +90,7 @@ def add_up(tensors: Sequence[Tensor], timeout_s: float) -> None:
 
 @contextmanager
 def _exchanging(timeout_s: float) -> Iterator[None]:
+    """Turn a RuntimeError of torch.distributed into an ExchangeError."""
     try:
         yield
     except RuntimeError as error:

@@ -1,6 +1,6 @@
 """A rollout worker that also learns: one rank of data-parallel learning, in a child process.
 
-Every rank draws its own minibatches from its own sample; all take each gradient step together
+Every rank draws its minibatches from its own sample, and all take each gradient step together
 (`trainables.learners.sgd`).
 """
 
@@ -23,17 +23,17 @@ class Learnt:
     """The result of one rank's round of learning."""
 
     sample: Sample
-    """Without its fragments, which stay where they were learnt from."""
+    """The sample without its fragments, which stay in the rank."""
     info: dict[str, float]
-    """The learner's statistics; equal on all ranks."""
+    """Statistics of the learner, equal on all ranks."""
     digest: str
-    """Of weights and optimiser; equal on all ranks."""
+    """SHA-256 of weights and optimiser, equal on all ranks."""
     policy: dict[str, Any] | None
-    """The policy's state, from rank 0 only."""
+    """State of the policy from rank 0; None from other ranks."""
 
 
 class Rank(RolloutWorker):
-    """Samples and learns; exists in children only."""
+    """A worker that samples and learns; it exists in child processes only."""
 
     def __init__(self, spec: WorkerSpec) -> None:
         assert spec.learner is not None  # noqa: S101 as a group of ranks makes it
@@ -46,7 +46,7 @@ class Rank(RolloutWorker):
         self.policy = self.learner.policy
         self.stream = rng.generator(spec.seed, "minibatch", spec.index)
         self.latest: Sample
-        """The sample from which it learnt last."""
+        """The sample that was last learnt from."""
         self._learning = OneTimeLog(f"worker {spec.index}", on=spec.index == 0)
 
     def setup_torch_data_parallel(
@@ -65,21 +65,22 @@ class Rank(RolloutWorker):
         standardize_fields: Sequence[str],
         learning_rate: float,
     ) -> tuple[dict[str, float], int]:
-        """Collect one batch and learn from it together with all other ranks.
+        """Collect one batch, and learn from it together with all other ranks.
 
         Args:
             expected_batch_size: rows of this rank's batch, valid or not.
-            num_sgd_iter: epochs.
-            sgd_minibatch_size: this rank's rows of a minibatch, at most.
-            standardize_fields: columns that get mean 0 and deviation 1 in each minibatch, over the
-                rows of all ranks.
-            learning_rate: of every step.
+            num_sgd_iter: number of epochs.
+            sgd_minibatch_size: maximum number of this rank's rows in a minibatch.
+            standardize_fields: columns that are standardised in each minibatch to mean 0 and
+                deviation 1,
+                over the rows of all ranks.
+            learning_rate: learning rate of every step.
 
         Returns:
             Statistics over all ranks, and the environment steps of this one.
 
         Raises:
-            WorkerError: the batch has another size; the ranks' steps would not fit together.
+            WorkerError: the batch has another size, so the ranks' steps would not match.
         """
         self.latest = sample = self.sample()
         size = sum(fragment.valid.size for fragment in sample.fragments)
@@ -105,21 +106,21 @@ class Rank(RolloutWorker):
         return info, sample.count
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Give variables to the worker, and to the policy that learns."""
+        """Store the trainer's variables, and pass them to the acting and the learning policy."""
         super().set_global_vars(global_vars)
         self.policy.on_global_var_update(global_vars)
 
     def get_state(self) -> dict[str, Any]:
-        """The worker's state and entry ``minibatch``; weights and optimiser are the trainer's."""
+        """Return the worker's state and ``minibatch``, without weights and optimiser."""
         return {**super().get_state(), "minibatch": rng.get_generator_state(self.stream)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
         super().set_state(state)
         rng.set_generator_state(self.stream, state["minibatch"])
 
     def close(self) -> None:
-        """Let go of the environments and of the other ranks."""
+        """Close the environments, and leave the group."""
         super().close()
         from trainables.rollout.workers.ranks.process_group import leave_group
 
@@ -127,17 +128,17 @@ class Rank(RolloutWorker):
 
 
 class RankServer(WorkerServer):
-    """All that a rank's process can be asked for."""
+    """Answers the requests to a rank's process."""
 
     worker_class = Rank
     worker: Rank
 
     def sample(self) -> Any:
-        """A sample, with its episodes."""
+        """Return a sample with its episodes."""
         return self.worker.sample()
 
     def iterate(self, *request: Any) -> Learnt:
-        """`Rank.sample_and_learn`, and all that the trainer needs to know of it."""
+        """Make one iteration as `Rank.sample_and_learn`, and return its result for the trainer."""
         info, count = self.worker.sample_and_learn(*request)
         state = self.worker.policy.get_state()
         return Learnt(
@@ -148,11 +149,11 @@ class RankServer(WorkerServer):
         )
 
     def iterate_with_state(self, *request: Any) -> tuple[Learnt, dict[str, Any]]:
-        """Return the result of a round, and the state of the rank after it."""
+        """Return the result of an iteration, and the state of the rank after it."""
         return self.iterate(*request), self.get_state()
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
-        """Adopt weights and optimiser of the trainer."""
+        """Load weights and optimiser of the trainer."""
         self.worker.policy.set_state(state)
 
     def setup_torch_data_parallel(self, *group: Any) -> None:
@@ -161,7 +162,7 @@ class RankServer(WorkerServer):
 
 
 def digest(state: Mapping[str, Any]) -> str:
-    """SHA-256 of a policy's state."""
+    """Return the SHA-256 of a policy's weights and optimiser, in hexadecimal."""
     sha = hashlib.sha256()
     for name, weight in state["weights"].items():
         sha.update(name.encode() + weight.tobytes())

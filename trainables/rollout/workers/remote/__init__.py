@@ -1,7 +1,7 @@
 """Rollout workers in child processes.
 
-worker_set  workers in children, and what becomes of one that fails
-asynchronous  workers that sample on while the trainer learns
-server      what a child answers, and how its samples travel
-recovery    a child that is replaced from its last state
+worker_set  workers in children, which may be left out when they fail
+asynchronous  workers that sample while the trainer learns
+server      answers of a child, and how it sends samples
+recovery    replaces a child that failed from its last state
 """

@@ -1,8 +1,8 @@
-"""Rollout workers in child processes that sample on while the trainer learns.
+"""Rollout workers in child processes that sample while the trainer learns.
 
-Each has one sample in the making or waiting to be taken: that bounds the memory and the age of the
-weights where the learner is the slower one. Which samples come first is up to the clock: nothing
-here is exact to the bit.
+Each worker has at most one sample that it is collecting or that waits to be received, which bounds
+the memory, and the age of the weights if the learner is slower. The clock decides which samples
+arrive first, so nothing here is exact to the bit.
 """
 
 import contextlib
@@ -21,18 +21,18 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 class AsyncWorkers(ChildWorkers):
-    """Workers whose samples are taken in the order in which they come.
+    """Workers whose samples are used in the order of their arrival.
 
-    A child is asked for its next sample when one is taken from it, with the weights of that
-    moment. For any other request all come to rest; what they have sampled by then is given first
-    afterwards. A checkpoint holds the children as they are at rest, without such samples, which are
+    When a child's sample is received, the child is asked for the next one with the current weights.
+    Before any other request all children finish their sample; these samples are returned first
+    afterwards. A checkpoint holds the children's state after them but not the samples, which are
     counted only when they are learnt from.
 
     Args:
-        specs: one of each worker.
-        recovery: what becomes of one that fails.
-        metrics_timeout_s: not read: episodes come with the sample in which they ended.
-        batch_size: environment steps that are given at once, at least.
+        specs: one specification for each worker.
+        recovery: settings for workers that fail.
+        metrics_timeout_s: not used, since episodes arrive with the sample in which they ended.
+        batch_size: minimum number of environment steps that `sample` returns.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class AsyncWorkers(ChildWorkers):
         self._weights: tuple[Weights, Mapping[str, Any]] = ({}, {})
         self._global_vars: Mapping[str, Any] = {}
         self._asked: list[SupervisedWorker] = []
-        """Those that sample, the one that was asked first before the others."""
+        """Children that are sampling, by the time of the request."""
         self._taken: list[Sample] = []
-        """While all were at rest."""
+        """Samples received before another request, not returned yet."""
         super().__init__(specs, recovery, metrics_timeout_s)
 
     def sample(self) -> list[Sample]:
-        """Samples of as many steps as a batch has, at least, whoever they are of."""
+        """Return samples with at least as many steps as a batch has, of any workers."""
         samples: list[Sample] = []
         rows = 0
         while rows < self._batch_size:
@@ -64,44 +64,47 @@ class AsyncWorkers(ChildWorkers):
         return samples
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Give weights and filters to each worker with its next request."""
+        """Store weights and filters, which each worker receives with its next request."""
         self._weights = weights, filters
         self.version += 1
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Give variables to each worker with its next request."""
+        """Store variables, which each worker receives with its next request."""
         self._global_vars = global_vars
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Take back what `get_state` gave; samples that wait never happened."""
+        """Restore the states that `get_state` returned, and drop samples not returned yet."""
         super().set_state(states)
         self._taken = []
 
     def close(self) -> None:
-        """End them all, at the same time; what they still say is not read."""
+        """End all children at the same time; their running samples are dropped."""
         for process in self._processes:
             process.ask_to_end()
         for process in self._processes:
             with contextlib.suppress(TrainableError):
-                # A child whose sample nobody takes would never come to the end of sending it.
+                # A child could never finish sending a sample that is not received.
                 process.receive_answer(Patience(STOP_TIMEOUT_S))
         super().close()
 
     def _ask_on(self) -> None:
-        """Let those that are at rest sample."""
+        """Ask all children that are not sampling for a sample."""
         for child in self._children:
             if child not in self._asked:
                 self._asked.append(child)
                 child.send("sample_on", self.version, self._global_vars, *self._weights)
 
     def _take(self) -> list[Sample]:
-        """Return a sample taken before the workers paused, or the first to arrive, or none."""
+        """Return a list of one sample: one received earlier, or the next to arrive.
+
+        The list is empty if the child failed and is left out.
+        """
         if self._taken:
             return [self._taken.pop(0)]
         return list(self._answers(SupervisedWorker.receive, [self._first()]).values())
 
     def _first(self) -> SupervisedWorker:
-        """Whose answer has come; else the one that has died or had its time."""
+        """Return the child whose answer has arrived, or else one that died or is out of time."""
         ends = {end: child for child in self._asked for end in child.process.ends}
         lefts = [child.seconds_left() for child in self._asked]
         least = min((left for left in lefts if left is not None), default=None)
@@ -114,6 +117,10 @@ class AsyncWorkers(ChildWorkers):
         receive: Callable[[SupervisedWorker], Any],
         of: Sequence[SupervisedWorker] | None = None,
     ) -> dict[int, Any]:
+        """Return index → answer of these children, which are not sampling afterwards.
+
+        Errors are handled as in `ChildWorkers._answers`.
+        """
         asked = list(self._children if of is None else of)
         try:
             return super()._answers(receive, asked)
@@ -121,7 +128,7 @@ class AsyncWorkers(ChildWorkers):
             self._asked = [child for child in self._asked if child not in asked]
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """Every worker's answer, when all have come to rest."""
+        """Return every worker's answer to a request, made after all have finished their samples."""
         if self._asked:
             self._taken += self._answers(SupervisedWorker.receive, self._asked).values()
         return super()._ask(method, args)

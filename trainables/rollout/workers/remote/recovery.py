@@ -1,9 +1,9 @@
-"""A child that collects, and what becomes of it when it dies, hangs, raises or returns garbage.
+"""A child that collects, and its replacement when it dies, hangs, raises or returns garbage.
 
 A replacement has the index and the streams of the child before it. With `recreate_failed_workers`
-the parent keeps the state that comes with each sample, no extra request is made for it, and gives
-it to the replacement, which is then asked again: where environments have an exact state, what it
-answers is what the lost child would have answered, to the bit. Times are seconds.
+the trainer stores the state that comes with each sample (no extra request is made for it), sends it
+to the replacement and repeats the request. If environments have an exact state, the answer is the
+one that the lost child would have given, to the bit. Times are seconds.
 """
 
 import contextlib
@@ -26,13 +26,13 @@ from trainables.rollout.metrics import RolloutMetrics
 from trainables.rollout.workers.remote.server import as_data, start_worker
 from trainables.rollout.workers.worker_spec import WorkerSpec
 
-#: Replacements for one request; a child that fails once more fails for a reason of its own.
+#: Maximum number of replacements for one request; more failures show that replacing does not help.
 MAX_WORKER_FAILURE_RETRIES = 3
 
 #: Requests for samples.
 SAMPLING = ("sample", "sample_on")
 
-#: What a replacement is given again: weights, filters and global variables are no state of a child.
+#: Requests that are repeated for a replacement: a child's state lacks weights, filters, variables.
 RESTORING = ("set_state", "sync", "set_global_vars")
 
 logger = logging.getLogger(__name__)
@@ -59,27 +59,32 @@ class RecoveryConfig(Section):
     )
 
     def allows(self, in_a_row: int, restarts: int) -> bool:
-        """Return whether one more replacement may follow `in_a_row` of them, `restarts` in all."""
+        """Return whether one more replacement is allowed.
+
+        Args:
+            in_a_row: replacements made for the current request.
+            restarts: replacements made so far.
+        """
         few = in_a_row < MAX_WORKER_FAILURE_RETRIES and restarts < self.max_worker_restarts
         return self.recreate_failed_workers and few
 
 
 class SupervisedWorker:
-    """The child with one index; a replacement takes its place without the caller's doing."""
+    """The child with one index; it is replaced when it fails, if so set."""
 
     def __init__(self, spec: WorkerSpec, config: RecoveryConfig) -> None:
         self.spec = spec
         self.config = config
         self.restarts = 0
         self.process = self._started()
-        """The child that is there now."""
+        """The current child process."""
         self._request: tuple[str, tuple[Any, ...]] = ("", ())
         self._given: dict[str, tuple[Any, ...]] = {}
-        self._late: list[RolloutMetrics] = []  # heard of too late and not given yet
-        self._owes = False  # its metrics have not come in time
+        self._late: list[RolloutMetrics] = []  # episodes received too late and not returned yet
+        self._owes = False  # True while an answer to take_metrics is late
 
     def send(self, method: str, *args: Any) -> None:
-        """Ask for ``worker.method(*args)``; a child that is gone is noticed by `receive`."""
+        """Ask for ``worker.method(*args)``; `receive` will notice a child that is gone."""
         if self._owes:
             self._owes = False
             with contextlib.suppress(TrainableError):  # which this request will meet as well
@@ -89,10 +94,10 @@ class SupervisedWorker:
             self._ask()
 
     def receive(self) -> Any:
-        """The answer, if need be of a replacement.
+        """Return the answer, of a replacement if necessary.
 
         Raises:
-            TrainableError: the child failed and may not be replaced, or not once more.
+            TrainableError: the child failed and may not be replaced, or not again.
         """
         try:
             return self._answer()
@@ -102,14 +107,16 @@ class SupervisedWorker:
             return self._answer_of_replacement(error)
 
     def seconds_left(self) -> float | None:
-        """Seconds that the answer may still take; None without a limit."""
+        """Return the seconds that the answer may still take; None without a limit."""
         return self.process.seconds_left(self._patience(*self._request).seconds)
 
     def metrics(self, timeout_s: float) -> list[RolloutMetrics] | None:
-        """The answer to ``take_metrics``, after what came too late before; None: not in time.
+        """Return the episodes that answer ``take_metrics``, after those that were late before.
+
+        Returns None if the answer does not arrive in `timeout_s` seconds; a warning is logged.
 
         Raises:
-            TrainableError: as `receive`.
+            TrainableError: the child failed, as in `receive`.
         """
         if not connection.wait(self.process.ends, timeout_s):
             logger.warning(
@@ -125,6 +132,11 @@ class SupervisedWorker:
         return late + now
 
     def _answer_of_replacement(self, first: TrainableError) -> Any:
+        """Replace the child until a replacement answers, and return the answer.
+
+        Raises:
+            WorkerError: no more replacements are allowed.
+        """
         error, before = first, self.restarts
         while self.config.allows(self.restarts - before, self.restarts):
             self.restarts += 1
@@ -150,7 +162,7 @@ class SupervisedWorker:
         ) from first
 
     def _replace(self) -> None:
-        """A new child in the state from before the request, which is asked of it again."""
+        """Start a new child in the state from before the request, and repeat the request."""
         self.process.kill()
         self.process = self._started()
         method, _ = self._request
@@ -161,14 +173,17 @@ class SupervisedWorker:
         self._ask()
 
     def _started(self) -> ChildProcess:
+        """Start a child process and return it."""
         return start_worker(self.spec, self._patience())
 
     def _ask(self) -> None:
+        """Send the request to the child; it asks for the state, too, if that must be stored."""
         method, args = self._request
         keeps = method in SAMPLING and self.config.recreate_failed_workers
         self.process.send(f"{method}_with_state" if keeps else method, *args)
 
     def _answer(self) -> Any:
+        """Return the child's answer to the request; a sample is decompressed and checked."""
         method, args = self._request
         answer = self.process.receive(self._patience(method, *args))
         if method == "get_state":
@@ -189,7 +204,7 @@ class SupervisedWorker:
         return Patience(timeout_s, "sample_timeout_s")
 
     def _kept_in_mind(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
-        """The answer; what a replacement would have to know of it is kept."""
+        """Return the answer, and store its parts that a replacement would need."""
         if method in SAMPLING:
             sample, state = answer
             answer, self._given["set_state"] = checked(_decompressed(sample), self.spec), (state,)
@@ -204,12 +219,16 @@ class SupervisedWorker:
 
 
 def _decompressed(answer: Any) -> Any:
-    """The sample that was compressed; anything else as it is, to be refused."""
+    """Return a sample without compression; anything else as it is, for `checked` to refuse."""
     return answer.decompress() if isinstance(answer, PackedSample) else answer
 
 
 def checked(sample: Any, spec: WorkerSpec) -> Sample:
-    """`sample` if it is one of this worker's: as many steps, in fragments of the right shape."""
+    """Return `sample` if it has the steps and shapes that the spec asks for.
+
+    Raises:
+        WorkerError: it is no sample, or has other numbers of steps or other shapes.
+    """
     where = f"rollout worker {spec.index} returned garbage instead of a sample"
     if not isinstance(sample, Sample):
         raise WorkerError(f"{where}: a {type(sample).__name__}")

@@ -1,8 +1,8 @@
-"""The process of a rollout worker: its answers, and the way of its samples.
+"""The process of a rollout worker: its answers, and how it sends samples.
 
-Their episodes travel after them: a child that is slow to send them holds up nobody. The child keeps
-them until it is asked for them, also in its state, so that they are sent once whatever becomes of
-it. Observations may travel compressed.
+Episodes are sent after their sample, so that a child that is slow to send them delays no other. The
+child keeps them until they are requested, also in its state, so that each is sent once, whatever
+fails. Observations may be compressed.
 """
 
 from collections.abc import Mapping
@@ -20,21 +20,21 @@ from trainables.rollout.workers.worker_spec import WorkerSpec
 
 
 class WorkerServer:
-    """All that a rollout worker's process can be asked for."""
+    """Answers the requests to a rollout worker's process."""
 
     worker_class: ClassVar[type[RolloutWorker]] = RolloutWorker
 
     def __init__(self, spec: WorkerSpec) -> None:
-        # Environments may draw from the global streams; in a child these are the worker's own.
+        # Environments may draw from the global streams, which in a child are the worker's own.
         rng.seed_global(spec.seed, "worker", spec.index, "global")
         self.worker = (spec.worker_class or self.worker_class)(spec)
         self._compress = spec.sampling.compress_observations
         self._ended: list[RolloutMetrics] = []
 
     def sample(self) -> Any:
-        """A sample without episodes; anything else as it is, for the parent to refuse.
+        """Return a sample without episodes; anything else as it is, for the trainer to refuse.
 
-        Where the trainer's callbacks will write into the episodes, they stay with their rows.
+        Episodes stay in the sample if callbacks of the trainer will write into them.
         """
         sample: object = self.worker.sample()
         if not isinstance(sample, Sample):
@@ -51,7 +51,7 @@ class WorkerServer:
         weights: Weights,
         filters: Mapping[str, Any],
     ) -> Any:
-        """A sample with these weights, which says their version, and with its episodes."""
+        """Return a sample made with these weights, with its episodes and the weights' version."""
         self.worker.set_global_vars(global_vars)
         self.worker.sync(weights, filters)
         sample: object = self.worker.sample()
@@ -64,60 +64,61 @@ class WorkerServer:
         return self.sample_on(*given), self.get_state()
 
     def _packed(self, sample: Sample) -> Sample | PackedSample:
+        """Return the sample, compressed if so set."""
         return sample.compress(self._compress == "bulk") if self._compress else sample
 
     def sample_with_state(self) -> tuple[Any, dict[str, Any]]:
-        """A sample, and the state after it."""
+        """Return a sample, and the state after it."""
         return self.sample(), self.get_state()
 
     def take_metrics(self) -> list[RolloutMetrics]:
-        """The episodes that have not been sent yet, in the order of their end."""
+        """Return the episodes that were not sent yet, in the order of their end."""
         ended, self._ended = self._ended, []
         return ended
 
     def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-        """Let the worker go on with these fields of its spec; the state after it."""
+        """Continue with these new fields of the worker's spec, and return the state after it."""
         self.worker.respecify(changes, known)
         return self.get_state()
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Give the learner's weights and the merged filters to the worker."""
+        """Load the learner's weights and the merged filters."""
         self.worker.sync(weights, filters)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Give variables to the worker and its policy."""
+        """Store the trainer's variables, and pass them to the policy."""
         self.worker.set_global_vars(global_vars)
 
     def apply_packed(self, packed: bytes) -> bytes:
-        """The answer of a function of the worker."""
+        """Return the result of a packed function of the worker, packed."""
         return access.apply_packed(self.worker, packed)
 
     def get_state(self) -> dict[str, Any]:
-        """The worker's state; ``untold``, the episodes not sent yet; ``global_streams``."""
+        """Return the worker's state, ``untold`` (episodes not sent yet) and ``global_streams``."""
         state = {**self.worker.get_state(), "untold": as_data(self._ended)}
         return {**state, "global_streams": rng.capture_global()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
         self._ended = [RolloutMetrics(**one) for one in state["untold"]]
         self.worker.set_state(state)
         rng.restore_global(state["global_streams"])
 
     def end(self) -> None:
-        """Close the worker; the process ends."""
+        """Close the worker before the process ends."""
         self.worker.close()
 
 
 def start_worker(
     spec: WorkerSpec, patience: Patience, server: type[WorkerServer] = WorkerServer
 ) -> ChildProcess:
-    """A process that answers for the worker of this spec."""
+    """Start and return the process of the worker with this spec."""
     name = f"rollout worker {spec.index}"
     return ChildProcess(name, server, (spec,), patience, spec.resources, spec.logs)
 
 
 def as_data(episodes: list[RolloutMetrics]) -> list[dict[str, Any]]:
-    """Episodes as plain data."""
+    """Return episodes as plain data."""
     return [
         {
             **{name: value for name, value in one._asdict().items() if name != "agent_rewards"},

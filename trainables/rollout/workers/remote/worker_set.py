@@ -1,4 +1,4 @@
-"""Rollout workers in child processes; one that failed is replaced, or left out, if so set."""
+"""Rollout workers in child processes, which are replaced or left out when they fail, if so set."""
 
 import logging
 import time
@@ -20,8 +20,12 @@ logger = logging.getLogger(__name__)
 class ChildWorkers(WorkerSet):
     """Workers in child processes, indices 0 … k-1.
 
-    Those that failed and were left out have no answers and no state (None in `get_state`). All
-    together are waited for at most `metrics_timeout_s` for the episodes that have ended.
+    Workers that failed and were left out have no answers and no state (None in `get_state`).
+
+    Args:
+        specs: one specification for each worker.
+        recovery: settings for workers that fail.
+        metrics_timeout_s: seconds that the episodes of all workers together are waited for.
     """
 
     def __init__(
@@ -39,13 +43,15 @@ class ChildWorkers(WorkerSet):
 
     @property
     def _processes(self) -> Sequence[ChildProcess]:  # type: ignore[override]  # as they are now
+        """The current child processes, by index."""
         return [child.process for child in self._children]
 
     def sample(self) -> list[Sample]:
-        """One sample of each, collected at the same time.
+        """Return one sample of each worker, collected at the same time.
 
-        Its episodes come after it, so that a child that is slow to send them holds up nobody; late
-        ones come with the next sample.
+        Episodes arrive after the samples, so that a child that is slow to send them delays no
+        other; late
+        ones are part of the next sample.
         """
         samples: dict[int, Sample] = self._ask("sample", same())
         for child in self._children:
@@ -55,14 +61,14 @@ class ChildWorkers(WorkerSet):
         return [_with_metrics(one, ended.get(index, [])) for index, one in samples.items()]
 
     def get_state(self) -> list[Any]:
-        """The state of each worker; None for one that was left out."""
+        """Return the state of each worker; None for a worker that was left out."""
         states = self._ask("get_state", same())
         return [states.get(index) for index in range(len(self._specs))]
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Take back what `get_state` gave, with as many workers as there were then.
+        """Restore the states that `get_state` returned, with the same number of workers.
 
-        Those that had been left out are left out again, those that were left out since come back.
+        Workers without a state are left out; workers that were left out since are started again.
         """
         require_as_many(states, len(self._specs))
         for child in [c for c in self._children if states[c.spec.index] is None]:
@@ -73,18 +79,22 @@ class ChildWorkers(WorkerSet):
         super().set_state(states)
 
     def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> None:
-        """Let each worker go on with these fields of its spec, and those that come later."""
+        """Continue with these new fields of the spec in all workers, including later ones."""
         super().respecify(changes, known)
         self._specs = [replace(one, **changes) for one in self._specs]
 
     def _start(self, specs: Iterable[WorkerSpec]) -> None:
-        """Add children, each of which is ours as soon as it is there."""
+        """Start children; each is in `_children` once it is started, so that `close` ends it."""
         for spec in specs:
             self._children.append(SupervisedWorker(spec, self._recovery))
         self._children.sort(key=lambda child: child.spec.index)
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
-        """All answers are read before an error is raised."""
+        """Return index → answer of each child to the request.
+
+        Raises:
+            WorkerError: no child is left.
+        """
         if not self._children:
             raise self._none_left(None)
         for child in self._children:
@@ -96,9 +106,13 @@ class ChildWorkers(WorkerSet):
         receive: Callable[[SupervisedWorker], Any],
         of: Sequence[SupervisedWorker] | None = None,
     ) -> dict[int, Any]:
-        """The answer of each of these, of all where none are named; of one left out there is none.
+        """Return index → answer; a child that fails and is left out has none.
 
-        All are read before an error is raised.
+        All answers are read before an error is raised.
+
+        Args:
+            receive: function that receives a child's answer.
+            of: children that were asked; None for all.
         """
         answers: dict[int, Any] = {}
         failed: dict[int, Exception] = {}
@@ -112,7 +126,7 @@ class ChildWorkers(WorkerSet):
         return answers
 
     def _judge(self, failed: Mapping[int, Exception]) -> None:
-        """Leave out those that failed, or raise the first one's error."""
+        """Leave out the children that failed, or raise the first one's error."""
         first = next(iter(failed.values()))
         if not self._recovery.ignore_worker_failures:
             raise self._advised(first)
@@ -128,10 +142,12 @@ class ChildWorkers(WorkerSet):
             raise self._none_left(first)
 
     def _leave_out(self, child: SupervisedWorker) -> None:
+        """Kill a child and remove it."""
         child.process.kill()
         self._children.remove(child)
 
     def _none_left(self, first: Exception | None) -> WorkerError:
+        """Return the error for no child being left."""
         advice = "set recreate_failed_workers: true, which replaces them"
         if self._recovery.recreate_failed_workers:
             advice = f"raise max_worker_restarts: {self._recovery.max_worker_restarts}"
@@ -143,6 +159,7 @@ class ChildWorkers(WorkerSet):
         return error
 
     def _advised(self, error: Exception) -> Exception:
+        """Return the error with advice about settings, if it is a WorkerError."""
         if not isinstance(error, WorkerError):
             return error
         advice = "ignore_worker_failures: true goes on without this worker"
@@ -155,6 +172,7 @@ class ChildWorkers(WorkerSet):
 
 
 def _with_metrics(sample: Sample, episodes: list[RolloutMetrics] | None) -> Sample:
+    """Return the sample with these episodes; None marks it as late."""
     if episodes is None:
         return replace(sample, late=True)
     return replace(sample, episodes=[*episodes, *sample.episodes])
