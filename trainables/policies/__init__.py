@@ -1,18 +1,18 @@
 """Policies: networks, distributions and filters; learning in torch, acting in numpy.
 
-policy         what every policy that learns has
-torch_policy   learns in torch: networks, optimiser and their state
+policy         base class of every policy that learns
+torch_policy   policies that learn in torch: networks, optimiser and their state
 networks       actor and critic in torch
-layers         layers with orthogonal weights, and the shared trunk
+layers         layers with orthogonal weights, and the trunk that actor and critic share
 architecture   the keys `model` and `optimizer`
-optimizers     the steps of optimisers by name
-acting         acts in numpy
-distributions  how actions are drawn
-exploration    how an actor tries other actions than the best
-inference      a policy that plays and does not learn
+optimizers     the update rules of optimisers, by name
+acting         actors: forward pass and sampling in numpy
+distributions  sampling of actions from the outputs of a network
+exploration    noise on actions or weights
+inference      policies that act and do not learn
 filters        running normalisation of observations and rewards
-q              policies that hold a value for each choice
+q              policies with one value per choice
 bounded        policies whose actions lie between bounds, with twin critics
-own            parts that a person brings: a torch module, a distribution
+own            parts written by users: a torch module, a distribution
 onnx           the policy as one file, in several formats
 """

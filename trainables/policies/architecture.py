@@ -1,6 +1,6 @@
 """Architecture of the networks, and their optimiser: the keys ``model`` and ``optimizer``.
 
-Vectors (D,) go through perceptrons, images (H, W, C) first through convolutions without padding.
+Vectors (D,) go through perceptrons. Images (H, W, C) go through convolutions without padding first.
 """
 
 import math
@@ -23,17 +23,19 @@ Size = Annotated[int, Field(gt=0, strict=True)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
 Convolution = tuple[int, int, int]
 
-#: Mnih et al. 2015, for sides of 84; they fit all sides from `LARGE_SIDE` on.
+#: Convolutions of Mnih et al. 2015, made for sides of 84; used for all sides from `LARGE_SIDE` on.
 NATURE: tuple[Convolution, ...] = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
+#: Convolutions for sides from `SMALL_SIDE` to below `LARGE_SIDE`.
 SMALL_IMAGE: tuple[Convolution, ...] = ((16, 3, 1), (32, 3, 2))
+#: Longest side that has default convolutions, pixels.
 LARGEST_SIDE = 128
-#: Initial weights are orthogonal, with these gains in hidden layers, the policy's head and the
-#: value's (Huang et al. 2022).
+#: Gains of the orthogonal initial weights in hidden layers, in the policy's head and in the
+#: value's head (Huang et al. 2022).
 HIDDEN_GAIN, POLICY_GAIN, VALUE_GAIN = math.sqrt(2.0), 0.01, 1.0
 
 
 class ModelConfig(Settings):
-    """The networks; the key ``model`` of the settings."""
+    """Settings of the networks; the key ``model``."""
 
     custom_model: str | None = Field(
         default=None,
@@ -126,7 +128,7 @@ class ModelConfig(Settings):
 
     @property
     def sight(self) -> Sight:
-        """The part of the environment that the policy is shown."""
+        """Return the settings that decide which observations the policy gets."""
         stacked = {True: FRAMES, False: 1}
         frames = stacked[self.framestack] if isinstance(self.framestack, bool) else self.framestack
         previous = self.lstm_use_prev_action, self.lstm_use_prev_reward
@@ -136,16 +138,18 @@ class ModelConfig(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _named_in_full(cls, given: Any) -> Any:
+    def _require_mapping(cls, given: Any) -> Any:
+        """Raise ValueError for ``model: package.module:Net``; the key must be a mapping."""
         if isinstance(given, str) and ":" in given:
             raise ValueError(f"a mapping: write model: {{custom_model: {given}}}")
         return given
 
     @model_validator(mode="after")
-    def _of_these_networks(self) -> Self:
+    def _check_combinations(self) -> Self:
+        """Raise ValueError for keys that have no effect with the other keys."""
         given = self.custom_model is not None
         why = "with custom_model, which has layers of its own" if given else "without custom_model"
-        for key in OF_OUR_NETWORKS if given else ("custom_model_config",):
+        for key in KEYS_OF_BUILT_IN_NETWORKS if given else ("custom_model_config",):
             self._require_default(key, why)
         if self.custom_action_dist is not None and self.free_log_std is not None:
             raise ValueError("no free_log_std with custom_action_dist, which does not read it")
@@ -159,20 +163,21 @@ class ModelConfig(Settings):
         return self
 
     def _require_default(self, key: str, why: str) -> None:
+        """Raise ValueError if `key` differs from its default; `why` says why it has no effect."""
         field = type(self).model_fields[key]
         if (value := getattr(self, key)) != field.get_default(call_default_factory=True):
             raise ValueError(f"no {key} {why} (it is {value})")
 
 
-#: Keys of ``model`` that a module of one's own does not read.
-OF_OUR_NETWORKS = (
+#: Keys of ``model`` that have no effect with ``custom_model``.
+KEYS_OF_BUILT_IN_NETWORKS = (
     *("vf_share_layers", "hidden", "activation", "conv_filters"),
     *("use_lstm", "lstm_cell_size", "max_seq_len"),
 )
 
 
-#: What an optimiser keeps of a weight, by the optimiser's name; ``step`` is a number, all others
-#: have the weight's shape.
+#: Optimiser → names of its moments of a weight. ``step`` is a number, all others have the weight's
+#: shape.
 MOMENTS: Mapping[str, tuple[str, ...]] = {
     "adam": ("step", "exp_avg", "exp_avg_sq"),
     "adamw": ("step", "exp_avg", "exp_avg_sq"),
@@ -184,13 +189,13 @@ OPTIMIZERS = (
     "adam (Kingma & Ba 2015); adamw: its weights decay apart from the gradient (Loshchilov & "
     "Hutter 2019); rmsprop (Hinton 2012); sgd, with momentum if asked for."
 )
-"""Name → optimiser of torch."""
+"""Description of ``name``."""
 EPS = "adam, adamw, rmsprop: added to the root of the mean square of gradients."
 """Description of ``eps``."""
 
 
 class OptimizerConfig(Settings):
-    """The optimiser, but for its learning rate; the key ``optimizer`` of the settings."""
+    """Settings of the optimiser except for its learning rate; the key ``optimizer``."""
 
     name: OptimizerName = Field(default="adam", description=OPTIMIZERS)
     betas: tuple[Decay, Decay] = Field(
@@ -210,7 +215,8 @@ class OptimizerConfig(Settings):
     )
 
     @model_validator(mode="after")
-    def _of_this_optimizer(self) -> Self:
+    def _check_optimizer_keys(self) -> Self:
+        """Raise ValueError for a setting that this optimiser does not have."""
         for key, names in OF_SOME.items():
             default = type(self).model_fields[key].default
             if self.name not in names and getattr(self, key) != default:
@@ -219,7 +225,12 @@ class OptimizerConfig(Settings):
 
 
 def check_moments(moments: Mapping[str, Mapping[str, Any]], config: OptimizerConfig) -> None:
-    """Raise ValueError for what another optimiser kept of a weight."""
+    """Raise ValueError if moments belong to another optimiser.
+
+    Args:
+        moments: parameter → its moments by name; empty moments are allowed.
+        config: settings of the optimiser.
+    """
     expected = MOMENTS[config.name]
     for weight, found in moments.items():
         if found and found.keys() != set(expected):
@@ -229,7 +240,7 @@ def check_moments(moments: Mapping[str, Mapping[str, Any]], config: OptimizerCon
             )
 
 
-#: Settings that not every optimiser has.
+#: Setting → optimisers that have it; settings that all have are left out.
 OF_SOME: Mapping[str, tuple[str, ...]] = {
     "betas": ("adam", "adamw"),
     "eps": ("adam", "adamw", "rmsprop"),
@@ -240,67 +251,71 @@ OF_SOME: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class OwnModule:
-    """A torch module that somebody else wrote, and what it is made from."""
+    """A user's torch module: its path and its arguments."""
 
     path: str
+    """Path ``package.module:Net``."""
     arguments: Mapping[str, Any]
+    """Keyword arguments of the module, the setting ``custom_model_config``."""
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """The networks for observations of one shape; nothing is left to defaults."""
+    """Sizes and options of the networks for observations of one shape; no default is left open."""
 
     shape: tuple[int, ...]
-    """Of an observation: (D,) or (H, W, C)."""
+    """Shape of an observation without its action mask: (D,) or (H, W, C)."""
     filters: tuple[Convolution, ...]
-    """Convolutions, each (channels, side of the kernel, stride); none for vectors."""
+    """Convolutions, each (channels, side of the kernel, stride); empty for vectors."""
     hidden: tuple[int, ...]
     """Units of each hidden layer: of actor and critic each, or of the trunk that they share."""
     activation: Activation
+    """Activation after each hidden layer."""
     lstm: int = 0
-    """Units of the LSTM after the trunk; 0: none."""
+    """Units of the LSTM after the trunk; 0 without an LSTM."""
     masks: int = 0
-    """Numbers after the features that say which choices are valid; networks do not see them."""
+    """Length of the action mask after the features, which the networks do not read; 0 without a
+    mask."""
     noise: tuple[float, int] | None = None
-    """Of noise that depends on the state: the logarithm of its deviation at first, and the steps
-    after which it is drawn anew; None: there is none."""
+    """Initial log standard deviation of state-dependent noise, and steps between its draws; or
+    None."""
     own: OwnModule | None = None
-    """The user's own module in place of all layers; None if there is none."""
+    """The user's module in place of all layers, or None."""
     shares: bool = False
-    """True if actor and critic are heads of one trunk for vectors, too."""
+    """True if actor and critic share the hidden layers for vectors, too."""
     log_std_follows: bool = False
-    """True if the deviations of real numbers are outputs of the actor."""
+    """True if the network outputs the log standard deviations of real numbers."""
     log_std_init: float = 0.0
-    """The initial logarithm of deviations that are weights."""
+    """Initial log standard deviation of real numbers, if it is a weight."""
     distribution: OwnDistribution | None = None
-    """The distribution of actions by the actor's output; None: that of `policies.distributions`."""
+    """The user's distribution of actions, or None for that of `policies.distributions`."""
     highest_byte: float = 255.0
-    """The number by which an image's bytes are divided before the first layer."""
+    """Divisor of images of bytes before the first layer."""
     highest_number: float = 1.0
-    """The number by which an image's float32 are divided there; 1 where a filter has scaled."""
+    """Divisor of images of float32 before the first layer; 1 if a filter has scaled them."""
 
     @property
     def shared(self) -> bool:
-        """True if actor and critic are heads of one trunk: after convolutions, with an LSTM."""
+        """True if actor and critic are heads of one trunk."""
         return bool(self.filters) or self.lstm > 0 or self.shares
 
     def head(self, layout: ActionLayout) -> int:
-        """Numbers that an actor gives for actions of this layout."""
+        """Return the number of outputs of the actor for actions of this layout."""
         if self.distribution is not None:
             return self.distribution.inputs
         return layout.head_size + self.log_std_follows * len(layout.real_columns)
 
     @property
     def features(self) -> int:
-        """Inputs of the first hidden layer."""
+        """Return the number of inputs of the first hidden layer."""
         if not self.filters:
             return math.prod(self.shape)
-        height, width = _sides_after(self.filters, self.shape)
+        height, width = _output_sides(self.filters, self.shape)
         return self.filters[-1][0] * height * width
 
     @property
     def units(self) -> int:
-        """Inputs of the last layer: the last hidden units, or the features without any."""
+        """Return the number of inputs of the last layer: the last hidden units, or the features."""
         return self.hidden[-1] if self.hidden else self.features
 
 
@@ -310,12 +325,17 @@ def architecture(
     usual: tuple[tuple[int, ...], Activation] = ((64, 64), "tanh"),
     masks: int = 0,
 ) -> Architecture:
-    """The networks of the key ``model`` for rows of this shape, of which the last may be masks.
+    """Return the architecture that the key ``model`` describes.
 
-    `usual` are hidden layers and activation for vectors.
+    Args:
+        config: the key ``model``.
+        shape: shape of an observation, with the action mask at its end.
+        usual: default hidden layers and activation for vectors.
+        masks: length of the action mask, or 0.
 
     Raises:
-        ConfigError: convolutions that do not fit.
+        ConfigError: convolutions do not fit the image, layers cannot be separate, or a user's
+            distribution is combined with action masks.
     """
     if masks and config.custom_action_dist is not None:
         why, allowed = "it knows of no choices that are not valid", "null with action_mask"
@@ -329,7 +349,7 @@ def architecture(
     if config.custom_model is not None:
         own = OwnModule(config.custom_model, config.custom_model_config)
         return Architecture(shape, (), (), usual[1], masks=masks, own=own, **deviations)
-    filters = _filters(config, shape)
+    filters = _choose_filters(config, shape)
     hidden, activation = ((512,), "relu") if filters else usual
     if config.vf_share_layers is False and (filters or config.use_lstm):
         allowed = "null or true after convolutions and with an LSTM, whose layers are shared"
@@ -346,22 +366,31 @@ def architecture(
     )
 
 
-def _filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
+def _choose_filters(config: ModelConfig, shape: tuple[int, ...]) -> tuple[Convolution, ...]:
+    """Return the convolutions for observations of this shape.
+
+    Raises ConfigError if they do not fit.
+    """
     if len(shape) != 3:
         if config.conv_filters:
             allowed = "null or [] for observations that are no images"
             raise ConfigError("model.conv_filters", config.conv_filters, allowed)
         return ()
     if config.conv_filters is None:
-        return _suitable(shape)
-    if config.conv_filters and min(_sides_after(config.conv_filters, shape)) < 1:
+        return _default_filters(shape)
+    if config.conv_filters and min(_output_sides(config.conv_filters, shape)) < 1:
         allowed = f"kernels and strides that leave something of {shape[0]} x {shape[1]} pixels"
         hint = "make kernels or strides smaller, or leave convolutions out"
         raise ConfigError("model.conv_filters", config.conv_filters, allowed, hint)
     return config.conv_filters
 
 
-def _suitable(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
+def _default_filters(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
+    """Return the default convolutions for images of this shape; empty for very small images.
+
+    Raises:
+        ConfigError: the image is too large for a default.
+    """
     smallest, largest = min(shape[:2]), max(shape[:2])
     if largest > LARGEST_SIDE:
         allowed = f"sides of at most {LARGEST_SIDE} pixels for the networks that are known"
@@ -375,7 +404,11 @@ def _suitable(shape: tuple[int, ...]) -> tuple[Convolution, ...]:
     return SMALL_IMAGE if smallest >= SMALL_SIDE else ()
 
 
-def _sides_after(filters: tuple[Convolution, ...], shape: tuple[int, ...]) -> tuple[int, int]:
+def _output_sides(filters: tuple[Convolution, ...], shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return height and width after the convolutions.
+
+    Zeros if a kernel is larger than its input.
+    """
     height, width = shape[0], shape[1]
     for _, kernel, stride in filters:
         if min(height, width) < kernel:

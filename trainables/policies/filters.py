@@ -1,9 +1,9 @@
 """Running normalisation of observations and rewards, mergeable between workers.
 
-A worker's filter keeps the statistics of the last synchronisation (the base) and, apart, those of
-the rows since (the delta). Deltas are taken from the workers and merged into the master in worker
-order; all workers adopt the result and keep their newer deltas: nothing is counted twice or lost.
-B rows, D features; statistics are float64.
+A worker's filter keeps the statistics of the last synchronisation (the base) apart from those of
+the rows since then (the delta). The trainer takes deltas from the workers and merges them into the
+master's filter in worker order. All workers replace their base by the result and keep their newer
+deltas, so that no row is counted twice or lost. B rows, D features; statistics are float64.
 """
 
 import functools
@@ -23,9 +23,10 @@ Array = NDArray[Any]
 
 
 class RunningStat:
-    """Count, mean and sum of squared deviations of all rows seen; each feature by itself.
+    """Count, mean and sum of squared deviations of rows, separately for each feature.
 
     Batches and whole statistics are merged with the parallel-variance formula (Chan et al. 1979).
+    `shape` is the shape of a row.
     """
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -38,104 +39,112 @@ class RunningStat:
         if len(rows) == 0:
             return
         batch = np.asarray(rows, dtype=np.float64)
-        # The ufuncs themselves: an array's methods take a detour through python.
+        # Ufuncs are called directly, since an array's methods take a detour through Python.
         mean = np.add.reduce(batch, axis=0) / len(batch)
         moved = batch - mean
         self._merge(len(batch), mean, np.add.reduce(np.square(moved, out=moved), axis=0))
 
     def merge(self, other: "RunningStat") -> None:
-        """Count everything that `other` has counted."""
+        """Add the statistics of `other` to these."""
         self._merge(other.count, other.mean, other.m2)
 
     def copy_from(self, other: "RunningStat") -> None:
-        """Become equal to `other`."""
+        """Take over count, mean and squared deviations of `other`."""
         self.count, self.mean, self.m2 = other.count, other.mean, other.m2
 
     def std(self) -> Array:
-        """Population standard deviation; 1 before the second row."""
+        """Return the population standard deviation; ones before the second row."""
         if self.count < 2:
             return np.ones_like(self.mean)
         return np.asarray(np.sqrt(self.m2 / self.count))
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``count``, ``mean``, ``m2``."""
+        """Return ``count``, ``mean`` and ``m2``."""
         return {"count": self.count, "mean": np.array(self.mean), "m2": np.array(self.m2)}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         self.count = int(state["count"])
         self.mean = np.array(state["mean"], dtype=np.float64)
         self.m2 = np.array(state["m2"], dtype=np.float64)
 
     def _merge(self, count: int, mean: Array, m2: Array) -> None:
+        """Add the statistics of `count` rows."""
         total = self.count + count
         if count == 0:
             return
         delta = mean - self.mean
-        self.mean = self.mean + delta * (count / total)  # never in place: copies share these arrays
+        self.mean = self.mean + delta * (count / total)  # not in place: copies share these arrays
         self.m2 = self.m2 + m2 + np.square(delta) * (self.count * count / total)
         self.count = total
 
 
+#: Number added to a standard deviation before it divides.
 EPSILON = 1e-8
+#: Bound on the absolute value of a scaled reward.
 REWARD_CLIP = 10.0
 
 
 @runtime_checkable
 class Filter(Protocol):
-    """A filter for the sampler and the trainer; states and deltas are plain data."""
+    """Protocol of a filter; its states and deltas are plain data."""
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Filter rows (B, D); `update` counts them first. The dtype is kept."""
+        """Return rows (B, D) filtered, of the same dtype.
+
+        Args:
+            x: rows.
+            update: True to count the rows first.
+        """
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
         """Return the statistics since the last flush; `flush` moves them into the base."""
 
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
-        """Merge another filter's delta into this one's base."""
+        """Merge another filter's delta into the base of this one."""
 
     def sync(self, state: Mapping[str, Any]) -> None:
-        """Adopt a master's base; what was seen since the last flush stays the delta."""
+        """Replace the base by that of a master's state; the delta does not change."""
 
     def get_state(self) -> dict[str, Any]:
-        """Base and delta, apart."""
+        """Return base and delta, separately."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
 
 
 class NoFilter:
-    """Leaves everything as it is."""
+    """A filter that changes nothing and counts nothing."""
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """`x` itself."""
+        """Return `x` itself."""
         return x
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
-        """Nothing is ever counted."""
+        """Return an empty delta."""
         return {}
 
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
-        """Nothing to merge."""
+        """Do nothing."""
 
     def sync(self, state: Mapping[str, Any]) -> None:
-        """Nothing to adopt."""
+        """Do nothing."""
 
     def get_state(self) -> dict[str, Any]:
-        """No entries."""
+        """Return an empty state."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """No entries."""
+        """Do nothing."""
 
 
 class MeanStdFilter:
-    """(x - mean) / (std + 1e-8), clipped.
+    """A filter that returns (x - mean) / (std + 1e-8), clipped.
 
     Args:
-        shape: of one row; () for scalars.
-        clip: bound on the absolute value of what comes out; None: unbounded.
-        center: False leaves the mean in place, as rewards want.
+        shape: shape of one row; () for scalars.
+        clip: bound on the absolute value of the result, or None for no bound.
+        center: False to leave the mean in place, as for rewards.
     """
 
     def __init__(
@@ -145,81 +154,90 @@ class MeanStdFilter:
         self.center = center
         self._base = RunningStat(shape)
         self._delta = RunningStat(shape)
-        self._known = RunningStat(shape)  # base and delta merged: what rows are filtered with
+        self._merged = RunningStat(shape)  # base and delta merged, with which rows are filtered
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Filter rows (B, *shape); `update` counts them first. Bytes become float32."""
+        """Return rows (B, *shape) filtered; other types than floats become float32.
+
+        Args:
+            x: rows.
+            update: True to count the rows first.
+        """
         if update:
             self.count(x)
         return self.scale(x)
 
     def count(self, rows: Array) -> None:
-        """Count rows without filtering them."""
+        """Count rows (B, *shape) without filtering them."""
         self._delta.push(rows)
-        self._join()
+        self._merge_parts()
 
     def scale(self, x: Array) -> Array:
-        """Filter rows with what has been counted so far; nothing is counted."""
-        shifted = x - self._known.mean if self.center else np.asarray(x, dtype=np.float64)
-        scaled = shifted / (self._known.std() + EPSILON)
+        """Return rows (B, *shape) filtered by the statistics so far, without counting them."""
+        shifted = x - self._merged.mean if self.center else np.asarray(x, dtype=np.float64)
+        scaled = shifted / (self._merged.std() + EPSILON)
         if self.clip is not None:
             scaled = np.minimum(np.maximum(scaled, -self.clip), self.clip)
         return np.asarray(scaled.astype(x.dtype if x.dtype.kind == "f" else np.float32))
 
     @property
     def mean(self) -> Array:
-        """(*shape) running mean, float64."""
-        return np.array(self._known.mean)
+        """Return a copy of the running mean (*shape), float64."""
+        return np.array(self._merged.mean)
 
     @property
     def std(self) -> Array:
-        """(*shape) running standard deviation, float64."""
-        return self._known.std()
+        """Return the running standard deviation (*shape), float64."""
+        return self._merged.std()
 
     @property
     def counted(self) -> int:
-        """Rows counted in all."""
-        return self._known.count
+        """Return the number of rows counted so far."""
+        return self._merged.count
 
     def get_delta(self, flush: bool = False) -> dict[str, Any]:
-        """Return the statistics since the last flush: entries ``count``, ``mean``, ``m2``."""
+        """Return ``count``, ``mean`` and ``m2`` since the last flush.
+
+        `flush` moves them into the base.
+        """
         delta = self._delta.get_state()
         if flush:
-            self._base.copy_from(self._known)
+            self._base.copy_from(self._merged)
             self._delta = RunningStat(self._base.mean.shape)
         return delta
 
     def apply_changes(self, delta: Mapping[str, Any]) -> None:
-        """Merge another filter's delta into this one's base."""
+        """Merge another filter's delta into the base of this one."""
         other = RunningStat(self._base.mean.shape)
         other.set_state(delta)
         self._base.merge(other)
-        self._join()
+        self._merge_parts()
 
     def sync(self, state: Mapping[str, Any]) -> None:
-        """Adopt a master's base; what was seen since the last flush stays the delta."""
+        """Replace the base by that of a master's state; the delta does not change."""
         self._base.set_state(state["base"])
-        self._join()
+        self._merge_parts()
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``base`` and ``delta``, apart: nothing is flushed."""
+        """Return ``base`` and ``delta``; nothing is flushed."""
         return {"base": self._base.get_state(), "delta": self._delta.get_state()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         self._base.set_state(state["base"])
         self._delta.set_state(state["delta"])
-        self._join()
+        self._merge_parts()
 
-    def _join(self) -> None:
-        self._known.copy_from(self._base)
-        self._known.merge(self._delta)
+    def _merge_parts(self) -> None:
+        """Recompute the merged statistics from base and delta."""
+        self._merged.copy_from(self._base)
+        self._merged.merge(self._delta)
 
 
 class ConcurrentMeanStdFilter(MeanStdFilter):
     """A `MeanStdFilter` that one thread uses while another reads or synchronises it.
 
-    A lock guards every access. Its state is that of the plain one.
+    A lock guards every access. States and deltas are those of a `MeanStdFilter`.
     """
 
     def __init__(
@@ -229,11 +247,13 @@ class ConcurrentMeanStdFilter(MeanStdFilter):
         super().__init__(shape, clip, center)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """In another process it is a plain `MeanStdFilter`: the threads stay here."""
-        return _plain, (self._base.mean.shape, self.clip, self.center, self.get_state())
+        """Pickle as a `MeanStdFilter`, since the other process has no such threads."""
+        return _make_plain_filter, (self._base.mean.shape, self.clip, self.center, self.get_state())
 
 
-def _locked(method: Callable[..., Any]) -> Callable[..., Any]:
+def _with_lock(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a method that holds the filter's lock while `method` runs."""
+
     @functools.wraps(method)
     def locked(self: ConcurrentMeanStdFilter, *args: Any, **kwargs: Any) -> Any:
         with self._lock:
@@ -244,21 +264,27 @@ def _locked(method: Callable[..., Any]) -> Callable[..., Any]:
 
 for _name, _member in tuple(vars(MeanStdFilter).items()):
     if isinstance(_member, property):
-        setattr(ConcurrentMeanStdFilter, _name, property(_locked(_member.__get__)))
-    elif callable(_member) and _name not in ("__init__", "_join"):
-        setattr(ConcurrentMeanStdFilter, _name, _locked(_member))
+        setattr(ConcurrentMeanStdFilter, _name, property(_with_lock(_member.__get__)))
+    elif callable(_member) and _name not in ("__init__", "_merge_parts"):
+        setattr(ConcurrentMeanStdFilter, _name, _with_lock(_member))
 
 
-def _plain(
+def _make_plain_filter(
     shape: tuple[int, ...], clip: float | None, center: bool, state: Mapping[str, Any]
 ) -> MeanStdFilter:
+    """Return a `MeanStdFilter` with this state."""
     made = MeanStdFilter(shape, clip, center)
     made.set_state(state)
     return made
 
 
 class BeforeMasks:
-    """Another filter for all of a row but so many numbers at its end, which stay as they are."""
+    """A filter of the features of a row; the action mask at the row's end is not filtered.
+
+    Args:
+        features: filter of the features.
+        masks: length of the action mask.
+    """
 
     def __init__(self, features: Filter, masks: int) -> None:
         self.features = features
@@ -268,36 +294,47 @@ class BeforeMasks:
         self.set_state = features.set_state
 
     def __call__(self, x: Array, update: bool = True) -> Array:
-        """Filter rows (B, D); `update` counts them first."""
+        """Return rows (B, D) with filtered features and an unchanged mask.
+
+        Args:
+            x: rows.
+            update: True to count the rows first.
+        """
         filtered = self.features(x[:, : -self._masks], update=update)
         return np.concatenate([filtered, x[:, -self._masks :]], axis=1)
 
 
 class RewardScaler:
-    """Rewards by the running deviation of the discounted return (Engstrom et al. 2020), clipped.
+    """Scales rewards by the running deviation of the discounted return (Engstrom et al. 2020).
 
-    `stat` counts the discounted returns and is merged between workers like any filter.
+    Args:
+        num_envs: number of environments, N.
+        gamma: discount factor.
+        stat: filter that counts the discounted returns; merged between workers as any filter.
     """
 
     def __init__(self, num_envs: int, gamma: float, stat: MeanStdFilter) -> None:
         self.gamma = gamma
         self.stat = stat
         self.returns = np.zeros(num_envs)
-        """(N,) discounted return of each episode in flight; part of the sampler's state."""
+        """Discounted return so far of each running episode, (N,); part of the sampler's state."""
 
     def __call__(
         self, rewards: Array, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> Array:
-        """Count rewards (N,) as `count` does; return them scaled."""
+        """Count rewards (N,) as `count` does, and return them scaled."""
         self.count(rewards, ended, skipped)
         return self.stat.scale(rewards)
 
     def count(
         self, rewards: Array, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None = None
     ) -> None:
-        """Count the returns that rewards (N,) lead to; `ended` starts those of episodes anew.
+        """Update the discounted returns with rewards (N,), and count them.
 
-        Where `skipped` (N,), a reward belongs to no transition: nothing is counted.
+        Args:
+            rewards: rewards of the last step.
+            ended: flags (N,) of episodes that ended; their discounted returns restart at 0.
+            skipped: flags (N,) of rewards that belong to no transition and are ignored, or None.
         """
         moved = self.returns * self.gamma + rewards
         self.returns = moved if skipped is None else np.where(skipped, self.returns, moved)
@@ -306,22 +343,22 @@ class RewardScaler:
 
 
 def is_filtering(one: object) -> bool:
-    """Return whether a filter changes anything; a class derived from `NoFilter` may."""
+    """Return True unless the filter is a plain `NoFilter`; a class derived from it may filter."""
     return type(one) is not NoFilter
 
 
-def of_features(one: Any) -> Any:
-    """Return the filter of the features, whether or not masks follow them."""
+def feature_filter(one: Any) -> Any:
+    """Return the filter of the features: the inner one of `BeforeMasks`, else the filter itself."""
     return one.features if isinstance(one, BeforeMasks) else one
 
 
 def get_state(filters: Mapping[str, Filter]) -> dict[str, Any]:
-    """The state of each filter by name."""
+    """Return the state of each filter by name."""
     return {name: one.get_state() for name, one in filters.items()}
 
 
 def set_state(filters: Mapping[str, Filter], state: Mapping[str, Any]) -> None:
-    """Take back what `get_state` gave."""
+    """Restore the filters to states of `get_state`."""
     for name, one in filters.items():
         one.set_state(state[name])
 
@@ -329,24 +366,33 @@ def set_state(filters: Mapping[str, Filter], state: Mapping[str, Any]) -> None:
 def synchronise(
     master: Mapping[str, Filter], deltas: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Merge deltas, in worker order, into the master; returns the state to give back."""
+    """Merge deltas of workers into the master's filters, in worker order.
+
+    Args:
+        master: filters of the master by name.
+        deltas: deltas of each worker by filter.
+
+    Returns:
+        The master's state, with which the workers synchronise.
+    """
     for delta in deltas:
         for name, one in master.items():
             one.apply_changes(delta[name])
     return get_state(master)
 
 
-#: Makes a filter for rows of a shape; what it gives is a `Filter`.
+#: Function of the shape of a row that returns a `Filter`.
 Maker: TypeAlias = Callable[[tuple[int, ...]], Any]
-#: The entry points with which an installed package names its filters.
+#: Group of entry points with which an installed package names its filters.
 GROUP = "trainables.filters"
+#: Names of the filters defined here.
 KINDS = ("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
-#: Those that one thread may use while another reads and synchronises them.
+#: Names of filters that one thread may use while another reads and synchronises them.
 CONCURRENT_KINDS = ("NoFilter", "ConcurrentMeanStdFilter")
 
 
 class FilterConfig(Section):
-    """Normalisation of what the policy sees and learns from."""
+    """Settings of the normalisation of observations and rewards."""
 
     observation_filter: str | Maker = Field(
         default="NoFilter",
@@ -373,7 +419,8 @@ class FilterConfig(Section):
 
     @field_validator("observation_filter", mode="before")
     @classmethod
-    def _known_or_made(cls, value: object) -> object:
+    def _check_observation_filter(cls, value: object) -> object:
+        """Raise ValueError if `value` is no callable, known name, path or entry point."""
         named = isinstance(value, str) and (value in KINDS or ":" in value)
         if named or callable(value) or value in (installed := entry_points(GROUP)):
             return value
@@ -382,7 +429,11 @@ class FilterConfig(Section):
 
 
 def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
-    """The observation filter of the settings; ConfigError where a callable gives no `Filter`."""
+    """Return the observation filter of the settings.
+
+    Raises:
+        ConfigError: the filter cannot be loaded, or its callable returns no `Filter`.
+    """
     kind = config.observation_filter
     if kind == "NoFilter":
         return NoFilter()
@@ -390,7 +441,7 @@ def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
         return MeanStdFilter(shape, config.observation_filter_clip)
     if kind == "ConcurrentMeanStdFilter":
         return ConcurrentMeanStdFilter(shape, config.observation_filter_clip)
-    made = _maker(kind)(shape)
+    made = _load_maker(kind)(shape)
     if not isinstance(made, Filter):
         methods = ", ".join(sorted(n for n in vars(Filter) if n[0] != "_"))
         needs = f"{made!r} needs {methods} and a call"
@@ -398,7 +449,8 @@ def make_filter(config: FilterConfig, shape: tuple[int, ...]) -> Filter:
     return made
 
 
-def _maker(kind: str | Maker) -> Maker:
+def _load_maker(kind: str | Maker) -> Maker:
+    """Return the callable that makes a user's filter; raises ConfigError if it cannot be loaded."""
     if not isinstance(kind, str):
         return kind
     try:
@@ -411,10 +463,13 @@ def _maker(kind: str | Maker) -> Maker:
 def make_filters(
     config: FilterConfig, shape: tuple[int, ...], concurrent: bool = False, masks: int = 0
 ) -> dict[str, Filter]:
-    """The filters of a worker: ``observation``, and ``reward`` where rewards are scaled.
+    """Return the filters of a worker: ``observation``, and ``reward`` if rewards are normalised.
 
-    `concurrent`: rewards are counted in one thread and synchronised by another. `masks`: so many
-    numbers at a row's end are no features.
+    Args:
+        config: settings of the filters.
+        shape: shape of an observation, with its action mask.
+        concurrent: True if one thread counts rewards while another synchronises the filter.
+        masks: length of the action mask at the end of an observation, or 0.
     """
     observation = make_filter(config, (shape[0] - masks,) if masks else shape)
     if masks and type(observation) is not NoFilter:

@@ -1,7 +1,8 @@
-"""A policy that plays: preprocessed observations in, the environment's actions out; it learns not.
+"""A policy that acts and does not learn: preprocessed observations in, environment actions out.
 
 Evaluation, `Trainer.compute_action` and the exported model all go through the policy's connectors,
-with the filter frozen. N rows; a memory (N, M) is the actor's, then what the connectors carry.
+with frozen filters. N rows, *O the shape of a preprocessed observation. A memory (N, M) holds the
+actor's memory and then that of the connectors.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +21,19 @@ from trainables.errors import ConfigError
 from trainables.policies.acting.actor import Acted, Actor
 
 Array = NDArray[Any]
-#: (row, agent, its action as the policy chose it, the memory after it, what gives the outputs of
-#: the decision): takes note of a decision.
+#: Function that is called with each decision: index of the row, agent, action as the policy chose
+#: it, memory (M,) after it, and a function that returns the outputs of the decision by name.
 Note: TypeAlias = Callable[[int, str, Array, Array, Callable[[], Mapping[str, float]]], None]
 
 
 class InferencePolicy:
-    """Plays with an actor's weights and a filter's statistics, both shared with their owner."""
+    """A policy that acts with weights and filter statistics that belong to a trainer.
+
+    Args:
+        actor: forward pass and sampling.
+        spaces: spaces of the environment.
+        connectors: connectors between the environment and the policy.
+    """
 
     def __init__(self, actor: Actor, spaces: EnvSpaces, connectors: Connectors) -> None:
         self.actor = actor
@@ -34,50 +41,59 @@ class InferencePolicy:
         self.connectors = connectors
 
     def clipping(self, clip_actions: bool) -> Self:
-        """A copy whose actions are clipped to the action space's bounds, or are not."""
+        """Return a copy that does, or does not, clip actions to the action space's bounds."""
         return type(self)(self.actor, self.spaces, self.connectors.clipping(clip_actions))
 
     def prepare(self, observations: Array, memory: Array) -> tuple[Array, Array, Array]:
-        """(N, *O) as environments hand them over, seen with a memory.
+        """Turn preprocessed observations (N, *O) and memories (N, M) into inputs of the actor.
 
         Returns:
-            Rows as the networks want them, their memory, and what the connectors carry on.
+            Observations for the networks, memory of the actor, and memory of the connectors.
         """
         own, carried = self.split(memory)
         seen, carried = self.connectors.observe(self.connectors.rows(observations), carried)
         return seen, own, carried
 
     def split(self, memory: Array) -> tuple[Array, Array]:
-        """The actor's part of memories (…, M), and what the connectors carry."""
+        """Split memories (…, M) into the part of the actor and the part of the connectors."""
         size = self.actor.memory_size
         return memory[..., :size], memory[..., size:]
 
     def follow(self, actions: Array, own: Array, carried: Array) -> Array:
-        """(N, M) for the observations after these actions."""
+        """Return the memories (N, M) for the next observations.
+
+        Args:
+            actions: actions that the policy chose, (N, …).
+            own: memory of the actor after them.
+            carried: memory of the connectors before them.
+        """
         return np.concatenate([own, self.connectors.acted(carried, actions)], axis=1)
 
     def initial_memory(self) -> Array:
-        """(M,) with which an episode begins."""
+        """Return the memory (M,) at the start of an episode."""
         memory: Array = np.concatenate(
             [self.actor.initial_memory(1)[0], self.connectors.initial(1)[0]]
         )
         return memory
 
     def begin(self, seed: int) -> Array:
-        """Memory (M,) at the start of an episode; `seed` is for what is drawn once for it."""
+        """Return the memory (M,) for a new episode.
+
+        A policy that draws once per episode does so with `seed`; this one ignores it.
+        """
         return self.initial_memory()
 
     def split_state(self, memory: Array) -> list[Array]:
-        """The parts of a memory (M,), as callers keep them; last what the connectors carry."""
+        """Split a memory (M,) into a list of states; the connectors' state is last, if any."""
         own, carried = self.split(memory)
         parts = self.actor.state_parts
         return [*(np.split(own, parts) if parts else ()), *([carried] if carried.size else ())]
 
     def join_state(self, state: Sequence[Any]) -> Array:
-        """(M,) from what `split_state` gave.
+        """Return the memory (M,) of the list of states that `split_state` returned.
 
         Raises:
-            ValueError: another number of parts than the policy's, or another shape of one.
+            ValueError: the number of states or the shape of one is not that of the policy.
         """
         expected = self.split_state(self.initial_memory())
         if len(state) != len(expected):
@@ -92,16 +108,22 @@ class InferencePolicy:
         return np.concatenate([np.zeros(0, dtype=np.float32), *parts])
 
     def with_previous(self, memory: Array, action: Any, reward: float | None) -> Array:
-        """A memory (M,) with another last action and reward, as the environment knows them."""
+        """Return a memory (M,) with another last action and reward, as the environment has them."""
         own, carried = self.split(memory)
         return np.concatenate([own, self.connectors.previous(carried, action, reward)])
 
     def decide(
         self, observations: Array, memory: Array, stream: np.random.Generator | None
     ) -> tuple[Array, Acted]:
-        """Actions (N, *A) for preprocessed observations (N, *O), and how they were chosen.
+        """Choose actions for preprocessed observations (N, *O) seen with memories (N, M).
 
-        They are drawn from the stream; without one they are the most probable ones.
+        Args:
+            observations: preprocessed observations.
+            memory: memories of the rows.
+            stream: random numbers to draw actions with; None for the most probable actions.
+
+        Returns:
+            Actions (N, *A) for the environment, and the actor's outputs with the next memories.
         """
         seen, own, carried = self.prepare(observations, memory)
         acted = self.actor.act(seen, own, stream)
@@ -111,18 +133,23 @@ class InferencePolicy:
     def answer(
         self, obs: Any, memory: Array, stream: np.random.Generator | None
     ) -> tuple[Any, Array, dict[str, float]]:
-        """One raw observation, seen with the memory (M,); see `answer_all`."""
+        """Choose an action for one raw observation seen with the memory (M,).
+
+        Returns:
+            The action for the environment, the next memory, and the outputs by name (see
+            `answer_all`).
+        """
         actions, following, fetches = self.answer_all([obs], memory[None], stream)
         return actions[0], following[0], {key: float(each[0]) for key, each in fetches.items()}
 
     def answer_all(
         self, observations: Sequence[Any], memory: Array, stream: np.random.Generator | None
     ) -> tuple[list[Any], Array, dict[str, Array]]:
-        """N raw observations, seen with the memories (N, M).
+        """Choose actions for N raw observations seen with the memories (N, M).
 
         Returns:
-            The actions as the environment wants them, the memories for the next observations, and
-            `Actor.fetches`, each (N,).
+            The actions for the environment, the memories for the next observations, and the outputs
+            named in `Actor.fetches`, each (N,).
         """
         at_env = self.connectors.at_env
         rows = at_env.observe_all(observations)
@@ -135,15 +162,19 @@ class InferencePolicy:
     def rewarded(
         self, observation: Any, memory: Array, reward: float, is_over: bool = False
     ) -> None:
-        """Take note in a memory (M,) of the reward of a step that led to this observation.
+        """Add the reward of a step that led to `observation` to the memory (M,), in place.
 
-        `is_over` says that the step has ended the episode.
+        Args:
+            observation: observation after the step.
+            memory: memory of the policy.
+            reward: reward of the step.
+            is_over: True if the step ended the episode.
         """
         _, carried = self.split(memory)
         carried[:] = self.connectors.rewarded(carried[None], np.array([reward]))[0]
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
-        """Agent → its policy and the sum of its rewards, where there are several."""
+        """Return agent → its policy and sum of rewards; None as this policy has one agent."""
         return None
 
     def act_each(
@@ -153,29 +184,38 @@ class InferencePolicy:
         streams: Sequence[np.random.Generator | None],
         note: Note | None = None,
     ) -> tuple[Array, Array]:
-        """Actions and the next memory, each row by itself: others change nothing, to the bit.
+        """Choose the action of each row as if it were alone: no bit depends on other rows.
 
         Args:
-            observations: (N, *O) as environments hand them over.
-            memory: (N, M) with which they are seen.
-            streams: N, from which actions are drawn; None: the most probable one.
-            note: is called with each decision, where somebody looks at them.
+            observations: preprocessed observations (N, *O).
+            memory: memories (N, M) of the rows.
+            streams: N streams to draw actions with; None for the most probable action of a row.
+            note: function to call with each decision, or None.
+
+        Returns:
+            Actions (N, *A) for the environment, and the next memories (N, M).
         """
         seen, own, carried = self.prepare(observations, memory)
         actions, following = self.actor.act_each(seen, own, streams)
         after = self.follow(actions, following, carried)
         if note is not None:
-            self._show(note, seen, own, actions, after)
+            self._note_decisions(note, seen, own, actions, after)
         return self.connectors.send(actions), after
 
-    def _show(self, note: Note, seen: Array, own: Array, actions: Array, after: Array) -> None:
+    def _note_decisions(
+        self, note: Note, seen: Array, own: Array, actions: Array, after: Array
+    ) -> None:
+        """Call `note` with the decision of each row."""
         for i in range(len(actions)):
             row = slice(i, i + 1)
             outputs = partial(self._outputs, seen[row].copy(), own[row].copy(), actions[row].copy())
             note(i, AGENT, actions[i], after[i], outputs)
 
     def _outputs(self, seen: Array, memory: Array, actions: Array) -> dict[str, float]:
-        """Return `Actor.fetches` of one row; without what its exploration cannot say."""
+        """Return the outputs named in `Actor.fetches` for one row.
+
+        Log-probabilities are left out if the exploration cannot compute them.
+        """
         columns: dict[str, Array] = {}
         if "logp" in self.actor.fetches.values():
             with suppress(ConfigError):

@@ -1,8 +1,8 @@
-"""Layers with weights drawn from a named stream, and the trunk that networks share.
+"""Layers whose initial weights come from a named stream, and the trunk that actor and critic share.
 
-B rows, H x W pixels, C channels, F features. Weights are orthogonal with gains of √2 in hidden
-layers, 1 in an LSTM, and biases 0 (Huang et al. 2022); without gains both are drawn evenly, as
-torch does it.
+B rows, H x W pixels, C channels, F features. Weights are orthogonal, with gains of √2 in hidden
+layers and 1 in an LSTM, and biases are 0 (Huang et al. 2022). Layers without a gain have uniform
+weights and biases, as torch initialises them.
 """
 
 import math
@@ -24,25 +24,33 @@ LSTM_GAIN = 1.0
 def perceptron(
     sizes: tuple[int, ...], gains: list[float] | None, stream: torch.Generator | None
 ) -> nn.ModuleList:
-    """Linear layers from `sizes[0]` features to `sizes[-1]`, one gain each or none."""
+    """Return linear layers with the widths `sizes`, first the number of inputs.
+
+    Args:
+        sizes: numbers of inputs and of each layer's outputs.
+        gains: one gain per layer for orthogonal weights; None for uniform weights and biases.
+        stream: generator of the initial weights; None if weights will be loaded.
+    """
     each: Sequence[float | None] = gains or [None] * (len(sizes) - 1)
     pairs = zip(sizes[:-1], sizes[1:], each, strict=True)
-    # Made without numbers first: nn.Linear would draw them from torch's global stream.
+    # On the meta device: nn.Linear would otherwise draw weights from torch's global stream.
     return nn.ModuleList(
-        _drawn(nn.Linear(inputs, outputs, device="meta"), gain, stream)
+        _initialise(nn.Linear(inputs, outputs, device="meta"), gain, stream)
         for inputs, outputs, gain in pairs
     )
 
 
 def activate(x: Tensor, activation: str) -> Tensor:
-    """``tanh`` or ``relu``, in place."""
+    """Apply ``tanh`` or ``relu`` to `x` in place, and return it."""
     return torch.tanh_(x) if activation == "tanh" else torch.relu_(x)
 
 
 class Trunk(nn.Module):
-    """Convolutions with ReLU if there are any, then hidden layers; actor and critic share it.
+    """The layers that actor and critic share: convolutions with ReLU, if any, then hidden layers.
 
-    `stream` draws the initial weights; None leaves them to be loaded.
+    Args:
+        architecture: sizes and options of the networks.
+        stream: generator of the initial weights; None if weights will be loaded.
     """
 
     def __init__(self, architecture: Architecture, stream: torch.Generator | None) -> None:
@@ -53,13 +61,13 @@ class Trunk(nn.Module):
         channels = architecture.shape[-1]
         for outputs, kernel, stride in architecture.filters:
             layer = nn.Conv2d(channels, outputs, kernel, stride, device="meta")
-            self.convolutions.append(_drawn(layer, HIDDEN_GAIN, stream))
+            self.convolutions.append(_initialise(layer, HIDDEN_GAIN, stream))
             channels = outputs
         sizes = (architecture.features, *architecture.hidden)
         self.dense = perceptron(sizes, [HIDDEN_GAIN] * len(architecture.hidden), stream)
 
     def forward(self, observations: Tensor) -> Tensor:
-        """(B, F) features of vectors (B, D) or images (B, H, W, C) of bytes or numbers."""
+        """Return features (B, F) of vectors (B, D) or images (B, H, W, C), bytes or float32."""
         x = unit_pixels(observations, self._architecture)
         if self.convolutions:
             x = x.permute(0, 3, 1, 2)
@@ -72,8 +80,8 @@ class Trunk(nn.Module):
 
 
 def lstm(inputs: int, units: int, stream: torch.Generator | None) -> nn.LSTM:
-    """One LSTM layer; its four gates' weights are drawn as one orthogonal matrix."""
-    layer = _without_numbers(nn.LSTM(inputs, units, device="meta"))
+    """Return one LSTM layer; the weights of its four gates are drawn as one orthogonal matrix."""
+    layer = _allocate(nn.LSTM(inputs, units, device="meta"))
     for name, parameter in layer.named_parameters():
         if name.startswith("weight"):
             nn.init.orthogonal_(parameter, gain=LSTM_GAIN, generator=stream)
@@ -83,7 +91,7 @@ def lstm(inputs: int, units: int, stream: torch.Generator | None) -> nn.LSTM:
 
 
 class ActingTrunk:
-    """A convolutional trunk for acting: faster than in numpy, twice so for 32 images (measured)."""
+    """A convolutional trunk for actors, in torch: twice as fast as in numpy for 32 images."""
 
     def __init__(self, architecture: Architecture) -> None:
         self._architecture = architecture
@@ -91,9 +99,9 @@ class ActingTrunk:
         self._trunk = trunk.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """It crosses to another process as arrays, not as memory that is shared."""
+        """Pickle the weights as arrays; torch would put them into shared memory."""
         weights = {f"trunk.{name}": p.numpy() for name, p in self._trunk.state_dict().items()}
-        return _remade, (self._architecture, weights)
+        return _rebuild_trunk, (self._architecture, weights)
 
     def load(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Copy the weights whose names begin with ``trunk.``."""
@@ -103,30 +111,38 @@ class ActingTrunk:
                 parameter.copy_(torch.from_numpy(weight))
 
     def __call__(self, images: NDArray[Any]) -> NDArray[np.float32]:
-        """(N, F) features of images (N, H, W, C)."""
+        """Return the features (N, F) of images (N, H, W, C)."""
         with torch.inference_mode():
             features: NDArray[np.float32] = self._trunk(torch.from_numpy(images)).numpy()
         return features
 
 
-def _remade(architecture: Architecture, weights: Mapping[str, NDArray[Any]]) -> ActingTrunk:
+def _rebuild_trunk(architecture: Architecture, weights: Mapping[str, NDArray[Any]]) -> ActingTrunk:
+    """Return an unpickled trunk with these weights."""
     made = ActingTrunk(architecture)
     made.load(weights)
     return made
 
 
 def unit_pixels(observations: Tensor, architecture: Architecture) -> Tensor:
-    """Return an image's numbers as float32 of at most 1; vectors and filtered ones as they are."""
+    """Return images as float32 of at most 1; vectors and filtered images are returned unchanged."""
     if observations.dtype == torch.uint8:
         return observations.float().div_(architecture.highest_byte)
     highest = architecture.highest_number
     return observations if highest == 1.0 else observations / highest
 
 
-def _drawn(
+def _initialise(
     layer: nn.Linear | nn.Conv2d, gain: float | None, stream: torch.Generator | None
 ) -> nn.Linear | nn.Conv2d:
-    layer = _without_numbers(layer)
+    """Give a layer on the meta device memory and initial weights.
+
+    Args:
+        layer: layer on the meta device.
+        gain: gain of orthogonal weights with biases 0; None for uniform weights and biases.
+        stream: generator of the weights; None leaves them uninitialised, to be loaded.
+    """
+    layer = _allocate(layer)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
     if stream is None:
@@ -140,8 +156,11 @@ def _drawn(
     return layer
 
 
-def _without_numbers(layer: Layer) -> Layer:
-    """Give a layer on ``meta`` memory; `nn.Module.to_empty` would import sympy: half a second."""
+def _allocate(layer: Layer) -> Layer:
+    """Give a layer on the meta device uninitialised memory, and return it.
+
+    `nn.Module.to_empty` does the same but imports sympy, which takes half a second.
+    """
     for name, parameter in list(layer.named_parameters()):
         setattr(layer, name, nn.Parameter(torch.empty(parameter.shape)))
     return layer

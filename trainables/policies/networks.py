@@ -1,9 +1,10 @@
-"""Actor and critic in torch: perceptrons of their own for vectors, one shared trunk for images.
+"""Actor and critic in torch: separate perceptrons for vectors, one shared trunk for images.
 
-B rows, D features, K action columns, G of them real numbers, S sequences, U units of an LSTM.
-Separate networks beat shared ones on simple environments (Andrychowicz et al. 2021); for images a
-shared trunk is the custom (Mnih et al. 2016), and so is trunk → LSTM → two heads for a policy with
-a memory (Huang et al. 2022). Gains are 0.01 in the policy's head and 1 in the value's.
+B rows, D features, K action columns, A choices, G real action columns, S sequences, U units of an
+LSTM. Separate networks learn better than shared ones in simple environments (Andrychowicz et al.
+2021). A shared trunk is usual for images (Mnih et al. 2016), and so is trunk → LSTM → two heads for
+a policy with a memory (Huang et al. 2022). The gain of the initial weights is 0.01 in the policy's
+head and 1 in the value's.
 """
 
 import math
@@ -26,39 +27,49 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Evaluated(NamedTuple):
-    """The networks' outputs for observations and the actions that were taken."""
+    """Outputs of the networks for observations and the actions taken there."""
 
     logp: Tensor
-    """(B,) log-probabilities of the actions."""
+    """Log-probabilities of the actions, (B,)."""
     entropies: Tensor
-    """(B,) or () entropies of their distribution."""
+    """Entropies of the action distributions, (B,), or () if all are equal."""
     values: Tensor
-    """(B,)."""
+    """Values of the observations, (B,)."""
 
 
 class Replay(NamedTuple):
-    """The assignment of rows to S sequences."""
+    """Assignment of B rows to S sequences."""
 
     positions: Tensor
-    """(B,) int64: step of its sequence x S + number of its sequence."""
+    """Position of each row, int64 (B,): step in its sequence x S + index of the sequence."""
     states: Tensor
-    """(S, 2U) the memory with which each sequence begins: outputs, then cells."""
+    """Memory at the start of each sequence, (S, 2U): outputs, then cells."""
 
 
 def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
-    """Return the sequences in columns ``positions`` and ``states``, if there are any."""
+    """Return the sequences in columns ``positions`` and ``states``; None without these columns."""
     return Replay(columns["positions"], columns["states"]) if "positions" in columns else None
 
 
 def split(observations: Tensor, masks: int) -> tuple[Tensor, Tensor | None]:
-    """Features, and (B, A) which choices are valid where so many columns at the end say it."""
+    """Split observations into features and flags (B, A) of valid choices.
+
+    Args:
+        observations: rows (B, D + masks).
+        masks: number of last columns that are an action mask; 0 for none, the flags are then None.
+    """
     if not masks:
         return observations, None
     return observations[:, :-masks], observations[:, -masks:] > 0
 
 
-def allowed(logits: Tensor, valid: Tensor | None) -> Tensor:
-    """Logits, or a whole head, with `NO_CHOICE` for what is not valid."""
+def mask_logits(logits: Tensor, valid: Tensor | None) -> Tensor:
+    """Return the outputs of a head with `NO_CHOICE` as the logits of invalid choices.
+
+    Args:
+        logits: logits (B, A), or a head whose first A columns are logits.
+        valid: flags (B, A); None for all valid.
+    """
     if valid is None:
         return logits
     forbidden = nn.functional.pad(~valid, (0, logits.shape[1] - valid.shape[1]))
@@ -66,72 +77,96 @@ def allowed(logits: Tensor, valid: Tensor | None) -> Tensor:
 
 
 class Networks(nn.Module):
-    """The parameters that a policy learns, by name."""
+    """Base class of networks whose parameters a policy trains."""
 
     @cached_property
     def by_name(self) -> dict[str, nn.Parameter]:
-        """Every parameter by name: the same ones for good."""
+        """Return name → parameter; computed once, the same objects in every call."""
         return dict(self.named_parameters())
 
     def kept(self) -> Mapping[str, Tensor]:
-        """Return the tensors that make up the networks, by name: every parameter."""
+        """Return name → tensor of all that must be saved; by default every parameter."""
         return self.by_name
 
     def weights(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of `kept`."""
+        """Return name → copied array of every tensor of `kept`."""
         return {name: one.detach().cpu().numpy().copy() for name, one in self.kept().items()}
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the weights with which an actor plays: all of them."""
+        """Return a copy of the weights that an actor needs; by default all weights."""
         return self.weights()
 
     def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Take back what `weights` gave."""
+        """Copy arrays, as `weights` returns them, into the tensors of `kept`."""
         with torch.no_grad():
             for name, one in self.kept().items():
                 one.copy_(torch.from_numpy(np.require(weights[name], requirements="W")))
 
 
 class Stochastic(Networks):
-    """A head says how actions are drawn: logits of choices, means of G real numbers."""
+    """Base class of networks whose head parametrises a distribution of actions.
+
+    The head has the logits of the choices and then the means of G real numbers.
+
+    Args:
+        layout: layout of the actions.
+        architecture: sizes and options of the networks.
+    """
 
     log_std: nn.Parameter | None
-    """(G,) logarithms of their deviations, or (U, G) of state-dependent noise; None: there are no
-    reals, or what follows the means in the head are these logarithms."""
+    """Log standard deviations of the real numbers: (G,), or (U, G) for state-dependent noise.
+
+    None without real numbers, or if the head itself has the log standard deviations after the
+    means.
+    """
 
     def __init__(self, layout: ActionLayout, architecture: Architecture) -> None:
         super().__init__()
         self._grid: Tensor
-        self._absent: Tensor
+        self._absent_choices: Tensor
         self.layout = layout
         self.architecture = architecture
         grid, absent = choice_grid(layout)
         self.register_buffer("_grid", torch.from_numpy(grid), persistent=False)
-        self.register_buffer("_absent", torch.from_numpy(absent), persistent=False)
-        self._uneven = bool(absent.any())
+        self.register_buffer("_absent_choices", torch.from_numpy(absent), persistent=False)
+        self._has_uneven_choices = bool(absent.any())
         own = architecture.distribution
-        self._distribution = None if own is None else own.loaded()
+        self._distribution = None if own is None else own.load_class()
 
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
-        """Both networks on filtered observations, with the actions taken; a trunk is run once.
+        """Run both networks on filtered observations and the actions taken there.
 
-        An LSTM needs `replay`: how the rows make up sequences.
+        Args:
+            observations: filtered observations (B, *S).
+            actions: actions taken, choices (B,) or rows (B, K).
+            replay: assignment of the rows to sequences; networks with an LSTM require it.
 
         Raises:
-            ValueError: an LSTM and no sequences.
+            ValueError: the networks have an LSTM and `replay` is None.
         """
         raise NotImplementedError
 
     def _free_log_std(self) -> nn.Parameter | None:
+        """Return a new parameter (G,) for the log standard deviations.
+
+        Returns None without real numbers, with deviations predicted by the network, or with a
+        distribution of the user's.
+        """
         reals, of = len(self.layout.real_columns), self.architecture
         if not reals or of.log_std_follows or of.distribution is not None:
             return None
         return nn.Parameter(torch.full((reals,), of.log_std_init))
 
     def _logp_entropy(self, head: Tensor, actions: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
-        """(B,) log-probabilities of actions, and (B,) or () entropies of their distribution."""
+        """Return log-probabilities (B,) of actions, and entropies (B,) or () of distributions.
+
+        Args:
+            head: outputs of the actor.
+            actions: choices (B,) or rows (B, K).
+            units: inputs of the actor's last layer, (B, U).
+        """
         if self._distribution is not None:
             own = self._distribution(head)
             return own.logp(actions), own.entropy()
@@ -141,28 +176,36 @@ class Stochastic(Networks):
             logp = logs.gather(1, actions.unsqueeze(1)).squeeze(1)
             return logp, -(logs.exp() * logs).sum(-1)
         if not layout.choice_columns:
-            return self._of_reals(head, actions, units)
+            return self._score_reals(head, actions, units)
         logits = head[:, self._grid]
-        if self._uneven:
-            logits = logits.masked_fill(self._absent, float(NO_CHOICE))
+        if self._has_uneven_choices:
+            logits = logits.masked_fill(self._absent_choices, float(NO_CHOICE))
         logs = torch.log_softmax(logits, dim=-1)
         choices = actions[:, list(layout.choice_columns)].long()
         logp = logs.gather(2, choices.unsqueeze(2)).squeeze(2).sum(-1)
         entropies = -(logs.exp() * logs).sum((1, 2))
         if layout.real_columns:
             means, reals = head[:, layout.logits :], actions[:, list(layout.real_columns)]
-            logp_reals, entropy = self._of_reals(means, reals, units)
+            logp_reals, entropy = self._score_reals(means, reals, units)
             return logp + logp_reals, entropies + entropy
         return logp, entropies
 
-    def _of_reals(self, means: Tensor, reals: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+    def _score_reals(self, means: Tensor, reals: Tensor, units: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log-probabilities (B,) of real numbers, and entropies (B,) or ().
+
+        Args:
+            means: means (B, G), or means and log standard deviations (B, 2G) if `log_std` is None.
+            reals: real numbers (B, G) of the actions.
+            units: inputs of the actor's last layer, (B, U).
+        """
         if self.log_std is None:
             means, log_std = means.chunk(2, dim=-1)
             scaled = (reals - means) * torch.exp(-log_std)
             logp = (-0.5 * scaled.square() - log_std - HALF_LOG_2PI).sum(-1)
             return logp, (log_std + 0.5 + HALF_LOG_2PI).sum(-1)
         if self.log_std.dim() == 2:
-            # The noise does not teach the units: they are for the means (Raffin et al. 2021).
+            # The variance sends no gradient to the units, which serve the means (Raffin et al.
+            # 2021).
             variance = units.detach().square() @ torch.exp(2 * self.log_std) + LEAST_VARIANCE
             halves = 0.5 * torch.log(variance) + HALF_LOG_2PI
             logp = (-0.5 * (reals - means).square() / variance - halves).sum(-1)
@@ -173,9 +216,12 @@ class Stochastic(Networks):
 
 
 class ActorCritic(Stochastic):
-    """Two networks, and log standard deviations (G,), from 0 on, of the real action columns.
+    """An actor network and a critic network, with log standard deviations of real action columns.
 
-    `stream` draws the initial weights; None leaves them to be loaded.
+    Args:
+        layout: layout of the actions.
+        architecture: sizes and options of the networks.
+        stream: generator of the initial weights; None if weights will be loaded.
     """
 
     def __init__(
@@ -199,41 +245,48 @@ class ActorCritic(Stochastic):
             )
 
     def value(self, observations: Tensor) -> Tensor:
-        """(B,) values of filtered observations: (B, D), or (B, H, W, C) for images."""
+        """Return the values (B,) of filtered observations: (B, D), or (B, H, W, C) for images."""
         features, _ = split(observations, self.architecture.masks)
         return self._run(self.critic, self._features(features, None)).squeeze(-1)
 
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
-        """As `Stochastic.evaluate`."""
+        """Run both networks as `Stochastic.evaluate` describes."""
         rows, valid = split(observations, self.architecture.masks)
         features = self._features(rows, replay)
         units = self._run_hidden(self.actor, features)
-        head = allowed(self.actor[-1](units), valid)
+        head = mask_logits(self.actor[-1](units), valid)
         logp, entropies = self._logp_entropy(head, actions, units)
         return Evaluated(logp, entropies, self._run(self.critic, features).squeeze(-1))
 
     def _features(self, observations: Tensor, replay: Replay | None) -> Tensor:
+        """Return the features (B, F) for actor and critic; runs trunk and LSTM, if any."""
         if self.trunk is not None:
             features: Tensor = self.trunk(observations)
-            return features if self.lstm is None else _replayed(self.lstm, features, replay)
+            return features if self.lstm is None else _run_lstm(self.lstm, features, replay)
         if observations.dim() == 2:
             return observations
         return unit_pixels(observations, self.architecture).flatten(1)
 
     def _run(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
+        """Return the output of a perceptron, actor or critic."""
         out: Tensor = layers[-1](self._run_hidden(layers, x))
         return out
 
     def _run_hidden(self, layers: nn.ModuleList, x: Tensor) -> Tensor:
+        """Return the inputs of a perceptron's last layer."""
         for layer in layers[:-1]:
             x = activate(layer(x), self.architecture.activation)
         return x
 
 
-def _replayed(layer: nn.LSTM, features: Tensor, replay: Replay | None) -> Tensor:
-    """(B, U) outputs for features (B, F)."""
+def _run_lstm(layer: nn.LSTM, features: Tensor, replay: Replay | None) -> Tensor:
+    """Return the outputs (B, U) of an LSTM for features (B, F).
+
+    Raises:
+        ValueError: `replay` is None.
+    """
     if replay is None:
         raise ValueError("networks with an LSTM learn from sequences (`sequences.SequenceBatch`)")
     # Padded: torch's fused loop over time takes no ragged sequences; its other one is 5 to 8 times

@@ -1,6 +1,6 @@
-"""The steps of optimisers by name, in torch.
+"""Update rules of optimisers by name, in torch.
 
-Steps are those of `torch.optim`, whose classes import torch's compiler, which takes a second.
+The rules are those of `torch.optim`, whose classes import torch's compiler, which takes a second.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,8 +11,8 @@ from torch import Tensor
 from trainables.policies.architecture import MOMENTS, OptimizerConfig
 
 
-def at_rest(weight: Tensor, config: OptimizerConfig) -> dict[str, Tensor]:
-    """Return the moments of a weight that was never moved."""
+def initial_moments(weight: Tensor, config: OptimizerConfig) -> dict[str, Tensor]:
+    """Return the moments of a weight before its first update: zeros."""
     none = torch.zeros((), device=weight.device)
     return {
         name: none if name == "step" else torch.zeros_like(weight) for name in MOMENTS[config.name]
@@ -26,7 +26,15 @@ def move(
     rate: float,
     config: OptimizerConfig,
 ) -> None:
-    """One step of all weights against their gradients, in place; gradients stay as they are."""
+    """Make one step of all weights against their gradients, in place; gradients do not change.
+
+    Args:
+        weights: tensors to update.
+        gradients: one gradient per weight.
+        moments: moments of each weight by name, updated in place.
+        rate: learning rate.
+        config: settings of the optimiser.
+    """
     kept = {name: [one[name] for one in moments] for name in MOMENTS[config.name]}
     if config.name in ("adam", "adamw"):
         _adam(weights, gradients, kept, rate, config)
@@ -54,6 +62,7 @@ def _adam(
     rate: float,
     config: OptimizerConfig,
 ) -> None:
+    """Make one step of Adam or AdamW, in place."""
     torch._foreach_add_(kept["step"], 1)
     step = torch._fused_adam_ if config.name == "adam" else torch._fused_adamw_
     step(

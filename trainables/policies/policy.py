@@ -1,4 +1,4 @@
-"""Base of every policy that learns, in torch or in numpy: its weights and moments as arrays."""
+"""Base class of policies that learn, in torch or in numpy, with weights and moments as arrays."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -22,34 +22,35 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 
-class InTorch(Protocol):
-    """A policy in torch, as all ways of learning have it."""
+class TorchPolicyProtocol(Protocol):
+    """Protocol of a policy whose networks and gradients are in torch."""
 
     @property
     def model(self) -> "Networks":
-        """Its networks."""
+        """Return the networks."""
 
     @property
     def device(self) -> "torch.device":
-        """The device on which it learns."""
+        """Return the device of the networks."""
 
     def minimise(self, loss: "Tensor", learning_rate: float, grad_clip: float | None) -> float:
-        """One gradient step; returns the gradient's norm before clipping."""
+        """Make one gradient step on `loss`; return the norm of the gradient before clipping."""
 
     def compute_gradients(self, loss: "Tensor") -> dict[str, Array]:
-        """Parameter → gradient of `loss`, copied."""
+        """Return parameter → gradient of `loss`, as a copy; change no weight."""
 
     def apply_gradients(
         self, gradients: Mapping[str, Array], learning_rate: float, grad_clip: float | None
     ) -> float:
-        """One step with these gradients; returns their norm before clipping."""
+        """Make one step with these gradients; return their norm before clipping."""
 
 
 class Policy(ABC):
-    """A policy that learns.
+    """Base class of policies that learn.
 
     Args:
-        make_actor: makes what plays with its weights; it travels to workers.
+        make_actor: function that makes an actor for the policy's weights. It is pickled and sent to
+            workers.
     """
 
     def __init__(self, make_actor: Callable[[], Actor]) -> None:
@@ -57,49 +58,56 @@ class Policy(ABC):
         self.global_timestep = 0
         self.distributed_world_size = 1
         self.reduce: Callable[[Sequence[Tensor]], None] | None = None
-        """Replaces tensors by their sums over all ranks; None: it learns alone."""
+        """Function that replaces tensors by their sums over all ranks, or None without other
+        ranks."""
 
     def on_global_var_update(self, global_vars: Mapping[str, Any]) -> None:
-        """Take note of the steps that were sampled so far, by all workers."""
+        """Store entry ``timestep``, the number of steps sampled by all workers, if it is given."""
         self.global_timestep = int(global_vars.get("timestep", self.global_timestep))
 
     @abstractmethod
-    def in_torch(self) -> InTorch:
-        """The policy in torch, on the same numbers: what one learns, the other has learnt."""
+    def in_torch(self) -> TorchPolicyProtocol:
+        """Return a view of this policy in torch that shares its weights and moments."""
 
     @abstractmethod
     def weights(self) -> dict[str, Array]:
-        """Every weight by name, copied."""
+        """Return a copy of all weights: name → array."""
 
     def acting_weights(self) -> dict[str, Array]:
-        """Return a copy of the weights with which an actor plays: all of them."""
+        """Return a copy of the weights that an actor needs; by default all weights."""
         return self.weights()
 
     @abstractmethod
     def load_weights(self, weights: Weights) -> None:
-        """Take back what `weights` gave; moments stay."""
+        """Load weights as `weights` returns them; the optimiser's moments do not change."""
 
     @abstractmethod
     def gradients(self) -> dict[str, Array]:
-        """Of the latest step, as applied, by parameter; empty before the first."""
+        """Return parameter → gradient of the latest step, as applied.
+
+        The result is empty before the first step.
+        """
 
     @abstractmethod
     def kept_moments(self) -> dict[str, dict[str, Array]]:
-        """Return the optimiser's moments of each parameter, copied; none of those never moved."""
+        """Return parameter → copied moments of the optimiser; empty if it was never updated."""
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``weights`` and ``optimizer``, parameter by parameter; no hyperparameters."""
+        """Return ``weights`` and ``optimizer``, each by parameter, without hyperparameters."""
         return {"weights": self.weights(), "optimizer": self.kept_moments()}
 
     @abstractmethod
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave; raises ValueError if it is not of such a policy."""
+        """Restore a state of `get_state`.
+
+        Raises ValueError for a state of another kind of policy.
+        """
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """The policy as one ONNX file, with what `policies.onnx.export` says it takes and gives.
+        """Return the policy as one ONNX file; `policies.onnx.export` describes inputs and outputs.
 
         Raises:
-            ExportError: it has none, and why.
+            ExportError: the policy cannot be written as ONNX; the error says why.
         """
         raise ExportError(f"{type(self).__name__} writes no ONNX graph; define onnx_graph()")
 
@@ -110,15 +118,15 @@ def check_fits(
     parameters: Collection[str],
     groups: Iterable[tuple[OptimizerConfig, Collection[str]]],
 ) -> None:
-    """Raise ValueError for the state of another policy.
+    """Raise ValueError if a state belongs to another kind of policy.
 
-    Nothing is filled up, left out or converted.
+    Names, shapes and dtypes must all be equal; nothing is added, dropped or converted.
 
     Args:
-        state: as `Policy.get_state` gives one.
-        kept: shape and type of every weight by name.
-        parameters: the names of those that can learn.
-        groups: each optimiser with the names of the parameters that it moves.
+        state: state of `Policy.get_state`.
+        kept: name → shape and dtype of every weight.
+        parameters: names of the weights that are trained.
+        groups: each optimiser with the names of the parameters that it updates.
     """
     weights, moments = state["weights"], state["optimizer"]
     for part, found, known in (("weights", weights, kept), ("optimizer", moments, parameters)):

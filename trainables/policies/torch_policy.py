@@ -1,6 +1,6 @@
-"""A policy that learns in torch: its networks, its optimiser, and their state as arrays.
+"""A policy that learns in torch: networks, optimisers, and their state as arrays.
 
-The learning rate is no state: it comes from the settings at every step.
+The learning rate is not part of the state; each step takes it from the settings.
 """
 
 import math
@@ -28,14 +28,15 @@ from trainables.policies.policy import Policy, check_fits
 
 
 class TorchPolicy(Policy):
-    """Networks with one optimiser or several, each of which moves the weights of its own part.
+    """Networks with one or several optimisers, each of which updates a part of the parameters.
 
     Args:
         model: the networks.
-        make_actor: makes what plays with their weights; it travels to workers.
-        config: the optimiser's; or of each one, under the beginning of its parameters' names. Those
-            that no beginning fits are moved by nobody.
-        device: where it learns.
+        make_actor: function that makes an actor for their weights. It is pickled and sent to
+            workers.
+        config: settings of the only optimiser; or prefix of parameter names → settings of the
+            optimiser of these parameters. Parameters that match no prefix are not updated.
+        device: device of the networks.
     """
 
     def __init__(
@@ -50,7 +51,7 @@ class TorchPolicy(Policy):
         self.model = model.to(self.device)
         self._parameters = model.by_name
         self._views: dict[tuple[str, str], tuple[Tensor, int, NDArray[Any]]] = {}
-        """Parameter and moment → a tensor, where its numbers lie, and these as an array."""
+        """(Parameter, moment) → tensor, its data pointer, and a numpy view of its memory."""
         self._configs = {"": config} if isinstance(config, OptimizerConfig) else dict(config)
         self._groups: dict[str, dict[str, nn.Parameter]] = {}
         self._moments: dict[str, dict[str, Tensor]] = {}
@@ -62,21 +63,27 @@ class TorchPolicy(Policy):
             self._moments.update((name, {}) for name in group)
 
     def in_torch(self) -> Self:
-        """Itself."""
+        """Return the policy itself."""
         return self
 
     @property
     def parameters(self) -> Mapping[str, torch.nn.Parameter]:
-        """By name, in the order of the networks."""
+        """Return name → parameter, in the order of the networks."""
         return self._parameters
 
     def minimise(
         self, loss: Tensor, learning_rate: float, grad_clip: float | None, part: str = ""
     ) -> float:
-        """One gradient step of one optimiser; returns the gradient's norm before clipping.
+        """Make one gradient step of one optimiser; return the norm of the gradient before clipping.
+
+        Args:
+            loss: scalar to minimise.
+            learning_rate: step size.
+            grad_clip: largest norm of the gradient, or None for no limit.
+            part: prefix of the parameters that the optimiser updates.
 
         Raises:
-            NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
+            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged.
         """
         self._backward(loss)
         if self.reduce is not None:
@@ -84,10 +91,10 @@ class TorchPolicy(Policy):
         return self.descend(learning_rate, grad_clip, part)
 
     def compute_gradients(self, loss: Tensor) -> dict[str, NDArray[Any]]:
-        """Parameter → gradient of `loss`, copied; parameters without one are absent.
+        """Return parameter → copied gradient of `loss`; parameters without a gradient are absent.
 
         Raises:
-            NotFiniteError: NaN or infinity in the loss.
+            NotFiniteError: the loss is NaN or infinite.
         """
         self._backward(loss)
         gradients = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
@@ -96,10 +103,10 @@ class TorchPolicy(Policy):
     def apply_gradients(
         self, gradients: Mapping[str, NDArray[Any]], learning_rate: float, grad_clip: float | None
     ) -> float:
-        """One step with these gradients; returns their norm before clipping.
+        """Make one step with these gradients; return their norm before clipping.
 
         Raises:
-            NotFiniteError: NaN or infinity in a gradient; the weights are untouched.
+            NotFiniteError: a gradient is NaN or infinite; the weights are unchanged.
         """
         for name, parameter in self._parameters.items():
             found = gradients.get(name)
@@ -107,12 +114,12 @@ class TorchPolicy(Policy):
         return self.descend(learning_rate, grad_clip, "")
 
     def differentiate(self, loss: Tensor, part: str) -> None:
-        """Leave the gradient of a loss to the next `descend` of one optimiser.
+        """Compute the gradient of `loss` that the next `descend` of one optimiser applies.
 
-        Gradients of other parts stay as they are.
+        Gradients of other parameters do not change.
 
         Raises:
-            NotFiniteError: NaN or infinity in the loss.
+            NotFiniteError: the loss is NaN or infinite.
         """
         if not math.isfinite(loss.item()):
             raise NotFiniteError(f"the loss is {loss.item()}")
@@ -125,6 +132,10 @@ class TorchPolicy(Policy):
                 parameter.grad.copy_(gradient)
 
     def _backward(self, loss: Tensor) -> None:
+        """Compute the gradients of all parameters.
+
+        Raises NotFiniteError if the loss is not finite.
+        """
         if not math.isfinite(loss.item()):
             raise NotFiniteError(f"the loss is {loss.item()}")
         for parameter in self._parameters.values():
@@ -132,17 +143,17 @@ class TorchPolicy(Policy):
         torch.autograd.backward(loss)
 
     def moments(self, name: str) -> dict[str, Any]:
-        """Return the optimiser's moments of one parameter, as tensors; empty before the first step.
+        """Return the optimiser's moments of one parameter as tensors; empty before its first step.
 
-        The optimiser goes on with those that are put there.
+        The dict is the optimiser's own: it uses tensors that a caller puts there.
         """
         return self._moments.get(name, {})
 
     def descend(self, learning_rate: float, grad_clip: float | None, part: str = "") -> float:
-        """One step of one optimiser along the gradients that are there; returns their norm before.
+        """Make one step of one optimiser; return the norm of the stored gradients before clipping.
 
         Raises:
-            NotFiniteError: NaN or infinity in a gradient; the weights are untouched.
+            NotFiniteError: a gradient is NaN or infinite; the weights are unchanged.
         """
         gradients = [p.grad for p in self._groups[part].values() if p.grad is not None]
         total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
@@ -156,10 +167,13 @@ class TorchPolicy(Policy):
 
     @torch.no_grad()
     def _step(self, part: str, learning_rate: float) -> None:
+        """Update the parameters of one optimiser that have a gradient; create missing moments."""
         moved = {name: p for name, p in self._groups[part].items() if p.grad is not None}
         for name, parameter in moved.items():
             if not self._moments[name]:
-                self._moments[name].update(optimizers.at_rest(parameter, self._configs[part]))
+                self._moments[name].update(
+                    optimizers.initial_moments(parameter, self._configs[part])
+                )
         optimizers.move(
             list(moved.values()),
             [p.grad for p in moved.values() if p.grad is not None],
@@ -169,38 +183,45 @@ class TorchPolicy(Policy):
         )
 
     def get_hyperparameters(self, part: str = "") -> OptimizerConfig:
-        """One optimiser's settings as they are in force."""
+        """Return the settings of one optimiser."""
         return self._configs[part]
 
     def gradients(self) -> dict[str, NDArray[Any]]:
-        """Of the latest step, as applied, by parameter; empty before the first."""
+        """Return parameter → gradient of the latest step, as applied.
+
+        The result is empty before the first step.
+        """
         found = {name: p.grad for name, p in self._parameters.items() if p.grad is not None}
         return {name: gradient.cpu().numpy() for name, gradient in found.items()}
 
     def weights(self) -> dict[str, NDArray[Any]]:
-        """Return the networks' tensors by name, copied."""
-        return {name: self._copied(it, name) for name, it in self.model.kept().items()}
+        """Return name → copy of each tensor of the networks."""
+        return {name: self._copy(it, name) for name, it in self.model.kept().items()}
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
-        """Return a copy of the weights with which an actor plays."""
+        """Return a copy of the weights that an actor needs."""
         return self.model.acting_weights()
 
     def load_weights(self, weights: Weights) -> None:
-        """Take back what `weights` gave; moments stay."""
+        """Load weights as `weights` returns them; the optimiser's moments do not change."""
         self.model.load_weights(weights)
 
     def kept_moments(self) -> dict[str, dict[str, NDArray[Any]]]:
-        """Return the optimisers' moments of each parameter, copied; none of those never moved."""
+        """Return parameter → copied moments of the optimiser; empty if it was never updated."""
         return {
             name: {
-                moment: self._copied(value, name, moment)
+                moment: self._copy(value, name, moment)
                 for moment, value in self.moments(name).items()
             }
             for name in self._parameters
         }
 
-    def _copied(self, tensor: Tensor, name: str, moment: str = "") -> NDArray[Any]:
-        """The tensor's numbers; on the CPU by a view that is made once, as that takes longest."""
+    def _copy(self, tensor: Tensor, name: str, moment: str = "") -> NDArray[Any]:
+        """Return a copy of a tensor as an array.
+
+        On the CPU the numpy view of the tensor is cached, since making it takes longer than the
+        copy.
+        """
         known = self._views.get((name, moment))
         if known is None or known[0] is not tensor or known[1] != tensor.data_ptr():
             array: NDArray[Any] = tensor.detach().cpu().numpy()
@@ -210,7 +231,10 @@ class TorchPolicy(Policy):
         return known[2].copy()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave; raises ValueError if it is not of such a policy."""
+        """Restore a state of `get_state`.
+
+        Raises ValueError for a state of another kind of policy.
+        """
         self._check_fits(state)
         self.model.load_weights(state["weights"])
         for name, moments in state["optimizer"].items():
@@ -221,6 +245,7 @@ class TorchPolicy(Policy):
                 }
 
     def _check_fits(self, state: Mapping[str, Any]) -> None:
+        """Raise ValueError if the state belongs to another kind of policy."""
         kept = {
             name: (tuple(one.shape), str(one.dtype).removeprefix("torch."))
             for name, one in self.model.kept().items()
@@ -230,29 +255,33 @@ class TorchPolicy(Policy):
 
 
 class ActorCriticPolicy(TorchPolicy):
-    """A policy whose networks are an actor and a critic."""
+    """A policy with an actor network and a critic network."""
 
     model: ActorCritic | OwnActorCritic
 
     @property
     def layout(self) -> ActionLayout:
-        """Of the actions that are learnt."""
+        """Return the layout of the actions."""
         return self.model.layout
 
     @property
     def architecture(self) -> Architecture:
-        """Of both networks."""
+        """Return the architecture of both networks."""
         return self.model.architecture
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """(R,) log-probabilities of actions for filtered observations (R, *S)."""
+        """Return the log-probabilities (R,) of actions for filtered observations (R, *S)."""
         seen, taken = (torch.from_numpy(one).to(self.device) for one in (observations, actions))
         with torch.no_grad():
             found: NDArray[Any] = self.model.evaluate(seen, taken, None).logp.cpu().numpy()
         return found
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Preprocessor, frozen filter, networks and the greedy action in one file."""
+        """Return preprocessor, frozen filter, networks and greedy action as one ONNX file.
+
+        Raises:
+            ExportError: the distribution of actions is the user's own code.
+        """
         if (own := self.model.architecture.distribution) is not None:
             why = "is code of your own, which no file of these formats holds"
             raise ExportError(f"how actions are drawn (model.custom_action_dist: {own.path}) {why}")
@@ -270,7 +299,14 @@ def build_policy(
     seed: int,
     device: str | torch.device = "cpu",
 ) -> ActorCriticPolicy:
-    """A policy with the initial weights of the trial with this seed."""
+    """Return a policy with the initial weights that belong to a seed.
+
+    Args:
+        networks: layout of the actions, and architecture.
+        config: settings of the optimiser.
+        seed: seed of the trial.
+        device: device of the networks.
+    """
     model: ActorCritic | OwnActorCritic
     if networks[1].own is not None:
         model = OwnActorCritic(*networks, seed)

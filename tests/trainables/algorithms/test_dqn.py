@@ -331,7 +331,7 @@ def test_acting_exporting_and_learning_see_the_same_values(
     assert actor.act_each(seen, memory, [None] * 7)[0].tolist() == q.argmax(1).tolist()
     assert bool(noise) is bool(config.get("noisy"))
     if noise:
-        rows = seen if actor._flat else actor._features(seen)
+        rows = seen if actor._takes_vectors else actor._features(seen)
         np.testing.assert_allclose(actor._q(rows, noise), shaken, rtol=1e-3, atol=1e-4)  # type: ignore[attr-defined]
         assert np.abs(shaken - q).max() > 1e-3
     path = trainer.export_model("onnx", tmp_path)["onnx"]  # compares with the actor itself

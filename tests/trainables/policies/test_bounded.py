@@ -68,7 +68,7 @@ def test_noise_changes_with_the_steps_and_stays_in_the_bounds(kind: Any) -> None
     # What drifts is as wide as it gets: 0.2 / sqrt(1 - 0.85²).
     wide = 0.2 if kind == "GaussianNoise" else 0.2 / np.sqrt(1 - 0.85**2)
     for steps, scale in ((0, 1.0), (50, 0.75), (100, 0.5), (10**6, 0.5)):
-        one.at(steps)
+        one.set_timesteps(steps)
         drawn = unit(one.draw(head(0, 0, count=20_000), NONE, np.random.default_rng(1))[0])
         inside = np.clip(scale * wide * np.random.default_rng(2).standard_normal(200_000), -1, 1)
         np.testing.assert_allclose(drawn.std(0), inside.std(), rtol=0.03)
@@ -167,8 +167,8 @@ def test_the_warm_up_ends_with_its_steps() -> None:
     choosing = WarmChoices(ActionLayout((3,), scalar=True), WarmUpConfig(random_timesteps=10))
     sure, certain = head(9, -9, -20, -20, count=3000), head(99, 0, 0, count=3000)
     for steps, even in ((0, True), (9, True), (10, False)):
-        one.at(steps)
-        choosing.at(steps)
+        one.set_timesteps(steps)
+        choosing.set_timesteps(steps)
         drawn = one.draw(sure, NONE, np.random.default_rng(1))[0]
         chosen = choosing.draw(certain, NONE, np.random.default_rng(1))[0]
         assert (drawn.std(0) > 0.25).all() == even

@@ -199,7 +199,7 @@ def test_of_two_choices_that_differ_by_rounding_alone_the_one_is_taken_that_act_
             "critic.0.bias": np.zeros(1, np.float32),
         }
     )
-    drawn = distributions.ChosenAhead(np.random.default_rng(1), (steps, 2, 2))
+    drawn = distributions.PredrawnChoices(np.random.default_rng(1), (steps, 2, 2))
     aside = np.random.default_rng(2).uniform(-2e-7, 2e-7, (steps, 2))
     rows = (drawn.race[..., 1] - drawn.race[..., 0] + np.float32(0.3) + aside)[..., None]
     rows = rows.astype(np.float32)

@@ -27,7 +27,7 @@ def test_epsilon_falls_linearly_and_stays() -> None:
     one = EpsilonGreedy(ActionLayout((4,), scalar=True), config)
     seen = []
     for steps in (0, 25, 100, 5000):
-        one.at(steps)
+        one.set_timesteps(steps)
         seen.append(one.epsilon)
     assert seen == pytest.approx([0.9, 0.7, 0.1, 0.1])
 

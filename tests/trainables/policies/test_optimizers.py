@@ -41,7 +41,7 @@ def test_steps_are_those_of_torch(name: str) -> None:
     given, make = SAME[name]
     config = OptimizerConfig.model_validate({"name": name, **given})
     moved, theirs = weights(), [nn.Parameter(one) for one in weights()]
-    kept = [optimizers.at_rest(one, config) for one in moved]
+    kept = [optimizers.initial_moments(one, config) for one in moved]
     optimizer = make(theirs)
     for step in range(10):
         gradients = [torch.sin((step + 1) * one) for one in weights()]
@@ -55,7 +55,7 @@ def test_steps_are_those_of_torch(name: str) -> None:
 
 
 def test_what_another_optimiser_kept_is_refused() -> None:
-    kept = optimizers.at_rest(weights()[0], OptimizerConfig())
+    kept = optimizers.initial_moments(weights()[0], OptimizerConfig())
     check_moments({"actor": kept}, OptimizerConfig(name="adamw"))
     with pytest.raises(ValueError, match=r"expected square_avg, as optimizer\.name is rmsprop"):
         check_moments({"actor": kept}, OptimizerConfig(name="rmsprop"))

@@ -109,7 +109,7 @@ def test_two_choices_are_drawn_as_any_number_of_choices_is() -> None:
 
 def row_by_row(logits: Any, stream: np.random.Generator | None) -> tuple[Any, Any]:
     logp = distributions.log_softmax(logits)
-    scores = logp if stream is None else distributions._race(logp, stream)
+    scores = logp if stream is None else distributions._race_scores(logp, stream)
     chosen = scores.argmax(axis=-1)
     return chosen, logp[np.arange(len(chosen)), chosen]
 

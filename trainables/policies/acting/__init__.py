@@ -1,8 +1,8 @@
-"""Acting in numpy: what a policy does with observations, step by step.
+"""Acting in numpy: forward pass and sampling of a policy, without torch for vectors.
 
-actor      acts, without a memory
-recurrent  acts with an LSTM
-deciding   decides while nobody looks, with as little work in each step as there can be
-dense      dense layers of actor and critic
-hand_written  asks a policy that a person wrote
+actor         actors without a memory
+recurrent     actors with an LSTM
+deciding      deciders: fast actors for rollouts, which postpone all but the choice of actions
+dense         dense layers of actor and critic
+hand_written  actors around a policy class that a user wrote
 """

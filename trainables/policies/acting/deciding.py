@@ -1,8 +1,8 @@
-"""Deciders: what `Actor.act` decides, to the bit, with as little work in each step as there can be.
+"""Deciders: the decisions of `Actor.act`, equal to the bit, with less work per step.
 
-The next step of an environment asks for a choice and for nothing else. So a decider makes that
-alone, and what a fragment holds beside it, log-probabilities and values, for many steps at the end.
-T steps, N environments, D features, H units, A choices, G real numbers of an action; float32.
+An environment's next step needs an action and nothing else. So a decider computes only the action
+in each step, and log-probabilities and values for many steps at once at the end. T steps, N
+environments, D features, H units, A choices, G real numbers of an action; float32.
 """
 
 from collections.abc import Sequence
@@ -14,70 +14,77 @@ from numpy.typing import NDArray
 
 from trainables.policies.acting.dense import Array, Networks, activate
 from trainables.policies.distributions import (
-    ChosenAhead,
-    MeasuredAhead,
+    PredrawnChoices,
+    PredrawnReals,
     forbid,
     log_softmax,
     log_softmax_of_two,
 )
 
-#: How far ahead of all others a choice has to be in float64 to be the best one in float32 as well:
-#: there its score is wrong by 4e-5 at most, since what is drawn lies between -88 and 5. That of two
-#: choices' difference in float32 is less.
+#: Lead in float64 that makes a choice the best one in float32 as well. Scores in float32 have
+#: errors of at most 4e-5, since the numbers drawn lie between -88 and 5. The error of a difference
+#: between two choices is smaller.
 CERTAIN = 1e-3
-#: Rows that the critic is given at once: what is computed of them stays in the cache.
+#: Rows per call of the critic, so that its intermediate results fit into the cache.
 ROWS = 1024
 
 
 class Decider(Protocol):
-    """Decides for one environment, step after step, to the bit as `Actor.act` does."""
+    """Protocol of a decider for one environment; its results equal those of `Actor.act`."""
 
     def choose(self, step: int, row: Array) -> Any:
-        """The choice, an int64, for the filtered observation (1, D) of a step."""
+        """Return the choice, an int64, for the filtered observation `row` (1, D) of a step."""
 
     def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """``actions`` (T,) of these steps, in which so was chosen, and `Actor.columns`."""
+        """Return the columns of these steps: ``actions`` (T,) and those of `Actor.columns`.
+
+        Args:
+            steps: range of steps.
+            chosen: results of `choose` in these steps.
+        """
 
 
 class OneByOne:
-    """Decides for one environment, one of T steps after the other; to the bit as `Actor.act` does.
+    """A decider for one environment; its results equal those of `Actor.act` to the bit.
 
-    Only what the next step asks for is computed at once, without an array for it: the choice. What
-    `Actor.columns` declares is computed for all steps at the end.
+    Each step computes the choice alone, without making an array for it. `columns` computes the rest
+    for many steps at once.
 
     Args:
-        networks: decide in all steps.
-        race: (T, A) what was drawn for each step.
+        networks: layers of actor and critic.
+        race: random numbers of all steps, (T, A).
     """
 
     def __init__(self, networks: Networks, race: Array) -> None:
         steps, choices = race.shape
-        self._race, self._drawn = race, race.tolist()
+        self._race, self._race_lists = race, race.tolist()
         self._choices = list(np.arange(choices))
         self._layers, self._weights, self._bias, self._activation = networks
         self._heads: Array = np.empty((steps, 1, choices), dtype=np.float32)
         below = [np.empty_like(bias) for _, bias in networks.layers]
         shape = below.pop().shape if below else (2, 1, len(networks.heads["actor.weight"]))
-        self._below: list[Array] = below
-        """(2, 1, H) of each hidden layer but the last, written anew in each step; (1, 1, H) where
-        actor and critic share them."""
-        self._top: Array = np.empty((steps, *shape), dtype=np.float32)
-        """(T, 2, 1, H) what the heads are given."""
+        self._hidden_outputs: list[Array] = below
+        """Buffers (2, 1, H) for the outputs of all hidden layers but the last, reused in each step.
+
+        They are (1, 1, H) if actor and critic share the layers.
+        """
+        self._head_inputs: Array = np.empty((steps, *shape), dtype=np.float32)
+        """Inputs of the two heads in all steps, (T, 2, 1, H)."""
 
     def choose(self, step: int, row: Array) -> Any:
-        """The choice, an int64, for the filtered observation (1, D) of a step."""
-        top, head = self._top[step], self._heads[step]
+        """Return the choice, an int64, for the filtered observation `row` (1, D) of a step."""
+        top, head = self._head_inputs[step], self._heads[step]
         if not self._layers:
             top[:] = row
         x = row
-        for (weight, bias), out in zip(self._layers, (*self._below, top), strict=False):
+        for (weight, bias), out in zip(self._layers, (*self._hidden_outputs, top), strict=False):
             np.matmul(x, weight, out=out)
             np.add(out, bias, out=out)
             activate(out, self._activation)
             x = out
         top[0].dot(self._weights["actor.weight"], out=head)
         np.add(head, self._bias, out=head)
-        scores = list(map(sub, head.tolist()[0], self._drawn[step]))
+        scores = list(map(sub, head.tolist()[0], self._race_lists[step]))
         best = max(scores)
         choice = scores.index(best)
         scores[choice] = -np.inf
@@ -86,66 +93,74 @@ class OneByOne:
         return self._choices[choice]
 
     def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """``actions``, ``logp`` and ``values`` (T,) of these steps, in which so was chosen."""
+        """Return ``actions``, ``logp`` and ``values``, each (T,), of these steps.
+
+        Args:
+            steps: range of steps.
+            chosen: results of `choose` in these steps.
+        """
         actions = np.array(chosen, dtype=np.int64)
         logp = log_softmax(self._heads[steps, 0])[np.arange(len(actions)), actions]
-        values = np.matmul(self._top[steps, -1], self._weights["critic.weight"])[:, 0, 0]
+        values = np.matmul(self._head_inputs[steps, -1], self._weights["critic.weight"])[:, 0, 0]
         return {"actions": actions, "logp": logp, "values": values + self._weights["critic.bias"]}
 
 
 class SideBySide:
-    """Decides for N environments, in one of T steps after the other.
+    """A decider for N environments; its results equal those of `Actor.act` to the bit.
 
     Args:
-        networks: decide in all steps.
-        drawn: for each step of these environments.
-        masks: so many last features of an observation say which choices are valid.
+        networks: layers of actor and critic.
+        drawn: random numbers of all steps.
+        masks: length of the action mask at the end of an observation, or 0.
     """
 
     def __init__(
-        self, networks: Networks, drawn: ChosenAhead | MeasuredAhead, masks: int = 0
+        self, networks: Networks, drawn: PredrawnChoices | PredrawnReals, masks: int = 0
     ) -> None:
         self._networks, self._masks = networks, masks
         self._bias, self._activation = networks.head_bias, networks.activation
         nothing: Array = np.zeros(0, dtype=np.float32)
-        self._race = self._away = self._logp = nothing
-        if isinstance(drawn, MeasuredAhead):
-            self._away, self._logp = drawn.away, drawn.logp
+        self._race = self._deviations = self._logp = nothing
+        if isinstance(drawn, PredrawnReals):
+            self._deviations, self._logp = drawn.deviations, drawn.logp
             steps, rows = self._logp.shape
         else:
             self._race = drawn.race
             steps, rows = self._race.shape[:2]
-        self._of_two = self._race.shape[-1] == 2
-        if self._of_two:
-            self._lead_to_take = self._race[..., 1] - self._race[..., 0]
+        self._has_two_choices = self._race.shape[-1] == 2
+        if self._has_two_choices:
+            self._required_lead = self._race[..., 1] - self._race[..., 0]
         self._weight = networks.heads["actor.weight"]
         self._heads: Array = np.empty((steps, rows, self._weight.shape[1]), dtype=np.float32)
-        """Outputs of the actor's head; of more than two choices their log-probabilities."""
-        # As many biases as rows: adding them costs a third of adding one to all.
+        """Outputs of the actor's head, (T, N, …); of more than two choices their
+        log-probabilities."""
+        # Adding as many biases as rows takes a third of the time of adding one bias to all rows.
         self._layers = [(w[0], bias[0].repeat(rows, 0)) for w, bias in networks.layers]
-        self._shares = bool(networks.layers) and len(networks.layers[0][0]) == 1
-        self._judged: Array = np.empty((steps, rows) if self._shares else 0, dtype=np.float32)
-        """(T, N) what the critic's head gives where it shares the actor's layers."""
+        self._has_shared_layers = bool(networks.layers) and len(networks.layers[0][0]) == 1
+        self._critic_outputs: Array = np.empty(
+            (steps, rows) if self._has_shared_layers else 0, dtype=np.float32
+        )
+        """Outputs of the critic's head, (T, N), if it shares the actor's layers; else empty."""
 
     def choose(self, step: int, rows: Array) -> NDArray[Any]:
-        """Actions (N, …) for the filtered observations (N, D) of a step."""
+        """Return the actions (N, …) for the filtered observations `rows` (N, D) of a step."""
         x = self._inputs(rows)
         for weight, bias in self._layers:
             x = x.dot(weight)  # two thirds of the time of `np.matmul`
             x += bias
             activate(x, self._activation)
-        if self._shares:
-            self._judged[step] = x.dot(self._networks.heads["critic.weight"])[:, 0]
+        if self._has_shared_layers:
+            self._critic_outputs[step] = x.dot(self._networks.heads["critic.weight"])[:, 0]
         head = self._heads[step]
         x.dot(self._weight, out=head)
         np.add(head, self._bias, out=head)
         if self._masks:
             forbid(head[:, : self._masks], rows)
-        if len(self._away):
-            return np.asarray(head + self._away[step])
-        if self._of_two:
+        if len(self._deviations):
+            return np.asarray(head + self._deviations[step])
+        if self._has_two_choices:
             lead = head[:, 1] - head[:, 0]
-            lead -= self._lead_to_take[step]
+            lead -= self._required_lead[step]
             if np.count_nonzero(np.abs(lead) > CERTAIN) == len(lead):
                 second: NDArray[Any] = (lead > 0).astype(np.int64)
                 return second
@@ -157,26 +172,26 @@ class SideBySide:
     def columns(
         self, steps: slice, rows: Array, chosen: NDArray[Any]
     ) -> dict[str, NDArray[np.float32]]:
-        """``logp`` and ``values`` (T, N) of these steps.
+        """Return ``logp`` and ``values``, each (T, N), of these steps.
 
         Args:
-            steps: which.
-            rows: (T, N, D) what was seen in them.
-            chosen: (T, N, …) what was done.
+            steps: range of steps.
+            rows: filtered observations of these steps, (T, N, D).
+            chosen: actions of these steps, (T, N, …).
         """
         logp = self._logp[steps]
         if len(self._race):
             heads = self._heads[steps]
-            logs = log_softmax_of_two(heads.reshape(-1, 2)) if self._of_two else heads
+            logs = log_softmax_of_two(heads.reshape(-1, 2)) if self._has_two_choices else heads
             logs = logs.reshape(heads.shape)
             logp = np.take_along_axis(logs, chosen[..., None], axis=-1)[..., 0]
         return {"logp": logp, "values": self._values(steps, rows)}
 
     def _values(self, steps: slice, rows: Array) -> Array:
-        """(T, N) of what was seen (T, N, D), step by step, and so rounded as in each."""
+        """Return values (T, N) of observations (T, N, D), rounded as if computed step by step."""
         heads = self._networks.heads
-        if self._shares:
-            return np.asarray(self._judged[steps] + heads["critic.bias"])
+        if self._has_shared_layers:
+            return np.asarray(self._critic_outputs[steps] + heads["critic.bias"])
         values: Array = np.empty(rows.shape[:2], dtype=np.float32)
         most = max(1, ROWS // rows.shape[1])
         for first in range(0, len(values), most):
@@ -191,5 +206,5 @@ class SideBySide:
         return values
 
     def _inputs(self, rows: Array) -> Array:
-        """(…, D) what the first layer is given."""
+        """Return the inputs (…, D) of the first layer, without the action mask."""
         return np.ascontiguousarray(rows[..., : -self._masks]) if self._masks else rows

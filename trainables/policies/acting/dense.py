@@ -1,6 +1,6 @@
-"""Dense layers in numpy: actor and critic, stacked where both have the same layers.
+"""Dense layers in numpy; those of actor and critic are stacked where both have the same sizes.
 
-N rows, D features, H units, A numbers of the actor's head; float32.
+N rows, D features, H units, A outputs of the actor's head; float32.
 """
 
 from collections.abc import Mapping
@@ -12,29 +12,32 @@ from numpy.typing import NDArray
 from trainables.policies.architecture import Activation
 
 Array = NDArray[np.float32]
-#: Numbers that are fewer than it takes for numpy's vector instructions to be worth an array.
+#: Array size up to which `np.maximum` is fast enough with a number instead of an array of zeros.
 FEW = 2048
 
 
 class Networks(NamedTuple):
-    """An actor and a critic; with one set of hidden layers, or one for each."""
+    """Layers of an actor and a critic, which share the hidden layers or have one set each."""
 
     layers: list[tuple[Array, Array]]
-    """Hidden ones, weights (K, D, H) and biases (K, 1, H): of the actor first and of the critic
-    last; K is 1 where they share them."""
+    """Hidden layers: weights (K, D, H) and biases (K, 1, H).
+
+    K is 1 if actor and critic share them, else 2: first the actor's, then the critic's.
+    """
     heads: Mapping[str, NDArray[Any]]
-    """``weight`` (H, A) and ``bias`` (A,) of ``actor.`` and ``critic.``."""
+    """``actor.weight`` (H, A), ``actor.bias`` (A,), and likewise ``critic.weight`` and
+    ``critic.bias``."""
     head_bias: Array
-    """(1, A) of the actor."""
+    """Bias of the actor's head, (1, A)."""
     activation: Activation
-    """After each hidden layer."""
+    """Activation after each hidden layer."""
 
 
 def activate(x: Array, activation: Activation) -> None:
-    """``tanh`` or ``relu``, in place."""
+    """Apply ``tanh`` or ``relu`` to `x` in place."""
     if activation == "tanh":
         np.tanh(x, out=x)
     else:
-        # The greater of two arrays takes a third of the time of that of an array and a number.
+        # The maximum of two arrays takes a third of the time of that of an array and a number.
         zeros: Array | float = np.zeros(x.shape[-1], dtype=x.dtype) if x.size > FEW else 0.0
         np.maximum(x, zeros, out=x)

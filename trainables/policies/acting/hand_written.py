@@ -1,12 +1,12 @@
-"""A policy written by hand, as those of the classic trainers are: it acts, and nothing is learnt.
+"""Actors around a policy class that a user wrote, as the classic trainers know them.
 
+It learns nothing.
     class Heuristic:
         def __init__(self, observation_space, action_space, config): ...
         def compute_actions(self, obs_batch, state_batches=None, **more):
             return actions, state_outs, extra_fetches
 
-N observations, as they come out of the preprocessor and the filter. Actions are what the
-environment takes.
+N observations, preprocessed and filtered. Actions are those that the environment takes.
 """
 
 import copy
@@ -25,8 +25,9 @@ from trainables.policies.acting.actor import Acted, Actor, Weights
 from trainables.policies.acting.dense import Array
 from trainables.policies.exploration.actions import StochasticSampling
 
-#: Makes a policy of an observation space, an action space and settings.
+#: Function of an observation space, an action space and settings that returns a policy.
 Maker = Callable[[spaces.Space[Any], spaces.Space[Any], Mapping[str, Any]], Any]
+#: Description of such a class for error messages.
 ALLOWED = (
     "a class that is made of an observation space, an action space and settings, and has "
     "compute_actions(obs_batch, …) -> (actions, state_outs, extra_fetches), or make_actor()"
@@ -34,16 +35,16 @@ ALLOWED = (
 
 
 def make_actor(source: Any, of: EnvSpaces, config: Mapping[str, Any], seed: int) -> Actor:
-    """Return what acts: the policy that a class makes for these spaces, or that policy's actor.
+    """Return an actor for a user's class: one around its object, or the one that its object makes.
 
     Args:
         source: the class.
-        of: spaces of the environment, or of an agent in it.
-        config: settings of the policy.
-        seed: of what the action space draws that the policy is given.
+        of: spaces of the environment, or of one agent in it.
+        config: settings for the class.
+        seed: seed of the action space that the class gets.
 
     Raises:
-        ConfigError: the class makes no policy.
+        ConfigError: the class cannot be called with these arguments, or its object is no policy.
     """
     if not callable(source):
         raise ConfigError("policy", source, ALLOWED)
@@ -65,7 +66,7 @@ def make_actor(source: Any, of: EnvSpaces, config: Mapping[str, Any], seed: int)
     if not callable(getattr(made, "compute_actions", None)):
         hint = f"it made a {type(made).__name__}"
         raise ConfigError("policy", source, ALLOWED, hint)
-    # What it says beside actions needs a place in fragments: another one is asked for that.
+    # A second object is called once to find which columns it returns beside its actions.
     probe = HandWritten(make(), of, {})
     blank = np.zeros((1, *of.observation_shape), of.observation_dtype)
     said = probe.ask(blank, probe.initial_memory(1)).columns
@@ -74,12 +75,12 @@ def make_actor(source: Any, of: EnvSpaces, config: Mapping[str, Any], seed: int)
 
 
 class HandWritten(Actor):
-    """Asks a policy that was written by hand.
+    """An actor that calls a policy object written by a user.
 
     Args:
-        policy: is asked.
-        of: the spaces that it acts in.
-        columns: name → shape and type of a row, of what it says beside its actions.
+        policy: the policy object.
+        of: spaces of the environment, or of one agent in it.
+        columns: name → shape and dtype of each output that it returns beside its actions.
     """
 
     def __init__(self, policy: Any, of: EnvSpaces, columns: Mapping[str, Any]) -> None:
@@ -87,31 +88,34 @@ class HandWritten(Actor):
         self.exploration = StochasticSampling(of.layout)
         self.explore = True
         self.global_timestep = 0
-        self.columns = dict(columns)  # type: ignore[misc]  # what each of them says
-        self.judged = ()  # type: ignore[misc]  # nothing is valued
+        self.columns = dict(columns)  # type: ignore[misc]  # differs between objects
+        self.judged = ()  # type: ignore[misc]  # there is no critic
         self.fetches = {name: name for name, (shape, _) in columns.items() if not shape}  # type: ignore[misc]
-        self._action, self._seen = of.action, of.seen.shape
+        self._action, self._observation_shape = of.action, of.seen.shape
         first: Sequence[Any] = getattr(policy, "get_initial_state", list)()
-        self._parts = [np.asarray(part, dtype=np.float32) for part in first]
-        if any(part.any() for part in self._parts):
+        self._initial_states = [np.asarray(part, dtype=np.float32) for part in first]
+        if any(part.any() for part in self._initial_states):
             allowed = "a policy whose get_initial_state() is zeros"
             hint = "episodes begin with zeros; let the policy add what it begins with"
             raise ConfigError("policy", type(policy).__name__, allowed, hint)
-        self._ends = np.cumsum([part.size for part in self._parts], dtype=np.int64).tolist()
-        self.memory_size = sum(part.size for part in self._parts)
-        self.state_parts = self._ends[:-1] or len(self._parts)
+        self._state_ends = np.cumsum(
+            [part.size for part in self._initial_states], dtype=np.int64
+        ).tolist()
+        self.memory_size = sum(part.size for part in self._initial_states)
+        self.state_parts = self._state_ends[:-1] or len(self._initial_states)
         takes = inspect.signature(policy.compute_actions).parameters.values()
-        self._takes_all = any(one.kind is one.VAR_KEYWORD for one in takes)
-        self._takes = {one.name for one in takes}
-        self._takes_state = len([one for one in takes if one.kind in _BY_PLACE]) > 1
+        self._accepts_all_keywords = any(one.kind is one.VAR_KEYWORD for one in takes)
+        self._parameter_names = {one.name for one in takes}
+        self._accepts_state = len([one for one in takes if one.kind in _POSITIONAL_KINDS]) > 1
 
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Return what the policy does; what it draws, it draws by itself.
+        """Return the actions of the policy, which uses its own random numbers.
 
         Raises:
-            WorkerError: not as many actions, states or outputs as observations.
+            WorkerError: the number of actions, states or outputs differs from that of the
+                observations.
         """
         return self.ask(observations, memory)
 
@@ -121,52 +125,61 @@ class HandWritten(Actor):
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """Return the action of each row, asked for by itself, and the next memory."""
+        """Return the action of each row, from one call per row, and the next memories."""
         rows = [slice(i, i + 1) for i in range(len(observations))]
         asked = [self.ask(observations[one], memory[one]) for one in rows]
         actions = np.concatenate([one.actions for one in asked])
         return actions, np.concatenate([one.memory for one in asked])
 
     def ask(self, observations: NDArray[Any], memory: Array) -> Acted:
-        """Return what the policy does with N observations; see `act`."""
+        """Call the policy with N observations; raises WorkerError as `act` does."""
         count = len(observations)
         given: dict[str, Any] = {"explore": self.explore, "timestep": self.global_timestep}
-        named = given if self._takes_all else {k: v for k, v in given.items() if k in self._takes}
+        named = (
+            given
+            if self._accepts_all_keywords
+            else {k: v for k, v in given.items() if k in self._parameter_names}
+        )
         states = [
             part.reshape(count, *own.shape)
             for part, own in zip(
-                np.split(memory, self._ends[:-1], axis=1) if self._parts else (),
-                self._parts,
+                np.split(memory, self._state_ends[:-1], axis=1) if self._initial_states else (),
+                self._initial_states,
                 strict=True,
             )
         ]
-        rows = observations.reshape(count, *self._seen)
+        rows = observations.reshape(count, *self._observation_shape)
         answer = self.policy.compute_actions(
-            rows, *([states] if self._takes_state else []), **named
+            rows, *([states] if self._accepts_state else []), **named
         )
         if not isinstance(answer, tuple) or len(answer) != 3:
-            raise self._wrong(f"{shorten(answer)}, no (actions, state_outs, extra_fetches)")
+            raise self._invalid_result(
+                f"{shorten(answer)}, no (actions, state_outs, extra_fetches)"
+            )
         actions, following, said = answer
         if len(actions) != count:
-            raise self._wrong(f"{len(actions)} actions for {count} observations")
-        if len(following or ()) != len(self._parts):
-            raise self._wrong(f"{len(following or ())} states, and begins with {len(self._parts)}")
+            raise self._invalid_result(f"{len(actions)} actions for {count} observations")
+        if len(following or ()) != len(self._initial_states):
+            raise self._invalid_result(
+                f"{len(following or ())} states, and begins with {len(self._initial_states)}"
+            )
         parts = [np.asarray(part, np.float32).reshape(count, -1) for part in following or ()]
         after = np.hstack([np.zeros((count, 0), np.float32), *parts])
         if after.shape != memory.shape:
-            raise self._wrong(
+            raise self._invalid_result(
                 f"states of {after.shape[1]} numbers, and begins with {memory.shape[1]}"
             )
         columns = {name: np.asarray(one) for name, one in (said or {}).items()}
         if wrong := [name for name, one in columns.items() if len(one) != count]:
-            raise self._wrong(f"{', '.join(wrong)} of another number of rows than {count}")
+            raise self._invalid_result(f"{', '.join(wrong)} of another number of rows than {count}")
         return Acted(rows_of(self._action, list(actions)), columns, after)
 
-    def _wrong(self, gave: str) -> WorkerError:
+    def _invalid_result(self, gave: str) -> WorkerError:
+        """Return the error for an invalid result of the policy."""
         return WorkerError(f"{type(self.policy).__name__}.compute_actions gave {gave}")
 
     def load(self, weights: Weights) -> None:
-        """Give weights to the policy, if it takes any."""
+        """Pass weights to the policy's `set_weights`, if it has one and they are not empty."""
         if weights and callable(adopt := getattr(self.policy, "set_weights", None)):
             adopt(weights)
 
@@ -176,4 +189,4 @@ class HandWritten(Actor):
         return dict(found) if isinstance(found, Mapping) else {}
 
 
-_BY_PLACE = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_POSITIONAL_KINDS = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -1,7 +1,7 @@
 """Acting with an LSTM (Hochreiter & Schmidhuber 1997) in numpy: trunk → LSTM → two heads.
 
 N rows, D features, H units of a hidden layer, U units of the LSTM; float32. A memory (N, 2U) is the
-LSTM's outputs, then its cells; zeros where an episode begins.
+LSTM's outputs and then its cells; zeros at the start of an episode.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ HALF = np.float32(0.5)
 
 
 def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
-    """The actor of an architecture, without or with a memory."""
+    """Return the actor for an architecture, with or without a memory."""
     exploration: StochasticSampling | None = None
     if architecture.noise is not None:
         exploration = StateDependentSampling(layout, architecture.noise[1])
@@ -34,7 +34,7 @@ def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
     elif architecture.distribution is not None:
         exploration = OwnSampling(layout, architecture.distribution)
     if architecture.own is not None:
-        # Loaded for a module of one's own only: workers otherwise need no torch.
+        # Imported for a user's module only: workers otherwise need no torch.
         from trainables.policies.own.module import OwnActor
 
         return OwnActor(layout, architecture, exploration)
@@ -43,7 +43,13 @@ def make_actor(layout: ActionLayout, architecture: Architecture) -> Actor:
 
 
 class RecurrentActor(Actor):
-    """Acts with an LSTM that both heads share; `forward` sees first observations of episodes."""
+    """An actor whose two heads share an LSTM.
+
+    Args:
+        layout: layout of the actions.
+        architecture: sizes and options of the networks.
+        exploration: way to choose actions; by default the policy's own distribution.
+    """
 
     state_parts = 2
 
@@ -60,7 +66,7 @@ class RecurrentActor(Actor):
         self._gates: tuple[Array, Array] = (np.zeros(0, np.float32), np.zeros(0, np.float32))
 
     def load(self, weights: Weights) -> None:
-        """Adopt weights named as `ActorCritic.weights` names them; they are copied."""
+        """Copy weights, named as `ActorCritic.weights` names them."""
         super().load(weights)
         self._layers = [
             (weights[f"{name}.weight"].T.copy(), weights[f"{name}.bias"].copy())
@@ -74,16 +80,16 @@ class RecurrentActor(Actor):
         self._gates = np.ascontiguousarray(stacked.T) * scale, bias * scale
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights given to `load`, the LSTM's gates stacked; empty before."""
+        """Return the weights of `load`, with the gates of the LSTM stacked; empty before `load`."""
         return {**super().weights(), **({"lstm": self._gates[0]} if self._heads else {})}
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Heads and values (N,) of first observations of episodes."""
+        """Return heads and values (N,) of first observations of episodes."""
         head, values, _ = self.advance(observations, self.initial_memory(len(observations)))
         return head, values
 
     def advance(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array, Array]:
-        """Heads, values and the memory (N, 2U) for the next step; the one given is not changed."""
+        """Return heads, values (N,) and new memories (N, 2U); `memory` is not changed."""
         x, following = self._run(self._inputs(observations), memory)
         heads = self._heads
         head = x @ heads["actor.weight"] + heads["actor.bias"]
@@ -92,12 +98,13 @@ class RecurrentActor(Actor):
         values = (x @ heads["critic.weight"])[:, 0] + heads["critic.bias"][0]
         return head, values, following
 
-    def _last_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
+    def _head_inputs_each(self, x: Array, memory: Array) -> tuple[Array, Array]:
+        """Return inputs (N, 1, U) of the actor's head for features (N, 1, D), and next memories."""
         last, following = self._run(x, memory[:, None, :])
         return last, following[:, 0]
 
     def _run(self, x: Array, memory: Array) -> tuple[Array, Array]:
-        """The LSTM's outputs (…, U) and the next memory (…, 2U) for features (…, D)."""
+        """Return the LSTM's outputs (…, U) and the next memories (…, 2U) for features (…, D)."""
         for weight, bias in self._layers:
             x = np.matmul(x, weight)
             x += bias

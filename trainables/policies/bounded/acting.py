@@ -1,8 +1,8 @@
-"""Actions between bounds: an actor without a critic, and how it explores with real numbers.
+"""Actions between bounds: an actor without a critic, and its exploration with real numbers.
 
-A network's numbers are squashed by tanh and scaled to the action space. An actor's head is the
-means (N, K), and what its kind of exploration needs beside them: log standard deviations (N, K),
-or the last hidden layer's units (N, H). N rows, K numbers of an action, D features.
+Outputs of the network are squashed by tanh and scaled to the action space. An actor's head has the
+means (N, K), and then what its exploration needs: log standard deviations (N, K), or the units of
+the last hidden layer (N, H). N rows, K numbers of an action, D features.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from trainables.core.settings import Settings
 from trainables.envs.spaces.actions import ActionLayout, bounds, layout_of
 from trainables.errors import ConfigError
-from trainables.policies.acting.actor import Acted, Actor, Column, Weights, with_units
+from trainables.policies.acting.actor import Acted, Actor, Column, Weights, append_units
 from trainables.policies.acting.dense import Array, activate
 from trainables.policies.architecture import Architecture
 from trainables.policies.exploration.actions import (
@@ -30,33 +30,34 @@ from trainables.policies.exploration.actions import (
 from trainables.policies.exploration.weights import ParameterNoise, ParameterNoiseConfig
 
 Stream = np.random.Generator
-#: Between these lie the logarithms of standard deviations.
+#: Lowest and highest log standard deviation.
 LOG_STD = (-20.0, 2.0)
-#: Means with state-dependent noise are kept so close to 0: tanh has no slope beyond.
+#: Largest absolute mean with state-dependent noise; beyond it tanh has hardly any slope.
 MEAN_CLIP = 2.0
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """Of each number of an action; numbers from -1 to 1 are scaled to them."""
+    """Lower and upper bounds of the numbers of an action."""
 
     low: Array
-    """(K,)."""
+    """Lower bounds, (K,)."""
     high: Array
+    """Upper bounds, (K,)."""
 
     @classmethod
     def of(cls, space: spaces.Space[Any]) -> Self:
-        """Those of a space of real numbers.
+        """Return the bounds of an action space.
 
         Raises:
-            ConfigError: it holds a choice, or a number without bounds.
+            ConfigError: the space has a choice, or a number without finite bounds.
         """
         layout = layout_of(space)
         if layout.choice_columns:
             raise ConfigError("env", str(space), "real Box actions for this algorithm")
         with np.errstate(over="ignore"):
             low, high = (one.astype(np.float32) for one in bounds(space))
-            # What is twice as large is computed with.
+            # Twice a bound must be finite, too, since sums of two bounds are computed.
             doubled = 2 * np.concatenate([low, high])
         if not np.isfinite(doubled).all():
             hint = "wrap the environment in gymnasium.wrappers.RescaleAction or an ActionWrapper"
@@ -64,13 +65,13 @@ class Bounds:
         return cls(low, high)
 
     def scaled(self, unit: Array) -> Array:
-        """Numbers from -1 to 1 as actions."""
+        """Return numbers (N, K) from -1 to 1 scaled to the bounds."""
         middle, half = (self.high + self.low) / 2, (self.high - self.low) / 2
         within: Array = np.minimum(np.maximum(middle + half * unit, self.low), self.high)
         return within
 
     def unscaled(self, actions: Array) -> Array:
-        """Actions as numbers from -1 to 1: what is read may be beyond the bounds."""
+        """Return actions (N, K) as numbers from -1 to 1; actions beyond the bounds are clipped."""
         actions = np.minimum(np.maximum(actions, self.low), self.high)
         width = np.maximum(self.high - self.low, np.finfo(np.float32).tiny)
         unit: Array = (2 * actions - (self.high + self.low)) / width
@@ -78,32 +79,33 @@ class Bounds:
 
 
 class BoundedActor(Actor):
-    """Acts with the network ``actor`` alone; what it explores with makes actions of its head."""
+    """An actor network without a critic; its exploration turns heads into actions."""
 
     columns: ClassVar[Mapping[str, Column]] = {}
     judged: ClassVar[tuple[str, ...]] = ()
     fetches: ClassVar[Mapping[str, str]] = {}
 
     def load(self, weights: Weights) -> None:
-        """Adopt the actor's weights; they are copied.
+        """Copy the actor's weights.
 
-        Log standard deviations of every hidden unit (H, K) mean that the head holds the units, too.
+        If log standard deviations have one row per hidden unit (H, K), heads end with the hidden
+        units.
         """
         own = [array for name, array in weights.items() if name.startswith("actor.")]
-        # Turned as views: copying them turned takes as long as a small network's update.
+        # Transposed views: copies in transposed order take as long as a small network's update.
         pairs = [(w.copy().T, b[None].copy()) for w, b in zip(own[::2], own[1::2], strict=True)]
         self._layers = [(w[None], b[None]) for w, b in pairs[:-1]]
         weight, bias = pairs[-1]
         self._log_std = np.array(weights.get("actor_log_std", self._log_std))
         if self._log_std.ndim == 2:
-            weight, bias = with_units(weight, bias)
+            weight, bias = append_units(weight, bias)
         self._heads = {"actor.weight": weight, "actor.bias": bias[0]}
         self._head_bias = bias
         if (noise := self.exploration.parameter_noise) is not None:
-            noise.loaded()
+            noise.on_weights_loaded()
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Heads of filtered observations (N, D), and no values (0,)."""
+        """Return heads of filtered observations (N, D), and an empty array (0,) for the values."""
         x: Array = observations
         for weight, bias in self._layers:
             x = x.dot(weight[0])
@@ -114,32 +116,51 @@ class BoundedActor(Actor):
         return head, np.zeros(0, dtype=np.float32)
 
     def act(self, observations: NDArray[Any], memory: Array, stream: Stream | None) -> Acted:
-        """Actions for filtered observations: explored, or the best ones without a stream."""
+        """Choose actions for filtered observations (N, D), with exploration if there is a stream.
+
+        Args:
+            observations: filtered observations.
+            memory: empty memories, returned unchanged.
+            stream: random numbers of the exploration; None for the best actions.
+        """
         head, _ = self.forward(observations)
         used = stream if self.explore else None
         if used is not None and isinstance(self.exploration, Perturbed):
-            head = self._perturbed(observations, head, self.exploration, used)
+            head = self._perturbed_heads(observations, head, self.exploration, used)
         return Acted(self.exploration.draw(head, self._log_std, used)[0], {}, memory)
 
     def act_each(
         self, observations: NDArray[Any], memory: Array, streams: Sequence[Stream | None]
     ) -> tuple[NDArray[Any], Array]:
-        """The action of each row, as if it were the only one, and no memory."""
+        """Choose the action of each row as if it were alone, so that no bit depends on other rows.
+
+        Args:
+            observations: filtered observations (N, D).
+            memory: empty memories, returned unchanged.
+            streams: N streams for the exploration; None for the best action of a row.
+        """
         if not any(streams) or self.exploration.parameter_noise is None:
             return super().act_each(observations, memory, streams)
         pairs = zip(observations, streams, strict=True)
         each = [self.act(row[None], memory, stream).actions for row, stream in pairs]
         return np.concatenate(each), memory
 
-    def _perturbed(
+    def _perturbed_heads(
         self, observations: Array, head: Array, explored: "Perturbed", stream: Stream
     ) -> Array:
-        """Heads by the perturbed weights of each row; `head` is what it would be without."""
+        """Return heads under the perturbed weights of each row; adapt the size of the noise if due.
+
+        Args:
+            observations: filtered observations (N, D).
+            head: heads under the weights without noise.
+            explored: parameter noise.
+            stream: random numbers for noise that is due.
+        """
         layers = [*self._layers, (self._heads["actor.weight"][None], self._head_bias[None])]
         used: dict[str, Array] = {}
         for i, (weight, bias) in enumerate(layers):
             used |= {f"{i}.weight": weight[0], f"{i}.bias": bias[0, 0]}
-        weights = explored.noise.perturbed(used, len(observations), stream)
+        weights = explored.noise.perturb(used, len(observations), stream)
         x: Array = observations[:, None]
         for i in range(len(layers)):
             if i:
@@ -154,7 +175,7 @@ class BoundedActor(Actor):
 
 
 class WarmUpConfig(Settings):
-    """Actions that are drawn evenly before the policy's own."""
+    """Settings of a warm-up, whose actions are drawn uniformly."""
 
     random_timesteps: int | None = Field(
         default=None,
@@ -164,72 +185,91 @@ class WarmUpConfig(Settings):
     )
 
     def until_learning(self, learning_starts: int) -> Self:
-        """These settings, with a warm-up of `learning_starts` steps unless they say how many."""
+        """Return these settings with `learning_starts` as the warm-up's length if none is set."""
         if self.random_timesteps is not None:
             return self
         return self.model_copy(update={"random_timesteps": learning_starts})
 
 
 class WarmChoices(StochasticSampling):
-    """Draws choices from the policy's distribution, after a warm-up in which all are alike."""
+    """Samples choices from the policy's distribution; uniformly in the warm-up.
+
+    Args:
+        layout: layout of the actions.
+        config: length of the warm-up.
+    """
 
     def __init__(self, layout: ActionLayout, config: WarmUpConfig) -> None:
         super().__init__(layout)
-        self._until, self._timesteps = config.random_timesteps or 0, 0
+        self._warm_up_steps, self._timesteps = config.random_timesteps or 0, 0
 
-    def at(self, timesteps: int) -> None:
-        """Take note of the steps sampled so far."""
+    def set_timesteps(self, timesteps: int) -> None:
+        """Store the number of environment steps sampled by all workers."""
         self._timesteps = timesteps
 
     def draw(self, head: Array, log_std: Array, stream: Stream | None) -> tuple[Any, Array]:
-        """Choices, and the policy's log-probabilities of them; the best ones without a stream."""
-        warm = stream is not None and self._timesteps < self._until
+        """Return choices and their log-probabilities (N,); the best choices without a stream.
+
+        In the warm-up both are those of the uniform distribution.
+        """
+        warm = stream is not None and self._timesteps < self._warm_up_steps
         return super().draw(np.zeros_like(head) if warm else head, log_std, stream)
 
 
 class Bounded(StochasticSampling):
-    """The best action, squashed means; evenly drawn ones in the warm-up. Others derive from it."""
+    """Base class of exploration with real numbers between bounds.
+
+    Actions are uniform in the warm-up.
+
+    Args:
+        layout: layout of the actions.
+        limits: bounds of the actions.
+        config: settings of the exploration.
+    """
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: WarmUpConfig) -> None:
         super().__init__(layout)
         self._limits, self._width = limits, len(limits.low)
-        self._until, self.timesteps = config.random_timesteps or 0, 0
+        self._warm_up_steps, self.timesteps = config.random_timesteps or 0, 0
 
-    def at(self, timesteps: int) -> None:
-        """Take note of the steps sampled so far."""
+    def set_timesteps(self, timesteps: int) -> None:
+        """Store the number of environment steps sampled by all workers."""
         self.timesteps = timesteps
 
     def draw(self, head: Array, log_std: Array, stream: Stream | None) -> tuple[Array, Array]:
-        """Actions between the bounds; log-probabilities, which nothing needs, are 0."""
+        """Return actions (N, K) between the bounds; the best actions without a stream.
+
+        Log-probabilities (N,) are zeros, since no algorithm with this exploration reads them.
+        """
         if stream is None:
             unit = np.tanh(self.means(head))
-        elif self.timesteps < self._until:
+        elif self.timesteps < self._warm_up_steps:
             unit = 2 * stream.random((len(head), self._width), dtype=np.float32) - 1
         else:
-            unit = self.tried(head, log_std, stream)
+            unit = self.explore(head, log_std, stream)
         return self._limits.scaled(unit), np.zeros(len(head), dtype=np.float32)
 
     def means(self, head: Array) -> Array:
-        """(N, K) before they are squashed."""
+        """Return the means (N, K) before they are squashed."""
         return head[:, : self._width]
 
-    def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """(N, K) numbers from -1 to 1 with which to explore."""
+    def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
+        """Return actions (N, K) to explore with, scaled to -1 to 1."""
         raise NotImplementedError
 
 
 class SquashedGaussian(Bounded):
-    """Draws from the policy's own Gaussian, whose deviations depend on the observation."""
+    """Samples from the policy's own Gaussian, whose deviations depend on the observation."""
 
-    def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """Drawn and squashed."""
+    def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
+        """Return squashed Gaussian draws (N, K)."""
         means, log_stds = head[:, : self._width], head[:, self._width :]
         noise = stream.standard_normal(means.shape, dtype=np.float32)
         return np.tanh(means + np.exp(np.clip(log_stds, *LOG_STD)) * noise)
 
 
 class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
-    """Noise that is added to the best action, in shares of half the action's range."""
+    """Settings of noise that is added to the best action, in units of half the action's range."""
 
     type: Literal["GaussianNoise", "OrnsteinUhlenbeckNoise", "ParameterNoise"] = Field(
         default="GaussianNoise",
@@ -256,49 +296,50 @@ class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
     )
 
     @model_validator(mode="after")
-    def _read(self) -> Self:
+    def _check_keys(self) -> Self:
+        """Raise ValueError for a setting that this `type` does not have."""
         refuse_unread(self, "GaussianNoise", ("ou_theta", *NOISE_KEYS))
         refuse_unread(self, "OrnsteinUhlenbeckNoise", NOISE_KEYS)
         refuse_unread(self, "ParameterNoise", ("ou_theta",))
         return self
 
     def scale(self, timesteps: int) -> float:
-        """The factor after so many environment steps."""
+        """Return the factor of the noise after this number of environment steps."""
         part = min(1.0, timesteps / self.scale_timesteps)
         return self.initial_scale + part * (self.final_scale - self.initial_scale)
 
 
 class ActionNoise(Bounded):
-    """The best action with noise.
+    """Adds Gaussian or Ornstein-Uhlenbeck noise to the best action.
 
-    Where the rows are not those of `begin`, each is an episode's step by itself: its noise is
-    drawn as far as it drifts in the long run.
+    Before `begin` each row is a step by itself. Drifting noise then has the deviation that it
+    reaches in the long run.
     """
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: ActionNoiseConfig) -> None:
         super().__init__(layout, limits, config)
         self._config = config
-        self._drifts = config.type == "OrnsteinUhlenbeckNoise"
+        self._is_drifting = config.type == "OrnsteinUhlenbeckNoise"
         self._noise: Array | None = None
 
     def begin(self, count: int) -> None:
-        """From now on the rows are those of so many environments, step after step."""
-        if self._drifts:
+        """Prepare for the rows of `count` environments, step after step."""
+        if self._is_drifting:
             self._noise = np.zeros((count, self._width), dtype=np.float32)
 
     def ended(self, rows: NDArray[np.bool_]) -> None:
-        """The episodes of these environments (N,) ended."""
+        """Reset the noise of the environments flagged in `rows` (N,), whose episodes ended."""
         if self._noise is not None:
             self._noise[rows] = 0.0
 
-    def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """The best action and the noise, within the bounds."""
+    def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
+        """Return the best actions plus noise (N, K), clipped to -1 to 1."""
         of, best = self._config, np.tanh(self.means(head))
         noise = np.float32(of.stddev) * stream.standard_normal(best.shape, dtype=np.float32)
         if self._noise is not None:
             noise += np.float32(1 - of.ou_theta) * self._noise
             self._noise = noise
-        elif self._drifts:
+        elif self._is_drifting:
             noise /= np.float32(np.sqrt(1 - (1 - of.ou_theta) ** 2))
         tried: Array = np.minimum(
             np.maximum(best + np.float32(of.scale(self.timesteps)) * noise, -1), 1
@@ -306,17 +347,17 @@ class ActionNoise(Bounded):
         return tried
 
     def get_state(self) -> dict[str, Any]:
-        """Entry ``noise`` (N, K) of noise that drifts."""
+        """Return ``noise`` (N, K) if the noise drifts and `begin` was called; else nothing."""
         return {} if self._noise is None else {"noise": self._noise.copy()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         if "noise" in state:
             self._noise = np.array(state["noise"], dtype=np.float32)
 
 
 class Perturbed(Bounded):
-    """The best action by weights with noise, which each episode has of its own."""
+    """Takes the best action under weights with noise, drawn once per episode (parameter noise)."""
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: ActionNoiseConfig) -> None:
         super().__init__(layout, limits, config)
@@ -325,58 +366,58 @@ class Perturbed(Bounded):
 
     @property
     def distance(self) -> float:
-        """The distance of actions from the greedy ones, in shares of half their range."""
+        """Target distance of actions from the best ones, in units of half their range."""
         return self._config.stddev * self._config.scale(self.timesteps)
 
-    def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """(N, K) numbers from -1 to 1, by a head of perturbed weights."""
+    def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
+        """Return squashed means (N, K) of a head that perturbed weights computed."""
         return np.tanh(self.means(head))
 
 
 class GaussianPolicyConfig(WarmUpConfig, PolicyNoiseConfig):
-    """Settings of a squashed Gaussian policy's exploration."""
+    """Settings of the exploration of a squashed Gaussian policy."""
 
 
 class StateDependentNoise(Bounded):
-    """gSDE: the best action with the noise that each row's matrix makes, squashed."""
+    """Adds noise that depends on the state (gSDE) to the mean, and squashes the sum."""
 
     def __init__(self, layout: ActionLayout, limits: Bounds, config: GaussianPolicyConfig) -> None:
         super().__init__(layout, limits, config)
         self._matrices = NoiseMatrices(config.sample_freq)
 
     def means(self, head: Array) -> Array:
-        """(N, K) before they are squashed."""
+        """Return the means (N, K) before they are squashed, clipped to ±`MEAN_CLIP`."""
         kept: Array = np.minimum(np.maximum(super().means(head), -MEAN_CLIP), MEAN_CLIP)
         return kept
 
-    def tried(self, head: Array, log_std: Array, stream: Stream) -> Array:
-        """(N, K) numbers from -1 to 1 with which to explore."""
+    def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
+        """Return actions (N, K) to explore with, scaled to -1 to 1."""
         noise = self._matrices.noise(head[:, self._width :], log_std, stream)
         tried: Array = np.tanh(self.means(head) + noise)
         return tried
 
     def begin(self, count: int) -> None:
-        """From now on the rows are those of so many environments, step after step."""
+        """Prepare for the rows of `count` environments, step after step."""
         self._matrices.begin(count)
 
     def get_state(self) -> dict[str, Any]:
-        """That of the matrices."""
+        """Return the state of the matrices of noise."""
         return self._matrices.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         self._matrices.set_state(state)
 
 
 def make_bounded_actor(
     kind: type[Bounded], layout: ActionLayout, shape: Architecture, limits: Bounds, config: Any
 ) -> BoundedActor:
-    """An actor that explores in this way."""
+    """Return an actor of real numbers with an exploration of class `kind`."""
     return BoundedActor(layout, shape, kind(layout, limits, config))
 
 
 def make_choosing_actor(
     layout: ActionLayout, shape: Architecture, config: WarmUpConfig
 ) -> BoundedActor:
-    """An actor of choices."""
+    """Return an actor of choices, with a warm-up."""
     return BoundedActor(layout, shape, WarmChoices(layout, config))

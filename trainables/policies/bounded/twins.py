@@ -1,8 +1,8 @@
-"""Networks of off-policy actor-critics: an actor, two critics of different weights, and targets.
+"""Networks of off-policy actor-critics: an actor, twin critics with different weights, and targets.
 
-The critics' layers lie side by side: weights (2, I, O), biases (2, 1, O). The first weights of both
-are torch's usual ones, as TD3's authors have them: where an actor begins near 0, Adam moves its
-hidden layers by noise. B rows, D features, K numbers of an action.
+Layers of the two critics are stacked: weights (2, I, O), biases (2, 1, O). Initial weights are
+torch's default, as in TD3's original code: with an actor whose outputs begin near 0, Adam would
+move its hidden layers by noise. B rows, D features, K numbers of an action, A choices, H units.
 """
 
 import copy
@@ -29,18 +29,21 @@ from trainables.policies.torch_policy import ActorCriticPolicy, TorchPolicy
 
 
 class Twins(Networks):
-    """The networks; those that follow slowly, ``targets`` and ``target_actor``, have no gradient.
+    """An actor, twin critics, and their targets.
+
+    ``targets`` and ``target_actor`` have no gradients.
 
     Args:
-        layout: of actions.
-        architecture: for observations that are vectors; actor and critics each have its layers.
-        head: numbers that the actor gives.
-        seed: of the trial; its stream draws the weights.
-        limits: of real numbers, squashed: the critics are given them and value one; None: they
-            value every choice.
-        target_actor: whether there is one.
-        log_std: of state-dependent noise, of every hidden unit at first; None: there is none.
-        log_alpha: logarithm of the temperature at first; None: there is none.
+        layout: layout of the actions.
+        architecture: sizes for observations that are vectors; actor and critics have these layers
+            each.
+        head: number of outputs of the actor.
+        seed: seed of the trial; a stream of it draws the weights.
+        limits: bounds of real numbers, which the critics take as inputs; None for choices, of which
+            the critics value each.
+        target_actor: True to make a target of the actor.
+        log_std: initial log standard deviation of state-dependent noise, or None for no such noise.
+        log_alpha: initial logarithm of the temperature, or None for no temperature.
     """
 
     def __init__(
@@ -62,7 +65,7 @@ class Twins(Networks):
         self._high: Tensor
         self.register_buffer("_low", torch.from_numpy(low), persistent=False)
         self.register_buffer("_high", torch.from_numpy(high), persistent=False)
-        self._make(head, 0 if limits is None else len(low), seed)
+        self._make_networks(head, 0 if limits is None else len(low), seed)
         self.targets = copy.deepcopy(self.critics).requires_grad_(False).eval()
         if target_actor:
             self.target_actor = copy.deepcopy(self.actor).requires_grad_(False).eval()
@@ -70,11 +73,11 @@ class Twins(Networks):
             self.actor_log_std = nn.Parameter(torch.full((architecture.units, len(low)), log_std))
         if log_alpha is not None:
             self.log_alpha = nn.Parameter(torch.full((1,), log_alpha))
-        self._behind, self._ahead = _followers(self.by_name)
+        self._target_parameters, self._followed_parameters = _followers(self.by_name)
         self._acting = {n: one for n, one in self.kept().items() if n.startswith("actor")}
 
-    def _make(self, head: int, width: int, seed: int) -> None:
-        """Make `actor` and `critics`, which are given `width` numbers of an action."""
+    def _make_networks(self, head: int, width: int, seed: int) -> None:
+        """Make `actor` and `critics`; critics take `width` numbers of an action as inputs."""
         features, hidden = self.architecture.features, self.architecture.hidden
         stream = rng.torch_generator(seed, "init")
         self.actor = perceptron((features, *hidden, head), None, stream)
@@ -82,7 +85,12 @@ class Twins(Networks):
         self.critics = _pairs((features + width, *hidden, outputs), stream)
 
     def heads(self, observations: Tensor, slow: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the output of the actor, or its target, for (B, D), and its last units (B, H)."""
+        """Return the output of the actor for observations (B, D), and its last hidden units (B, H).
+
+        Args:
+            observations: filtered observations.
+            slow: True to run the target actor instead.
+        """
         layers = self.target_actor if slow else self.actor
         units = hidden_units(layers, observations, self.architecture.activation)
         return layers[-1](units), units
@@ -90,9 +98,12 @@ class Twins(Networks):
     def judge(
         self, observations: Tensor, actions: Tensor | None = None, slow: bool = False
     ) -> Tensor:
-        """(2, B) what the critics, or the slow ones, say of actions in (-1, 1); (2, B, A) of all.
+        """Return the critics' values (2, B) of actions, or of all choices (2, B, A).
 
-        All choices are valued where no actions are given.
+        Args:
+            observations: filtered observations (B, D).
+            actions: actions (B, K) from -1 to 1; None to value all choices.
+            slow: True to run the target critics instead.
         """
         layers = self.targets if slow else self.critics
         x = observations if actions is None else torch.cat([observations, actions], dim=1)
@@ -100,15 +111,17 @@ class Twins(Networks):
         return q if actions is None else q[..., 0]
 
     def unit(self, actions: Tensor) -> Tensor:
-        """Actions (B, K) as numbers from -1 to 1: what is read may be beyond the bounds."""
+        """Return actions (B, K) as numbers from -1 to 1; actions beyond the bounds are clipped."""
         actions = actions.clamp(self._low, self._high)
         width = (self._high - self._low).clamp(min=torch.finfo(torch.float32).tiny)
         return (2 * actions - (self._high + self._low)) / width
 
     def draw(self, observations: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Squashed Gaussian numbers (B, K) by standard normal ones, and log-probabilities (B,).
+        """Return squashed Gaussian numbers (B, K) and their log-probabilities (B,).
 
-        The noise is as large as `noise_shape` says.
+        Args:
+            observations: filtered observations (B, D).
+            noise: standard normal numbers of shape `noise_shape`.
         """
         head, units = self.heads(observations)
         if self.follows_state:
@@ -122,37 +135,41 @@ class Twins(Networks):
             away = log_std.exp() * noise
             each = -0.5 * noise.square() - log_std
         x = means + away
-        # log(1 - tanh(x)²), also where that is nearly 0.
+        # log(1 - tanh(x)²), in a form that stays exact where its argument is nearly 0.
         log_slope = 2.0 * (math.log(2.0) - x - nn.functional.softplus(-2.0 * x, threshold=40.0))
         return x.tanh(), (each - HALF_LOG_2PI - log_slope).sum(1)
 
     def noise_shape(self, rows: int) -> tuple[int, int]:
-        """Of what `draw` needs for so many rows; one matrix for all with state-dependent noise."""
+        """Return the shape of the noise that `draw` takes for `rows` observations.
+
+        It is (rows, K), or (H, K), one matrix for all rows, for noise that depends on the state.
+        """
         return (self.architecture.units if self.follows_state else rows), len(self._low)
 
     @property
     def follows_state(self) -> bool:
-        """True if noise depends on the state; means are then kept near 0 before squashing."""
+        """True if noise depends on the state; means are then clipped to ±`MEAN_CLIP`."""
         return hasattr(self, "actor_log_std")
 
     @torch.no_grad()
     def follow(self, share: float) -> None:
-        """Move the targets this share of the way to the networks that they follow."""
-        torch._foreach_lerp_(self._behind, self._ahead, share)
+        """Move the targets by this share of the way to the networks that they follow."""
+        torch._foreach_lerp_(self._target_parameters, self._followed_parameters, share)
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
-        """Those that an actor plays with."""
+        """Return a copy of the actor's weights by name."""
         return {name: p.detach().cpu().numpy().copy() for name, p in self._acting.items()}
 
 
 class Judged(ActorCritic):
-    """Actor and critic of states, and beside them twin critics of actions with their targets.
+    """Actor and critic of states, with twin critics of actions and their targets.
 
     Args:
-        layout: of actions, one choice or real numbers.
-        architecture: for observations that are vectors; every network has its layers.
-        stream: draws the weights.
-        limits: of the numbers of an action; None: it is a choice, and critics value every one.
+        layout: layout of the actions: one choice, or real numbers.
+        architecture: sizes for observations that are vectors; every network has these layers.
+        stream: generator of the initial weights.
+        limits: bounds of real numbers, which the twin critics take as inputs; None for choices, of
+            which they value each.
     """
 
     def __init__(
@@ -177,12 +194,15 @@ class Judged(ActorCritic):
         sizes = (architecture.features + width, *architecture.hidden, outputs)
         self.critics = _pairs(sizes, stream)
         self.targets = copy.deepcopy(self.critics).requires_grad_(False)
-        self._behind, self._ahead = _followers(self.by_name)
+        self._target_parameters, self._followed_parameters = _followers(self.by_name)
 
     def judge(self, layers: nn.ModuleList, observations: Tensor, actions: Tensor) -> Tensor:
-        """(2, B) what `critics` or `targets` say of actions in observations (B, D).
+        """Return the values (2, B) of actions in observations (B, D).
 
-        Actions that are read may be beyond the bounds; their value is that of what was done.
+        Args:
+            layers: `critics` or `targets`.
+            observations: filtered observations.
+            actions: choices (B,) or real numbers (B, K); numbers beyond the bounds are clipped.
         """
         x = observations
         if len(self._half):
@@ -192,17 +212,17 @@ class Judged(ActorCritic):
 
     @torch.no_grad()
     def follow(self, share: float) -> None:
-        """Move the targets this share of the way to the critics."""
-        torch._foreach_lerp_(self._behind, self._ahead, share)
+        """Move the targets by this share of the way to the critics."""
+        torch._foreach_lerp_(self._target_parameters, self._followed_parameters, share)
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
-        """Those of actor and critic."""
+        """Return a copy of the weights of actor and critic of states, by name."""
         judges = ("critics.", "targets.")
         return {n: one for n, one in self.weights().items() if not n.startswith(judges)}
 
 
 class JudgedPolicy(ActorCriticPolicy):
-    """A policy whose networks are `Judged`."""
+    """A policy with networks of class `Judged`."""
 
     model: Judged
 
@@ -215,13 +235,13 @@ def hidden_units(layers: nn.ModuleList, x: Tensor, activation: str) -> Tensor:
 
 
 def _pairs(sizes: tuple[int, ...], stream: torch.Generator) -> nn.ModuleList:
-    """The layers of two critics side by side."""
+    """Return the stacked layers of two critics, of the widths `sizes`."""
     pairs = [perceptron(sizes, None, stream) for _ in range(2)]
     return nn.ModuleList(_Pair(*both) for both in zip(*pairs, strict=True))
 
 
 def _followers(of: Mapping[str, nn.Parameter]) -> tuple[list[Tensor], list[Tensor]]:
-    """The parameters of targets, and those that they follow."""
+    """Return the parameters of targets, and the parameters that these follow."""
     followed = {"targets.": "critics.", "target_actor.": "actor."}
     pairs = [
         (parameter, of[name.replace(slow, fast)])
@@ -233,7 +253,7 @@ def _followers(of: Mapping[str, nn.Parameter]) -> tuple[list[Tensor], list[Tenso
 
 
 class _Pair(nn.Module):
-    """Two linear layers side by side."""
+    """Two linear layers with stacked weights."""
 
     def __init__(self, *layers: nn.Module) -> None:
         super().__init__()
@@ -242,18 +262,18 @@ class _Pair(nn.Module):
             self.bias = nn.Parameter(torch.stack([one.bias[None] for one in layers]))  # type: ignore[index]
 
     def forward(self, x: Tensor) -> Tensor:
-        """(2, B, O) for inputs (B, I) of both, or (2, B, I) of each."""
+        """Return outputs (2, B, O) for inputs (B, I) of both layers, or (2, B, I), one of each."""
         return x @ self.weight + self.bias
 
 
 class TwinsPolicy(TorchPolicy):
-    """A policy whose networks are `Twins`: each optimiser moves the parts that begin with a name.
+    """A policy with networks of class `Twins` and optimisers of actor, critics and temperature.
 
     Args:
         model: the networks.
-        make_actor: makes what plays with their weights.
-        config: of every optimiser.
-        device: where it learns.
+        make_actor: function that makes an actor for their weights.
+        config: settings of every optimiser.
+        device: device of the networks.
     """
 
     model: Twins
@@ -271,7 +291,10 @@ class TwinsPolicy(TorchPolicy):
         super().__init__(model, make_actor, dict.fromkeys(has, config), device)
 
     def tensors(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
-        """Columns where it learns, but for actions in the type of its weights."""
+        """Return columns as tensors on the policy's device.
+
+        Floats get the dtype of the weights, except ``actions``.
+        """
         kind = next(iter(self.parameters.values())).dtype
         on = {name: torch.from_numpy(column).to(self.device) for name, column in rows.items()}
         return {
@@ -280,7 +303,7 @@ class TwinsPolicy(TorchPolicy):
         }
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Preprocessor, frozen filter, actor and the greedy action in one file."""
+        """Return preprocessor, frozen filter, actor and greedy action as one ONNX file."""
         from trainables.policies.onnx import graph
 
         return graph.build_bounded(self.model, spaces, connectors)

@@ -1,5 +1,5 @@
-"""Exploration: other actions than the best ones while experience is collected.
+"""Exploration: noise on actions or on weights while experience is collected.
 
-actions  drawn, or with something added to them
-weights  the best ones of other weights, an episode long (parameter noise)
+actions  sampled actions, and noise that is added to actions
+weights  noise on the weights for a whole episode (parameter noise)
 """

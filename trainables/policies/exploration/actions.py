@@ -1,7 +1,7 @@
-"""Exploration by actions that an actor does not hold for best, while experience is collected.
+"""Exploration by actions other than the best ones, while experience is collected.
 
-Without a stream, as in an evaluation, every kind gives the best action. N rows, K columns of an
-action; a head is what `distributions` reads.
+Every kind returns the best action if it gets no stream, as in evaluations. N rows, K columns, G
+real numbers of an action, H hidden units; `distributions` describes a head.
 """
 
 import math
@@ -20,63 +20,75 @@ from trainables.policies.distributions import (
     NO_CHOICE,
     Actions,
     Array,
-    ChosenAhead,
-    MeasuredAhead,
+    PredrawnChoices,
+    PredrawnReals,
     choice_grid,
     choose,
+    draw_reals,
     log_softmax,
-    measure,
 )
 from trainables.policies.exploration.weights import ParameterNoise, ParameterNoiseConfig
 
-#: What only noise on weights reads.
+#: Settings that only parameter noise has.
 NOISE_KEYS = tuple(ParameterNoiseConfig.model_fields)
-#: Added to the variance of state-dependent noise, which may vanish with the units.
+#: Number added to the variance of state-dependent noise, which is 0 where all units are 0.
 LEAST_VARIANCE = 1e-6
 
 
 class StochasticSampling:
-    """Draws from the policy's own distribution, which learns how much to explore.
+    """Samples actions from the policy's own distribution, which learns how much to explore.
 
-    Other ways to explore derive from it.
+    It is the base class of other ways to explore.
+
+    Args:
+        layout: layout of the actions.
+        noise: noise on the weights while exploring, or None.
     """
 
     def __init__(self, layout: ActionLayout, noise: ParameterNoise | None = None) -> None:
         self.parameter_noise = noise
-        """Noise on the weights while exploring; None if there is none."""
+        """Noise on the weights while exploring, or None."""
         self._layout = layout
-        self._grid, self._absent = choice_grid(layout)
+        self._grid, self._absent_choices = choice_grid(layout)
         self._choices, self._reals = list(layout.choice_columns), list(layout.real_columns)
 
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Actions and the policy's log-probabilities (N,) of them; the best ones without a stream.
+        """Return actions and their log-probabilities (N,); the best actions without a stream.
 
-        What is drawn for a row depends on that row, the stream and the state alone.
+        The action of a row depends only on that row, the stream and this object's state.
+
+        Args:
+            head: outputs (N, …) of the actor.
+            log_std: log standard deviations (G,) of real numbers.
+            stream: random numbers to draw actions with, or None.
         """
         if self._layout.scalar:
             return choose(head, stream)
         if not self._choices:
-            return measure(head, log_std, stream)
+            return draw_reals(head, log_std, stream)
         return self._draw_mixed(head, log_std, stream)
 
     def ahead(
         self, steps: int, rows: int, log_std: Array, stream: np.random.Generator
     ) -> np.random.Generator:
-        """The stream for so many draws of so many rows, which may be made already."""
+        """Return a stream for `steps` calls of `draw` with `rows` rows each.
+
+        It holds their random numbers if these can be drawn in advance; else it is `stream` itself.
+        """
         if type(self).draw is not StochasticSampling.draw or (self._choices and self._reals):
             return stream
         if not self._choices:
-            return MeasuredAhead(stream, (steps, rows, len(self._reals)), log_std)
+            return PredrawnReals(stream, (steps, rows, len(self._reals)), log_std)
         choices = self._grid.shape[1:] if self._layout.scalar else self._grid.shape
-        return ChosenAhead(stream, (steps, rows, *choices))
+        return PredrawnChoices(stream, (steps, rows, *choices))
 
     def likelihood(self, head: Array, log_std: Array, actions: NDArray[Any]) -> Array:
-        """(N,) the policy's log-probabilities of actions that were chosen in another way.
+        """Return the policy's log-probabilities (N,) of actions that another program chose.
 
         Raises:
-            ConfigError: what is chosen here is no draw from heads alone.
+            ConfigError: actions of this kind of exploration do not follow from heads alone.
         """
         if type(self).draw not in (StochasticSampling.draw, FollowingSampling.draw):
             kind = type(self).__name__
@@ -88,7 +100,7 @@ class StochasticSampling:
         logp = np.zeros(len(head), dtype=np.float32)
         if self._choices:
             logits = head[:, self._grid]
-            logits[:, self._absent] = NO_CHOICE
+            logits[:, self._absent_choices] = NO_CHOICE
             chosen = actions[:, self._choices].astype(np.int64)[..., None]
             logp += np.take_along_axis(log_softmax(logits), chosen, axis=-1).sum(axis=(1, 2))
         away = (actions[:, self._reals] - head[:, self._layout.logits :]) / np.exp(log_std)
@@ -98,30 +110,31 @@ class StochasticSampling:
     def _draw_mixed(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
+        """Return rows (N, K) of choices and any real numbers, and log-probabilities (N,)."""
         rows = np.empty((len(head), len(self._layout.sizes)), dtype=self._layout.dtype)
         logits = head[:, self._grid]
-        if self._absent.any():
-            logits[:, self._absent] = NO_CHOICE
+        if self._absent_choices.any():
+            logits[:, self._absent_choices] = NO_CHOICE
         chosen, logp_each = choose(logits, stream)
         rows[:, self._choices] = chosen
         logp = logp_each.sum(axis=1)
         if self._reals:
-            rows[:, self._reals], logp_reals = measure(
+            rows[:, self._reals], logp_reals = draw_reals(
                 head[:, self._layout.logits :], log_std, stream
             )
             logp = logp + logp_reals
         return rows, logp
 
-    def at(self, timesteps: int) -> None:
-        """So many environment steps have been sampled, by all workers; here nothing follows."""
+    def set_timesteps(self, timesteps: int) -> None:
+        """Adapt to the number of environment steps sampled by all workers; here nothing changes."""
 
     def begin(self, count: int) -> None:
-        """From now on the rows are those of so many environments, step after step."""
+        """Prepare for the rows of `count` environments, step after step."""
         if self.parameter_noise:
             self.parameter_noise.begin(count)
 
     def ended(self, rows: NDArray[np.bool_]) -> None:
-        """The episodes of these environments (N,) ended, and others begin."""
+        """Note that the episodes of the environments flagged in `rows` (N,) ended."""
         if self.parameter_noise:
             self.parameter_noise.on_episode_start(rows)
 
@@ -130,16 +143,16 @@ class StochasticSampling:
         return self.parameter_noise.get_state() if self.parameter_noise else {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         if self.parameter_noise:
             self.parameter_noise.set_state(state)
 
 
 class FollowingSampling(StochasticSampling):
-    """Draws real numbers with deviations that follow the state: a head ends with them (N, G).
+    """Samples real numbers with log standard deviations (N, G) that the head ends with.
 
     Raises:
-        ConfigError: actions without real numbers.
+        ConfigError: actions have no real numbers.
     """
 
     def __init__(self, layout: ActionLayout) -> None:
@@ -151,18 +164,23 @@ class FollowingSampling(StochasticSampling):
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """As `StochasticSampling.draw`; `log_std` is not read."""
+        """Return what `StochasticSampling.draw` returns; `log_std` is not used."""
         reals = len(self._reals)
         return super().draw(head[:, :-reals], head[:, -reals:], stream)
 
     def likelihood(self, head: Array, log_std: Array, actions: NDArray[Any]) -> Array:
-        """As `StochasticSampling.likelihood`; `log_std` is not read."""
+        """Return what `StochasticSampling.likelihood` returns; `log_std` is not used."""
         reals = len(self._reals)
         return super().likelihood(head[:, :-reals], head[:, -reals:], actions)
 
 
 def require_stateless(exploration: StochasticSampling, where: str) -> None:
-    """Raise ConfigError for noise that goes on from step to step, which `where` has none of."""
+    """Raise ConfigError if noise has a state from step to step, which `where` does not support.
+
+    Args:
+        exploration: way to explore.
+        where: name of the unsupported situation, for the message.
+    """
     exploration.begin(0)
     if exploration.get_state():
         hint = "they come and go, so its noise has no step to follow"
@@ -171,7 +189,7 @@ def require_stateless(exploration: StochasticSampling, where: str) -> None:
 
 
 class PolicyNoiseConfig(Settings):
-    """Settings of a Gaussian policy's exploration."""
+    """Settings of the exploration of a Gaussian policy."""
 
     type: Literal["StochasticSampling", "StateDependentNoise"] = Field(
         default="StochasticSampling",
@@ -191,7 +209,8 @@ class PolicyNoiseConfig(Settings):
     )
 
     @model_validator(mode="after")
-    def _read(self) -> Self:
+    def _check_keys(self) -> Self:
+        """Raise ValueError for a setting that this `type` does not have."""
         refuse_unread(self, "StochasticSampling", ("sample_freq", "log_std_init"))
         return self
 
@@ -202,7 +221,13 @@ class PolicyNoiseConfig(Settings):
 
 
 def refuse_unread(config: Any, kind: str, keys: tuple[str, ...]) -> None:
-    """Raise ValueError for what this kind of exploration does not read."""
+    """Raise ValueError for a setting that exploration of this type does not read.
+
+    Args:
+        config: settings with a field ``type``.
+        kind: type that does not read `keys`; other types are not checked.
+        keys: names of the settings.
+    """
     fields = type(config).model_fields
     for key in keys if config.type == kind else ():
         if (value := getattr(config, key)) != fields[key].default:
@@ -210,33 +235,42 @@ def refuse_unread(config: Any, kind: str, keys: tuple[str, ...]) -> None:
 
 
 class NoiseMatrices:
-    """Of each row of hidden units a matrix (H, G) that makes noise of them (Raffin et al. 2021).
+    """Matrices (H, G) that turn hidden units into noise, one per environment (Raffin et al. 2021).
 
-    Each environment has one of its own, drawn anew every so many of its steps. Where the rows are
-    not those of `begin`, each has one of this step. G real numbers of an action, H units.
+    A matrix is drawn again every `every` steps of its environment. Before `begin` each row gets a
+    new matrix in every step.
     """
 
     def __init__(self, every: int) -> None:
-        self._every = every
+        self._draw_interval = every
         self._matrices: Array = np.zeros((0, 0, 0), dtype=np.float32)
         self._ages: NDArray[np.int64] | None = None
 
     def begin(self, count: int) -> None:
-        """From now on the rows are those of so many environments, step after step."""
+        """Prepare for the rows of `count` environments, step after step."""
         self._ages = np.zeros(count, dtype=np.int64)
         self._matrices = np.zeros((0, 0, 0), dtype=np.float32)
 
     def noise(self, units: Array, log_std: Array, stream: np.random.Generator) -> Array:
-        """(N, G) for this step's units (N, H), with log standard deviations (H, G)."""
-        noise: Array = np.matmul(units[:, None, :], self._drawn(len(units), log_std, stream))[:, 0]
+        """Return the noise (N, G) of one step.
+
+        Args:
+            units: hidden units (N, H).
+            log_std: log standard deviations (H, G) of the matrices.
+            stream: random numbers for matrices that are due.
+        """
+        noise: Array = np.matmul(
+            units[:, None, :], self._current_matrices(len(units), log_std, stream)
+        )[:, 0]
         return noise
 
-    def _drawn(self, count: int, log_std: Array, stream: np.random.Generator) -> Array:
+    def _current_matrices(self, count: int, log_std: Array, stream: np.random.Generator) -> Array:
+        """Return the matrices (N, H, G) of one step, and count the step."""
         if self._ages is None:
             return np.exp(log_std) * stream.standard_normal((count, *log_std.shape), np.float32)
         if len(self._matrices) != count:
             self._matrices = np.zeros((count, *log_std.shape), dtype=np.float32)
-        due = self._ages % self._every == 0
+        due = self._ages % self._draw_interval == 0
         if due.any():
             shape = (int(due.sum()), *log_std.shape)
             self._matrices[due] = np.exp(log_std) * stream.standard_normal(shape, np.float32)
@@ -244,23 +278,29 @@ class NoiseMatrices:
         return self._matrices
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``matrices`` (N, H, G) and ``ages`` (N,) in steps, where rows are followed."""
+        """Return ``matrices`` (N, H, G) and ``ages`` (N,) in steps; empty before `begin`."""
         if self._ages is None:
             return {}
         return {"matrices": self._matrices.copy(), "ages": self._ages.copy()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         if "ages" in state:
             self._matrices = np.array(state["matrices"], dtype=np.float32)
             self._ages = np.array(state["ages"], dtype=np.int64)
 
 
 class StateDependentSampling(StochasticSampling):
-    """gSDE: draws real numbers by a matrix of noise; a head ends with the last hidden units (H).
+    """Samples real numbers with noise that depends on the state (gSDE).
+
+    Heads end with the units (H).
+
+    Args:
+        layout: layout of the actions.
+        every: steps after which an environment's matrix of noise is drawn again.
 
     Raises:
-        ConfigError: actions with choices.
+        ConfigError: actions have choices.
     """
 
     def __init__(self, layout: ActionLayout, every: int) -> None:
@@ -273,7 +313,13 @@ class StateDependentSampling(StochasticSampling):
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Array, Array]:
-        """Vectors (N, G) and their log-probabilities, by the deviations that the units make."""
+        """Return vectors (N, G) and their log-probabilities (N,); the means without a stream.
+
+        Args:
+            head: means (N, G), then hidden units (N, H).
+            log_std: log standard deviations (H, G) of the matrices of noise.
+            stream: random numbers for the matrices, or None.
+        """
         means, units = head[:, : len(self._reals)], head[:, len(self._reals) :]
         variance = np.square(units) @ np.exp(2 * log_std) + np.float32(LEAST_VARIANCE)
         logp = -0.5 * np.add.reduce(np.log(variance) + np.float32(LOG_2PI), axis=1)
@@ -283,20 +329,20 @@ class StateDependentSampling(StochasticSampling):
         return means + noise, logp - 0.5 * np.add.reduce(np.square(noise) / variance, axis=1)
 
     def begin(self, count: int) -> None:
-        """From now on the rows are those of so many environments, step after step."""
+        """Prepare for the rows of `count` environments, step after step."""
         self._matrices.begin(count)
 
     def get_state(self) -> dict[str, Any]:
-        """That of the matrices."""
+        """Return the state of the matrices."""
         return self._matrices.get_state()
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         self._matrices.set_state(state)
 
 
 class EpsilonGreedyConfig(ParameterNoiseConfig):
-    """A share of choices that are drawn evenly; it falls with the steps sampled."""
+    """Settings of epsilon-greedy exploration, whose share of random choices falls over time."""
 
     type: Literal["EpsilonGreedy", "ParameterNoise"] = Field(
         default="EpsilonGreedy",
@@ -311,20 +357,24 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
     )
 
     @model_validator(mode="after")
-    def _read(self) -> Self:
+    def _check_keys(self) -> Self:
+        """Raise ValueError for a setting that this `type` does not have."""
         refuse_unread(self, "EpsilonGreedy", NOISE_KEYS)
         return self
 
 
 class EpsilonGreedy(StochasticSampling):
-    """The choice with the highest value, or with probability ε any one of them.
+    """Takes the choice with the highest value, or with probability ε any choice.
 
-    With noise on the weights it is the best choice by those that are perturbed.
+    With parameter noise the choice with the highest value of perturbed weights is taken instead.
 
-    `masked`: where a head holds `NO_CHOICE`, there is none.
+    Args:
+        layout: layout of the actions.
+        config: settings of the exploration.
+        masked: True if heads hold `NO_CHOICE` for invalid choices, which are not drawn then.
 
     Raises:
-        ConfigError: actions with real numbers.
+        ConfigError: actions have real numbers.
     """
 
     def __init__(
@@ -341,28 +391,31 @@ class EpsilonGreedy(StochasticSampling):
         self._config = config
         self.epsilon = config.initial_epsilon
 
-    def at(self, timesteps: int) -> None:
-        """Adopt the share that is due."""
+    def set_timesteps(self, timesteps: int) -> None:
+        """Set ε to its value after this number of environment steps."""
         of = self._config
         part = min(1.0, timesteps / of.epsilon_timesteps)
         self.epsilon = of.initial_epsilon + part * (of.final_epsilon - of.initial_epsilon)
 
     @property
     def distance(self) -> float:
-        """The divergence of choices with this share of random ones from the best ones."""
+        """Divergence from the best choices at this ε, in nats (Plappert et al. 2018)."""
         share = self.epsilon
         return -math.log(1.0 - share + share / self._grid.shape[1])
 
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Choices, and what a softmax of the head would give them; the best without a stream."""
+        """Return choices, and their log-probabilities under a softmax of the head.
+
+        Without a stream, and with parameter noise, these are the choices with the highest values.
+        """
         best, logp = super().draw(head, log_std, None)
         if stream is None or self.parameter_noise:
             return best, logp
         count = len(head)
         explores = stream.random((count, *(1 for _ in self._shape))) < self.epsilon
-        if self._masked:  # of the valid choices any one
+        if self._masked:  # valid choices only
             anything = np.where(head > NO_CHOICE, stream.random(head.shape), -1.0).argmax(axis=-1)
         else:
             anything = stream.integers(0, self._sizes, size=(count, *self._shape))

@@ -1,7 +1,8 @@
-"""Parameter noise: an episode is played with weights of its own (Plappert et al. 2018).
+"""Parameter noise: an episode is played with perturbed weights (Plappert et al. 2018).
 
-What is added to the weights stays the same for a whole episode, so actions differ from the best
-ones in the same way wherever the same is seen. How much is added follows how far they differ.
+The noise on the weights stays the same for a whole episode, so that the same observation leads to
+the same deviation from the best action. The size of the noise is adapted to how far actions differ
+from the best ones.
 """
 
 from collections.abc import Mapping
@@ -16,14 +17,14 @@ from trainables.core.settings import Settings
 
 Array = NDArray[np.float32]
 Weights = Mapping[str, Array]
-#: Factor by which the deviation grows or shrinks at a time.
+#: Factor by which the standard deviation grows or shrinks in one adaptation.
 GROWTH = 1.01
-#: In the place of a seed: it is drawn at the next step.
-DUE = -1
+#: Value in place of a seed that must be drawn at the next step.
+UNDRAWN = -1
 
 
 class ParameterNoiseConfig(Settings):
-    """Settings of noise on the weights, for kinds of exploration that add it."""
+    """Settings of noise on the weights, for kinds of exploration that offer it."""
 
     initial_stddev: float = Field(
         default=0.05,
@@ -40,80 +41,96 @@ class ParameterNoiseConfig(Settings):
 
 
 class ParameterNoise:
-    """Noise on the weights, one draw for each environment's episode.
+    """Noise on the weights, drawn once per episode of each of N environments.
 
-    Where the rows are not those of `begin`, each has noise of this step. N environments.
+    Before `begin` each row gets new noise in every step.
+
+    Args:
+        config: settings of the noise.
     """
 
     def __init__(self, config: ParameterNoiseConfig) -> None:
-        self._every = config.adaptation_freq
+        self._adaptation_interval = config.adaptation_freq
         self.stddev = config.initial_stddev
-        """Of noise that is drawn now."""
+        """Standard deviation of noise that is drawn from now on."""
         self._steps = 0
         self._seeds: NDArray[np.int64] | None = None
-        """(N,) which noise it is: it is drawn again from these, so no checkpoint has to hold it."""
+        """Seeds (N,) of the noise, from which it can be drawn again; so checkpoints need not hold
+        it."""
         self._stddevs = np.zeros(0)
-        """(N,) of each one's noise."""
+        """Standard deviation of each environment's noise, (N,)."""
         self._noise: dict[str, Array] = {}
         self._perturbed: dict[str, Array] = {}
 
     def begin(self, count: int) -> None:
-        """From now on the rows are those of so many environments, step after step."""
-        self._seeds = np.full(count, DUE)
+        """Prepare for the rows of `count` environments, step after step."""
+        self._seeds = np.full(count, UNDRAWN)
         self._stddevs = np.zeros(count)
         self._noise = {}
 
     def on_episode_start(self, rows: NDArray[np.bool_]) -> None:
-        """In these environments (N,) an episode begins: it gets noise of its own."""
+        """Mark the environments flagged in `rows` (N,) for new noise in their next step."""
         if self._seeds is not None:
-            self._seeds[rows] = DUE
+            self._seeds[rows] = UNDRAWN
 
-    def loaded(self) -> None:
-        """The weights are other ones now; the noise stays."""
+    def on_weights_loaded(self) -> None:
+        """Forget the perturbed weights, since the weights have changed; the noise stays."""
         self._perturbed = {}
 
-    def perturbed(
-        self, weights: Weights, rows: int, stream: np.random.Generator
-    ) -> dict[str, Array]:
-        """Of each weight (I, O) or bias (O,) one for each row: (N, I, O) or (N, 1, O)."""
+    def perturb(self, weights: Weights, rows: int, stream: np.random.Generator) -> dict[str, Array]:
+        """Return name → perturbed weights (N, I, O), or biases (N, 1, O), one per row.
+
+        Args:
+            weights: weights (I, O) and biases (O,) by name.
+            rows: number of rows, N.
+            stream: random numbers for the seeds of noise that is due.
+        """
         seeds = self._seeds
         if seeds is None or len(seeds) != rows:
-            drawn = _drawn(weights, stream.integers(2**63 - 1, size=rows))
-            return _added(weights, drawn, np.full(rows, self.stddev))
-        due = seeds == DUE
+            drawn = _draw_noise(weights, stream.integers(2**63 - 1, size=rows))
+            return _add_noise(weights, drawn, np.full(rows, self.stddev))
+        due = seeds == UNDRAWN
         if due.any():
             seeds[due] = stream.integers(2**63 - 1, size=int(due.sum()))
             self._stddevs[due] = self.stddev
         if not self._noise:
-            self._noise, self._perturbed = _drawn(weights, seeds), {}
+            self._noise, self._perturbed = _draw_noise(weights, seeds), {}
         elif due.any():
-            for name, noise in _drawn(weights, seeds[due]).items():
+            for name, noise in _draw_noise(weights, seeds[due]).items():
                 self._noise[name][due] = noise
             self._perturbed = {}
         if not self._perturbed:
-            self._perturbed = _added(weights, self._noise, self._stddevs)
+            self._perturbed = _add_noise(weights, self._noise, self._stddevs)
         return self._perturbed
 
     def is_due(self, rows: int) -> bool:
-        """Count a step of these rows; whether the deviation is to be adapted after it."""
+        """Count a step; return True if the standard deviation must be adapted after it.
+
+        Returns False, and counts nothing, if `rows` is not the number of environments of `begin`.
+        """
         if self._seeds is None or len(self._seeds) != rows:
             return False
         self._steps += 1
-        return self._steps % self._every == 0
+        return self._steps % self._adaptation_interval == 0
 
     def adapt(self, distance: float, wanted: float) -> None:
-        """Draw more noise from now on if actions are nearer to the best ones than wanted."""
+        """Raise the standard deviation by 1 % if `distance` is less than `wanted`, else lower it.
+
+        Args:
+            distance: measured difference of actions from the best ones.
+            wanted: difference that exploration should have, in the same unit.
+        """
         self.stddev *= GROWTH if distance < wanted else 1 / GROWTH
 
     def get_state(self) -> dict[str, Any]:
-        """``stddev``, ``steps``, ``seeds`` and ``stddevs`` (N,), where rows are followed."""
+        """Return ``stddev``, ``steps``, ``seeds`` and ``stddevs`` (N,); empty before `begin`."""
         if self._seeds is None:
             return {}
         followed = {"seeds": self._seeds.copy(), "stddevs": self._stddevs.copy()}
         return {"stddev": self.stddev, "steps": self._steps, **followed}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         if "seeds" in state:
             self.stddev, self._steps = float(state["stddev"]), int(state["steps"])
             self._seeds = np.array(state["seeds"], dtype=np.int64)
@@ -121,8 +138,8 @@ class ParameterNoise:
             self._noise = {}
 
 
-def _drawn(weights: Weights, seeds: NDArray[np.int64]) -> dict[str, Array]:
-    """(R, …) standard normal noise of each weight, one for each seed."""
+def _draw_noise(weights: Weights, seeds: NDArray[np.int64]) -> dict[str, Array]:
+    """Return name → standard normal noise (R, …) for each weight, one array for each of R seeds."""
     streams = [rng.generator(int(seed), "parameters") for seed in seeds]
     return {
         name: np.stack([one.standard_normal(weight.shape, np.float32) for one in streams])
@@ -130,7 +147,11 @@ def _drawn(weights: Weights, seeds: NDArray[np.int64]) -> dict[str, Array]:
     }
 
 
-def _added(weights: Weights, noise: Weights, stddevs: NDArray[np.float64]) -> dict[str, Array]:
+def _add_noise(weights: Weights, noise: Weights, stddevs: NDArray[np.float64]) -> dict[str, Array]:
+    """Return name → weights plus noise times its standard deviation, for each row.
+
+    Biases (O,) become (N, 1, O).
+    """
     factors = stddevs.astype(np.float32)
     added: dict[str, Array] = {}
     for name, weight in weights.items():

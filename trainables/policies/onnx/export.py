@@ -1,13 +1,13 @@
-"""The policy as one file that needs none of this to run, checked before it is handed over.
+"""Export of a policy to one file that runs without this project, compared before it is published.
 
     observation (N, *O) → action_logits (N, logits), action_mean (N, G), action, value (N,)
 
-An actor without a critic has no ``value``; where it squashes its means, ``action_mean`` is before.
-An LSTM's outputs and cells are inputs ``state_in_0`` and ``state_in_1`` (N, U), zeros where an
-episode begins, and outputs ``state_out_0`` and ``state_out_1`` for the next step. A Tuple or a Dict
-has one input or output per leaf: ``observation.key``, ``action.0``. Before the file is handed over
-it is run, in the way of its format (`formats`), on observations that the trial really saw, and
-compared with the trainer's own numbers. N rows, *O the environment's observation shape, *S the
+An actor without a critic has no ``value``. If it squashes its means, ``action_mean`` is the mean
+before that. Outputs and cells of an LSTM are inputs ``state_in_0`` and ``state_in_1`` (N, U), zeros
+at the start of an episode, and outputs ``state_out_0`` and ``state_out_1`` for the next step. A
+Tuple or a Dict has one input or output per leaf: ``observation.key``, ``action.0``. A file is run
+as its format requires (`formats`) on observations from training, and its outputs are compared with
+the trainer's, before it gets its name. N rows, *O the environment's observation shape, *S the
 preprocessed one, G real numbers of an action, U units of an LSTM.
 """
 
@@ -28,12 +28,13 @@ from trainables.envs.spaces.connectors import Filtering, PreviousAction, Previou
 from trainables.envs.spaces.leaves import leaf_paths, leaf_values, named_leaves
 from trainables.errors import ExportError, NotFiniteError
 from trainables.policies.distributions import NO_CHOICE, choice_grid
-from trainables.policies.filters import MeanStdFilter, of_features
+from trainables.policies.filters import MeanStdFilter, feature_filter
 from trainables.policies.inference import InferencePolicy
 from trainables.policies.onnx import formats, plain
 from trainables.policies.policy import Policy
 
 Array = NDArray[Any]
+#: Largest difference between numbers of at most 1 of the file and of the policy.
 TOLERANCE = 1e-5
 STATES_IN = ("state_in_0", "state_in_1")
 STATES_OUT = ("state_out_0", "state_out_1")
@@ -46,19 +47,19 @@ def export(
     folder: Path,
     form: str = formats.ONNX,
 ) -> Path:
-    """Write the policy's file into `folder`, checked and whole or not at all; returns its path.
+    """Write the policy's file into `folder`, complete and checked or not at all; return its path.
 
     Args:
-        policy: that was trained.
-        inference: the trainer's own way of acting, which the file is compared with.
-        recent: (n, *S) preprocessed observations that the trial saw; one of zeros if there is none.
-        folder: made if absent.
-        form: a format, see `formats.FILES`.
+        policy: the trained policy.
+        inference: the trainer's own policy for acting, with which the file is compared.
+        recent: preprocessed observations (n, *S) from training; zeros are used if there are none.
+        folder: folder of the file, which is made if it does not exist.
+        form: format, a key of `formats.FILES`.
 
     Raises:
-        NotFiniteError: NaN or infinity in the weights or the filter.
-        ExportError: the policy writes no graph, or the file gives other numbers or other greedy
-            actions.
+        NotFiniteError: the weights or the filter have NaN or infinity.
+        ExportError: the policy cannot be written in this format, or the file returns other numbers
+            or other greedy actions.
     """
     if (own := inference.spaces.own) is not None:
         why = "is code of your own, which no file of these formats holds"
@@ -88,8 +89,11 @@ def export(
 def check(inference: InferencePolicy, run: formats.Run, observations: Array) -> None:
     """Compare a file with the policy on observations (n, *S), also in batches of 1 and 64.
 
-    What goes into the file is the raw observations that these were made from. A policy with a
-    memory is compared over the observations as one sequence, too.
+    The file gets the raw observations behind them. A policy with a memory is also compared on the
+    observations as one sequence.
+
+    Raises:
+        ExportError: the file returns other numbers or other greedy actions.
     """
     repeated = np.resize(observations, (64, *observations.shape[1:]))
     for batch in (observations, observations[:1], repeated):
@@ -99,7 +103,7 @@ def check(inference: InferencePolicy, run: formats.Run, observations: Array) -> 
 
 
 def _compare_sequence(inference: InferencePolicy, run: formats.Run, batches: list[Array]) -> None:
-    """Compare step after step; the file and the policy each take their own state along."""
+    """Compare file and policy step by step, each with its own memory."""
     memory = np.stack([inference.initial_memory()] * len(batches[0]))
     states: dict[str, Array] = {}
     for batch in batches:
@@ -110,16 +114,18 @@ def _compare_sequence(inference: InferencePolicy, run: formats.Run, batches: lis
         }
         outputs = run(given)
         memory = _compare(inference, batch, memory, outputs)
-        states = {name: outputs[_out(name)] for name in given if _out(name) in outputs}
+        states = {
+            name: outputs[_output_name(name)] for name in given if _output_name(name) in outputs
+        }
 
 
-def _out(name: str) -> str:
-    """Return the name of the output that is to be given as the input `name` at the next step."""
+def _output_name(name: str) -> str:
+    """Return the name of the output that is the input `name` of the next step."""
     return name.replace("_in_", "_out_")
 
 
 def memory_inputs(inference: InferencePolicy, memory: Array) -> dict[str, Array]:
-    """Return the inputs of the file for memories (N, M)."""
+    """Return the inputs of the file for memories (N, M): name → array."""
     from trainables.policies.onnx.graph import output_type
 
     own, carried = inference.split(memory)
@@ -144,7 +150,14 @@ def _leaf_inputs(
     name: str,
     kind: Callable[[spaces.Space[Any]], np.dtype[Any]],
 ) -> dict[str, Array]:
-    """Elements of a space as the file takes them, leaf by leaf, each of its `kind`."""
+    """Return the inputs of the file for elements of a space: name of each leaf → array (N, …).
+
+    Args:
+        space: space of the elements.
+        values: N elements.
+        name: prefix of the names.
+        kind: function from the space of a leaf to the dtype of its array.
+    """
     rows = [leaf_values(space, one) for one in values]
     return {
         port: np.stack([row[i] for row in rows]).astype(kind(leaf))
@@ -153,7 +166,7 @@ def _leaf_inputs(
 
 
 def describe(policy: Policy, inference: InferencePolicy) -> dict[str, Any]:
-    """Inputs, outputs, action space, filter and size of the exported model, as plain data."""
+    """Return the file's inputs, outputs, action space, filter and number of weights."""
     from trainables.policies.onnx import graph
 
     taken, layout = inference.spaces.action, inference.spaces.layout
@@ -171,7 +184,11 @@ def describe(policy: Policy, inference: InferencePolicy) -> dict[str, Any]:
             },
             **_describe_leaves(taken, "action", graph.output_type),
             **({"value": {"shape": ["batch"], "dtype": "float32"}} if valued else {}),
-            **{_out(n): _describe_array(one) for n, one in first.items() if _out(n) != n},
+            **{
+                _output_name(n): _describe_array(one)
+                for n, one in first.items()
+                if _output_name(n) != n
+            },
         },
         "action_space": _describe_space(taken),
         "observation_filter": _describe_filter(inference.connectors.filter),
@@ -180,11 +197,15 @@ def describe(policy: Policy, inference: InferencePolicy) -> dict[str, Any]:
 
 
 def _describe_array(rows: Array) -> dict[str, Any]:
+    """Return shape and dtype of rows (N, …)."""
     return {"shape": ["batch", *rows.shape[1:]], "dtype": str(rows.dtype)}
 
 
 def _describe_first(rows: Array) -> dict[str, Any]:
-    """An input that an episode begins with; ``first`` where that is not zeros."""
+    """Return shape and dtype of an input.
+
+    ``first`` is its value at an episode's start if not zeros.
+    """
     first = {"first": rows[0].tolist()} if rows.any() else {}
     return {**_describe_array(rows), **first}
 
@@ -192,7 +213,7 @@ def _describe_first(rows: Array) -> dict[str, Any]:
 def _describe_leaves(
     space: spaces.Space[Any], name: str, kind: Callable[[spaces.Space[Any]], np.dtype[Any]]
 ) -> dict[str, Any]:
-    """Shape and type of each leaf, and the keys that lead to it in a Tuple or Dict."""
+    """Return name of each leaf → shape, dtype, and the keys that lead to it in a Tuple or Dict."""
     named = named_leaves(space, name).items()
     return {
         port: {
@@ -211,7 +232,7 @@ def raw_inputs(inference: InferencePolicy, batch: Array) -> dict[str, Array]:
 
 
 def _input_type(inference: InferencePolicy) -> Callable[[spaces.Space[Any]], np.dtype[Any]]:
-    """Return what says of a leaf of the observation which type the file takes."""
+    """Return the function from a leaf of the observation to the dtype that the file takes."""
     from trainables.policies.onnx.graph import input_type
 
     return partial(input_type, exact=inference.connectors.is_exact)
@@ -220,7 +241,20 @@ def _input_type(inference: InferencePolicy) -> Callable[[spaces.Space[Any]], np.
 def _compare(
     inference: InferencePolicy, batch: Array, memory: Array, outputs: Mapping[str, Array]
 ) -> Array:
-    """The policy's memory for the next step."""
+    """Compare outputs of the file with those of the policy for one batch.
+
+    Args:
+        inference: the trainer's policy.
+        batch: preprocessed observations (n, *S).
+        memory: memories (n, M).
+        outputs: outputs of the file.
+
+    Returns:
+        The policy's memories (n, M) for the next step.
+
+    Raises:
+        ExportError: numbers or greedy actions differ.
+    """
     from trainables.policies.onnx.graph import heads
 
     seen, own, _ = inference.prepare(batch, memory)
@@ -230,7 +264,7 @@ def _compare(
     expected = {name: head[:, columns] for name, columns in heads(layout).items()}
     if following.size:
         expected.update(zip(STATES_OUT, np.split(following, 2, axis=1), strict=True))
-    allowed = {name: _allowed(numbers) for name, numbers in {**expected, **valued}.items()}
+    allowed = {name: _tolerance(numbers) for name, numbers in {**expected, **valued}.items()}
     for name, numbers in {**expected, **valued}.items():
         seen = outputs[name]
         difference = float(np.abs(seen - numbers).max())
@@ -242,20 +276,22 @@ def _compare(
     sent, acted = inference.decide(batch, memory, None)
     actions = [inference.connectors.at_env.act(row) for row in sent]
     off = allowed.get("action_mean", TOLERANCE)
-    _compare_actions(inference.spaces.action, actions, outputs, _clear(layout, head), off)
+    _compare_actions(
+        inference.spaces.action, actions, outputs, _unambiguous_rows(layout, head), off
+    )
     own, carried = inference.split(acted.memory)
-    rewards = np.ones(len(batch))  # any will do, as long as both are given it
+    rewards = np.ones(len(batch))  # the value does not matter, since both get the same
     return np.concatenate([own, inference.connectors.rewarded(carried, rewards)], axis=1)
 
 
-def _allowed(numbers: Array) -> float:
-    """By how much others may differ from these: large ones among them are rounded more coarsely."""
+def _tolerance(numbers: Array) -> float:
+    """Return the largest allowed difference from these numbers; it grows with their size."""
     valid = numbers > NO_CHOICE
     return TOLERANCE * max(1.0, float(np.abs(numbers[valid]).max(initial=0.0)))
 
 
-def _clear(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
-    """(n,) rows in which no choice has another one that is as probable."""
+def _unambiguous_rows(layout: ActionLayout, head: Array) -> NDArray[np.bool_]:
+    """Return flags (n,) of rows in which no second choice is as probable as the best one."""
     grid, absent = choice_grid(layout)
     if not grid.size or grid.shape[1] == 1:
         return np.ones(len(head), dtype=np.bool_)
@@ -271,7 +307,15 @@ def _compare_actions(
     clear: NDArray[np.bool_],
     off: float,
 ) -> None:
-    """`off`: by how much means may differ, which are spread over the widths of intervals."""
+    """Raise ExportError if greedy actions of the file differ from the policy's.
+
+    Args:
+        taken: action space of the environment.
+        actions: the policy's actions.
+        outputs: outputs of the file.
+        clear: flags (n,) of rows to compare, as `_unambiguous_rows` returns them.
+        off: largest allowed difference of means before they are scaled to their bounds.
+    """
     rows = [leaf_values(taken, action) for action in actions]
     if (widened := spread(taken)) is not None:
         off *= max(1.0, float(widened[0].max()))
@@ -288,7 +332,8 @@ def _compare_actions(
 
 
 def _require_finite(policy: Policy, one: Filtering) -> None:
-    arrays, one = policy.weights(), of_features(one)
+    """Raise NotFiniteError if the weights or the filter have NaN or infinity."""
+    arrays, one = policy.weights(), feature_filter(one)
     if isinstance(one, MeanStdFilter):
         arrays |= {"filter mean": one.mean, "filter deviation": one.std}
     for name, values in arrays.items():
@@ -299,6 +344,7 @@ def _require_finite(policy: Policy, one: Filtering) -> None:
 
 
 def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
+    """Return an action space as plain data."""
     if isinstance(space, spaces.Dict):
         parts: Any = {name: _describe_space(part) for name, part in space.spaces.items()}
         return {"kind": "Dict", "spaces": parts}
@@ -311,14 +357,15 @@ def _describe_space(space: spaces.Space[Any]) -> dict[str, Any]:
         described["dtype"] = str(space.dtype)
         for name in ("low", "high"):
             ends = getattr(space, name).reshape(-1).tolist()
-            described[name] = [end if math.isfinite(end) else None for end in ends]  # None: none
+            described[name] = [end if math.isfinite(end) else None for end in ends]
     if isinstance(space, spaces.MultiDiscrete):
         described |= {name: getattr(space, name).reshape(-1).tolist() for name in ("nvec", "start")}
     return described
 
 
 def _describe_filter(one: Filtering) -> dict[str, Any]:
-    one = of_features(one)
+    """Return the kind of a filter and, of a `MeanStdFilter`, its statistics as plain data."""
+    one = feature_filter(one)
     if not isinstance(one, MeanStdFilter):
         return {"kind": type(one).__name__}
     return {

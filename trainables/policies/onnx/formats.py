@@ -1,8 +1,8 @@
-"""The graph of a policy in other formats than ONNX, and files of each format run alike.
+"""The graph of a policy in other formats than ONNX, and one way to run files of every format.
 
 ``safetensors``: constants and graph as data, run by `plain` with numpy alone. ``torch-export``: a
-program of torch.export, which torch loads without any code of ours. Both are made from the ONNX
-graph, so preprocessing, filter and action mapping are in each, for any policy that writes one.
+program of torch.export, which torch loads without code of this project. Both are made from the ONNX
+graph, so that they include preprocessing, filter and action mapping of any policy that has one.
 """
 
 import inspect
@@ -18,16 +18,16 @@ from trainables.errors import ExportError
 from trainables.policies.onnx import plain
 
 Array = NDArray[Any]
-#: Inputs by name → outputs by name, each (N, …).
+#: Function of inputs by name that returns outputs by name, each (N, …).
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 ONNX, SAFETENSORS, TORCH = "onnx", "safetensors", "torch-export"
-#: Format → the policy's file.
+#: Format → name of the policy's file.
 FILES = {ONNX: "policy.onnx", SAFETENSORS: "policy.safetensors", TORCH: "policy.pt2"}
-#: The copy of `plain` beside the safetensors file.
+#: Name of the copy of `plain` beside the safetensors file.
 READER = "policy.py"
-#: Operations whose inputs after the first say a shape or axes, and what these are called.
-_SHAPED = {
+#: Operation → names of its inputs after the first: shapes or axes, which become attributes.
+_SHAPE_INPUTS = {
     **dict.fromkeys(("ReduceMax", "ReduceMean", "Squeeze", "Unsqueeze"), ("axes",)),
     "Reshape": ("shape",),
     "Slice": ("starts", "ends", "axes", "steps"),
@@ -36,14 +36,14 @@ _SHAPED = {
 
 
 def opened(path: Path) -> Run:
-    """The policy in a file, whose name says its format.
+    """Return the policy in a file as a function; the suffix of the file's name tells its format.
 
-    A program of torch.export may run code when it is loaded.
+    Loading a program of torch.export may run code that it contains.
     """
     if path.suffix == ".safetensors":
         return plain.load(path)
     if path.suffix == ".pt2":
-        return _opened_program(path)
+        return _open_program(path)
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -51,7 +51,8 @@ def opened(path: Path) -> Run:
     return lambda inputs: dict(zip(names, session.run(None, dict(inputs)), strict=True))
 
 
-def _opened_program(path: Path) -> Run:
+def _open_program(path: Path) -> Run:
+    """Return a program of torch.export as a function of arrays."""
     import torch
 
     program = torch.export.load(path).module()
@@ -65,15 +66,15 @@ def _opened_program(path: Path) -> Run:
 
 
 def write(graph: bytes, path: Path) -> None:
-    """Write a serialised ONNX model in the format that the file's name says.
+    """Write a serialised ONNX model in the format of the file's suffix.
 
     Raises:
-        ExportError: the graph has an operation that the format does not know.
+        ExportError: the format does not support an operation of the graph.
     """
     if path.suffix == ".safetensors":
         from safetensors.numpy import save_file
 
-        described, constants = _read(graph, plain.OPERATIONS, SAFETENSORS)
+        described, constants = _describe_graph(graph, plain.OPERATIONS, SAFETENSORS)
         save_file(constants, path, metadata={"graph": json.dumps(described)})
     elif path.suffix == ".pt2":
         _write_program(graph, path)
@@ -81,10 +82,19 @@ def write(graph: bytes, path: Path) -> None:
         path.write_bytes(graph)
 
 
-def _read(
+def _describe_graph(
     graph: bytes, known: Mapping[str, Callable[..., Any]], name: str
 ) -> tuple[dict[str, Any], dict[str, Array]]:
-    """The graph as plain data, as `plain` describes it, and its constants."""
+    """Return an ONNX graph as plain data, as `plain.run` takes it, and its constants.
+
+    Args:
+        graph: serialised ONNX model.
+        known: supported operations.
+        name: name of the format, for errors.
+
+    Raises:
+        ExportError: an operation is not supported.
+    """
     import onnx
     from onnx import helper, numpy_helper
 
@@ -96,16 +106,18 @@ def _read(
         if node.op_type == "Cast":
             attributes["to"] = str(helper.tensor_dtype_to_np_dtype(attributes["to"]))
         given = list(node.input)
-        if node.op_type in _SHAPED:
+        if node.op_type in _SHAPE_INPUTS:
             given, shaped = given[:1], given[1:]
             if not constants.keys() >= set(shaped):
                 what = f"a {node.op_type} by what is computed"
                 raise ExportError(f"{what}, which the format {name} does not know; {ONNX} does")
-            for key, one in zip(_SHAPED[node.op_type], shaped, strict=False):
+            for key, one in zip(_SHAPE_INPUTS[node.op_type], shaped, strict=False):
                 attributes[key] = constants[one].tolist()
         ports = {"inputs": given, "outputs": list(node.output)}
         nodes.append({"kind": node.op_type, **ports, "attributes": attributes})
-    unknown = sorted({one for node in nodes for one in _unknown(node, known.get(node["kind"]))})
+    unknown = sorted(
+        {one for node in nodes for one in _unsupported_parts(node, known.get(node["kind"]))}
+    )
     if unknown:
         raise ExportError(
             f"operations of this policy that the format {name} does not know: "
@@ -118,14 +130,16 @@ def _read(
     return described, {name: value.copy() for name, value in kept.items()}
 
 
-def _unknown(node: Mapping[str, Any], operation: Callable[..., Any] | None) -> Iterator[str]:
-    """Yield the parts of a node that an operation does not know: its kind, attributes or inputs."""
+def _unsupported_parts(
+    node: Mapping[str, Any], operation: Callable[..., Any] | None
+) -> Iterator[str]:
+    """Yield the unsupported parts of a node: its kind, attributes or inputs."""
     if operation is None:
         yield node["kind"]
         return
     try:
         signature = inspect.signature(operation)
-    except ValueError:  # torch's own say nothing, and take what our own graphs need
+    except ValueError:  # functions of torch have no signature; they take all that graphs contain
         return
     if more := node["attributes"].keys() - signature.parameters.keys():
         yield f"{node['kind']} with {', '.join(sorted(more))}"
@@ -137,12 +151,16 @@ def _unknown(node: Mapping[str, Any], operation: Callable[..., Any] | None) -> I
 
 
 def _write_program(graph: bytes, path: Path) -> None:
-    """Trace the graph once, with a free number of rows."""
+    """Write the graph as a program of torch.export with a free number of rows.
+
+    Raises:
+        ExportError: torch cannot export the graph.
+    """
     import onnx
     import torch
 
     operations = _torch_operations()
-    described, constants = _read(graph, operations, TORCH)
+    described, constants = _describe_graph(graph, operations, TORCH)
 
     class Program(torch.nn.Module):
         def __init__(self) -> None:
@@ -173,7 +191,7 @@ def _write_program(graph: bytes, path: Path) -> None:
 
 
 def _torch_operations() -> dict[str, Callable[..., Any]]:
-    """`plain.OPERATIONS` of tensors."""
+    """Return the operations of `plain.OPERATIONS` for tensors."""
     import torch
     from torch.nn.functional import batch_norm, conv2d, elu, layer_norm, leaky_relu
 
@@ -215,7 +233,7 @@ def _torch_operations() -> dict[str, Callable[..., Any]]:
         "Relu": torch.relu,
         "Reshape": lambda x, shape: x.reshape(shape),
         "Sigmoid": torch.sigmoid,
-        "Slice": plain.sliced,
+        "Slice": plain.slice_axes,
         "Softmax": lambda x, axis: x.softmax(axis),
         "Split": lambda x, axis=0, num_outputs=0, split=(): (
             torch.split(x, list(split), axis) if split else torch.chunk(x, num_outputs, axis)

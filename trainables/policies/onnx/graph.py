@@ -1,7 +1,7 @@
-"""The graph of an exported policy: connectors, the filter frozen → networks → greedy action.
+"""The graph of an exported policy: connectors and frozen filter → networks → greedy action.
 
-Written with onnx's own builder: these networks need no tracing, and the file is the same for the
-same weights. N rows, D features of a flattened observation, K columns of an action.
+It is written with onnx's builder: these networks need no tracing, and equal weights give equal
+files. N rows, D features of a flattened observation, K columns of an action, A choices.
 """
 
 from typing import Any, Protocol
@@ -35,7 +35,7 @@ from trainables.policies.filters import (
     ConcurrentMeanStdFilter,
     MeanStdFilter,
     NoFilter,
-    of_features,
+    feature_filter,
 )
 from trainables.policies.networks import ActorCritic
 from trainables.policies.onnx.traced import inline
@@ -46,7 +46,10 @@ Array = NDArray[Any]
 
 
 class GraphBuilder:
-    """Nodes in order; every method takes names of values and returns the name of a new one."""
+    """An ONNX graph under construction.
+
+    Methods take names of values, append nodes, and return the name of a new value.
+    """
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -54,27 +57,27 @@ class GraphBuilder:
         self.inputs: list[Any] = []
         """Inputs beside the observation."""
         self.outputs: list[Any] = []
-        """Outputs that are the inputs of the next step."""
+        """Outputs that are inputs of the next step."""
         self.is_exact = False
-        """True if the filter receives as float64 the numbers that float32 would round."""
+        """True if observations that float32 would round are float64 up to the filter."""
 
     def constant(self, name: str, value: Array) -> str:
-        """An array stored in the file."""
+        """Add an array to the file."""
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """One operation."""
+        """Add an operation with one output."""
         self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
         return output
 
     def columns(self, rows: str, columns: Array, output: str) -> str:
-        """Columns (K,) of rows (N, …)."""
+        """Select columns (K,) of rows (N, …)."""
         index = self.constant(f"{output}:index", columns.astype(np.int64))
         return self.node("Gather", [rows, index], output, axis=1)
 
     def unit_pixels(self, values: str, highest: float, kind: int = TensorProto.FLOAT) -> str:
-        """Write floats of a kind from 0 to `highest` as floats from 0 to 1."""
+        """Divide floats of type `kind` by `highest`; return `values` itself if `highest` is 1."""
         if highest == 1.0:
             return values
         numbers = helper.tensor_dtype_to_np_dtype(kind)
@@ -82,7 +85,7 @@ class GraphBuilder:
         return self.node("Div", [values, divisor], f"{values}:unit")
 
     def perceptron(self, rows: str, net: str, weights: dict[str, Array], activation: str) -> str:
-        """The linear layers named `net`; returns the last one's output, not activated."""
+        """Add the linear layers named `net`; return the last one's output, without activation."""
         layers = sum(name.startswith(f"{net}.") and name.endswith("weight") for name in weights)
         x = rows
         for i in range(layers):
@@ -92,7 +95,10 @@ class GraphBuilder:
         return x
 
     def lstm(self, rows: str, states: tuple[str, str], weights: dict[str, Array]) -> None:
-        """One step of an LSTM: outputs and cells ``state_out_0`` and ``state_out_1``."""
+        """Add one step of an LSTM.
+
+        Its outputs and cells are named ``state_out_0`` and ``state_out_1``.
+        """
         outputs, cells = states
         gates = []
         for part, given in (("ih", rows), ("hh", outputs)):
@@ -111,12 +117,13 @@ class GraphBuilder:
         self.node("Mul", [show, self.node("Tanh", [after], "lstm.cells")], "state_out_0")
 
     def convolution(self, x: str, name: str, weights: dict[str, Array], stride: int) -> str:
-        """One convolution without padding, and ReLU."""
+        """Add one convolution without padding, and ReLU."""
         layer = self._layer(name, weights)
         x = self.node("Conv", [x, *layer], name, strides=[stride, stride])
         return self.node("Relu", [x], f"{name}.relu")
 
     def _layer(self, name: str, weights: dict[str, Array]) -> list[str]:
+        """Add weight and bias of a layer as constants; return their names."""
         return [self.constant(f"{name}.{p}", weights[f"{name}.{p}"]) for p in ("weight", "bias")]
 
 
@@ -126,9 +133,11 @@ MEAN_STD = (MeanStdFilter, ConcurrentMeanStdFilter)
 
 
 def input_type(leaf: spaces.Space[Any], exact: bool) -> np.dtype[Any]:
-    """Return the type of an observation's leaf as an input: float32 for numbers, bytes for pixels.
+    """Return the dtype of the file's input for a leaf of the observation.
 
-    `exact`: numbers that float32 rounds are float64, as the filter is given them.
+    Args:
+        leaf: space of the leaf.
+        exact: True for float64 where float32 would round; else floats are float32.
     """
     if isinstance(leaf, spaces.Box) and not is_bytes(leaf):
         return np.dtype(np.float64 if exact and is_wide(leaf) else np.float32)
@@ -136,35 +145,35 @@ def input_type(leaf: spaces.Space[Any], exact: bool) -> np.dtype[Any]:
 
 
 def output_type(leaf: spaces.Space[Any]) -> np.dtype[Any]:
-    """Return the type of a leaf of the action as an output: the one that the environment takes."""
+    """Return the dtype of the file's output for a leaf of the action: that of the environment."""
     return np.dtype(leaf.dtype or np.int64)
 
 
 def build(model: ActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """The serialised model of an actor and a critic."""
+    """Return the serialised model of an actor and a critic."""
     graph = GraphBuilder()
-    x = _seen(graph, spaces_, connectors)
-    forbidden = _forbidden(graph, spaces_)
+    x = _connect_observations(graph, spaces_, connectors)
+    forbidden = _mask_offsets(graph, spaces_)
     weights, architecture = model.weights(), model.architecture
     x = _features(graph, x, weights, architecture, architecture.shared)
-    x = _memory(graph, x, model)
+    x = _run_lstm(graph, x, model)
     head = graph.perceptron(x, "actor", weights, architecture.activation)
     reals = "action_mean" if model.layout.real_columns else ""
     outputs = _outputs(graph, head, spaces_, model.layout, reals, connectors, forbidden)
     value = graph.perceptron(x, "critic", weights, architecture.activation)
     graph.node("Squeeze", [value, graph.constant("last_axis", np.array([1]))], "value")
-    return _finished(graph, spaces_, outputs)
+    return _serialise(graph, spaces_, outputs)
 
 
 def build_own(model: OwnActorCritic, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """As `build`, of a torch module of a person's own."""
+    """Return the serialised model of an actor and a critic that are a user's torch module."""
     graph, layout = GraphBuilder(), model.layout
-    x = _seen(graph, spaces_, connectors)
+    x = _connect_observations(graph, spaces_, connectors)
     inline(graph, model.module, x, model.architecture.shape, ["head", "value"])
     reals = "action_mean" if layout.real_columns else ""
-    forbidden = _forbidden(graph, spaces_)
+    forbidden = _mask_offsets(graph, spaces_)
     outputs = _outputs(graph, "head", spaces_, layout, reals, connectors, forbidden)
-    return _finished(graph, spaces_, outputs)
+    return _serialise(graph, spaces_, outputs)
 
 
 def build_q(
@@ -173,9 +182,12 @@ def build_q(
     spaces_: EnvSpaces,
     connectors: Connectors,
 ) -> bytes:
-    """The serialised model of the values of all choices: they are its logits, without noise."""
+    """Return the serialised model of a Q-network.
+
+    Values of choices are its logits, without noise.
+    """
     graph, layout = GraphBuilder(), spaces_.layout
-    x = _seen(graph, spaces_, connectors)
+    x = _connect_observations(graph, spaces_, connectors)
     activation, atoms = architecture.trunk.activation, len(architecture.support)
     x = _features(graph, x, weights, architecture.trunk, shared=True)
     q = graph.perceptron(x, "head", weights, activation)
@@ -192,24 +204,33 @@ def build_q(
         support = graph.constant("support", np.array(architecture.support, np.float32)[:, None])
         q = graph.node("MatMul", [graph.node("Softmax", [q], "atoms", axis=2), support], "means")
     q = graph.node("Squeeze", [q, graph.constant("third_axis", np.array([2]))], "q")
-    if forbidden := _forbidden(graph, spaces_):
+    if forbidden := _mask_offsets(graph, spaces_):
         q = graph.node("Add", [q, forbidden], "allowed")
-    return _of_values(graph, spaces_, connectors, q)
+    return _finish_with_values(graph, spaces_, connectors, q)
 
 
 def build_own_q(module: torch.nn.Module, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """As `build_q`, of a torch module of a person's own."""
+    """Return the serialised model of a Q-network that is a user's torch module."""
     graph = GraphBuilder()
-    x = _seen(graph, spaces_, connectors)
+    x = _connect_observations(graph, spaces_, connectors)
     inline(graph, module, x, spaces_.observation_shape, ["q"])
-    return _of_values(graph, spaces_, connectors, "q")
+    return _finish_with_values(graph, spaces_, connectors, "q")
 
 
-def _of_values(graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors, q: str) -> bytes:
-    """The serialised model that takes the choice with the highest of these values (N, A)."""
+def _finish_with_values(
+    graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors, q: str
+) -> bytes:
+    """Return the serialised model that takes the choice of the highest value.
+
+    Args:
+        graph: graph so far.
+        spaces_: spaces of the environment.
+        connectors: connectors between the environment and the policy.
+        q: name of the values (N, A).
+    """
     graph.node("ReduceMax", [q, graph.constant("of_choices", np.array([1]))], "value", keepdims=0)
     outputs = _outputs(graph, q, spaces_, spaces_.layout, "", connectors)
-    return _finished(graph, spaces_, outputs)
+    return _serialise(graph, spaces_, outputs)
 
 
 def _outputs(
@@ -221,14 +242,24 @@ def _outputs(
     connectors: Connectors,
     forbidden: str = "",
 ) -> list[Any]:
-    """Return the outputs of every policy: its head, the action, and the ``value`` in the graph."""
+    """Add the outputs of a policy with a ``value``, and return their descriptions.
+
+    Args:
+        graph: graph so far, in which ``value`` exists.
+        head: name of the actor's head.
+        spaces_: spaces of the environment.
+        layout: layout of the actions.
+        reals: name of the actions' real numbers, or empty without any.
+        connectors: connectors between the environment and the policy.
+        forbidden: name of the offsets of invalid choices, or empty without masks.
+    """
     outputs = _heads(graph, head, layout, forbidden)
     outputs += _actions(graph, spaces_, layout, reals, connectors)
     return [*outputs, _value("value", np.dtype(np.float32), ())]
 
 
 class BoundedActor(Protocol):
-    """Networks of which one acts, whose means are squashed."""
+    """Protocol of networks whose actor squashes its means."""
 
     layout: ActionLayout
     architecture: Architecture
@@ -237,16 +268,16 @@ class BoundedActor(Protocol):
 
     @property
     def follows_state(self) -> bool:
-        """True if means are kept near 0 before they are squashed."""
+        """True if means are clipped before they are squashed."""
 
     def weights(self) -> dict[str, Array]:
-        """Those of ``actor``, among others."""
+        """Return the weights by name, those of ``actor`` among them."""
 
 
 def build_bounded(model: BoundedActor, spaces_: EnvSpaces, connectors: Connectors) -> bytes:
-    """As `build`, of an actor alone: its means are squashed and scaled to their bounds."""
+    """Return the serialised model of an actor without a critic; means are squashed and scaled."""
     graph, layout, limits = GraphBuilder(), model.layout, model.limits
-    x = _seen(graph, spaces_, connectors)
+    x = _connect_observations(graph, spaces_, connectors)
     head = graph.perceptron(x, "actor", model.weights(), model.architecture.activation)
     outputs, reals = _heads(graph, head, layout), ""
     if limits is not None:
@@ -262,11 +293,11 @@ def build_bounded(model: BoundedActor, spaces_: EnvSpaces, connectors: Connector
         middle = graph.constant("middle", (limits.high + limits.low) / 2)
         reals = graph.node("Add", [x, middle], "unbounded")
     outputs += _actions(graph, spaces_, layout, reals, connectors.clipping(True))
-    return _finished(graph, spaces_, outputs)
+    return _serialise(graph, spaces_, outputs)
 
 
-def _finished(graph: GraphBuilder, spaces_: EnvSpaces, outputs: list[Any]) -> bytes:
-    """The serialised model, checked against ONNX's own rules; the batch axis is free."""
+def _serialise(graph: GraphBuilder, spaces_: EnvSpaces, outputs: list[Any]) -> bytes:
+    """Return the serialised model, checked by ONNX's own checker; the batch axis is free."""
     inputs = [
         _value(name, input_type(leaf, graph.is_exact), leaf.shape or ())
         for name, leaf in named_leaves(spaces_.raw, "observation").items()
@@ -283,16 +314,16 @@ def _finished(graph: GraphBuilder, spaces_: EnvSpaces, outputs: list[Any]) -> by
     return serialised
 
 
-def _seen(graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors) -> str:
-    """Return the name of the networks' input, (N, D) or an image, made of the file's inputs."""
+def _connect_observations(graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors) -> str:
+    """Add the connectors before the networks; return the name of the networks' input."""
     graph.is_exact = connectors.is_exact
     x = _observations(graph, spaces_)
     for i, one in enumerate(connectors.before):
-        x = _stacked(graph, x, i, one)
+        x = _stack_frames(graph, x, i, one)
     filtered = _filter(graph, x, connectors.filter)
-    x = filtered if filtered != x else _unit(graph, x, spaces_)
+    x = filtered if filtered != x else _scale_pixels(graph, x, spaces_)
     if connectors.part(PreviousAction) is not None:
-        x = _with_previous_action(graph, x, spaces_, connectors)
+        x = _prepend_previous_action(graph, x, spaces_, connectors)
     if connectors.part(PreviousReward) is not None:
         graph.inputs.append(_value("prev_reward", np.dtype(np.float32), ()))
         axis = graph.constant("prev_reward:axis", np.array([1]))
@@ -301,8 +332,21 @@ def _seen(graph: GraphBuilder, spaces_: EnvSpaces, connectors: Connectors) -> st
     return x
 
 
-def _stacked(graph: GraphBuilder, x: str, number: int, one: Connector) -> str:
-    """Observations with those before, which are ``frames_in_0`` and ``frames_out_0``."""
+def _stack_frames(graph: GraphBuilder, x: str, number: int, one: Connector) -> str:
+    """Add a frame stack; its memory is ``frames_in_<number>`` and ``frames_out_<number>``.
+
+    Args:
+        graph: graph so far.
+        x: name of the observations (N, D).
+        number: index of the stack.
+        one: the connector.
+
+    Returns:
+        The name of the stacked observations.
+
+    Raises:
+        ExportError: the connector is no frame stack of vectors.
+    """
     given, left, size = f"frames_in_{number}", f"frames_out_{number}", one.memory_size
     shape = one.observation_space.shape
     if type(one) is not FrameStack or is_image(one.observation_space):
@@ -334,21 +378,21 @@ def _stacked(graph: GraphBuilder, x: str, number: int, one: Connector) -> str:
     return stacked
 
 
-def _with_previous_action(
+def _prepend_previous_action(
     graph: GraphBuilder, x: str, spaces_: EnvSpaces, connectors: Connectors
 ) -> str:
-    """The last action before a row; it is given as the environment took it, in the policy's own."""
+    """Put the last action before each row; it is an input, as the environment takes it."""
     parts, first, widen = [], 0, connectors.adapter.spread
     for name, leaf in named_leaves(spaces_.action, "prev_action").items():
         graph.inputs.append(_value(name, output_type(leaf), leaf.shape or ()))
         columns = slice(first, first + int(np.prod(leaf.shape or ())))
-        # A bit is read as it is where it is observed, and as a choice of two where it is chosen.
+        # A bit of an action is a choice of two, one-hot; a bit of an observation is one number.
         hot = (
             spaces.MultiDiscrete([2] * int(np.prod(leaf.n)))
             if isinstance(leaf, spaces.MultiBinary)
             else leaf
         )
-        part = _leaf(graph, name, hot)
+        part = _leaf_features(graph, name, hot)
         if widen is not None and isinstance(leaf, spaces.Box):
             middle = graph.constant(f"{name}:middle", widen[1][columns])
             half = graph.constant(f"{name}:half", widen[0][columns])
@@ -360,7 +404,7 @@ def _with_previous_action(
 
 
 def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
-    """The raw observation as rows (N, D), of float64 if exact, or as an image (N, H, W, C)."""
+    """Return the name of the raw observations as rows (N, D) or images (N, H, W, C)."""
     if isinstance(spaces_.raw, spaces.Box) and (seen := view(spaces_.raw, spaces_.asked)).axes:
         if seen.axes == "HWC":
             return "observation"
@@ -370,27 +414,27 @@ def _observations(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
         return graph.node("Reshape", [x, shape], "laid_out")
     leaves = list(named_leaves(spaces_.raw, "observation").items())
     kind = TensorProto.DOUBLE if graph.is_exact else TensorProto.FLOAT
-    rows = [_leaf(graph, *one, kind) for one in (leaves[:-1] if spaces_.masks else leaves)]
+    rows = [_leaf_features(graph, *one, kind) for one in (leaves[:-1] if spaces_.masks else leaves)]
     return rows[0] if len(rows) == 1 else graph.node("Concat", rows, "rows", axis=1)
 
 
-def _forbidden(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
-    """(N, A) what is added to the logits of choices: 0 where they are valid; "": no mask says it.
+def _mask_offsets(graph: GraphBuilder, spaces_: EnvSpaces) -> str:
+    """Return the name of offsets (N, A) for logits: 0 for valid choices, `NO_CHOICE` for others.
 
-    Any logit is lost in the rounding of `NO_CHOICE`.
+    Returns an empty string without action masks. A logit is lost in the rounding of `NO_CHOICE`.
     """
     if not spaces_.masks:
         return ""
-    mask = _leaf(graph, *list(named_leaves(spaces_.raw, "observation").items())[-1])
+    mask = _leaf_features(graph, *list(named_leaves(spaces_.raw, "observation").items())[-1])
     one = graph.constant("valid", np.ones(1, dtype=np.float32))
     invalid = graph.node("Sub", [one, mask], "invalid")
     return graph.node("Mul", [invalid, graph.constant("no_choice", np.full(1, NO_CHOICE))], "masks")
 
 
-def _leaf(
+def _leaf_features(
     graph: GraphBuilder, name: str, leaf: spaces.Space[Any], kind: int = TensorProto.FLOAT
 ) -> str:
-    """One leaf as features (N, d) of a kind: choices one-hot, everything else as it is."""
+    """Return the name of one leaf's features (N, d): choices one-hot, pixels scaled."""
     flat = graph.node("Flatten", [name], f"{name}:flat", axis=1)
     if isinstance(leaf, spaces.Discrete | spaces.MultiDiscrete):
         sizes = np.atleast_1d(leaf.n if isinstance(leaf, spaces.Discrete) else leaf.nvec).ravel()
@@ -408,9 +452,15 @@ def _leaf(
 
 
 def _filter(graph: GraphBuilder, rows: str, one: Filtering) -> str:
-    """(x - mean) / (std + ε), clipped; float64: a mean may be large beside its deviation."""
-    one = of_features(one)
-    if type(one) is NoFilter:  # not what derives from it and may do anything
+    """Add the frozen filter: (x - mean) / (std + ε), clipped; return the name of its output.
+
+    It computes in float64, since a mean may be large compared with its deviation.
+
+    Raises:
+        ConfigError: the filter is a user's own.
+    """
+    one = feature_filter(one)
+    if type(one) is NoFilter:  # derived classes may change rows
         return rows
     if not isinstance(one, MeanStdFilter) or type(one) not in MEAN_STD:
         raise ConfigError(
@@ -429,8 +479,8 @@ def _filter(graph: GraphBuilder, rows: str, one: Filtering) -> str:
     return graph.node("Cast", [x], "filtered", to=TensorProto.FLOAT)
 
 
-def _unit(graph: GraphBuilder, x: str, spaces_: EnvSpaces) -> str:
-    """Write an image's numbers as float32 of at most 1; vectors stay as they are."""
+def _scale_pixels(graph: GraphBuilder, x: str, spaces_: EnvSpaces) -> str:
+    """Scale images to float32 of at most 1; vectors are returned unchanged."""
     if not is_image(spaces_.seen):
         return x
     if spaces_.observation_dtype == np.uint8:
@@ -445,7 +495,15 @@ def _features(
     architecture: Architecture,
     shared: bool,
 ) -> str:
-    """Return the name of the heads' input (N, F); `shared` hidden layers are below them."""
+    """Return the name of the heads' input (N, F).
+
+    Args:
+        graph: graph so far.
+        x: name of the networks' input.
+        weights: weights by name.
+        architecture: sizes and options of the networks.
+        shared: True if actor and critic share the hidden layers, which are added here.
+    """
     if architecture.filters:
         x = graph.node("Transpose", [x], "channels_first", perm=[0, 3, 1, 2])
         for i, (_, _, stride) in enumerate(architecture.filters):
@@ -459,8 +517,8 @@ def _features(
     return graph.node(architecture.activation.capitalize(), [x], "features")
 
 
-def _memory(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
-    """Return the name of the heads' input behind the LSTM, or `x` for a policy without one."""
+def _run_lstm(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
+    """Add the LSTM; return the name of its outputs, or `x` for a policy without one."""
     units = model.architecture.lstm
     if not units:
         return x
@@ -471,7 +529,7 @@ def _memory(graph: GraphBuilder, x: str, model: ActorCritic) -> str:
 
 
 def heads(layout: ActionLayout) -> dict[str, slice]:
-    """Names of the outputs that the actor network gives, and their columns of its head."""
+    """Return name of each output of the actor network → its columns of the head."""
     named = {
         "action_logits": slice(0, layout.logits),
         "action_mean": slice(layout.logits, layout.head_size),
@@ -480,7 +538,14 @@ def heads(layout: ActionLayout) -> dict[str, slice]:
 
 
 def _heads(graph: GraphBuilder, head: str, layout: ActionLayout, forbidden: str = "") -> list[Any]:
-    """Outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G), where there are any."""
+    """Add outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G), as far as they exist.
+
+    Args:
+        graph: graph so far.
+        head: name of the actor's head.
+        layout: layout of the actions.
+        forbidden: name of the offsets of invalid choices, or empty without masks.
+    """
     outputs = []
     for name, columns in heads(layout).items():
         masked = forbidden and name == "action_logits"
@@ -499,9 +564,14 @@ def _actions(
     measured: str,
     connectors: Connectors,
 ) -> list[Any]:
-    """The best action as the environment wants it, one output per leaf.
+    """Add the greedy action as the environment takes it, one output per leaf.
 
-    `measured` are its real numbers, of which there may be none.
+    Args:
+        graph: graph so far.
+        spaces_: spaces of the environment.
+        layout: layout of the actions.
+        measured: name of the action's real numbers, or empty without any.
+        connectors: connectors between the environment and the policy.
     """
     choices, reals = list(layout.choice_columns), list(layout.real_columns)
     if choices:
@@ -515,7 +585,7 @@ def _actions(
         low = bounds(spaces_.action)[0][choices]
         graph.node("Add", [best, graph.constant("start", low.astype(np.int64))], "chosen")
     if measured:
-        measured = _within_bounds(graph, spaces_.action, measured, reals, connectors)
+        measured = _scale_reals(graph, spaces_.action, measured, reals, connectors)
     outputs = []
     first = 0
     for name, leaf in named_leaves(spaces_.action, "action").items():
@@ -532,14 +602,22 @@ def _actions(
     return outputs
 
 
-def _within_bounds(
+def _scale_reals(
     graph: GraphBuilder,
     action: spaces.Space[Any],
     measured: str,
     reals: list[int],
     connectors: Connectors,
 ) -> str:
-    """An action's real numbers, spread over their bounds and clipped to them if so set."""
+    """Scale an action's real numbers to their bounds and clip them, both if the settings say so.
+
+    Args:
+        graph: graph so far.
+        action: action space of the environment.
+        measured: name of the real numbers.
+        reals: indices of their columns.
+        connectors: connectors between the environment and the policy.
+    """
     if (widen := connectors.adapter.spread) is not None:
         half, middle = (
             graph.constant("half", widen[0][reals]),
@@ -564,5 +642,6 @@ def _within_bounds(
 
 
 def _value(name: str, kind: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    """Return the description of an input or output with a free batch axis."""
     onnx_kind = helper.np_dtype_to_tensor_dtype(kind)
     return helper.make_tensor_value_info(name, onnx_kind, ["batch", *shape])

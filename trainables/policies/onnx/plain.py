@@ -5,9 +5,9 @@
     outputs = policy({"observation": observations})     # (N, …) → name of an output → (N, …)
 
 The tensors are the constants of the policy's ONNX graph: weights, the filter's statistics, bounds
-of actions. The file's metadata holds the graph itself, as JSON: names of ``inputs`` and
-``outputs``, and ``nodes``, each an operation of ONNX with its ``kind``, ``inputs``, ``outputs``
-and ``attributes``. Nothing in the file is code.
+of actions. The file's metadata holds the graph as JSON: names of ``inputs`` and ``outputs``, and
+``nodes``, each an operation of ONNX with its ``kind``, ``inputs``, ``outputs`` and ``attributes``.
+The file contains no code.
 """
 
 import json
@@ -23,12 +23,12 @@ Array = Any
 
 
 def load(path: str | Path) -> Callable[[Mapping[str, Array]], dict[str, Array]]:
-    """The policy in a file: inputs by name → outputs by name.
+    """Return the policy in a file as a function: inputs by name → outputs by name.
 
     Raises:
-        ValueError: the file holds no policy, or an operation that is not known here.
+        ValueError: the file holds no graph, or an operation that is not known here.
     """
-    from safetensors import safe_open  # not at the top: trainers that export nothing need it not
+    from safetensors import safe_open  # imported here: trainers that export nothing do without it
 
     with safe_open(path, framework="numpy") as file:
         graph = json.loads((file.metadata() or {}).get("graph", "null"))
@@ -46,7 +46,15 @@ def run(
     inputs: Mapping[str, Array],
     operations: Mapping[str, Callable[..., Any]],
 ) -> dict[str, Array]:
-    """The outputs of a graph, node after node; an input without a name is left out."""
+    """Run the nodes of a graph in order; return its outputs by name.
+
+    Args:
+        graph: names of inputs and outputs, and nodes; an empty name of a node's input stands for
+            None.
+        constants: constants by name.
+        inputs: inputs by name.
+        operations: kind of a node → function.
+    """
     values = {"": None, **constants, **{name: inputs[name] for name in graph["inputs"]}}
     for node in graph["nodes"]:
         operation = operations[node["kind"]]
@@ -59,34 +67,35 @@ def run(
 def _convolution(
     x: Array, kernels: Array, bias: Array | float = 0.0, strides: Sequence[int] = (1, 1)
 ) -> Array:
-    """(N, C, H, W) with kernels (K, C, h, w), without padding → (N, K, H', W')."""
+    """Return images (N, C, H, W) convolved with kernels (K, C, h, w), without padding."""
     windows = np.lib.stride_tricks.sliding_window_view(x, kernels.shape[2:], axis=(2, 3))
     windows = windows[:, :, :: strides[0], :: strides[1]]
     filtered = np.tensordot(windows, kernels, axes=((1, 4, 5), (1, 2, 3)))
     return np.moveaxis(filtered + bias, 3, 1)
 
 
-def _batch_normalized(
+def _normalize_batch(
     x: Array, scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float = 1e-5
 ) -> Array:
-    """(N, C, …) with the statistics (C,) of the training."""
+    """Return `x` (N, C, …) normalised by fixed statistics (C,)."""
     by = (-1, *[1] * (x.ndim - 2))
     deviations = np.sqrt(variance + epsilon)
     return (x - mean.reshape(by)) * (scale / deviations).reshape(by) + bias.reshape(by)
 
 
-def _layer_normalized(
+def _normalize_layer(
     x: Array, scale: Array, bias: Array, axis: int = -1, epsilon: float = 1e-5
 ) -> Array:
+    """Return `x` normalised over the axes from `axis` on, then scaled and shifted."""
     axes = tuple(range(axis % x.ndim, x.ndim))
     centred = x - x.mean(axes, keepdims=True)
     return centred / np.sqrt(np.square(centred).mean(axes, keepdims=True) + epsilon) * scale + bias
 
 
-def sliced(
+def slice_axes(
     x: Array, starts: list[int], ends: list[int], axes: list[int], steps: list[int] | None = None
 ) -> Array:
-    """Some rows or columns, by axis; of numpy's arrays and torch's alike."""
+    """Return the slice of an array of numpy or a tensor of torch that ONNX's Slice describes."""
     taken = [slice(None)] * x.ndim
     for axis, first, last, step in zip(axes, starts, ends, steps or [1] * len(axes), strict=True):
         taken[axis] = slice(first, None if last >= sys.maxsize else last, step)
@@ -94,15 +103,16 @@ def sliced(
 
 
 def _softmax(x: Array, axis: int) -> Array:
+    """Return the softmax along an axis."""
     raised = np.exp(x - x.max(axis, keepdims=True))
     return raised / raised.sum(axis, keepdims=True)
 
 
-#: ONNX's operations, as far as exported policies use them.
+#: Kind of an ONNX operation → function; those that exported policies use.
 OPERATIONS: dict[str, Callable[..., Array]] = {
     "Add": np.add,
     "ArgMax": lambda x, axis, keepdims: np.argmax(x, axis, keepdims=bool(keepdims)),
-    "BatchNormalization": _batch_normalized,
+    "BatchNormalization": _normalize_batch,
     "Cast": lambda x, to: x.astype(to),
     "Clip": np.clip,
     "Concat": lambda *parts, axis: np.concatenate(parts, axis),
@@ -116,7 +126,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "Gather": np.take,
     "Gemm": lambda x, weights, bias, transB: x @ (weights.T if transB else weights) + bias,  # noqa: N803 ONNX's
     "Identity": lambda x: x,
-    "LayerNormalization": _layer_normalized,
+    "LayerNormalization": _normalize_layer,
     "LeakyRelu": lambda x, alpha=0.01: np.where(x > 0, x, alpha * x),
     "MatMul": np.matmul,
     "Max": np.maximum,
@@ -127,7 +137,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "Relu": lambda x: np.maximum(x, 0),
     "Reshape": lambda x, shape: x.reshape(shape),
     "Sigmoid": lambda x: np.exp(-np.logaddexp(0, -x)),
-    "Slice": sliced,
+    "Slice": slice_axes,
     "Softmax": _softmax,
     "Split": lambda x, axis=0, num_outputs=0, split=(): np.split(
         x, np.cumsum(split)[:-1] if split else num_outputs, axis

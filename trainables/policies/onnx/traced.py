@@ -1,4 +1,4 @@
-"""A torch module of a person's own as nodes of a policy's graph, by torch's exporter. N rows."""
+"""A user's torch module as nodes of a policy's graph, written by torch's exporter. N rows."""
 
 import copy
 import io
@@ -12,7 +12,8 @@ from onnx import helper, numpy_helper
 
 from trainables.errors import ExportError
 
-#: Attributes that the exporter writes though they say what holds without them.
+#: Kind of a node → redundant attributes that the exporter writes, and their implied value; None if
+#: any value is redundant.
 _IMPLIED: dict[str, dict[str, Any]] = {
     "BatchNormalization": {"momentum": None, "training_mode": 0},
     "Conv": {"group": 1, "kernel_shape": None},
@@ -23,7 +24,7 @@ _IMPLIED: dict[str, dict[str, Any]] = {
 
 
 class Graph(Protocol):
-    """The part of a graph that takes nodes and constants."""
+    """Protocol of a graph to which nodes and constants can be added."""
 
     nodes: list[Any]
     constants: list[Any]
@@ -32,21 +33,28 @@ class Graph(Protocol):
 def inline(
     graph: Graph, module: torch.nn.Module, rows: str, shape: tuple[int, ...], outputs: list[str]
 ) -> None:
-    """Write a module that takes `rows` (N, *shape) and gives values of these names.
+    """Add a module to a graph.
+
+    Args:
+        graph: graph to add to.
+        module: module to export.
+        rows: name of the module's input, (N, *shape), in the graph.
+        shape: shape of a row.
+        outputs: names for the module's outputs.
 
     Raises:
-        ExportError: torch's exporter cannot write it.
+        ExportError: torch's exporter cannot write the module, or the module has branches.
     """
     module = copy.deepcopy(module).cpu().eval()
     named, file = type(module).__name__, io.BytesIO()
     try:
         with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # what a trace misses shows when the file is compared
+            warnings.simplefilter("ignore")  # a wrong trace is found when the file is compared
             torch.onnx.export(
                 module,
                 (torch.zeros(2, *shape),),
                 file,  # type: ignore[arg-type]  # this exporter writes into memory, too
-                dynamo=False,  # the newer exporter needs a package more
+                dynamo=False,  # the newer exporter needs another package
                 opset_version=18,
                 input_names=["rows"],
                 output_names=outputs,
@@ -58,12 +66,12 @@ def inline(
     made = onnx.load_from_string(file.getvalue()).graph
     names = {"rows": rows, "": "", **{one: one for one in outputs}}
 
-    def renamed(name: str) -> str:
+    def unique_name(name: str) -> str:
         return names.setdefault(name, f"{named}:{name}")
 
     for one in made.initializer:
         graph.constants.append(
-            numpy_helper.from_array(numpy_helper.to_array(one), renamed(one.name))
+            numpy_helper.from_array(numpy_helper.to_array(one), unique_name(one.name))
         )
     for node in made.node:
         attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
@@ -71,15 +79,18 @@ def inline(
             raise ExportError(f"{named} branches ({node.op_type}), which no exported policy does")
         if node.op_type == "Constant":
             value = numpy_helper.to_array(attributes["value"])
-            graph.constants.append(numpy_helper.from_array(value, renamed(node.output[0])))
+            graph.constants.append(numpy_helper.from_array(value, unique_name(node.output[0])))
             continue
-        for key in [key for key, value in attributes.items() if _implied(node.op_type, key, value)]:
+        for key in [
+            key for key, value in attributes.items() if _is_implied(node.op_type, key, value)
+        ]:
             del attributes[key]
-        given, shown = ([renamed(one) for one in ends] for ends in (node.input, node.output))
+        given, shown = ([unique_name(one) for one in ends] for ends in (node.input, node.output))
         graph.nodes.append(helper.make_node(node.op_type, given, shown, **attributes))
 
 
-def _implied(kind: str, key: str, value: Any) -> bool:
+def _is_implied(kind: str, key: str, value: Any) -> bool:
+    """Return whether an attribute is redundant: its value is the default of the operation."""
     if kind == "Conv" and key in ("pads", "dilations"):
         return bool((np.array(value) == (key == "dilations")).all())
     of = _IMPLIED.get(kind, {})

@@ -1,5 +1,5 @@
-"""Parts of a policy that a person brings: tried before anything is trained, learnt, acted with.
+"""Parts of a policy written by users: checked before training, then trained and used to act.
 
-module        a torch module in the place of actor and critic
-distribution  how a head says what is done
+module        a torch module in place of actor and critic
+distribution  a distribution of actions, made from the actor's outputs
 """

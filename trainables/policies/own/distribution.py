@@ -1,11 +1,12 @@
-"""A distribution of actions of a person's own: how a head says what is done, in torch.
+"""A user's distribution of actions in torch, made from the actor's outputs.
 
     Dist.num_inputs(action_space) -> P
     Dist(inputs (B, P), action_space)
     sample() -> (B, K); greedy() -> (B, K); logp(actions) -> (B,); entropy() -> (B,)
 
 B rows, K columns of an action as `ActionLayout` has them (choices count from 0); a Discrete action
-is (B,). `sample` draws from torch's global stream, which is a named one of the trial's meanwhile.
+is (B,). `sample` draws from torch's global stream, which is seeded from a named stream of the trial
+during the call.
 """
 
 from collections.abc import Callable
@@ -26,38 +27,43 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 PLACE = "model.custom_action_dist"
-#: Rows of the batch on which a distribution is tried.
+#: Number of rows of the batch with which a distribution is checked.
 ROWS = 3
 
 
 class Distribution(Protocol):
-    """Of the actions for B rows."""
+    """Protocol of the distributions of the actions of B rows."""
 
     def sample(self) -> "Tensor":
-        """Actions that are drawn."""
+        """Return random actions (B, K)."""
 
     def greedy(self) -> "Tensor":
-        """The actions of an evaluation."""
+        """Return the actions (B, K) of an evaluation."""
 
     def logp(self, actions: "Tensor") -> "Tensor":
-        """(B,) log-probabilities."""
+        """Return the log-probabilities (B,) of actions (B, K)."""
 
     def entropy(self) -> "Tensor":
-        """(B,)."""
+        """Return the entropies (B,)."""
 
 
 @dataclass(frozen=True)
 class OwnDistribution:
-    """A distribution class by its path, with the space and the number of inputs it is made for."""
+    """A user's distribution class by its path, with its action space and its number of inputs."""
 
     path: str
     space: spaces.Space[Any]
     inputs: int
-    """P."""
+    """Number of inputs P, the outputs of the actor."""
 
     @classmethod
     def of(cls, path: str, space: spaces.Space[Any]) -> "OwnDistribution":
-        """With as many inputs as the class asks for; ConfigError if it says no number."""
+        """Return the class at `path` with its number of inputs for `space`.
+
+        Raises:
+            ConfigError: the class cannot be loaded, or its `num_inputs` returns no positive
+                integer.
+        """
         found: Any = load(PLACE, path, "a class of distributions")
         allowed = "a class whose num_inputs(action_space) gives how many numbers it is made from"
         try:
@@ -68,29 +74,32 @@ class OwnDistribution:
             raise _refusal(path, allowed, f"for {space} it gave {inputs!r}")
         return cls(path, space, inputs)
 
-    def loaded(self) -> "Callable[[Tensor], Distribution]":
-        """Return a function that makes distributions of inputs (B, P)."""
+    def load_class(self) -> "Callable[[Tensor], Distribution]":
+        """Return a function that makes a distribution of inputs (B, P)."""
         make = load(PLACE, self.path, "a class of distributions")
         return lambda inputs: make(inputs, self.space)
 
 
 class OwnSampling(StochasticSampling):
-    """Draws from the distribution."""
+    """Samples actions from a user's distribution."""
 
     def __init__(self, layout: ActionLayout, distribution: OwnDistribution) -> None:
         super().__init__(layout)
         self._distribution = distribution
-        self._make = distribution.loaded()
+        self._make = distribution.load_class()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the loaded class, which stays in this process."""
+        """Pickle without the loaded class; the other process loads it by its path."""
         return OwnSampling, (self._layout, self._distribution)
 
     def draw(
         self, head: Array, log_std: Array, stream: np.random.Generator | None
     ) -> tuple[Actions, Array]:
-        """Actions and log-probabilities (N,) for heads (N, P); greedy without a stream."""
-        if stream is None and len(head) > 1:  # each as if it were the only one, to the bit
+        """Return actions and log-probabilities (N,) for heads (N, P).
+
+        Greedy actions without a stream.
+        """
+        if stream is None and len(head) > 1:  # each alone, so that no bit depends on other rows
             rows = [self.draw(row[None], log_std, None) for row in head]
             actions, logps = zip(*rows, strict=True)
             return np.concatenate(actions), np.concatenate(logps)
@@ -108,7 +117,7 @@ class OwnSampling(StochasticSampling):
 
 
 def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
-    """Try the distribution on heads that are drawn; ConfigError if it breaks the contract."""
+    """Call the distribution with random heads; raises ConfigError if it breaks its contract."""
     import torch
 
     path = distribution.path
@@ -117,8 +126,8 @@ def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
     rows = (ROWS, *layout.shape)
     before = rng.capture_global()
     try:
-        made = distribution.loaded()(heads)
-        taken, again = (_sampled(made) for _ in range(2))
+        made = distribution.load_class()(heads)
+        taken, again = (_sample_with_fixed_seed(made) for _ in range(2))
         expected = {"sample()": (taken, rows), "greedy()": (made.greedy(), rows)}
         expected["logp(actions)"] = (made.logp(taken), (ROWS,))
         expected["entropy()"] = (made.entropy(), (ROWS,))
@@ -144,10 +153,12 @@ def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
         raise _refusal(path, "a distribution that draws in torch", why)
 
 
-def _sampled(made: Distribution) -> "Tensor":
+def _sample_with_fixed_seed(made: Distribution) -> "Tensor":
+    """Return a sample that is drawn from a fixed seed."""
     with rng.seed_torch_from(rng.generator(0, "tried")):
         return made.sample().detach()
 
 
 def _refusal(path: str, allowed: str, hint: str) -> ConfigError:
+    """Return the error for a distribution that breaks its contract."""
     return ConfigError(PLACE, path, allowed, hint.splitlines()[0])

@@ -1,10 +1,11 @@
-"""A torch module of a person's own: made, tried before anything is trained, learnt and acted with.
+"""A user's torch module in place of actor and critic: checked, trained and used to act.
 
     Net(shape, outputs, **custom_model_config)
     forward(observations (B, *S)) -> head (B, outputs), values (B,)
 
-B or N rows, *S the shape of a preprocessed and filtered observation, float32; of an image
-(H, W, C), with pixels from 0 to 1. It learns in its training mode and acts in the other one.
+B or N rows, *S the shape of a preprocessed and filtered observation, float32; that of an image is
+(H, W, C), with pixels from 0 to 1. The module is in training mode while it learns, and in
+evaluation mode while it acts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,50 +27,56 @@ from trainables.policies.acting.dense import Array
 from trainables.policies.architecture import Architecture, OwnModule
 from trainables.policies.exploration.actions import StochasticSampling
 from trainables.policies.layers import unit_pixels
-from trainables.policies.networks import Evaluated, Networks, Replay, Stochastic, allowed, split
+from trainables.policies.networks import Evaluated, Networks, Replay, Stochastic, mask_logits, split
 
 PLACE = "model.custom_model"
-#: Rows of the batch on which a module is tried: no other number of its shapes should be the same.
+#: Number of rows of the batch with which a module is checked; unlikely to equal another dimension.
 ROWS = 3
-#: How far a row's outputs may depend on the rows beside it, by rounding.
+#: Largest difference, by rounding, between outputs of a row alone and of the same row among others.
 CLOSE = 1e-3
 
 
 class OwnActorCritic(Stochastic):
-    """The module, and beside it log standard deviations (G,) of the real action columns."""
+    """A user's module, with log standard deviations (G,) of the real action columns.
+
+    Args:
+        layout: layout of the actions.
+        architecture: options; `own` names the module.
+        seed: seed of the trial; a stream of it draws the weights.
+    """
 
     def __init__(self, layout: ActionLayout, architecture: Architecture, seed: int) -> None:
         super().__init__(layout, architecture)
-        self.module = made(architecture, architecture.head(layout), seed)
+        self.module = make_module(architecture, architecture.head(layout), seed)
         self.log_std = self._free_log_std()
 
     def kept(self) -> dict[str, Tensor]:
-        """Parameters and buffers by name, as far as torch saves them."""
+        """Return name → tensor of the parameters and buffers that torch saves."""
         return dict(self.state_dict())
 
     def forward(self, observations: Tensor) -> tuple[Tensor, Tensor]:
-        """Heads and values (B,) of filtered observations."""
+        """Return heads and values (B,) of filtered observations."""
         rows, valid = split(observations, self.architecture.masks)
         head, values = outputs_of(self.module, unit_pixels(rows, self.architecture))
-        return allowed(head, valid), values
+        return mask_logits(head, valid), values
 
     def value(self, observations: Tensor) -> Tensor:
-        """(B,) values of filtered observations."""
+        """Return the values (B,) of filtered observations."""
         return self(observations)[1]  # type: ignore[no-any-return]
 
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
-        """As `Stochastic.evaluate`; there is no memory."""
+        """Run the module as `Stochastic.evaluate` describes; `replay` is ignored."""
         head, values = self(observations)
         return Evaluated(*self._logp_entropy(head, actions, head), values)
 
 
 def outputs_of(module: nn.Module, rows: Tensor) -> Any:
-    """Return what a module gives for rows (B, *S), in whichever mode it is.
+    """Return the outputs of a module for rows (B, *S), in its current mode.
 
-    A single row has no deviation to normalise by: a layer that refuses to learn from one, such as
-    BatchNorm, takes the statistics that it acts with, and does not move them.
+    In training mode BatchNorm raises ValueError for a single row, which has no deviation. Such
+    layers then run in evaluation mode, and no statistics change.
     """
     if len(rows) != 1 or not module.training:
         return module(rows)
@@ -80,7 +87,7 @@ def outputs_of(module: nn.Module, rows: Tensor) -> Any:
         layers = [one for one in module.modules() if isinstance(one, _BatchNorm) and one.training]
         if not layers:
             raise
-        for buffer, value in before.items():  # layers before the one that refuses have counted it
+        for buffer, value in before.items():  # layers before the one that raised have counted it
             buffer.copy_(value)
         with in_acting_mode(*layers):
             return module(rows)
@@ -88,7 +95,7 @@ def outputs_of(module: nn.Module, rows: Tensor) -> Any:
 
 @contextmanager
 def in_acting_mode(*modules: nn.Module) -> Iterator[None]:
-    """Let modules compute as they act: what they give moves no statistics; then put them back."""
+    """Set modules to evaluation mode inside the block; restore the mode of each part after it."""
     each = {part: part.training for module in modules for part in module.modules()}
     for module in modules:
         module.eval()
@@ -99,24 +106,29 @@ def in_acting_mode(*modules: nn.Module) -> Iterator[None]:
             part.training = training
 
 
-class InTorch(Actor):
-    """Acts with networks in torch, made from `_made_from`; how actions are chosen is as ever."""
+class TorchActor(Actor):
+    """An actor whose networks are in torch; its exploration is that of any actor."""
 
-    _made_from: tuple[Any, ...]
+    _constructor_arguments: tuple[Any, ...]
     _networks: Networks
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """It crosses to another process as arrays, not as memory that is shared."""
+        """Pickle the weights as arrays; torch would put them into shared memory."""
         state = {k: v for k, v in vars(self).items() if k != "_networks"}
-        return _remade, (type(self), self._made_from, self._networks.weights(), state)
+        return _rebuild_actor, (
+            type(self),
+            self._constructor_arguments,
+            self._networks.weights(),
+            state,
+        )
 
     def load(self, weights: Weights) -> None:
-        """Adopt weights named as the networks name them; they are copied."""
+        """Copy weights, named as the networks name them."""
         self._networks.load_weights(weights)
         self._log_std = np.array(weights.get("log_std", self._log_std))
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights given to `load`."""
+        """Return a copy of the weights."""
         return self._networks.weights()
 
     def _run(self, observations: NDArray[Any]) -> Any:
@@ -126,8 +138,14 @@ class InTorch(Actor):
             return self._networks(rows)
 
 
-class OwnActor(InTorch):
-    """Acts with the module."""
+class OwnActor(TorchActor):
+    """An actor around a user's module.
+
+    Args:
+        layout: layout of the actions.
+        architecture: options; `own` names the module.
+        exploration: way to choose actions; by default the policy's own distribution.
+    """
 
     def __init__(
         self,
@@ -136,34 +154,45 @@ class OwnActor(InTorch):
         exploration: StochasticSampling | None = None,
     ) -> None:
         super().__init__(layout, architecture, exploration)
-        self._made_from = layout, architecture
+        self._constructor_arguments = layout, architecture
         self._networks = OwnActorCritic(layout, architecture, 0).eval()
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """Heads and values (N,) of filtered observations."""
+        """Return heads and values (N,) of filtered observations."""
         head, values = self._run(observations)
         return head.numpy(), values.numpy()
 
     def _heads_each(self, observations: NDArray[Any], memory: Array) -> tuple[Array, Array]:
+        """Return the heads of rows, computed one by one, and the unchanged memory."""
         return np.concatenate([self.forward(one[None])[0] for one in observations]), memory
 
 
-def _remade(
-    kind: type[InTorch], made_from: tuple[Any, ...], weights: Weights, state: dict[str, Any]
-) -> InTorch:
-    made = kind(*made_from)
+def _rebuild_actor(
+    kind: type[TorchActor],
+    constructor_arguments: tuple[Any, ...],
+    weights: Weights,
+    state: dict[str, Any],
+) -> TorchActor:
+    """Return an unpickled actor with these weights and attributes."""
+    made = kind(*constructor_arguments)
     made.load(weights)
     vars(made).update(state)
     return made
 
 
-def made(architecture: Architecture, outputs: int, seed: int) -> nn.Module:
-    """A module with the initial weights of the trial with this seed.
+def make_module(architecture: Architecture, outputs: int, seed: int) -> nn.Module:
+    """Return a user's module with the initial weights that belong to a seed.
+
+    Args:
+        architecture: options; `own` names the module.
+        outputs: number of outputs of its head.
+        seed: seed of the trial.
 
     Raises:
-        ConfigError: it cannot be made, or what is made is no such module.
+        ConfigError: the module cannot be made, is no torch module, has nothing to train, or has
+            other parameters than float32.
     """
-    own = _own(architecture)
+    own = _require_own_module(architecture)
     make = load(PLACE, own.path, "a torch module")
     name = own.path.partition(":")[2]
     with rng.preserve_global():
@@ -192,25 +221,25 @@ def made(architecture: Architecture, outputs: int, seed: int) -> nn.Module:
 
 
 def check(architecture: Architecture, outputs: int, *others: str) -> nn.Module:
-    """Try the module on rows that are drawn; ConfigError if it breaks the contract.
+    """Call the module with random rows; raises ConfigError if it breaks its contract.
 
     Args:
-        architecture: what it is made from.
-        outputs: columns of its first output, (B, outputs).
-        others: names of what it gives beside that, (B,) each.
+        architecture: options; `own` names the module.
+        outputs: number of outputs of its head, which is its first output (B, outputs).
+        others: names of its other outputs, (B,) each.
 
     Returns:
-        What was tried.
+        The module, in evaluation mode.
     """
-    module, own = made(architecture, outputs, 0), _own(architecture)
+    module, own = make_module(architecture, outputs, 0), _require_own_module(architecture)
     rows = torch.rand((ROWS, *architecture.shape), generator=rng.torch_generator(0, "tried"))
     expected = {"head": (ROWS, outputs), **dict.fromkeys(others, (ROWS,))}
-    learning = _tried(own, module, rows, expected)
+    learning = _try_module(own, module, rows, expected)
     if bare := [name for name, one in learning.items() if not one.requires_grad]:
         hint = f"its {bare[0]} has no gradient: is it detached, or made under no_grad()?"
         raise _refusal(own, "a module that can learn", hint)
-    acting = _tried(own, module.eval(), rows, expected)
-    alone = [_given(own, module, row[None]) for row in rows]
+    acting = _try_module(own, module.eval(), rows, expected)
+    alone = [_call_module(own, module, row[None]) for row in rows]
     for together, *parts in zip(acting.values(), *alone, strict=True):
         if not torch.allclose(together, torch.cat(parts), CLOSE, CLOSE):
             hint = "a row alone gives other numbers than among others, or the second time"
@@ -219,9 +248,13 @@ def check(architecture: Architecture, outputs: int, *others: str) -> nn.Module:
 
 
 def check_learning_rows(architecture: Architecture, module: nn.Module, key: str, rows: int) -> None:
-    """Raise ConfigError where every gradient is one of so few rows that the module refuses them.
+    """Raise ConfigError if batches have one row and the module cannot be trained on one row.
 
-    `key` is the setting that says how many.
+    Args:
+        architecture: options; `own` names the module.
+        module: the module; it is set to training mode.
+        key: setting that decides the number of rows.
+        rows: number of rows of a batch.
     """
     if rows > 1:
         return
@@ -230,26 +263,27 @@ def check_learning_rows(architecture: Architecture, module: nn.Module, key: str,
     try:
         module(row)
     except ValueError as error:
-        allowed = f"at least 2 with {_own(architecture).path}"
+        allowed = f"at least 2 with {_require_own_module(architecture).path}"
         hint = f"it cannot learn from one row: {error}".splitlines()[0]
         raise ConfigError(key, rows, allowed, hint) from error
 
 
-def _own(architecture: Architecture) -> OwnModule:
+def _require_own_module(architecture: Architecture) -> OwnModule:
+    """Return the user's module of an architecture; raises ValueError if it has none."""
     if architecture.own is None:
         raise ValueError("an architecture without a module of one's own")
     return architecture.own
 
 
-def _tried(
+def _try_module(
     own: OwnModule, module: nn.Module, rows: Tensor, expected: Mapping[str, tuple[int, ...]]
 ) -> dict[str, Tensor]:
-    """Return a module's outputs by name, if they have the expected shapes."""
-    given = _given(own, module, rows)
+    """Return the module's outputs by name; raises ConfigError for other shapes, dtypes or NaN."""
+    given = _call_module(own, module, rows)
     shapes = [tuple(one.shape) for one in given]
     if shapes != list(expected.values()):
-        allowed = f"a module whose outputs have the shapes {_listed(expected.values())}"
-        hint = f"for observations {tuple(rows.shape)} it gave {_listed(shapes)}"
+        allowed = f"a module whose outputs have the shapes {_join_shapes(expected.values())}"
+        hint = f"for observations {tuple(rows.shape)} it gave {_join_shapes(shapes)}"
         raise _refusal(own, allowed, hint)
     named = dict(zip(expected, given, strict=True))
     for name, one in named.items():
@@ -261,8 +295,8 @@ def _tried(
     return named
 
 
-def _given(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...]:
-    """Return a module's outputs for rows, one tensor or several, as a tuple."""
+def _call_module(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...]:
+    """Return the module's outputs for rows as a tuple; raises ConfigError if the call fails."""
     with rng.preserve_global():
         before = rng.capture_global()
         try:
@@ -272,7 +306,7 @@ def _given(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...
             raise _refusal(own, "a module that can be called with observations", hint) from error
         if not rng.equal_global(before, rng.capture_global()):
             hint = "it draws from a global stream, as dropout does, and two runs would differ"
-            raise _refusal(own, "a module without chance of its own", hint)
+            raise _refusal(own, "a module without random numbers of its own", hint)
     found = given if isinstance(given, tuple) else (given,)
     if not all(isinstance(one, Tensor) for one in found):
         allowed = "a module that returns a tensor, or a tuple of them"
@@ -280,9 +314,11 @@ def _given(own: OwnModule, module: nn.Module, rows: Tensor) -> tuple[Tensor, ...
     return found
 
 
-def _listed(shapes: Iterable[tuple[int, ...]]) -> str:
+def _join_shapes(shapes: Iterable[tuple[int, ...]]) -> str:
+    """Return shapes joined with "and"."""
     return " and ".join(str(shape) for shape in shapes)
 
 
 def _refusal(own: OwnModule, allowed: str, hint: str) -> ConfigError:
+    """Return the error for a module that breaks its contract."""
     return ConfigError(PLACE, own.path, allowed, hint.splitlines()[0])

@@ -1,6 +1,6 @@
-"""Policies that hold a value for each choice.
+"""Policies with one value per choice.
 
-actor     acts in numpy: the best choice, or another to explore
-own       the same with a torch module of a person's own
-networks  the values in torch, and the network that follows as a target
+actor     the actor in numpy: the best choice, or another one to explore
+own       networks and actor around a user's torch module
+networks  the value networks in torch, and their target network
 """

@@ -1,4 +1,4 @@
-"""Acting by the values of all choices, in numpy: the highest one, or one that is explored.
+"""Acting by the values of all choices, in numpy: the highest one, or another one to explore.
 
 N rows, A choices, Z atoms of a value's distribution, F features; float32.
 """
@@ -19,45 +19,47 @@ from trainables.policies.distributions import forbid, log_softmax
 from trainables.policies.exploration.actions import EpsilonGreedy, EpsilonGreedyConfig
 from trainables.policies.exploration.weights import ParameterNoise
 
+#: ``<head>.<layer>.in`` and ``.out`` → factors of a noisy layer's noise.
 Noise = Mapping[str, Array]
 
 
 @dataclass(frozen=True)
 class QArchitecture:
-    """The head above the trunk with the last hidden layer; with `dueling` there are two."""
+    """Sizes and options of a Q-network: a trunk, and on it one head, or two if `dueling`."""
 
     trunk: Architecture
     """Convolutions and all hidden layers but the last."""
     hidden: tuple[int, ...]
-    """Units of the last hidden layer, which each head has for itself; () where there is none."""
+    """Units of the last hidden layer, which each head has separately; () without hidden layers."""
     dueling: bool = False
-    """One head says what a state is worth, the other by how much a choice differs (Wang 2016)."""
+    """True for one head that values the state and one that values choices against it (Wang
+    2016)."""
     noisy: float = 0.0
-    """Deviation of the heads' noise at the beginning (Fortunato 2018), times √inputs; 0: none."""
+    """Initial deviation of the heads' noise, times √inputs (Fortunato 2018); 0 without noise."""
     support: tuple[float, ...] = ()
-    """(Z,) values whose probabilities the heads give (Bellemare 2017); (): they give the value."""
+    """Atoms (Z,) of the values' distribution (Bellemare 2017); () if heads output plain values."""
 
     @classmethod
     def of(
         cls, shape: Architecture, dueling: bool, noisy: float, support: tuple[float, ...]
     ) -> "QArchitecture":
-        """On the networks of the key ``model``."""
+        """Return the Q-architecture for the networks `shape` of the key ``model``."""
         trunk = replace(shape, hidden=shape.hidden[:-1])
         return cls(trunk, shape.hidden[-1:], dueling, noisy, support)
 
     @property
     def inputs(self) -> int:
-        """F of a head."""
+        """Number of inputs of a head."""
         return self.trunk.units
 
     def heads(self, choices: int) -> dict[str, tuple[int, ...]]:
-        """Name of each head → its sizes, from inputs to outputs."""
+        """Return name of each head → widths of its layers, first the inputs."""
         atoms = max(1, len(self.support))
         sizes = {"head": choices * atoms, **({"value": atoms} if self.dueling else {})}
         return {name: (self.inputs, *self.hidden, size) for name, size in sizes.items()}
 
     def draw_noise(self, choices: int, stream: np.random.Generator) -> dict[str, Array]:
-        """``<head>.<layer>.in`` and ``.out`` → factors of its noise; none where it is not noisy."""
+        """Return ``<head>.<layer>.in`` and ``.out`` → factors of the noise; empty without noise."""
         drawn: dict[str, Array] = {}
         for name, sizes in self.heads(choices).items() if self.noisy else ():
             for i in range(len(sizes) - 1):
@@ -68,7 +70,15 @@ class QArchitecture:
 
 
 class QActor(Actor):
-    """Takes the choice of the highest value, or explores: by noise, or else epsilon-greedily."""
+    """An actor that takes the choice of the highest value, or explores.
+
+    It explores with noisy layers, if there are any, else with parameter noise or epsilon-greedily.
+
+    Args:
+        layout: layout of the actions.
+        architecture: sizes and options of the network.
+        config: settings of the exploration.
+    """
 
     columns: ClassVar[Mapping[str, Any]] = {}
     judged: ClassVar[tuple[str, ...]] = ()
@@ -86,32 +96,41 @@ class QActor(Actor):
         self._weights: dict[str, Array] = {}
 
     def load(self, weights: Weights) -> None:
-        """Adopt weights named as `QNetwork.weights` names them; they are copied."""
+        """Copy weights, named as `QNetwork.weights` names them."""
         self._weights = {name: np.array(array.T, order="C") for name, array in weights.items()}
         if (noise := self.exploration.parameter_noise) is not None:
-            noise.loaded()
+            noise.on_weights_loaded()
         if self._trunk is not None:
             self._trunk.load(weights)
 
     def weights(self) -> dict[str, Array]:
-        """Return the weights given to `load`, transposed; empty before."""
+        """Return the weights of `load`, transposed; empty before `load`."""
         return dict(self._weights)
 
     def forward(self, observations: NDArray[Any]) -> tuple[Array, Array]:
-        """(N, A) values of all choices, and the highest (N,)."""
+        """Return the values (N, A) of all choices, and the highest ones (N,)."""
         q = self._values(observations, {})
         return q, q.max(axis=-1)
 
     def act(
         self, observations: NDArray[Any], memory: Array, stream: np.random.Generator | None
     ) -> Acted:
-        """Choices for filtered observations: explored, or the best without a stream."""
+        """Choose actions for filtered observations, with exploration if there is a stream.
+
+        Args:
+            observations: filtered observations (N, *S).
+            memory: empty memories, returned unchanged.
+            stream: random numbers of the exploration; None for the best choices.
+        """
         return Acted(self._choose(observations, stream), {}, memory)
 
     def one_by_one(self, draws: np.random.Generator) -> Decider | None:
-        """Return the epsilon-greedy decider of one environment; None if `act` has to decide."""
+        """Return an epsilon-greedy decider for one environment.
+
+        Returns None if `act` must be called instead.
+        """
         of, greedy = self._architecture, self._greedy
-        plain = type(self) is QActor and self._flat and not self._masks
+        plain = type(self) is QActor and self._takes_vectors and not self._masks
         plain = plain and not (of.noisy or of.dueling or of.support)
         if not plain or not self.explore or greedy.parameter_noise is not None:
             return None
@@ -123,7 +142,13 @@ class QActor(Actor):
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """The choice of each row, as if it were the only one, and no memory."""
+        """Choose the action of each row as if it were alone, so that no bit depends on other rows.
+
+        Args:
+            observations: filtered observations (N, *S).
+            memory: empty memories, returned unchanged.
+            streams: N streams for the exploration; None for the best choice of a row.
+        """
         if any(streams):
             pairs = zip(observations, streams, strict=True)
             return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
@@ -135,6 +160,7 @@ class QActor(Actor):
     def _choose(
         self, observations: NDArray[Any], stream: np.random.Generator | None
     ) -> NDArray[Any]:
+        """Return choices (N,) for filtered observations, with exploration if there is a stream."""
         if stream is None or not self.explore:
             best: NDArray[Any] = self._values(observations, {}).argmax(axis=-1)
             return best
@@ -145,16 +171,20 @@ class QActor(Actor):
             noisy: NDArray[Any] = self._values(observations, noise).argmax(axis=-1)
             return noisy
         if self.exploration.parameter_noise is not None:
-            return self._tried(observations, self.exploration.parameter_noise, stream)
+            return self._choose_perturbed(observations, self.exploration.parameter_noise, stream)
         return self.exploration.draw(self._values(observations, {}), self._log_std, stream)[0]
 
-    def _tried(
+    def _choose_perturbed(
         self, observations: NDArray[Any], noise: ParameterNoise, stream: np.random.Generator
     ) -> NDArray[Any]:
-        """The best choices by the perturbed weights of each row; those of convolutions are not."""
+        """Return the best choices (N,) under the perturbed weights of each row.
+
+        The weights of convolutions are not perturbed. The size of the noise is adapted if that is
+        due.
+        """
         flat = self._trunk is None
         used = {n: w for n, w in self._weights.items() if flat or not n.startswith("trunk.")}
-        perturbed = noise.perturbed(used, len(observations), stream)
+        perturbed = noise.perturb(used, len(observations), stream)
         q = self._q(self._inputs(observations)[:, None], {}, perturbed)[:, 0]
         if self._masks:
             forbid(q, observations)
@@ -166,14 +196,20 @@ class QActor(Actor):
         return best
 
     def _values(self, observations: NDArray[Any], noise: Noise) -> Array:
-        """(N, A) of filtered observations; `NO_CHOICE` of what is not valid."""
+        """Return the values (N, A) of filtered observations; `NO_CHOICE` for invalid choices."""
         q = self._q(self._inputs(observations), noise)
         if self._masks:
             forbid(q, observations)
         return q
 
     def _q(self, x: Array, noise: Noise, weights: Noise | None = None) -> Array:
-        """(…, A) values for what the trunk's dense layers are given (…, D), by these weights."""
+        """Return the values (…, A) for inputs (…, D) of the trunk's dense layers.
+
+        Args:
+            x: inputs.
+            noise: factors of noisy layers; empty for no noise.
+            weights: weights by name; None for those of `load`.
+        """
         weights = weights or self._weights
         for i in range(len(self._architecture.trunk.hidden) if self._trunk is None else 0):
             x = x @ weights[f"trunk.dense.{i}.weight"]
@@ -190,6 +226,7 @@ class QActor(Actor):
         return values
 
     def _head(self, name: str, x: Array, noise: Noise, weights: Noise) -> Array:
+        """Return the outputs of one head, with noise if there is any."""
         layers = len(self._architecture.hidden) + 1
         for i in range(layers):
             given = x
@@ -206,13 +243,15 @@ class QActor(Actor):
 
 
 class GreedyOneByOne:
-    """Decides epsilon-greedily for one environment, to the bit as `QActor.act` does.
+    """An epsilon-greedy decider for one environment.
+
+    Its results equal those of `QActor.act` to the bit.
 
     Args:
-        weights: of the layers, weight and bias of each, transposed.
-        activation: after each layer but the last.
-        greedy: explores.
-        stream: of what it draws.
+        weights: weight and bias of each layer, transposed.
+        activation: activation after each layer but the last.
+        greedy: the exploration.
+        stream: its random numbers.
     """
 
     def __init__(
@@ -231,7 +270,7 @@ class GreedyOneByOne:
         self._choices = list(np.arange(units[-1].shape[1]))
 
     def choose(self, step: int, row: Array) -> Any:
-        """The choice, an int64, for the filtered observation (1, D) of a step."""
+        """Return the choice, an int64, for the filtered observation `row` (1, D) of a step."""
         explores = self._stream.random() < self._epsilon
         anything = self._stream.integers(0, len(self._choices))
         if explores:
@@ -252,5 +291,10 @@ class GreedyOneByOne:
         return self._choices[choice]
 
     def columns(self, steps: slice, chosen: Sequence[Any]) -> dict[str, NDArray[Any]]:
-        """``actions`` (T,) of these steps, in which so was chosen."""
+        """Return ``actions`` (T,) of these steps.
+
+        Args:
+            steps: range of steps, not used.
+            chosen: results of `choose` in these steps.
+        """
         return {"actions": np.array(chosen, dtype=np.int64)}

@@ -1,4 +1,4 @@
-"""The values of all choices in torch: one network, or two heads, noisy or not, or distributions.
+"""Q-networks in torch: with one head or two (dueling), noisy layers, and distributions of values.
 
 B rows, A choices, Z atoms of a value's distribution.
 """
@@ -19,13 +19,19 @@ from trainables.envs.spaces.connectors import Connectors
 from trainables.policies.architecture import HIDDEN_GAIN, VALUE_GAIN, OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.layers import Trunk, activate, perceptron
-from trainables.policies.networks import Networks, allowed, split
+from trainables.policies.networks import Networks, mask_logits, split
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 from trainables.policies.torch_policy import TorchPolicy
 
 
 class QNetwork(Networks):
-    """A trunk, and on it the heads of a `QArchitecture`; `stream` draws the initial weights."""
+    """A trunk, and on it the heads of a `QArchitecture`.
+
+    Args:
+        layout: layout of the actions.
+        architecture: sizes and options of the network.
+        stream: generator of the initial weights.
+    """
 
     def __init__(
         self, layout: ActionLayout, architecture: QArchitecture, stream: torch.Generator
@@ -37,13 +43,18 @@ class QNetwork(Networks):
             gains = [HIDDEN_GAIN] * len(architecture.hidden) + [VALUE_GAIN]
             setattr(self, name, perceptron(sizes, gains, stream))
             if architecture.noisy:
-                setattr(self, f"{name}_noise", self._deviations(sizes))
+                setattr(self, f"{name}_noise", self._make_noise_layers(sizes))
         self._support: Tensor
         support = torch.tensor(architecture.support, dtype=torch.float32)
         self.register_buffer("_support", support, persistent=False)
 
     def outputs(self, observations: Tensor, noise: Noise) -> Tensor:
-        """(B, A, Z) logits of the atoms; (B, A, 1) values where values have no distribution."""
+        """Return the logits (B, A, Z) of the atoms, or values (B, A, 1) without a distribution.
+
+        Args:
+            observations: filtered observations (B, *S).
+            noise: factors of noisy layers; empty for no noise.
+        """
         x = self.trunk(split(observations, self.architecture.trunk.masks)[0])
         out = self._head("head", x, noise).view(len(x), self.layout.logits, -1)
         if not self.architecture.dueling:
@@ -51,33 +62,39 @@ class QNetwork(Networks):
         return self._head("value", x, noise)[:, None] + out - out.mean(1, keepdim=True)
 
     def values(self, outputs: Tensor) -> Tensor:
-        """(B, A) what `outputs` (B, A, Z) say of each choice."""
+        """Return the value of each choice (B, A) for `outputs` (B, A, Z)."""
         if not self.architecture.support:
             return outputs.squeeze(2)
         return outputs.softmax(2) @ self._support
 
     def best(self, outputs: Tensor, observations: Tensor) -> Tensor:
-        """(B,) the valid choices of the highest values, by the `outputs` for observations."""
-        _, valid = split(observations, self.architecture.trunk.masks)
-        return allowed(self.values(outputs), valid).argmax(1)
-
-    def project(self, probabilities: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
-        """(B, Z) the distribution of rewards + discounts · value, on the atoms (Bellemare 2017).
+        """Return the valid choice of the highest value (B,).
 
         Args:
-            probabilities: (B, Z) of the value.
-            rewards: (B,).
-            discounts: (B,), 0 where the value does not count.
+            outputs: results of `outputs`, (B, A, Z).
+            observations: filtered observations with their action masks.
+        """
+        _, valid = split(observations, self.architecture.trunk.masks)
+        return mask_logits(self.values(outputs), valid).argmax(1)
+
+    def project(self, probabilities: Tensor, rewards: Tensor, discounts: Tensor) -> Tensor:
+        """Return the distribution (B, Z) of rewards + discounts · value (Bellemare 2017).
+
+        Args:
+            probabilities: probabilities of the value's atoms, (B, Z).
+            rewards: rewards, (B,).
+            discounts: discount factors, (B,); 0 where the value is not bootstrapped.
         """
         lowest, highest = self.architecture.support[0], self.architecture.support[-1]
         moved = (rewards[:, None] + discounts[:, None] * self._support).clamp(lowest, highest)
         width = (highest - lowest) / (len(self._support) - 1)
-        # Each atom's share falls linearly to 0 where the next one stands.
+        # An atom's share falls linearly from 1 at the atom to 0 at its neighbours.
         distance = (moved[:, None, :] - self._support[None, :, None]).abs() / width
         shares = (1.0 - distance).clamp(min=0.0)
         return (shares @ probabilities[:, :, None]).squeeze(2)
 
     def _head(self, name: str, x: Tensor, noise: Noise) -> Tensor:
+        """Return the outputs of one head, with noise if there is any."""
         layers: Any = getattr(self, name)
         for i, layer in enumerate(layers):
             y = layer(x)
@@ -90,7 +107,8 @@ class QNetwork(Networks):
             x = activate(y, self.architecture.trunk.activation) if i < len(layers) - 1 else y
         return x
 
-    def _deviations(self, sizes: tuple[int, ...]) -> nn.ModuleList:
+    def _make_noise_layers(self, sizes: tuple[int, ...]) -> nn.ModuleList:
+        """Return the layers that hold the deviations of one head's noise."""
         layers = perceptron(sizes, [1.0] * (len(sizes) - 1), None)
         with torch.no_grad():
             for layer, inputs in zip(layers, sizes[:-1], strict=True):
@@ -100,34 +118,35 @@ class QNetwork(Networks):
 
 
 class Target:
-    """A copy of a network that follows it; it has a place in checkpoints."""
+    """A target network: a copy of a Q-network that follows it and is stored in checkpoints."""
 
     def __init__(self, online: QNetwork) -> None:
         self._online = online
         self.network = copy.deepcopy(online).requires_grad_(False).eval()
         learnt = {name for name, _ in online.named_parameters()}
         pairs = zip(self.network.kept().items(), online.kept().values(), strict=True)
-        self._counted = [(mine, its) for (name, mine), its in pairs if name not in learnt]
-        """Buffers and the like beside the parameters, as a user's own module may have them."""
+        self._buffer_pairs = [(mine, its) for (name, mine), its in pairs if name not in learnt]
+        """Pairs of tensors that are no parameters, such as buffers of a user's module: (copy,
+        original)."""
 
     @torch.no_grad()
     def follow(self, tau: float) -> None:
-        """Go this share of the way to what the network is now; 1: become it."""
+        """Move by the share `tau` of the way to the network; a share of 1 copies it."""
         mine: list[Tensor] = list(self.network.parameters())
         its: list[Tensor] = list(self._online.parameters())
         if tau == 1.0:
             torch._foreach_copy_(mine, its)
         else:
             torch._foreach_lerp_(mine, its, tau)
-        for ours, theirs in self._counted:
+        for ours, theirs in self._buffer_pairs:
             ours.copy_(theirs)
 
     def get_state(self) -> dict[str, Any]:
-        """Entry ``weights``."""
+        """Return ``weights``."""
         return {"weights": self.network.weights()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         self.network.load_weights(state["weights"])
 
 
@@ -137,8 +156,8 @@ class QPolicy(TorchPolicy):
     model: QNetwork
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Preprocessor, frozen filter, network and the best choice in one file."""
-        # Loaded only to export: training needs neither onnx nor an inference engine.
+        """Return preprocessor, frozen filter, network and best choice as one ONNX file."""
+        # Imported only for exports: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 
         return graph.build_q(self.model.weights(), self.model.architecture, spaces, connectors)
@@ -151,6 +170,14 @@ def build_q_policy(
     seed: int,
     device: str,
 ) -> QPolicy:
-    """A policy with the initial weights of the trial with this seed."""
+    """Return a policy with the initial weights that belong to a seed.
+
+    Args:
+        networks: layout of the actions, and architecture.
+        exploration: settings of the exploration.
+        config: settings of the optimiser.
+        seed: seed of the trial.
+        device: device of the networks.
+    """
     model = QNetwork(*networks, rng.torch_generator(seed, "init"))
     return QPolicy(model, partial(QActor, *networks, exploration), config, device)

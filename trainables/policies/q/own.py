@@ -1,4 +1,4 @@
-"""Values of all choices by a torch module of a person's own, whose ``forward`` gives (B, A)."""
+"""Q-networks around a user's torch module, whose ``forward`` returns the values (B, A)."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -17,41 +17,47 @@ from trainables.policies.architecture import OptimizerConfig
 from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.layers import unit_pixels
 from trainables.policies.networks import Networks
-from trainables.policies.own.module import InTorch, made, outputs_of
+from trainables.policies.own.module import TorchActor, make_module, outputs_of
 from trainables.policies.q.actor import Noise, QActor, QArchitecture
 from trainables.policies.q.networks import QNetwork, QPolicy
 
 
 class OwnQNetwork(QNetwork):
-    """The module as what gives the values."""
+    """A Q-network whose values a user's module computes.
+
+    Args:
+        layout: layout of the actions.
+        architecture: sizes and options; `trunk.own` names the module.
+        seed: seed of the trial; a stream of it draws the weights.
+    """
 
     def __init__(self, layout: ActionLayout, architecture: QArchitecture, seed: int) -> None:
-        Networks.__init__(self)  # there is nothing of the layers of a `QNetwork`
+        Networks.__init__(self)  # without the layers that `QNetwork.__init__` makes
         self.layout, self.architecture = layout, architecture
-        self.module = made(architecture.trunk, layout.logits, seed)
+        self.module = make_module(architecture.trunk, layout.logits, seed)
 
     def kept(self) -> dict[str, Tensor]:
-        """Parameters and buffers by name, as far as torch saves them."""
+        """Return name → tensor of the parameters and buffers that torch saves."""
         return dict(self.state_dict())
 
     def forward(self, observations: Tensor) -> Tensor:
-        """(B, A) values of filtered observations."""
+        """Return the values (B, A) of filtered observations."""
         rows = unit_pixels(observations, self.architecture.trunk)
         return outputs_of(self.module, rows)  # type: ignore[no-any-return]
 
     def outputs(self, observations: Tensor, noise: Noise) -> Tensor:
-        """(B, A, 1) values; there is no noise."""
+        """Return the values (B, A, 1) of filtered observations; `noise` is ignored."""
         return self(observations)[:, :, None]  # type: ignore[no-any-return]
 
 
-class OwnQActor(InTorch, QActor):
-    """Takes the choice of the highest value, or explores epsilon-greedily."""
+class OwnQActor(TorchActor, QActor):
+    """An actor around a user's module; it explores epsilon-greedily."""
 
     def __init__(
         self, layout: ActionLayout, architecture: QArchitecture, config: EpsilonGreedyConfig
     ) -> None:
         QActor.__init__(self, layout, architecture, config)
-        self._made_from = layout, architecture, config
+        self._constructor_arguments = layout, architecture, config
         self._networks = OwnQNetwork(layout, architecture, 0).eval()
 
     def act_each(
@@ -60,26 +66,34 @@ class OwnQActor(InTorch, QActor):
         memory: Array,
         streams: Sequence[np.random.Generator | None],
     ) -> tuple[NDArray[Any], Array]:
-        """The choice of each row, as if it were the only one, and no memory."""
+        """Choose the action of each row as if it were alone, so that no bit depends on other rows.
+
+        Args:
+            observations: filtered observations (N, *S).
+            memory: empty memories, returned unchanged.
+            streams: N streams for the exploration; None for the best choice of a row.
+        """
         pairs = zip(observations, streams, strict=True)
         return np.concatenate([self._choose(row[None], one) for row, one in pairs]), memory
 
     def _features(self, images: NDArray[Any]) -> NDArray[Any]:
+        """Return images unchanged, as the module takes them."""
         return images
 
     def _q(self, x: NDArray[Any], noise: Noise, weights: Weights | None = None) -> Array:
+        """Return the module's values (N, A) of observations; `noise` and `weights` are ignored."""
         values: Array = self._run(x).numpy()
         return values
 
 
 class OwnQPolicy(QPolicy):
-    """A policy that takes the choice to which the module gives the highest value."""
+    """A policy that takes the choice to which a user's module gives the highest value."""
 
     model: OwnQNetwork
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Preprocessor, frozen filter, module and the best choice in one file."""
-        # Loaded only to export: training needs neither onnx nor an inference engine.
+        """Return preprocessor, frozen filter, module and best choice as one ONNX file."""
+        # Imported only for exports: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 
         return graph.build_own_q(self.model.module, spaces, connectors)
@@ -92,6 +106,14 @@ def build_own_q_policy(
     seed: int,
     device: str,
 ) -> OwnQPolicy:
-    """A policy with the initial weights of the trial with this seed."""
+    """Return a policy with the initial weights that belong to a seed.
+
+    Args:
+        networks: layout of the actions, and architecture.
+        exploration: settings of the exploration.
+        config: settings of the optimiser.
+        seed: seed of the trial.
+        device: device of the networks.
+    """
     make_actor = partial(OwnQActor, *networks, exploration)
     return OwnQPolicy(OwnQNetwork(*networks, seed), make_actor, config, device)
