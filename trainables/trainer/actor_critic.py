@@ -1,6 +1,6 @@
-"""The trainer of actor-critic methods: rounds of fragments, advantages, steps in numpy or torch.
+"""The trainer of actor-critic methods: fragments, advantages, gradient steps in numpy or torch.
 
-An algorithm gives its loss twice: for torch, and as options of the fused learner. B rows.
+An algorithm defines its loss twice: for torch, and as options of the fused learner. B rows.
 """
 
 import logging
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 #: The value of `learner` that names a kernel.
 COMPILED = "compiled"
-#: What stands for a kernel where there is none.
+#: Name in place of a kernel's where there is none.
 NO_KERNEL = "numpy"
 
 
@@ -90,7 +90,7 @@ class ActorCriticConfig(TrainerConfig):
 
     @property
     def scheduled(self) -> dict[str, Schedule]:
-        """The settings of the loss that change, each with its schedule."""
+        """Settings of the loss that change, each with its schedule."""
         fields = {key: getattr(self, key) for key in type(self).model_fields}
         return {
             key.removesuffix("_schedule"): schedule
@@ -99,7 +99,7 @@ class ActorCriticConfig(TrainerConfig):
         }
 
     def at(self, timesteps: int) -> Self:
-        """The settings with what their schedules give after so many environment steps."""
+        """Return the settings with their schedules' values after `timesteps` environment steps."""
         length = self.schedule.schedule_timesteps
         changed = {
             key: due(getattr(self, key), schedule, length, timesteps)
@@ -109,31 +109,31 @@ class ActorCriticConfig(TrainerConfig):
 
 
 class ActorCriticTrainer(Trainer):
-    """Base of the methods that learn from what was just sampled, with advantages."""
+    """Base of methods that learn with advantages from the latest samples."""
 
     config_class: ClassVar[type[TrainerConfig]] = ActorCriticConfig
     model_keys: ClassVar[frozenset[str]] = config_checks.OF_SOME
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "torch"}
     masks_actions: ClassVar[bool] = True
     stats: ClassVar[tuple[str, ...]]
-    """Names of the parts of the loss, in the order in which both learners give them."""
+    """Names of the loss's parts, in the order in which both learners return them."""
     settings: ActorCriticConfig
     policy: "ActorCriticPolicy | FlatPolicy"
 
     @abstractmethod
     def torch_loss(self) -> "Loss":
-        """The loss of this round, for torch."""
+        """Return the current loss for torch."""
 
     @abstractmethod
     def fused_loss(self) -> FusedLoss:
-        """The same loss, as options of the fused learner."""
+        """Return the same loss as options of the fused learner."""
 
     @abstractmethod
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
-        """Learn from the rows of one round; returns the means of the loss's parts."""
+        """Learn from the rows of one round, and return the means of the loss's parts."""
 
     def make_policy(self, device: str) -> "ActorCriticPolicy | FlatPolicy":
-        """Actor and critic; without torch, if they learn without it."""
+        """Return actor and critic; they are without torch if the gradients are."""
         networks = (self.spaces.layout, self.architecture)
         if not self.computes_in_torch:
             return FlatPolicy(networks, self.settings.optimizer, self.seed)
@@ -143,7 +143,10 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for noise that cannot follow the state, and for compiling."""
+        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
+
+        It also checks noise that depends on the state, and compiling.
+        """
         super().validate_config(settings)
         if isinstance(settings, ActorCriticConfig) and settings.learner_compile:
             _check_compiling(settings)
@@ -162,21 +165,30 @@ class ActorCriticTrainer(Trainer):
 
     @property
     def computes_in_torch(self) -> bool:
-        """True if torch makes the gradients."""
+        """True if torch computes the gradients."""
         return self.settings.learner == "torch" or bool(self._why_torch)
 
     @cached_property
     def _why_torch(self) -> str:
-        """Why torch has to; also for the settings of a checkpoint that is restored elsewhere."""
+        """Reason why torch has to compute the gradients; empty if it need not.
+
+        A checkpoint restored elsewhere may have settings that need torch here.
+        """
         return self._not_fused(self.settings, self.spaces)
 
     def training_step(self) -> dict[str, float]:
-        """Sample fixed-length fragments and learn from them."""
+        """Sample fixed-length fragments and learn from them; returns the learner's statistics."""
         return on_policy_step(self, self.learn)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """The learner: fused, unless something is asked for that it does not know."""
+        """Return the choice of learner and action normalisation.
+
+        The learner is fused or compiled unless a setting needs torch.
+
+        Raises:
+            ConfigError: a setting does not work with this environment.
+        """
         cls.check_rows(settings, seen.rows_per_step)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             StateDependentSampling(seen.spaces.layout, 1)
@@ -201,14 +213,16 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
-        """The setting that says of how many rows a gradient is at most, and that number."""
+        """Return the setting that limits the rows of a gradient, and that limit."""
         return "train_batch_size", settings.batch_size
 
     @classmethod
     def check_rows(cls, settings: TrainerConfig, per_step: int) -> None:
-        """Raise ConfigError for what a batch has too few rows for.
+        """Raise ConfigError if a batch has too few rows for its normalisation.
 
-        An environment step makes at most `per_step` rows: one for each agent of this policy.
+        Args:
+            settings: the settings.
+            per_step: maximum rows of an environment step, one for each agent of this policy.
         """
         if not isinstance(settings, ActorCriticConfig) or not settings.normalize_advantages:
             return
@@ -219,7 +233,7 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
-        """As of every trainer; with noise by the state, or a distribution of a person's own."""
+        """Return the architecture as `Trainer.networks`, with noise or own distribution if set."""
         made = super().networks(settings, spaces)
         if isinstance(settings, ActorCriticConfig) and settings.exploration_config.state_dependent:
             explored = settings.exploration_config
@@ -230,7 +244,7 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def _check_own(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
-        """Raise ConfigError for a part of a person's own that breaks its contract."""
+        """Raise ConfigError if a user-defined distribution or module breaks its contract."""
         tried = cls.networks(settings, spaces)
         if tried.distribution is not None:
             distribution.check(tried.distribution, spaces.layout)
@@ -248,7 +262,10 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def settled_alike(cls, settled: Mapping[str, Any], first: Mapping[str, Any]) -> dict[str, Any]:
-        """As `Trainable.settled_alike`; compiled only where the first trial is."""
+        """Return settled settings like the first trial's, as `Trainable.settled_alike`.
+
+        Gradients are compiled only if those of the first trial are.
+        """
         alike = super().settled_alike(settled, first)
         if {alike.get("learner"), first.get("learner")} == {"fused", COMPILED}:
             alike["learner"] = first["learner"]
@@ -256,13 +273,13 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def _kernel(cls, settings: TrainerConfig, spaces: EnvSpaces) -> compiled.Kernel | None:
-        """Return the built kernel, if it covers these networks; None: numpy has to do it."""
+        """Return the built kernel if it covers these networks; None if numpy has to compute."""
         networks = cls.networks(settings, spaces)
         return None if compiled.not_covered(spaces.layout, networks) else compiled.built()
 
     @classmethod
     def _not_fused(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
-        """Why the gradients have to be torch's; empty if they need not be."""
+        """Return the reason why torch has to compute the gradients; empty if it need not."""
         for name in ("loss", "learn", "torch_loss", "take_steps"):
             if cls.owner(name) is not cls.owner("fused_loss") and cls.owner(name) not in BASES:
                 return f"{cls.__name__} has a way of learning of its own"
@@ -279,20 +296,25 @@ class ActorCriticTrainer(Trainer):
 
     @classmethod
     def owner(cls, name: str) -> type:
-        """The class that defines a method."""
+        """Return the class that defines a method."""
         return next(one for one in cls.__mro__ if name in vars(one))
 
     # ---- the kernel of compiled gradients ---------------------------------------------------
 
     @property
     def kernel(self) -> str:
-        """The name of what computes the gradients if they are `COMPILED`; without it ``numpy``."""
+        """Name of the kernel that computes compiled gradients; ``numpy`` if there is none."""
         if self.settings.learner != COMPILED:
             return NO_KERNEL
         found = self._kernel(self.settings, self.spaces)
         return found.name if found else NO_KERNEL
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
+        """Build the trainer, and warn of actions that an environment that calls cannot take spread.
+
+        Raises:
+            ConfigError: gradients are to be compiled, and no kernel is built.
+        """
         if self.settings.learner == COMPILED and compiled.built() is None:
             self._refuse_kernel("a compiled one")
         super()._build(settings, inquiry)
@@ -307,9 +329,9 @@ class ActorCriticTrainer(Trainer):
             )
 
     def _refuse_kernel(self, needed: str) -> None:
-        """Raise ConfigError, unless another kernel may go on.
+        """Raise ConfigError unless the trial may continue with another kernel.
 
-        `needed` says which one the trial has, in words.
+        `needed` is the trial's kernel in words.
         """
         if not self.context.other_kernel:
             why = (
@@ -320,12 +342,15 @@ class ActorCriticTrainer(Trainer):
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """With the kernel's name, if gradients are compiled: others round otherwise."""
+        """Return the checkpoint with the kernel's name if gradients are compiled.
+
+        Other kernels round differently.
+        """
         saved = super().save_checkpoint(checkpoint_dir)
         return {**saved, "kernel": self.kernel} if self.settings.learner == COMPILED else saved
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Take back what `save_checkpoint` gave.
+        """Restore a checkpoint that `save_checkpoint` returned.
 
         Raises:
             ConfigError: it was saved with another kernel, or as `Trainer.load_checkpoint` says.
@@ -340,7 +365,10 @@ class ActorCriticTrainer(Trainer):
         super().load_checkpoint(checkpoint)
 
     def computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `Trainer.computed_here`: as if this kernel had computed what was learnt."""
+        """Return the checkpoint's data as if this kernel had computed it.
+
+        It names the reason why the curve is no longer exact, as `Trainer.computed_here`.
+        """
         self._settle(data.get("settled", {}))
         known = data.get("kernel", NO_KERNEL)
         saved = "torch" if data.get("settled", {}).get("learner") == "torch" else known
@@ -354,7 +382,7 @@ class ActorCriticTrainer(Trainer):
     # ---- learning ----------------------------------------------------------------------------
 
     def learning_rows(self, fragments: list[Fragment]) -> TrainBatch:
-        """The valid rows of all fragments, with advantages; in sequences for an LSTM."""
+        """Return the valid rows of all fragments with advantages; in sequences for an LSTM."""
         batches = self.all_rows(fragments)
         self.reporter.postprocessed(self.policy, fragments, [vars(one) for one in batches])
         if self.architecture.lstm:
@@ -365,12 +393,15 @@ class ActorCriticTrainer(Trainer):
         return TrainBatch.join([b.only(v) for b, v in zip(batches, valid, strict=True)])
 
     def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
-        """All rows of each fragment, valid or not, with advantages and targets of the values."""
+        """Return all rows of each fragment, valid or not, with advantages and value targets."""
         gamma, lambda_ = self.settings.gamma, self.settings.lambda_
         return [to_rows(fragment, gamma, lambda_) for fragment in fragments]
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
-        """One iteration of learning; returns the means of the losses over all minibatches."""
+        """Learn from one round's fragments, and return the losses' means over all minibatches.
+
+        It returns an empty dict if no row is valid.
+        """
         batch = self.learning_rows(fragments)
         if len(batch) == 0:
             logger.warning("no valid row in this iteration; nothing is learnt from it")
@@ -379,7 +410,7 @@ class ActorCriticTrainer(Trainer):
         return self.take_steps(self.learner, batch)
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
-        """The loss () of the columns of a `TrainBatch`, and its parts."""
+        """Return the loss () of the columns of a `TrainBatch`, and its parts."""
         advantages = batch["advantages"]
         if self.settings.normalize_advantages and len(advantages) < LEAST_ROWS:
             by = moments(advantages.detach().cpu().numpy())
@@ -388,12 +419,12 @@ class ActorCriticTrainer(Trainer):
         return loss, dict(zip(self.stats, parts.tolist(), strict=True))
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """The learning rate now, and the bound on the norm of the whole gradient or None."""
+        """Return the current learning rate, and the bound on the whole gradient's norm or None."""
         return self.learning_rate, self.settings.grad_clip
 
     @property
     def learner(self) -> "Learner":
-        """The learner that takes the gradient steps, with the loss of this round."""
+        """The learner that takes the gradient steps, with the current loss."""
         if not self.computes_in_torch:
             fused = self._fused_learner
             if self.settings.scheduled:
@@ -427,7 +458,7 @@ class ActorCriticTrainer(Trainer):
 
 
 def _check_compiling(settings: ActorCriticConfig) -> None:
-    """Raise ConfigError for what would be compiled again and again, or by nobody."""
+    """Raise ConfigError for settings that would compile again and again, or without a compiler."""
     again = {f"{key}_schedule": (value, "constant") for key, value in settings.scheduled.items()}
     only: dict[str, tuple[Any, Any]] = {
         **again,
@@ -440,12 +471,12 @@ def _check_compiling(settings: ActorCriticConfig) -> None:
     compiling.check_compiler()
 
 
-#: Where a method that is not an algorithm's own is defined.
+#: Classes whose methods are not an algorithm's own.
 BASES = (Trainer, ActorCriticTrainer)
 
 
 def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
-    """A fragment (T, N) as T·N rows, valid or not, with advantages and value targets."""
+    """Return a fragment (T, N) as T·N rows, valid or not, with advantages and value targets."""
     following = next_values(
         fragment.values, fragment.last_values[0], fragment.final_values, fragment.truncated
     )
@@ -464,5 +495,5 @@ def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
 
 
 def valid_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
-    """Those rows of a fragment that are learnt from."""
+    """Return the rows of a fragment that are learnt from, with advantages and value targets."""
     return to_rows(fragment, gamma, lambda_).only(rows(fragment.valid))

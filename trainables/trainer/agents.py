@@ -1,4 +1,4 @@
-"""Which policies there are: whom each serves, in which spaces, and with which settings."""
+"""The policies of several agents: their settings, spaces and mapping, and changes to them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,21 +20,24 @@ SHARED_OF_THOSE = ("synchronize_filters", "normalize_rewards", "schedule_timeste
 
 @dataclass(frozen=True)
 class Agents:
-    """The policies and mapping of ``multiagent``."""
+    """The policies and the mapping of the setting ``multiagent``."""
 
     policies: Mapping[str, Mapping[str, Any]]
     """Policy → its own settings."""
     given: Mapping[str, tuple[Any, Any]]
-    """Policy → the spaces that were given for it."""
+    """Policy → (observation space, action space), if the settings give them."""
     sources: Mapping[str, tuple[str, str]]
-    """Policy → the file or folder of a trained one that it begins with, and its name there."""
+    """Policy → (file or folder of a trained policy, name there) that provides its weights."""
     mapping: Binding
+    """Function of an agent and a random stream that returns the agent's policy."""
     trained: tuple[str, ...]
+    """Names of the policies that learn."""
     agent_steps: bool = False
+    """True if batches count agent steps."""
 
     @classmethod
     def of(cls, settings: TrainerConfig) -> "Agents":
-        """Return the agents of the settings; ConfigError for an unknown mapping function."""
+        """Return the agents of the settings; raises ConfigError for an unknown mapping function."""
         said = canonical(settings.agents.multiagent)
         policies = said["policies"]
         classic = {pid: own for pid, own in policies.items() if isinstance(own, list | tuple)}
@@ -54,17 +57,25 @@ class Agents:
 
 
 def _source(pid: str, given: Any) -> tuple[str, str]:
+    """Return the path of a trained policy and its name there."""
     return (given["path"], given["policy"]) if isinstance(given, Mapping) else (given, pid)
 
 
 def spaces_of(
     agents: Agents, seen: Look, environment: EnvironmentConfig, like: Mapping[str, str]
 ) -> dict[str, EnvSpaces]:
-    """Policy → the spaces of its agents; of those in `like` the spaces of the agent named there.
+    """Return policy → the spaces of its agents.
+
+    Args:
+        agents: policies and mapping.
+        seen: inspected environment.
+        environment: settings of the environment.
+        like: policy → agent whose spaces it has, for policies that need no mapping.
 
     Raises:
-        ConfigError: the mapping gives an agent an unknown policy, gives one policy agents of
-            different spaces, or never gives it any where agents differ.
+        ConfigError: the mapping returns an unknown policy, assigns agents of different spaces to
+            one
+            policy, or assigns no agent to a policy although agents differ.
     """
     found = {pid: (agent, seen.agents[agent]) for pid, agent in like.items()}
     place = "multiagent.policy_mapping_fn"
@@ -99,9 +110,11 @@ def spaces_of(
 def seen_by(
     agents: Agents, seen: Look, environment: EnvironmentConfig, like: Mapping[str, str]
 ) -> dict[str, Look]:
-    """Return policy → what its agents see of the environment; `like` as in `spaces_of`.
+    """Return policy → the inspected environment as its agents see it.
 
-    A function may give an agent now this policy, now that one: any may then have all of them.
+    The arguments are those of `spaces_of`. A mapping function may assign policies anew in each
+    episode,
+    so with a function each policy is counted as if it had all agents.
     """
     found = spaces_of(agents, seen, environment, like)
     everybody = [*seen.agents]
@@ -115,11 +128,11 @@ def seen_by(
     }
 
 
-# ---- policies that come and go -------------------------------------------------------------------
+# ---- changes of policies -------------------------------------------------------------------------
 
 
 def canonical(said: Mapping[str, Any]) -> dict[str, Any]:
-    """``multiagent`` with its policies as a dict."""
+    """Return ``multiagent`` with its policies as a dict."""
     policies = said["policies"]
     named = dict(policies) if isinstance(policies, Mapping) else dict.fromkeys(policies)
     return {**said, "policies": named}
@@ -132,10 +145,17 @@ def changed(
     mapping: Any,
     trained: Sequence[str] | None,
 ) -> dict[str, Any]:
-    """``multiagent`` with other policies; None: everybody keeps its policy, or goes on learning.
+    """Return ``multiagent`` with other policies.
+
+    Args:
+        said: ``multiagent`` with its policies as a dict.
+        policies: the new policies, name → settings.
+        agents: agent → its spaces.
+        mapping: new mapping; None to keep each agent's policy.
+        trained: policies that learn; None for those that learnt before.
 
     Raises:
-        ConfigError: a mapping function that a checkpoint cannot name.
+        ConfigError: the mapping is a function without an import path.
     """
     kept = said.get("policies_to_train")
     if trained is None and kept is not None:
@@ -158,13 +178,13 @@ def changed(
 
 
 def agent_with(agents: Mapping[str, EnvSpaces], observation: Any, action: Any) -> str | None:
-    """The first agent that sees and does what these spaces say."""
+    """Return the first agent with these spaces; None if there is none."""
     asked = observation, action
     return next((one for one, its in agents.items() if (its.raw, its.action) == asked), None)
 
 
 def as_data(now: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the changes since the training began, as plain data; empty if there are none."""
+    """Return the changes since training began as plain data; empty if there are none."""
     of_each = {
         pid: {} if one == began["policies"].get(pid, ...) else {"own": dict(one or {})}
         for pid, one in now["policies"].items()
@@ -176,7 +196,7 @@ def as_data(now: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_data(data: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, Any]:
-    """Take back what `as_data` gave."""
+    """Return ``multiagent`` with the changes that `as_data` returned."""
     if not data:
         return dict(began)
     policies = {
@@ -190,7 +210,16 @@ def from_data(data: Mapping[str, Any], began: Mapping[str, Any]) -> dict[str, An
 
 
 def member_settings(settings: TrainerConfig, pid: str, own: Mapping[str, Any]) -> TrainerConfig:
-    """The settings of one policy's member; ConfigError for a key that all policies share."""
+    """Return the settings of one policy's trainer.
+
+    Args:
+        settings: common settings.
+        pid: the policy.
+        own: its own settings.
+
+    Raises:
+        ConfigError: an own setting that is unknown or common to all policies.
+    """
     allowed = _own_keys(type(settings))
     place = f"multiagent.policies.{pid}"
     for key, value in own.items():
@@ -219,6 +248,7 @@ def member_settings(settings: TrainerConfig, pid: str, own: Mapping[str, Any]) -
 
 
 def _own_keys(config: type[TrainerConfig]) -> list[str]:
+    """Return the keys that a policy may set for itself."""
     keys: list[str] = []
     for name, one in config.model_fields.items():
         kind = one.annotation

@@ -1,10 +1,10 @@
-"""Which settings a checkpoint and its trainer must agree in, and what becomes of one that does not.
+"""Settings in which a checkpoint and its trainer must agree, and the handling of differences.
 
-A rollout worker goes on where it was only in a trainer that collects as the saved one did. With
-another number of workers, for example, there is nobody to go on: `Trainer.restore` then begins new
-episodes, and the checkpoint says from there on that the curve is inexact. Filters belong to the
-policy, so another one is refused. Where another processor rounds otherwise, the trial goes on, and
-its checkpoints and results say so.
+A rollout worker can continue only in a trainer that collects as the saved one did. If, for example,
+the number of workers differs, `Trainer.restore` begins new episodes, and later checkpoints say that
+the curve is inexact. Filters belong to the policy, so another filter is refused. On a processor
+that
+rounds differently the trial continues, and its checkpoints and results say so.
 """
 
 import copy
@@ -19,7 +19,7 @@ from trainables.policies.filters import KINDS
 
 logger = logging.getLogger(__name__)
 
-#: Keys that say how experience is collected: worker states of other values fit no worker.
+#: Keys about the collection of experience; with other values workers cannot restore their state.
 COLLECTING = (
     "num_workers",
     "num_envs_per_worker",
@@ -32,20 +32,20 @@ COLLECTING = (
     "synchronize_filters",
     "lanes",
 )
-#: Keys that say what the policy sees and learns from.
+#: Keys about what the policy sees and learns from.
 FILTERING = (
     *("observation_filter", "normalize_rewards", "action_mask"),
     *("connectors", "normalize_actions"),
 )
 
-#: Said of a trial that goes on where its sums may come out otherwise in their last bits.
+#: Reason for a trial that continues where the last bits of sums may differ.
 ROUNDS_OTHERWISE = "where a processor, or libraries, round otherwise"
 #: Filters with equal states.
 _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
 
 
 def described(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The entry of a checkpoint that says how a trainer with these settings collected."""
+    """Return a checkpoint's entry about how a trainer with these settings collects."""
     kept = {key: copy.deepcopy(config.get(key)) for key in COLLECTING + FILTERING}
     kept["connectors"] = list(config["connectors"])
     if callable(kept["input"]):
@@ -54,35 +54,34 @@ def described(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def changed(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Key of `COLLECTING` → what it was and what it is, where these differ.
+    """Return key of `COLLECTING` → (value in the checkpoint, value now), where they differ.
 
-    `now` is what this trainer writes (`described`).
+    `now` is this trainer's `described`.
     """
     was = _saved(checkpoint, now)
     return {key: (was[key], now[key]) for key in COLLECTING if key in was and was[key] != now[key]}
 
 
 def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint whose workers or filters a trainer that writes `now` cannot go on with.
+    """Raise ConfigError if a trainer cannot continue with a checkpoint's workers or filters.
 
-    Raises:
-        ConfigError: names the first setting that is not as in the checkpoint.
+    The error names the first setting that differs. `now` is this trainer's `described`.
     """
     was = _saved(checkpoint, now)
     for key in FILTERING:
         if key in was and _alike(was[key]) != _alike(now[key]):
             why = "the policy has learnt with that one, and would choose other actions"
             raise ConfigError(key, now[key], f"{was[key]}, as in the checkpoint", why)
-    if checkpoint["workers"]:  # one of several policies has none of its own
+    if checkpoint["workers"]:  # the trainer of one of several policies has no workers
         why = "each worker goes on where it was; Trainer.restore(path) begins new episodes instead"
         for key, (before, value) in changed(checkpoint, now).items():
             raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
 
 
 def why_inexact(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
-    """Why a trainer that goes on from this checkpoint has no exact curve; empty: it has one.
+    """Return the reasons why a trainer that continues from this checkpoint has no exact curve.
 
-    `in_torch` says whether torch computes a part of it.
+    The text is empty if the curve is exact. `in_torch` is True if torch computes a part of it.
     """
     before = str(checkpoint.get("inexact", ""))
     here = rounding.fingerprint(in_torch)
@@ -94,9 +93,9 @@ def why_inexact(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
 
 
 def no_longer_exact(checkpoint: Mapping[str, Any], why: str, besides: str = "") -> str:
-    """The reasons of the checkpoint why its curve is not exact, and this one, which is logged.
+    """Log why the curve is no longer exact, and return all reasons, with the checkpoint's own.
 
-    `besides` is what else the log is to say.
+    `besides` is additional text for the log.
     """
     logger.warning("%s; %sthe curve is no longer exact", why, besides)
     before = checkpoint.get("inexact")
@@ -104,20 +103,20 @@ def no_longer_exact(checkpoint: Mapping[str, Any], why: str, besides: str = "") 
 
 
 def in_words(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> str:
-    """Why a curve is no longer exact, for the log, the checkpoints and the results."""
+    """Return the reason for an inexact curve, for the log, checkpoints and results."""
     listed = ", ".join(f"{key}: {now} (saved with {was})" for key, (was, now) in changes.items())
     return f"restored after {timesteps} steps with {listed}"
 
 
 def _saved(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The entry `described`; of a checkpoint without one, what its workers and filters show."""
+    """Return the checkpoint's entry `described`, or else what its workers and filters show."""
     if "collected" in checkpoint:
         collected: Mapping[str, Any] = checkpoint["collected"]
         return collected
     found: dict[str, Any] = {"normalize_rewards": "reward" in checkpoint["filters"]}
     kinds: dict[tuple[str, ...], str] = {(): "NoFilter", ("base", "delta"): "MeanStdFilter"}
     kind = kinds.get(tuple(sorted(checkpoint["filters"]["observation"])))
-    if kind and now["observation_filter"] in KINDS:  # one's own may have any state
+    if kind and now["observation_filter"] in KINDS:  # user-defined filters may have any state
         found["observation_filter"] = kind
     states = checkpoint["workers"]
     alive = [state for state in states if state is not None]
@@ -134,11 +133,12 @@ def _saved(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str
 
 
 def _filter_name(kind: Any) -> str:
-    """A filter's name, or the path of what makes it."""
+    """Return a filter's name, or the path of the class or function that makes it."""
     if isinstance(kind, str):
         return kind
     return f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', type(kind).__name__)}"
 
 
 def _alike(kind: Any) -> Any:
+    """Return one name for filters with equal states; anything else unchanged."""
     return _ALIKE.get(kind, kind) if isinstance(kind, str) else kind

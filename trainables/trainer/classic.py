@@ -1,6 +1,7 @@
-"""Classic trainers' results and policies: a policy by its name, which acts, results by theirs.
+"""Results and policies in the form of classic RLlib trainers.
 
-And the names of all results, ours too, so that a misspelt one is found at once. N observations.
+The module also lists the names of all results, so that a misspelt one is found at once. N
+observations.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ RESULTS = (
     *("info", "sampler_results"),
     *("policy_reward_mean", "policy_reward_min", "policy_reward_max"),
 )
-#: What `sampler_results` holds of a result, where it is there.
+#: Entries of a result that `sampler_results` repeats.
 _SAMPLED = (
     *("episode_reward_mean", "episode_reward_min", "episode_reward_max", "episode_len_mean"),
     *("episodes_this_iter", "custom_metrics", "hist_stats"),
@@ -43,9 +44,9 @@ def is_classic(name: str) -> bool:
 
 
 def results(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of a result that classic trainers have under another name.
+    """Return the entries of a result under the names of classic trainers.
 
-    With several policies rewards and statistics stand there by policy already.
+    With several policies rewards and statistics are by policy already.
     """
     rewards = {
         name: result.get(name, {DEFAULT_POLICY_ID: result[f"episode{name[6:]}"]})
@@ -81,7 +82,7 @@ _OF_TRAINING = frozenset(
 
 
 def result_names(settings: TrainerConfig) -> frozenset[str] | None:
-    """The names of all results with these settings; None: callbacks may add any."""
+    """Return the names of all results with these settings; None if callbacks may add any."""
     evaluation = settings.evaluation
     if settings.callbacks.callbacks or evaluation.evaluation_config.get("callbacks"):
         return None
@@ -105,7 +106,7 @@ def result_names(settings: TrainerConfig) -> frozenset[str] | None:
 
 
 class Asked(Protocol):
-    """The parts of a trainer that a policy needs; `Trainer` describes each."""
+    """The parts of a trainer that `Policy` needs; `Trainer` describes each."""
 
     config: Mapping[str, Any]
     spaces: EnvSpaces
@@ -138,19 +139,23 @@ class Asked(Protocol):
 
 
 class Policy:
-    """The policy of a trainer, as it is now."""
+    """The current policy of a trainer, in the form of RLlib's policies.
+
+    Args:
+        trainer: trainer of the policy.
+    """
 
     def __init__(self, trainer: Asked) -> None:
         self._trainer = trainer
 
     @property
     def observation_space(self) -> spaces.Space[Any]:
-        """Of the environment, as it is given to `compute_actions`."""
+        """Observation space of the environment, from which `compute_actions` takes observations."""
         return self._trainer.spaces.raw
 
     @property
     def action_space(self) -> spaces.Space[Any]:
-        """Of the environment, as `compute_actions` gives them."""
+        """Action space of the environment, from which `compute_actions` returns actions."""
         return self._trainer.spaces.action
 
     @property
@@ -160,7 +165,7 @@ class Policy:
 
     @property
     def model(self) -> "Networks":
-        """The networks, as a module of torch."""
+        """The networks as a torch module."""
         return self._trainer.policy.in_torch().model
 
     @property
@@ -176,22 +181,25 @@ class Policy:
         prev_action_batch: Sequence[Any] | None = None,
         prev_reward_batch: Sequence[float] | None = None,
     ) -> tuple[list[Any], list[Array], dict[str, Array]]:
-        """Actions for raw observations, as `Trainer.compute_action` gives one.
+        """Return actions for N raw observations, as `Trainer.compute_action` does for one.
 
         Args:
             obs_batch: N observations as the environment gives them.
-            state_batches: what the last answer gave, each part (N, …); None: episodes begin.
-            explore: draw actions; otherwise they are the best ones.
-            prev_action_batch: N last actions, as the environment took them, where the policy reads
-                them; None: what the states say.
-            prev_reward_batch: likewise N last rewards.
+            state_batches: parts of the state that the last call returned, each (N, …); None if
+                episodes begin.
+            explore: True to draw actions; otherwise they are the best ones.
+            prev_action_batch: N last actions as the environment took them, if the policy reads
+                them; None
+                for those in the states.
+            prev_reward_batch: N last rewards, likewise.
 
         Returns:
             N actions as the environment takes them; the parts of the state for the next
-            observations, each (N, …); and how they were chosen: arrays (N,) by name.
+            observations, each
+            (N, …); and policy outputs, name → (N,).
 
         Raises:
-            ValueError: no observation, or a state that is not this policy's.
+            ValueError: there is no observation, or a state does not fit this policy.
         """
         trainer, count = self._trainer, len(obs_batch)
         if not count:
@@ -211,40 +219,48 @@ class Policy:
     def compute_single_action(
         self, obs: Any, state: Sequence[Array] | None = None, explore: bool = False
     ) -> tuple[Any, list[Array], dict[str, float]]:
-        """One action, the state for the next observation, and how it was chosen."""
+        """Return one action, the state for the next observation, and policy outputs."""
         found: tuple[Any, list[Array], dict[str, float]] = self._trainer.compute_action(
             obs, state, full_fetch=True, explore=explore
         )
         return found
 
     def get_initial_state(self) -> list[Array]:
-        """The parts of the state with which an episode begins; none without a memory."""
+        """Return the parts of the state at the start of an episode; empty without a memory."""
         return self._trainer.get_initial_state()
 
     def get_weights(self) -> Weights:
-        """Every parameter by name, copied."""
+        """Return a copy of every parameter by name."""
         return self._trainer.get_weights()[DEFAULT_POLICY_ID]
 
     def set_weights(self, weights: Weights) -> None:
-        """Adopt what `get_weights` gave, here and in every worker; ConfigError for others."""
+        """Load weights that `get_weights` returned, here and in every worker.
+
+        Raises:
+            ConfigError: they do not fit; nothing is changed.
+        """
         self._trainer.set_weights({DEFAULT_POLICY_ID: weights})
 
     def get_state(self) -> dict[str, Any]:
-        """Weights, what the optimiser keeps of them, and what the filters have seen."""
+        """Return the weights, the state of the optimiser, and the states of the filters."""
         seen = filters_.get_state(self._trainer.filters)
         return {**self._trainer.policy.get_state(), "filters": seen}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave, for every worker too; ValueError for another's."""
+        """Restore the state that `get_state` returned, here and in every worker.
+
+        Raises:
+            ValueError: it is the state of another policy.
+        """
         self.adopt(state)
         self._trainer.broadcast()
 
     def adopt(self, state: Mapping[str, Any]) -> None:
-        """`set_state` for this process alone."""
+        """Restore a state as `set_state` does, in this process only."""
         self._trainer.policy.set_state(state)
         if "filters" in state:
             filters_.set_state(self._trainer.filters, state["filters"])
 
     def export_model(self, export_dir: str) -> str:
-        """``policy.onnx``, checked on observations that the trainer really saw; its path."""
+        """Write ``policy.onnx``, checked on observations that the trainer saw; returns its path."""
         return self._trainer.export_policy_model(export_dir)

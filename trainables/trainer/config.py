@@ -1,6 +1,6 @@
-"""Everything that can be set about a trainer: small sections, each defined beside its reader.
+"""All settings of a trainer: small sections, each defined beside the code that reads it.
 
-People write one flat dict; `trainables.core.settings.parse` finds the section of each key.
+Users write one flat dict; `trainables.core.settings.parse` finds the section of each key.
 """
 
 import copy
@@ -34,9 +34,9 @@ from trainables.trainer.reporting import RecordingConfig
 
 
 class IterationConfig(Section):
-    """The least extent of one iteration; each has at least one round of sampling and learning.
+    """The minimum length of an iteration, which has at least one round of sampling and learning.
 
-    More steps or more time mean fewer results, never another way of learning.
+    More steps or more time mean fewer results; they do not change how the trainer learns.
     """
 
     min_iter_time_s: float = Field(
@@ -59,7 +59,7 @@ def timed(timers: dict[str, float], name: str) -> Iterator[None]:
 
 
 _IN_MEMORY = "all policies stay in memory, so there is no cache of them"
-#: Key of ``multiagent`` → its only value, the classic default, and why there is no other.
+#: Key of ``multiagent`` → its only value, RLlib's default, and the reason for having no other.
 _ONE_VALUE: Mapping[str, tuple[Any, str]] = {
     "replay_mode": (
         "independent",
@@ -76,7 +76,7 @@ DEFAULT_POLICY = {"default_policy"}
 
 
 def has_policies(agents: Any) -> bool:
-    """Return whether ``multiagent`` asks for several agents: names policies but the default one."""
+    """Return whether ``multiagent`` names policies other than the default one."""
     policies = agents.get("policies") if isinstance(agents, Mapping) else None
     if isinstance(policies, str | bytes) or not isinstance(policies, Iterable):
         return False
@@ -84,7 +84,7 @@ def has_policies(agents: Any) -> bool:
 
 
 def _agents(agents: Any) -> Any:
-    """Refuses what ``multiagent`` cannot hold."""
+    """Return a valid ``multiagent`` as a dict; raises ValueError otherwise."""
     if not isinstance(agents, Mapping):
         raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
     _check_keys(agents)
@@ -100,7 +100,7 @@ def _agents(agents: Any) -> Any:
 
 
 def _check_keys(agents: Mapping[str, Any]) -> None:
-    """Refuse keys that are not known, and values of those that have only one."""
+    """Raise ValueError for unknown keys, and for other values of keys that have only one."""
     read = ("policies", "policy_mapping_fn", "policies_to_train", "count_steps_by")
     known = (*read, "observation_fn", *_ONE_VALUE)
     for key in agents:
@@ -115,7 +115,11 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
 
 
 def _named(mapping: Any) -> Iterable[tuple[Any, Any]]:
-    """Agents and policies that a mapping names; none of a function's."""
+    """Return the (agent, policy) pairs of a mapping; none if it is a function.
+
+    Raises:
+        ValueError: it is neither a dict nor a function nor a path.
+    """
     if isinstance(mapping, Mapping):
         return mapping.items()
     is_path = isinstance(mapping, str) and ":" in mapping
@@ -128,6 +132,7 @@ def _named(mapping: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _trained(agents: Mapping[str, Any]) -> Sequence[Any]:
+    """Return the policies to train as a list; empty for all. Raises ValueError for another type."""
     trained = agents.get("policies_to_train")
     if trained is not None and not isinstance(trained, list | tuple):
         raise ValueError("policies_to_train: null, which is all of them, or a list of policies")
@@ -135,7 +140,7 @@ def _trained(agents: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _policies(policies: Any) -> Mapping[str, Any]:
-    """Policy → what is said of it."""
+    """Return policy → its settings as given; raises ValueError for names and values not allowed."""
     if isinstance(policies, list | tuple) and all(isinstance(name, str) for name in policies):
         policies = dict.fromkeys(policies)
     if not (policies is None or isinstance(policies, Mapping)):
@@ -161,7 +166,7 @@ def _policies(policies: Any) -> Mapping[str, Any]:
 
 
 def _check_source(name: str, own: Mapping[str, Any]) -> None:
-    """Refuse what names no file of a trained policy."""
+    """Raise ValueError unless ``restore`` is absent or names a file."""
     source = own.get("restore")
     named = source if isinstance(source, Mapping) else {"path": source, "policy": ""}
     texts = all(isinstance(one, str) for one in named.values())
@@ -176,6 +181,7 @@ def _is_settings(own: Any) -> bool:
 
 
 def _todays_names(agents: Any) -> Any:
+    """Raise ValueError for a former key, with its current name; returns others unchanged."""
     for key in agents if isinstance(agents, dict) else ():
         if found := legacy_names.entry(f"multiagent.{key}", ()):
             raise ValueError(f"no {key}: {found}")
@@ -183,7 +189,7 @@ def _todays_names(agents: Any) -> Any:
 
 
 class MultiAgentConfig(Section):
-    """Several policies at once, in an environment of several agents."""
+    """Settings of several policies, for an environment of several agents."""
 
     multiagent: Annotated[
         dict[str, Any],
@@ -201,7 +207,7 @@ class MultiAgentConfig(Section):
 
 
 class TrainerConfig(Settings):
-    """Settings that every trainer has; each section stands beside the code that reads it."""
+    """Settings that every trainer has; each section is defined beside the code that reads it."""
 
     environment: EnvironmentConfig
     envs: VectorConfig = VectorConfig()
@@ -239,10 +245,11 @@ class TrainerConfig(Settings):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        """TypeError for a preset that would be gone once a person sets another key of its part.
+        """Raise TypeError for a preset that is lost once the user sets another key of its part.
 
-        ``optimizer: {alpha: 0.9}`` is read over the defaults of the class that the field names,
-        so an algorithm presets other ones by a subclass of it. Sections need none.
+        ``optimizer: {alpha: 0.9}`` is read over the defaults of the class that the field names, so
+        an
+        algorithm that presets other values needs a subclass. Sections need none.
         """
         super().__pydantic_init_subclass__(**kwargs)
         for key, field in cls.model_fields.items():
@@ -258,7 +265,10 @@ class TrainerConfig(Settings):
     @model_validator(mode="wrap")
     @classmethod
     def _seeing(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Give the environment the `model`'s sight; a memory sees single frames of Atari games."""
+        """Return the settings with the image settings of `model` in the environment's section.
+
+        With an LSTM the environment shows single frames of Atari games.
+        """
         made = validate(given)
         environment, sight = made.environment, made.model.sight
         if made.model.use_lstm:
@@ -277,14 +287,14 @@ class TrainerConfig(Settings):
 
     @property
     def stepped(self) -> EnvironmentConfig:
-        """The environment that is stepped; nothing is measured of one that is not."""
+        """The environment that is stepped; one that is only read gets a level without measuring."""
         if not self.offline.only_reads:
             return self.environment
         return self.environment.model_copy(update={"env_level": "C"})
 
     @property
     def by_clock(self) -> tuple[str, ...]:
-        """Keys by which a clock steers the training: with any of them nothing is bit-exact."""
+        """Keys by which a clock influences training; with any of them nothing is bit-exact."""
         steered = {
             "sample_async": self.sampling.sample_async,
             "min_iter_time_s": self.iteration.min_iter_time_s > 0,
@@ -294,12 +304,12 @@ class TrainerConfig(Settings):
 
     @property
     def longest_sequence(self) -> int:
-        """Steps through which an LSTM learns at a time, at most."""
+        """Maximum number of steps through which an LSTM learns at a time."""
         return self.model.max_seq_len or self.sampling.rollout_fragment_length
 
     @property
     def batch_size(self) -> int:
-        """Environment steps per round of learning, with complete episodes at least."""
+        """Environment steps per round of learning; a minimum with complete episodes."""
         asked = self.train_batch_size or self.fragment_size
         if self.sampling.batch_mode == "complete_episodes":
             return asked
@@ -312,7 +322,7 @@ class TrainerConfig(Settings):
 
 
 def with_base_config(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
-    """A deep copy of `base` with `extra` merged in, dict into dict; neither is changed."""
+    """Return a deep copy of `base` with `extra` merged in, dict into dict; neither is changed."""
     merged = copy.deepcopy(dict(base))
     for key, value in extra.items():
         before = merged.get(key)
@@ -324,17 +334,17 @@ def with_base_config(base: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[
 
 
 def with_common_config(extra: Mapping[str, Any]) -> dict[str, Any]:
-    """The defaults that all trainers share, with `extra` merged in."""
+    """Return the defaults that all trainers share, with `extra` merged in."""
     return with_base_config(default_config(TrainerConfig), extra)
 
 
 def default_config(model: type[TrainerConfig]) -> dict[str, Any]:
-    """Every key of a trainer's flat config that has a default, with it, as plain data."""
+    """Return key → default, as plain data, for every key of a flat config that has a default."""
     return {key: value for key, value in defaults(model).items() if key != "env"}
 
 
 def validate_config(settings: TrainerConfig) -> None:
-    """Raise ConfigError for settings that are fine one by one but do not fit together."""
+    """Raise ConfigError for settings that are valid one by one but do not work together."""
     kind = settings.filters.observation_filter
     if settings.sampling.sample_async and kind not in CONCURRENT_KINDS:
         hint = "with sample_async one thread filters while another synchronises"
@@ -358,7 +368,7 @@ def validate_config(settings: TrainerConfig) -> None:
 
 
 def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
-    """Raise ConfigError for keys of ``model`` that nothing reads in this environment."""
+    """Raise ConfigError for keys of ``model`` that do not apply to this environment."""
     if (own := model.custom_preprocessor) is not None and environment.action_mask is not None:
         why = "masks stand at the end of rows that are made here"
         raise ConfigError("model.custom_preprocessor", own, "null with action_mask", why)
@@ -371,7 +381,7 @@ def _check_sight(environment: EnvironmentConfig, model: ModelConfig) -> None:
         raise ConfigError("model.image_layout", model.image_layout, allowed)
     for key in ("dim", "framestack"):
         value = getattr(model, key)
-        if repr(value) == repr(ModelConfig.model_fields[key].default):  # 1 is another one than true
+        if repr(value) == repr(ModelConfig.model_fields[key].default):  # 1 == True, yet differs
             continue
         if not has_deepmind_wrappers(environment):
             hint = f"{environment.env} is no Atari game in DeepMind's wrappers"
@@ -387,6 +397,7 @@ def is_linear(key: str, value: object) -> bool:
 
 
 def _check_polling(settings: TrainerConfig) -> None:
+    """Raise ConfigError for settings that do not work with `remote_env_batch_wait_ms`."""
     allowed: dict[str, tuple[str | bool, ...]] = {
         "batch_mode": ("truncate_episodes",),
         "sample_async": (False,),

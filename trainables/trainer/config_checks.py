@@ -1,4 +1,4 @@
-"""Checks of settings before a trainer is made: whether they work, and their requirements."""
+"""Checks of settings before a trainer is made, and the resources that the settings need."""
 
 from collections.abc import Callable
 from typing import Any
@@ -28,7 +28,7 @@ from trainables.trainer.config import TrainerConfig, has_policies, validate_conf
 from trainables.trainer.evaluation import evaluation_plan
 from trainables.trainer.reporting import check_callbacks
 
-#: Key → the only value that it may have with data_parallel, and why.
+#: Key → the only value that it may have with data_parallel, and the reason.
 NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
     "ignore_worker_failures": (False, "all ranks take every step together"),
     "batch_mode": ("truncate_episodes", "all ranks need batches of one size"),
@@ -42,7 +42,7 @@ _ONE = "it is one object, which plays as many episodes at once as it likes"
 _OWN_PACE = "its steps come when they come"
 _NO_PICTURES = "nobody draws it"
 _AS_IT_SAYS = "connectors and an environment that calls do not combine: prepare what it sends there"
-#: Key → the values that it may have with an environment that calls the trainer, and why.
+#: Key → the values that it may have with an environment that calls the trainer, and the reason.
 NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
     "native_vector_env": ((False, "auto"), _ONE),
     "remote_worker_envs": ((False,), _ONE),
@@ -65,7 +65,7 @@ NEEDED_BY_CALLERS: dict[str, tuple[tuple[Any, ...], str]] = {
 
 
 def check_called(settings: TrainerConfig) -> None:
-    """Raise ConfigError for settings that an environment that calls the trainer cannot have."""
+    """Raise ConfigError for settings that do not work with a calling environment."""
     flat = {**flatten(settings), **{f"model.{key}": value for key, value in settings.model}}
     for key, (values, why) in NEEDED_BY_CALLERS.items():
         if flat[key] not in values:
@@ -87,7 +87,7 @@ def check_called(settings: TrainerConfig) -> None:
 
 
 def check_agents(settings: TrainerConfig, seen: Look) -> None:
-    """Raise ConfigError where one policy meets several agents, or several policies a single one."""
+    """Raise ConfigError if one policy meets several agents, or several policies a single agent."""
     policies = has_policies(settings.agents.multiagent)
     if seen.agents and not policies:
         raise needs_policies(settings.environment, list(seen.agents))
@@ -103,7 +103,7 @@ def check_agents(settings: TrainerConfig, seen: Look) -> None:
 
 
 def check_together(settings: TrainerConfig) -> None:
-    """Raise ConfigError for settings that are fine one by one but do not fit together."""
+    """Raise ConfigError for settings that are valid one by one but do not work together."""
     validate_config(settings)
     fake, reads = settings.sampling.fake_sampler, settings.offline.reads
     check_callbacks(settings.callbacks, settings.workers.num_workers, fake, reads)
@@ -118,14 +118,20 @@ OF_SOME = frozenset(
 
 
 def check_model(model: ModelConfig, read: frozenset[str], name: str) -> None:
-    """Raise ConfigError for a key of ``model`` that the algorithm of this name does not read."""
+    """Raise ConfigError for a set key of ``model`` that an algorithm does not read.
+
+    Args:
+        model: the settings.
+        read: keys of `OF_SOME` that the algorithm reads.
+        name: name of the algorithm.
+    """
     for key in sorted(OF_SOME - read):
         if (value := getattr(model, key)) is not None:
             raise ConfigError(f"model.{key}", value, f"null with {name}, which does not read it")
 
 
 def check_data_parallel(settings: TrainerConfig) -> None:
-    """Raise ConfigError for settings that do not fit workers that learn."""
+    """Raise ConfigError for settings that do not work with data-parallel learning."""
     if settings.workers.num_workers < 2:
         allowed = "at least 2 with data_parallel: each is a learner"
         raise ConfigError("num_workers", settings.workers.num_workers, allowed)
@@ -152,8 +158,12 @@ def check_by_trying(
 ) -> None:
     """Raise ConfigError for settings that cannot work with this environment and machine.
 
-    One environment is made and closed for all settings of this process that make the same.
-    `networks` says what they look like there, or that they cannot be.
+    One environment is made and closed for all equal settings of this process.
+
+    Args:
+        settings: the settings.
+        networks: function of settings and spaces that returns the architecture, or raises
+            ConfigError.
     """
     check_gpus(settings.resources)
     seen = measuring.look(settings.environment)
@@ -177,13 +187,16 @@ def check_by_trying(
 
 
 def _restarts_unasked(settings: TrainerConfig) -> bool:
-    """Return whether the native environment, made and closed, begins episodes by itself."""
+    """Make the native environment, and return whether it begins episodes by itself."""
     with closing(make_vector_env(settings.environment, 1, settings.envs)) as envs:
         return envs.restarts_unasked
 
 
 def why_separate(settings: TrainerConfig) -> str:
-    """Why environments had better be separate than one native object; empty: that one is faster."""
+    """Return the reason to step environments separately, not as a native vector.
+
+    The text is empty if there is none.
+    """
     count = settings.sampling.num_envs_per_worker
     if only_together(settings.environment):
         return ""
@@ -198,7 +211,7 @@ def check_pictures_of(settings: TrainerConfig) -> float:
     """Return the frame rate of a rollout's video; 0 without one.
 
     Raises:
-        ConfigError: somebody asks for pictures of what cannot be drawn.
+        ConfigError: pictures are wanted of an environment that cannot be drawn.
     """
     value = settings.rendering.record_env
     fps = check_rendering(settings.environment, settings.rendering)
@@ -211,7 +224,7 @@ def check_pictures_of(settings: TrainerConfig) -> float:
 
 
 def resource_request(settings: TrainerConfig) -> dict[str, float]:
-    """``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of all its children."""
+    """Return ``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of its children."""
     asked = settings.resources.request(settings.workers.num_workers)
     if settings.evaluation.evaluation_interval is not None:
         evaluating, _ = evaluation_settings(settings, settings.evaluation)
@@ -222,17 +235,17 @@ def resource_request(settings: TrainerConfig) -> dict[str, float]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Where a policy learns: the device, and the threads of the trainer's own process.
+# The device on which a policy learns, and the threads of the trainer's own process.
 
 
 def learning_device(resources: ResourcesConfig) -> str:
-    """``cpu``, or with ``num_gpus`` the first GPU that torch sees; raises as `check_gpus`."""
+    """Return ``cpu``, or ``cuda`` if `num_gpus` is set; raises ConfigError as `check_gpus`."""
     check_gpus(resources)
     return "cuda" if resources.num_gpus else "cpu"
 
 
 def check_gpus(resources: ResourcesConfig) -> None:
-    """Raise ConfigError if GPUs are asked for and torch, imported only then, sees none."""
+    """Raise ConfigError if GPUs are requested and torch, imported only then, sees none."""
     for key in ("num_gpus", "num_gpus_per_worker"):
         if not (asked := getattr(resources, key)):
             continue
@@ -247,12 +260,12 @@ def check_gpus(resources: ResourcesConfig) -> None:
 
 
 def set_threads(resources: ResourcesConfig) -> None:
-    """Give torch its threads, now or as soon as it is imported.
+    """Set the numbers of torch's threads, now or when torch is imported.
 
     The number of inter-op threads can be set once in a process.
 
     Raises:
-        ConfigError: torch has begun to work in this process with another inter-op number.
+        ConfigError: torch already works in this process with another number of inter-op threads.
     """
     intra, inter = resources.threads
     when_torch_imported("threads", lambda torch: torch.set_num_threads(intra))

@@ -1,4 +1,4 @@
-"""The trainer's evaluations: how one is played, what it gives, and its videos."""
+"""The trainer's evaluations: their plan, their results and their videos."""
 
 import itertools
 import math
@@ -38,13 +38,13 @@ from trainables.trainer.config import TrainerConfig
 # -------------------------------------------------------------------------------------------------
 # Videos of evaluations: episodes that have been played are played once more and drawn.
 #
-# So nothing of an evaluation depends on whether it is recorded: an episode is decided by weights
-# and seed, and the environment that is drawn is another one. Callbacks, which may steer an
-# episode, are called in both. A file that is there is not made again.
+# So recording does not change an evaluation: weights and seed determine an episode, and another
+# environment is drawn. Callbacks, which may influence an episode, are called both times. A file
+# that exists is not written again.
 
 
 def evaluation_plan(settings: TrainerConfig) -> Plan:
-    """In which environment a policy is evaluated, and how."""
+    """Return the plan of evaluations: environment, exploration and number of environments."""
     changed, explore = evaluation_settings(settings, settings.evaluation)
     environment = changed.environment
     if settings.evaluation.evaluation_num_workers or changed.envs.remote_worker_envs:
@@ -60,15 +60,16 @@ def evaluation_plan(settings: TrainerConfig) -> Plan:
 
 
 class PeriodicEvaluation:
-    """Evaluates a trainer's policy; training is not touched by it.
+    """Evaluates a trainer's policy without an effect on training.
 
     Args:
-        settings: the trainer's.
-        seed: the trial's, if the evaluation has none of its own.
-        inference: what plays.
-        calls: the training's callbacks; the evaluation's own begin in the state that they have.
-        stepped: gives the training's environment, at the level at which it comes back; None:
-            nobody knows that.
+        settings: the trainer's settings.
+        seed: the trial's seed, used if the evaluation has none of its own.
+        inference: policy that plays.
+        calls: callbacks of training; the evaluation's own objects begin in their state.
+        stepped: function that returns the training environment with its measured level of
+            exactness,
+            or None if that is unknown.
     """
 
     def __init__(
@@ -90,13 +91,15 @@ class PeriodicEvaluation:
         self.workers = Evaluators(settings.evaluation, seed, changed.resources, changed.logs)
 
     def evaluate(self, iteration: int, timesteps: int) -> dict[str, Any]:
-        """Play `evaluation_num_episodes` fresh episodes, which the coming `iteration` decides.
+        """Play `evaluation_num_episodes` new episodes, which depend on the coming `iteration`.
 
         Returns:
             ``episode_reward_{mean,min,max}``, ``episode_len_mean``, ``episodes`` and
-            ``hist_stats``; ``custom_metrics`` and ``media`` where callbacks wrote some; with
-            several agents ``policy_reward_{mean,min,max}``; where environments failed and were made
-            anew also ``num_faulty_episodes``, which count beside.
+            ``hist_stats``;
+            ``custom_metrics`` and ``media`` if callbacks wrote some; with several agents
+            ``policy_reward_{mean,min,max}``; ``num_faulty_episodes`` if environments failed and
+            were
+            restarted, which are not in ``episodes``.
         """
         seed = rng.integer(self._seed, "evaluation", iteration)
         played = self.workers.play(self.inference, self._plan(timesteps), seed)
@@ -114,7 +117,10 @@ class PeriodicEvaluation:
         }
 
     def record(self, iteration: int, timesteps: int, folder: str) -> None:
-        """Record the first episodes of the evaluation that ended `iteration`; 0: at the start."""
+        """Record the first episodes of the evaluation that ended `iteration` (0: at the start).
+
+        Files are written to `folder`; those that exist are not written again.
+        """
         of = self._settings
         drawn, fps = self._drawn(timesteps)
         seed = rng.integer(self._seed, "evaluation", max(1, iteration))
@@ -131,11 +137,18 @@ class PeriodicEvaluation:
         window: bool,
         most_steps: float = math.inf,
     ) -> list[Played]:
-        """Play so many fresh episodes; with videos in `folder`, in a window, or both.
+        """Play new episodes, with videos in `folder`, in a window, both or neither.
+
+        Args:
+            episodes: number of episodes.
+            seed: seed of the episodes.
+            folder: folder of videos; None for no videos.
+            window: True to show the episodes in a window.
+            most_steps: maximum number of environment steps, if no pictures are taken.
 
         Raises:
-            ConfigError: there is no screen for a window, or nothing to write videos with.
-            TooManySteps: without pictures, they take more steps than that.
+            ConfigError: there is no screen for a window, or PyAV is missing.
+            TooManySteps: the episodes take more than `most_steps`.
         """
         if folder is None and not window:
             counting = _at_most(most_steps, f"{episodes} episodes take more than")
@@ -160,7 +173,7 @@ class PeriodicEvaluation:
         return played
 
     def _drawn(self, timesteps: int) -> tuple[Plan, float]:
-        """The plan with environments that draw, and their frames per second."""
+        """Return the plan with environments that can be drawn, and their frames per second."""
         plan = self._plan(timesteps)
         with closing(make_raw_env(plan.environment, learning=False)) as env:
             fps = frames_per_second(env)
@@ -174,7 +187,7 @@ class PeriodicEvaluation:
         video: VideoFile | None,
         show: Viewer = lambda _seen: None,
     ) -> Played:
-        """One episode whose pictures are shown, and written to `video`."""
+        """Play one episode, whose pictures are shown, and written to `video` if there is one."""
 
         def look(slot: AnySlot, length: int) -> None:
             if video is not None and length == 0:
@@ -194,7 +207,7 @@ class PeriodicEvaluation:
         return played
 
     def _plan(self, timesteps: int) -> Plan:
-        """`evaluation_plan` with the callbacks of this evaluation."""
+        """Return `evaluation_plan` with the callbacks of this evaluation."""
         plan = replace(evaluation_plan(self._settings), renews=not self._is_exact())
         own = self._own == self._settings.callbacks
         calls = of_episodes(self._calls if own else make_calls(self._own))
@@ -204,7 +217,7 @@ class PeriodicEvaluation:
         return replace(plan, calls=calls, calls_state=calls.get_state(), global_vars=reached)
 
     def _is_exact(self) -> bool:
-        """Return whether the evaluation's environment keeps no hidden state."""
+        """Return whether the evaluation's environment has no hidden state (level A)."""
         trained_on, stepped = self._settings.environment, self._stepped()
         if self._environment == trained_on and not trained_on.is_native and stepped:
             return stepped.env_level == "A"
@@ -213,7 +226,7 @@ class PeriodicEvaluation:
 
 
 def _at_most(steps: float, said: str) -> Look:
-    """Return what raises TooManySteps once more steps were taken."""
+    """Return a function that raises TooManySteps once more than `steps` steps were made."""
     taken = itertools.count(1)
 
     def count(_: AnySlot, length: int) -> None:

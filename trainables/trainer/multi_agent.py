@@ -1,9 +1,9 @@
-"""The trainer of several policies: one sampler for all agents, and for each policy a whole learner.
+"""The trainer of several policies: one sampler for all agents, and a complete learner per policy.
 
 Each policy is a *member*: a trainer of the algorithm's own class, with its settings, filter,
-streams, replay and whatever else it has, whose experience is its share of what the agents did. So
-every algorithm learns here as it does alone, and what a checkpoint holds of a policy is what its
-member saves. Sampling, synchronising, evaluating and counting are done here, once for all of them.
+streams, replay and other parts, which learns from its agents' transitions. So every algorithm
+learns here as it does with one policy, and a checkpoint contains its members' checkpoints.
+Sampling, synchronising, evaluating and counting are done here, once for all of them.
 """
 
 import functools
@@ -66,48 +66,51 @@ from trainables.trainer.trainer import Trainer
 
 
 class _Shared(WorkerSet):
-    """A member's workers: its share of what was sampled for all."""
+    """A member's workers: they return its part of the common samples."""
 
     def __init__(self) -> None:
         self.samples: list[Sample] = []
 
     def sample(self) -> list[Sample]:
-        """Return the samples of its agents in this round."""
+        """Return the samples of the member's agents in this round."""
         return self.samples
 
     def _ask(self, method: str, args: Any) -> dict[int, Any]:
-        """Nothing: whatever workers are given or asked for concerns all policies."""
+        """Ignore the request, which the common workers answer; returns an empty dict."""
         return {}
 
 
 @dataclass(frozen=True)
 class _MemberContext(TrialContext):
+    """The context of a member."""
+
     seen: Look | None = None
-    """The look at its agents."""
+    """Inspected environment as the member's agents see it."""
     broadcast: Callable[[], None] | None = None
-    """Gives what all members have to all workers."""
+    """Function that sends the weights and filters of all members to all workers."""
 
 
 class _Known(Inquiry):
-    """The inquiry about a member's agents, whose look is given; nothing is measured for it."""
+    """The inquiry about a member's environment, which was inspected before; nothing is measured."""
 
     def __init__(self, config: EnvironmentConfig, seen: Look) -> None:
         super().__init__(config)
         self._seen = seen
 
     def look(self) -> Look:
-        """Return the given look."""
+        """Return the given inspection."""
         return self._seen
 
 
 class _Member(Trainer):
-    """The trainer of one policy among several, as far as it differs from one that is alone."""
+    """The trainer of one policy among several, as far as it differs from a single one."""
 
     context: _MemberContext
     workers: _Shared
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Any:
+        """Return this class."""
         return cls
 
     def _inquiry(self) -> Inquiry:
@@ -116,24 +119,29 @@ class _Member(Trainer):
 
     @staticmethod
     def _say_batch_size(settings: TrainerConfig) -> None:
-        """Say nothing: it is that of all policies."""
+        """Log nothing: the batch size is that of all policies."""
 
     def _make_workers(self, seed: int) -> WorkerSet:
         return _Shared()
 
     def broadcast(self) -> None:
-        """Give the weights and the filters to all workers, which are those of all policies."""
+        """Send the weights and filters of all policies to all workers."""
         assert self.context.broadcast is not None  # noqa: S101 as `_made` gives it
         self.context.broadcast()
 
 
 @functools.cache
 def _member_class(algorithm: type[Trainer]) -> type[Trainer]:
+    """Return an algorithm's class of members."""
     return type(algorithm.__name__, (_Member, algorithm), {"__module__": algorithm.__module__})
 
 
 def _read(pid: str, source: tuple[str, str]) -> tuple[Weights, Mapping[str, Any] | None]:
-    """Return the weights in the file of a trained policy; ConfigError, by key, if unreadable."""
+    """Return the weights of a trained policy, and the state of its filter or None.
+
+    Raises:
+        ConfigError: the file cannot be read; it names the key.
+    """
     try:
         return policy_files.read_policy(*source)
     except (CheckpointError, SigningError) as error:
@@ -141,7 +149,7 @@ def _read(pid: str, source: tuple[str, str]) -> tuple[Weights, Mapping[str, Any]
 
 
 def _begin_with(member: Trainer, pid: str, source: tuple[str, str]) -> None:
-    """Take the weights and filter of a trained policy; ConfigError if they do not fit."""
+    """Load the weights and filter of a trained policy; raises ConfigError if they do not fit."""
     found, seen = _read(pid, source)
     expected = member.policy.weights()
     if seen is None:  # an exported graph has constants of its own beside them
@@ -156,10 +164,11 @@ def _begin_with(member: Trainer, pid: str, source: tuple[str, str]) -> None:
 
 
 def _as_made(agents: Agents, made: Mapping[str, Trainer]) -> None:
-    """Policies whose weights come from a checkpoint begin as they were made."""
+    """Leave new policies as they were made: their weights are loaded from a checkpoint later."""
 
 
 def _unfit(pid: str, path: str, problem: str) -> ConfigError:
+    """Return the error for a file from which a policy cannot begin."""
     allowed = "a checkpoint or safetensors file of such a policy, or a folder with one"
     return ConfigError(f"multiagent.policies.{pid}.restore", path, allowed, problem)
 
@@ -169,13 +178,13 @@ def _unfit(pid: str, path: str, problem: str) -> ConfigError:
 
 @functools.cache
 def several(algorithm: type[Trainer]) -> type[Trainer]:
-    """The form of an algorithm's trainer that has several policies."""
+    """Return an algorithm's trainer class for several policies."""
     more = {"algorithm": algorithm, "__module__": algorithm.__module__}
     return type(algorithm.__name__, (MultiAgentTrainer, algorithm), more)
 
 
 class MultiAgentTrainer(Trainer):
-    """Base of the trainers that `several` makes."""
+    """Base of the trainer classes that `several` makes."""
 
     algorithm: ClassVar[type[Trainer]]
     samples_on: ClassVar[bool] = False  # all policies learn between two rounds
@@ -185,14 +194,14 @@ class MultiAgentTrainer(Trainer):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Any:
-        """Itself: it has been asked for."""
+        """Return this class, which already has several policies."""
         return cls
 
     # ---- settings --------------------------------------------------------------------------------
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for what several policies cannot have, and for each of them."""
+        """Raise ConfigError for settings that several policies, or one of them, do not support."""
         require_together(flatten(settings))
         calls = make_calls(settings.callbacks)
         if calls and calls.wants("on_postprocess_traj"):
@@ -206,7 +215,7 @@ class MultiAgentTrainer(Trainer):
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
-        """As `Trainer.check_config`; also for files of trained policies that cannot be read."""
+        """Raise ConfigError as `Trainer.check_config`, also for unreadable trained policies."""
         super().check_config(config)
         for pid, source in Agents.of(parse(cls.config_class, config)).sources.items():
             _read(pid, source)
@@ -233,7 +242,7 @@ class MultiAgentTrainer(Trainer):
 
     @classmethod
     def _with_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
-        """Environments of several agents are separate."""
+        """Return the settings with separate environments; raises ConfigError for native ones."""
         if settings.environment.native_vector_env is True:
             hint = "an environment of several agents has no vector form"
             raise ConfigError("native_vector_env", True, "auto or false", hint)
@@ -242,14 +251,17 @@ class MultiAgentTrainer(Trainer):
     # ---- made ------------------------------------------------------------------------------------
 
     def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
+        """Make the member of each policy."""
         self.agents = Agents.of(settings)
         self._began = canonical(settings.agents.multiagent)
         self._seen = seen
         self.spaces = seen.spaces
         self.members = {}
         self._unread: dict[str, ConfigError] = {}
-        """Policy → why the file of a trained one cannot be read; a trial that is restored, which
-        has its own weights, goes on without it."""
+        """Policy → error of its file of trained weights.
+
+        A restored trial does not need the file, since its checkpoint has the weights.
+        """
 
         def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
             for pid, source in agents.sources.items():
@@ -272,15 +284,15 @@ class MultiAgentTrainer(Trainer):
         like: Mapping[str, str],
         begin: Callable[[Agents, Mapping[str, Trainer]], None],
     ) -> set[str]:
-        """Have the policies of these settings; those that were there as they are stay untouched.
+        """Use the policies of these settings; those with unchanged settings keep their state.
 
         Args:
-            settings: whose ``multiagent`` says which.
-            like: policy → an agent with its spaces, where the mapping does not say that.
-            begin: is given the policies that were made, and may refuse them.
+            settings: settings with ``multiagent``.
+            like: policy → agent with its spaces, for policies that need no mapping.
+            begin: function that is called with the new policies, and may refuse them.
 
         Returns:
-            Their names.
+            Names of the new policies.
         """
         agents = Agents.of(settings)
         seen = seen_by(agents, self._seen, settings.environment, like)
@@ -303,19 +315,20 @@ class MultiAgentTrainer(Trainer):
     def _made(
         self, settings: TrainerConfig, pid: str, own: Mapping[str, Any], seen: Look
     ) -> Trainer:
+        """Return a new member, the trainer of policy `pid`."""
         me = weakref.proxy(self)
 
         def broadcast() -> None:
             me.broadcast()
 
-        # What is written is written for all of them together.
+        # Experience is written for all policies together.
         config = {**flatten(member_settings(settings, pid, own)), "output": None}
         plain = {one.name: getattr(self.context, one.name) for one in fields(TrialContext)}
         plain["seed"] = rng.integer(self.seed, "agents", pid)
         kind = _member_class(self.algorithm)  # type: ignore[arg-type]  # mypy: no class is hashable
         made = kind(config, _MemberContext(**plain, seen=seen, broadcast=broadcast))
         made.reporter.log = OneTimeLog(f"trainer, policy {pid}")
-        # Chosen for all of them: a checkpoint that was chosen for otherwise goes on as it began.
+        # Choices are made for all policies; a checkpoint with other choices keeps them.
         made._undecided = tuple(key for key in self._undecided if key != "native_vector_env")
         return made
 
@@ -348,6 +361,7 @@ class MultiAgentTrainer(Trainer):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
+        """Return the workers that read experience, by policy."""
         me, of = weakref.proxy(self), self.settings
         rows = RowsByPolicy(
             lambda: {pid: one.readable(of_agents=True) for pid, one in me.members.items()}
@@ -365,7 +379,7 @@ class MultiAgentTrainer(Trainer):
         return ReadingAgents(self.agents.agent_steps, *given, make)
 
     def _estimated(self) -> dict[str, Any]:
-        """By policy, of those that learn."""
+        """Return policy → off-policy estimates, for the policies that learn."""
         found = {}
         for pid in self.agents.trained:
             member = self.members[pid]
@@ -379,7 +393,10 @@ class MultiAgentTrainer(Trainer):
     # ---- training --------------------------------------------------------------------------------
 
     def training_step(self) -> dict[str, Any]:
-        """Sample for all, let each policy that is trained learn from its share; policy → what."""
+        """Sample for all policies, and let each that is trained learn from its agents' transitions.
+
+        Returns policy → the learner's statistics.
+        """
         self.set_global_vars({"timestep": self.progress.timesteps})
         with timed(self.timers, "sample_time_ms"):
             samples = self.workers.sample()
@@ -392,7 +409,7 @@ class MultiAgentTrainer(Trainer):
                 member.workers.samples = shares[pid]  # type: ignore[attr-defined]  # a member's
                 if any(one.fragments for one in shares[pid]):
                     learner[pid] = member.training_step()
-                else:  # who acted and does not know yet what follows has seen something, too
+                else:  # agents that acted without known consequences have updated filters, too
                     filters_.synchronise(member.filters, [one.deltas for one in shares[pid]])
         self.end_round(samples)
         for member in self.members.values():
@@ -400,7 +417,7 @@ class MultiAgentTrainer(Trainer):
         return learner
 
     def _shares(self, samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-        """Policy → its part of each sample."""
+        """Return policy → its part of each sample."""
         shares: dict[str, list[Sample]] = {pid: [] for pid in self.members}
         for one in samples:
             assert isinstance(one, MultiAgentBatch)  # noqa: S101 as `worker_spec` makes workers
@@ -412,10 +429,10 @@ class MultiAgentTrainer(Trainer):
         return shares
 
     def step(self) -> dict[str, Any]:
-        """One iteration, which also counts the steps of agents.
+        """Make one iteration, and return its result with the steps of agents.
 
         Raises:
-            ConfigError: a policy cannot begin with the file that it is to begin with.
+            ConfigError: a policy's file of trained weights cannot be read.
         """
         for error in self._unread.values():
             raise error
@@ -425,13 +442,13 @@ class MultiAgentTrainer(Trainer):
         return {**result, **counted, "agent_timesteps_this_iter": self.agent_steps - before}
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Give variables to all policies and workers, for example the ``timestep``."""
+        """Send variables, such as ``timestep``, to all policies and workers."""
         for member in self.members.values():
             member.policy.on_global_var_update(global_vars)
         self.workers.set_global_vars(global_vars)
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
-        """Give the weights and filters of all policies to the workers."""
+        """Send the weights and filters of all policies to the workers; `samples` are not used."""
         weights: dict[str, Any] = {}
         for pid, member in self.members.items():
             weights[pid] = member.policy.acting_weights()
@@ -439,11 +456,12 @@ class MultiAgentTrainer(Trainer):
         self.workers.sync(weights, self.filter_states())
 
     def filter_states(self) -> dict[str, Any]:
-        """Of all policies."""
+        """Return the states of all policies' filters, by their names in a worker."""
         states = {pid: one.filter_states() for pid, one in self.members.items()}
         return {name: one for pid, of in states.items() for name, one in by_name(pid, of).items()}
 
     def _date_actor(self) -> None:
+        """Let every member's own actor explore as after the steps sampled so far."""
         for member in self.members.values():
             member.progress.timesteps = self.progress.timesteps
             member._date_actor()
@@ -456,12 +474,12 @@ class MultiAgentTrainer(Trainer):
         others = as_data(canonical(self.settings.agents.multiagent), self._began)
         if others:
             others["like"] = self._like()
-        # What an algorithm adds is its members' own.
+        # An algorithm's additions are in its members' checkpoints.
         together = Trainer.save_checkpoint(self, checkpoint_dir)
         return {**together, **({"agents": others} if others else {})}
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Take back what `save_checkpoint` gave, policies that had come and gone included.
+        """Restore the state that `save_checkpoint` returned, with policies added or removed since.
 
         Raises:
             ConfigError: it has other policies, or as `Trainer.load_checkpoint`.
@@ -479,7 +497,7 @@ class MultiAgentTrainer(Trainer):
         self.inexact = "; ".join(dict.fromkeys(reasons))
 
     def computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `Trainer.computed_here`, of each policy."""
+        """Return the data with each member's as `Trainer.computed_here` returns it."""
         given = data.get("members", {})
         members = {
             pid: self.members[pid].computed_here(one) if pid in self.members else one
@@ -488,14 +506,19 @@ class MultiAgentTrainer(Trainer):
         return {**data, "members": members} if given else data
 
     def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """As `Trainer.adapt_state`: what was learnt is the members' own."""
+        """Return the state as `Trainer.adapt_state` does.
+
+        Members adapt their own when they load.
+        """
         return Trainer.adapt_state(self, state)
 
     def _give_learnt(self, checkpoint_dir: str) -> dict[str, Any]:
+        """Return the members' checkpoints and the steps of agents."""
         members = {pid: one.save_checkpoint(checkpoint_dir) for pid, one in self.members.items()}
         return {"members": members, "agent_steps": self.agent_steps}
 
     def _take_learnt(self, checkpoint: Mapping[str, Any]) -> None:
+        """Restore what `_give_learnt` returned."""
         self._unread.clear()
         for pid, member in self.members.items():
             member.load_checkpoint(checkpoint["members"][pid])
@@ -521,24 +544,32 @@ class MultiAgentTrainer(Trainer):
         policy_mapping_fn: Any = None,
         policies_to_train: Sequence[str] | None = None,
     ) -> Policy:
-        """Have one more policy from now on, in all workers, evaluations and checkpoints.
+        """Add a policy to the trainer, all workers, evaluations and checkpoints.
 
-        Episodes that are under way go on with the policies that their agents have.
+        Agents keep their policies until their running episodes end.
 
         Args:
-            policy_id: its name, a new one.
-            policy_cls: the algorithm, or its name; all policies have the same one.
-            observation_space: what its agents see; None: the mapping says which agents these are.
-            action_space: likewise, what they do.
-            config: its own settings, as ``multiagent.policies`` has them.
-            policy_state: what `Policy.get_state` gave, of this trainer or another one.
-            policy_mapping_fn: agent → policy, a dict or a function that can be imported; None:
-                every agent keeps its policy.
-            policies_to_train: those that learn; None: those that did, or all where all did.
+            policy_id: name of the new policy.
+            policy_cls: the algorithm or its name, which is the same for all policies; None for that
+                one.
+            observation_space: observation space of its agents; None to take the spaces of the
+                agents
+                that the mapping assigns to it.
+            action_space: action space of its agents, likewise.
+            config: its own settings, as in ``multiagent.policies``.
+            policy_state: state that `Policy.get_state` returned, of this or another trainer.
+            policy_mapping_fn: agent → policy, a dict or an importable function; None if every agent
+                keeps
+                its policy.
+            policies_to_train: names of the policies that learn; None for those that did, or all if
+                all did.
+
+        Returns:
+            The new policy.
 
         Raises:
-            ConfigError: the name is there, or the settings or spaces fit nobody.
-            ValueError: a state of another policy. Nothing is changed by either.
+            ConfigError: the name exists, or the settings or spaces do not fit; nothing is changed.
+            ValueError: `policy_state` is of another policy; nothing is changed.
         """
         if policy_id in self.members:
             allowed = f"a new name; there are {', '.join(self.members)}"
@@ -574,18 +605,22 @@ class MultiAgentTrainer(Trainer):
         policy_mapping_fn: Any = None,
         policies_to_train: Sequence[str] | None = None,
     ) -> None:
-        """Have a policy no more; what it learnt and what is not yet learnt from is gone.
+        """Remove a policy with its weights and transitions.
 
-        An episode in which an agent has it is dropped: its environment begins the next one.
+        Running episodes in which an agent has it are dropped, and their environments begin the next
+        ones.
 
         Args:
-            policy_id: its name.
-            policy_mapping_fn: agent → policy; None: as it was, where that gives it to nobody.
-            policies_to_train: those that learn; None: those that did.
+            policy_id: name of the policy.
+            policy_mapping_fn: agent → policy; None to keep the mapping, if it assigns no agent to
+                the
+                policy.
+            policies_to_train: names of the policies that learn; None for those that did.
 
         Raises:
-            ConfigError: there is no such policy, an agent would still have it, it is the last, or
-                files are read, which have batches of it.
+            ConfigError: there is no such policy, an agent would still have it, it is the last one,
+                or
+                batches of it are read from files.
         """
         policy_id = name_of_policy(self.members, policy_id)
         if self.settings.offline.reads:
@@ -607,7 +642,7 @@ class MultiAgentTrainer(Trainer):
         like: Mapping[str, str],
         begin: Callable[[Agents, Mapping[str, Trainer]], None],
     ) -> None:
-        """Have the policies that ``multiagent`` says, here and in every worker; see `_have`."""
+        """Use the policies of this ``multiagent``, here and in every worker; see `_have`."""
         if said == canonical(self.settings.agents.multiagent):
             return
         settings = override(self.settings, {"multiagent": said}, "config")
@@ -627,21 +662,21 @@ class MultiAgentTrainer(Trainer):
         self._synchronise([])
 
     def _like(self) -> dict[str, str]:
-        """Policy → an agent with its spaces."""
+        """Return policy → an agent with its spaces."""
         agents = self._seen.agents
         each = {pid: one.spaces for pid, one in self.members.items()}
         like = {pid: agent_with(agents, one.raw, one.action) for pid, one in each.items()}
         return {pid: agent for pid, agent in like.items() if agent is not None}
 
     def spread_of(self, policy_id: str) -> Spread | None:
-        """As `Trainer.spread_of`, of this policy."""
+        """Return how a policy's numbers are spread, as `Trainer.spread_of`."""
         return self.members[policy_id].spread_of(policy_id)
 
     def member(self, policy_id: str = "") -> Trainer:
-        """Return the trainer of one policy, which need not be named if it is alone.
+        """Return the trainer of one policy; the name is optional if there is only one.
 
         Raises:
-            ConfigError: there is no such policy, or there are several and none is named.
+            ConfigError: there is no such policy, or the name is empty and there are several.
         """
         return self.members[name_of_policy(self.members, policy_id)]
 
@@ -661,17 +696,17 @@ class MultiAgentTrainer(Trainer):
         full_fetch: bool = False,
         explore: bool = False,
     ) -> Any:
-        """Return the action of one policy for one raw observation; see `Trainer.compute_action`.
+        """Return one policy's action for a raw observation; see `Trainer.compute_action`.
 
         Args:
-            obs: as the environment gives it to an agent of the policy.
-            state: see `Trainer.compute_action`, as for all that follow but one.
-            prev_action: of the agent.
-            prev_reward: of the agent.
-            info: not read.
-            policy_id: the policy; it need not be named if it is alone.
-            full_fetch: also return how the action was chosen.
-            explore: draw it.
+            obs: observation as the environment gives it to an agent of the policy.
+            state: see `Trainer.compute_action`.
+            prev_action: last action of the agent.
+            prev_reward: last reward of the agent.
+            info: not used.
+            policy_id: name of the policy; optional if there is only one.
+            full_fetch: True to return policy outputs, too.
+            explore: True to draw the action.
         """
         self._date_actor()
         return self.member(policy_id).compute_action(
@@ -690,7 +725,7 @@ class MultiAgentTrainer(Trainer):
     def compute_actions(
         self, observations: Mapping[Any, Any], explore: bool = False
     ) -> dict[Any, Any]:
-        """Agent → action of its policy, for raw observations by agent."""
+        """Return agent → action of its policy, for raw observations by agent."""
         actions = {}
         for agent, one in observations.items():
             stream = rng.generator(self.seed, "mapping", "compute_actions", agent)
@@ -699,12 +734,12 @@ class MultiAgentTrainer(Trainer):
         return actions
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
-        """Policy → weights, copied; of these policies or of all."""
+        """Return policy → copy of its weights, for these policies or for all if None."""
         chosen = self.members if policies is None else policies
         return {pid: self.member(pid).policy.weights() for pid in chosen}
 
     def set_weights(self, weights: Mapping[str, Weights]) -> None:
-        """Adopt policy → weights, here and in every worker; optimisers' moments stay.
+        """Load policy → weights, here and in every worker; optimisers keep their state.
 
         Raises:
             ConfigError: as `Trainer.set_weights`; it names the policy.
@@ -714,33 +749,44 @@ class MultiAgentTrainer(Trainer):
         self.broadcast()
 
     def adopt(self, weights: Weights, policy_id: str = "") -> None:
-        """Do as `set_weights` for one policy and this process alone."""
+        """Load the weights of one policy, in this process only."""
         name = name_of_policy(self.members, policy_id)
         self.members[name].adopt(weights, name)
 
     def import_policy_weights(self, path: str | Path, policy_id: str = "") -> None:
-        """Adopt one policy's weights from a file; see `Trainer.import_policy_weights`."""
+        """Load one policy's weights from a file; see `Trainer.import_policy_weights`."""
         self.member(policy_id).import_policy_weights(path)
 
     import_model = import_policy_weights
 
     def compute_gradients(self, batch: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Policy → gradients, and what goes with them, of policy → rows; frozen ones are left."""
+        """Return policy → gradients, and policy → the loss's parts, from policy → rows.
+
+        Policies that do not learn are left out.
+        """
         both = {pid: self.members[pid].compute_gradients(one) for pid, one in self._learnt(batch)}
         return {p: one[0] for p, one in both.items()}, {p: one[1] for p, one in both.items()}
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> Any:
-        """One step of each policy's optimiser; policy → its gradient's norm."""
+        """Take one step of each policy's optimiser, and return policy → norm of its gradient."""
         return {pid: self.members[pid].apply_gradients(one) for pid, one in self._learnt(gradients)}
 
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
-        """One gradient step of each policy on policy → rows; frozen ones are left."""
+        """Take one gradient step of each policy from policy → rows, and return policy → statistics.
+
+        Policies that do not learn are left out.
+        """
         info = {}
         for pid, one in self._learnt(batch):
             (info[pid],) = self.members[pid].learn_on_batch(one).values()
         return info
 
     def _learnt(self, by_policy: Mapping[str, Any]) -> list[tuple[str, Any]]:
+        """Return (policy, its value) of the policies that learn.
+
+        Raises:
+            ConfigError: an unknown policy.
+        """
         for pid in by_policy:
             self.member(pid)
         return [(pid, by_policy[pid]) for pid in self.agents.trained if pid in by_policy]
@@ -748,21 +794,21 @@ class MultiAgentTrainer(Trainer):
     # ---- files -----------------------------------------------------------------------------------
 
     def export_policy_model(self, export_dir: str, policy_id: str = "") -> str:
-        """``policy.onnx`` of one policy; its path."""
+        """Write ``policy.onnx`` of one policy, and return its path."""
         return self.member(policy_id).export_policy_model(export_dir)
 
     def export_policy_checkpoint(
         self, export_dir: str, filename_prefix: str = "model", policy_id: str = ""
     ) -> str:
-        """The weights of one policy, without its filter; the file's path."""
+        """Write the weights of one policy, without its filter, and return the path."""
         return self.member(policy_id).export_policy_checkpoint(export_dir, filename_prefix)
 
     def describe_model(self) -> dict[str, Any]:
-        """Nothing: there are several models."""
+        """Return an empty dict, since there are several models."""
         return {}
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
-        """Each policy in a folder of its own; ``policy/format`` → path."""
+        """Write each policy to its own folder, and return ``policy/format`` → path."""
         written: dict[str, str] = {}
         for pid, member in self.members.items():
             paths = member._export_model(export_formats, str(Path(export_dir) / pid))

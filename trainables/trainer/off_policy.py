@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from trainables.policies.bounded.twins import TwinsPolicy
 
 Rows = Mapping[str, NDArray[Any]]
-#: Kinds of exploration whose noise goes on from step to step.
+#: Kinds of exploration whose noise depends on earlier steps.
 FOLLOWING = ("OrnsteinUhlenbeckNoise", "ParameterNoise", "StateDependentNoise")
 
 
 class OffPolicyOptimizerConfig(OptimizerConfig):
-    """The optimiser, by default Adam as published: an actor's gradients are too small for 1e-5."""
+    """The optimiser, by default Adam with eps 1e-8; an actor's gradients are too small for 1e-5."""
 
     eps: float = Field(default=1e-8, gt=0, description=EPS)
 
@@ -38,8 +38,10 @@ class OffPolicyOptimizerConfig(OptimizerConfig):
 class OffPolicyConfig(TrainerConfig):
     """Settings of an actor with twin critics that learn from a replay.
 
-    How much is learnt from each step is a ratio of two of them: `train_batch_size` steps are
-    sampled a round (by default one fragment of every environment), then `updates_per_step` updates
+    The ratio of two settings decides how much is learnt from each step: in a round
+    `train_batch_size`
+    steps are sampled (by default one fragment of every environment), then `updates_per_step`
+    updates
     are made.
     """
 
@@ -78,12 +80,12 @@ class OffPolicyConfig(TrainerConfig):
 
     @property
     def exploration(self) -> str:
-        """The type of ``exploration_config``; empty: the algorithm learns from files alone."""
+        """Type of ``exploration_config``; empty if the algorithm learns from files only."""
         return ""
 
 
 class OffPolicyTrainer(Trainer):
-    """Base of algorithms with an actor, critics and their targets that learn from a replay."""
+    """Base of algorithms with an actor, critics and target networks that learn from a replay."""
 
     config_class: ClassVar[type[TrainerConfig]] = OffPolicyConfig
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((256, 256), "relu")
@@ -91,7 +93,7 @@ class OffPolicyTrainer(Trainer):
     learns_from_others: ClassVar[bool] = True
     keeps_rows: ClassVar[bool] = True
     before_auto: ClassVar[Mapping[str, Any]] = {**Trainer.before_auto, "learner": "fused"}
-    #: Whether its gradients are known in closed form, too.
+    #: True if its gradients are also known in closed form, so that numpy can compute them.
     has_closed_form: ClassVar[bool] = True
     settings: OffPolicyConfig
     policy: "TwinsPolicy"
@@ -101,15 +103,15 @@ class OffPolicyTrainer(Trainer):
         """Raise ConfigError for actions that the algorithm cannot choose."""
 
     def update(self, rows: Rows) -> dict[str, float]:
-        """One update from (B, …) transitions; returns statistics."""
+        """Make one update from transitions (B, …), and return statistics."""
         raise NotImplementedError
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """The learner: fused, unless something is asked for that it does not know.
+        """Return the choice of learner: fused unless a setting needs torch.
 
         Raises:
-            ConfigError: spaces that do not fit, or fused cannot be.
+            ConfigError: the spaces do not fit, or the setting ``fused`` cannot work.
         """
         if len(seen.spaces.observation_shape) != 1:
             allowed = f"observations that are vectors with {cls.__name__}"
@@ -124,7 +126,7 @@ class OffPolicyTrainer(Trainer):
 
     @classmethod
     def _not_fused(cls, settings: TrainerConfig) -> str:
-        """Why the gradients have to be torch's; empty if they need not be."""
+        """Return the reason why torch has to compute the gradients; empty if it need not."""
         if not cls.has_closed_form:
             return f"{cls.__name__} knows its gradients by torch alone"
         if settings.resources.num_gpus:
@@ -135,12 +137,18 @@ class OffPolicyTrainer(Trainer):
 
     @property
     def is_fused(self) -> bool:
-        """True if numpy computes gradients: a checkpoint of it may be restored where it cannot."""
+        """True if numpy computes the gradients.
+
+        A checkpoint that was made so may be restored where torch has to compute them.
+        """
         return self.settings.learner == "fused" and not self._not_fused(self.settings)
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also where replay, batch, warm-up and model do not fit together."""
+        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
+
+        It also checks replay, batch, warm-up and model.
+        """
         super().validate_config(settings)
         if not isinstance(settings, OffPolicyConfig):
             return
@@ -175,19 +183,19 @@ class OffPolicyTrainer(Trainer):
             raise ConfigError("remote_env_batch_wait_ms", wait, allowed, hint)
 
     def make_parts(self) -> dict[str, Stateful]:
-        """The replay; and the stream of what updates draw."""
+        """Return the replay, and make the random stream of updates."""
         self.streams["update"] = rng.generator(self.seed, "update")
         self.replay = ReplayBuffer(self.settings.replay.buffer_size, self.seed)
         return {"replay": self.replay}
 
     def worker_spec(self) -> WorkerSpec:
-        """With the observation that came next."""
+        """Return the specification of workers, with the column of the next observation."""
         spec = super().worker_spec()
         return replace(spec, columns=spec.columns | {"new_obs"})
 
     def training_step(self) -> dict[str, float]:
-        """A round of sampling and as many updates as are set."""
-        # What is not finite is found in the gradients' norms: numpy need not warn of it.
+        """Make a round of sampling and updates, and return the means of the statistics."""
+        # The gradients' norms show values that are not finite, so numpy need not warn of them.
         with np.errstate(all="ignore"):
             return off_policy_step(
                 self, self.replay, self.settings.replay, self.update, lambda: None
@@ -203,19 +211,19 @@ class OffPolicyTrainer(Trainer):
         return learn_on_rows(self, self.seen(batch), self.update)
 
     def compute_gradients(self, batch: Any) -> Any:
-        """Raise NotImplementedError: there is no single gradient."""
+        """Raise NotImplementedError: with several optimisers there is no single gradient."""
         raise NotImplementedError(
             f"{type(self).__name__} learns by several optimisers, one after the other, so there is "
             "no gradient to give; learn_on_batch makes an update"
         )
 
     def apply_gradients(self, gradients: Any) -> float:
-        """Raise NotImplementedError, as `compute_gradients`."""
+        """Raise NotImplementedError, as `compute_gradients` does."""
         self.compute_gradients(gradients)
         return 0.0
 
     @property
     def critic_learning_rate(self) -> float:
-        """The learning rate of the critics now, by the schedule."""
+        """Current learning rate of the critics, by the schedule."""
         of = self.settings
         return self.learning_rate * (of.critic_lr or of.schedule.lr) / of.schedule.lr

@@ -25,10 +25,13 @@ FILTERED = "deviation"
 
 
 class ExportedPolicy(InferencePolicy):
-    """The policy in an exported file: its greedy actions in environments of these spaces.
+    """The policy in an exported file: its greedy actions in environments with these spaces.
 
-    `memory_size` numbers are what its networks carry from step to step; what connectors do is
-    carried here, as it was where the policy was trained.
+    Args:
+        path: the file.
+        spaces: spaces of the environment.
+        memory_size: numbers of memory of the networks.
+        connectors: connectors as in training, whose memory is kept here.
     """
 
     def __init__(
@@ -40,15 +43,15 @@ class ExportedPolicy(InferencePolicy):
         self._run = formats.opened(path)
 
     def split(self, memory: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The networks' part of memories (…, M), and what the connectors carry."""
+        """Return the networks' part of memories (…, M), and the connectors' part."""
         return memory[..., : self._size], memory[..., self._size :]
 
     def clipping(self, clip_actions: bool) -> Self:
-        """Itself: the bounds of actions stand in the file."""
+        """Return the policy itself, since the file contains the bounds of actions."""
         return self
 
     def initial_memory(self) -> NDArray[Any]:
-        """(M,) with which an episode begins."""
+        """Return the memory (M,) at the start of an episode."""
         return self._memory
 
     def act_each(
@@ -58,9 +61,10 @@ class ExportedPolicy(InferencePolicy):
         streams: Sequence[np.random.Generator | None],
         note: Note | None = None,
     ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The most probable actions, whatever the streams, and the next memory.
+        """Return the most probable actions, and the memory after them.
 
-        Nobody takes note of a decision: an exported policy plays without callbacks.
+        `streams` and `note` are ignored: nothing is drawn, and an exported policy plays without
+        callbacks.
         """
         rows = observations.reshape(len(observations), *self.spaces.row_shape)
         given = {**export.raw_inputs(self, rows), **export.memory_inputs(self, memory)}
@@ -78,7 +82,7 @@ class ExportedPolicy(InferencePolicy):
 
 
 def save_weights(weights: Weights, path: Path) -> str:
-    """Write weights, without filters, for any program that reads safetensors; returns the path."""
+    """Write weights, without filters, as safetensors; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     from safetensors.numpy import save_file  # not at the top: few trainers write one
 
@@ -87,10 +91,14 @@ def save_weights(weights: Weights, path: Path) -> str:
 
 
 def read_weights(path: str | Path, expected: Weights) -> Weights:
-    """Weights of the same names and shapes as `expected`, from a file.
+    """Return the weights in a safetensors file.
+
+    Args:
+        path: the file.
+        expected: weights of the names and shapes that the file must have.
 
     Raises:
-        CheckpointError: no such weights in the file.
+        CheckpointError: the file cannot be read, or has other names or shapes.
     """
     from safetensors.numpy import load_file
 
@@ -104,15 +112,18 @@ def read_weights(path: str | Path, expected: Weights) -> Weights:
 
 
 def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None]:
-    """The weights of a trained policy, and the state of its filter where the file holds one.
+    """Return the weights of a trained policy, and the state of its filter or None.
+
+    No code in a file is run.
 
     Args:
-        path: a checkpoint, or weights in a safetensors file, exported or alone; or a folder with
-            one of these, as a trial's is, of which the latest checkpoint is read.
-        name: of the policy among several in a checkpoint or folder; of a single one it is any.
+        path: a checkpoint, a safetensors file with weights (exported or alone), or a folder with
+            one of
+            these, such as a trial's, of which the latest checkpoint is read.
+        name: name of the policy in a checkpoint or folder with several; ignored if there is one.
 
     Raises:
-        CheckpointError: there is no policy. Nothing in a file is run.
+        CheckpointError: there is no such policy.
     """
     found = _found(Path(path).expanduser(), name)
     if found.suffix == SUFFIX:
@@ -139,7 +150,11 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
 
 
 def _found(path: Path, name: str) -> Path:
-    """The file that a path to a file or folder means."""
+    """Return the file to which the path of a file or folder refers.
+
+    Raises:
+        CheckpointError: the folder has neither weights nor a checkpoint.
+    """
     if not path.is_dir():
         return path
     for folder in (path / name, path):
@@ -160,7 +175,15 @@ def export_formats(
     asked: Sequence[str],
     folder: Path,
 ) -> dict[str, str]:
-    """A file of each format, or ``model``: onnx in a folder; ``checkpoint``: the weights alone."""
+    """Write a file of each format, and return format → path.
+
+    Beside the formats of files there are ``model``, a folder with onnx, and ``checkpoint``, a
+    folder
+    with the weights.
+
+    Raises:
+        ConfigError: an unknown format.
+    """
     written: dict[str, str] = {}
     for name in asked:
         if name in FILES:

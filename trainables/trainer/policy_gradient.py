@@ -1,4 +1,4 @@
-"""The actor-critic methods that take one step of the policy's own gradient on every batch.
+"""Actor-critic methods that take one step of the policy gradient on every batch.
 
 Sutton et al. 1999, with a value function and an entropy bonus as in Mnih et al. 2016. B rows.
 """
@@ -32,7 +32,7 @@ class PolicyGradientOptimizerConfig(OptimizerConfig):
 
 
 class PolicyGradientConfig(ActorCriticConfig):
-    """Settings of these methods; the defaults suit classic control."""
+    """Settings of policy-gradient methods; the defaults suit classic control."""
 
     schedule: ScheduleConfig = ScheduleConfig(lr=7e-4)
     optimizer: PolicyGradientOptimizerConfig = Field(
@@ -52,22 +52,22 @@ class PolicyGradientConfig(ActorCriticConfig):
 
 
 class PolicyGradientTrainer(ActorCriticTrainer):
-    """Base of these methods, which differ in their advantages."""
+    """Base of policy-gradient methods, which differ in their advantages."""
 
     stats: ClassVar[tuple[str, ...]] = STATS
     settings: PolicyGradientConfig
 
     def torch_loss(self) -> "Loss":
-        """The policy's gradient with the value loss and the entropy bonus."""
+        """Return the policy gradient's loss with value loss and entropy bonus, for torch."""
         settings = self.settings.at(self.progress.timesteps)
         return partial(policy_gradient_loss, settings=settings)
 
     def fused_loss(self) -> fused.Loss:
-        """The same, for numpy."""
+        """Return the same loss as options of the fused learner."""
         return fused_options(self.settings.at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
-        """One gradient step on all rows."""
+        """Take one gradient step on all rows, and return the means of the loss's parts."""
         from trainables.learners.sgd import learn
 
         return learn(
@@ -82,7 +82,7 @@ class PolicyGradientTrainer(ActorCriticTrainer):
 
 
 def fused_options(settings: PolicyGradientConfig) -> fused.Loss:
-    """The loss of these settings, as the fused learner takes it."""
+    """Return the loss of these settings as options of the fused learner."""
     return fused.Loss(
         clip_param=None,
         vf_clip_param=None,
@@ -96,7 +96,7 @@ def fused_options(settings: PolicyGradientConfig) -> fused.Loss:
 def policy_gradient_loss(
     model: "Stochastic", batch: "Mapping[str, Tensor]", settings: PolicyGradientConfig
 ) -> "tuple[Tensor, Tensor]":
-    """The loss of a batch, and its parts in the order of `STATS`."""
+    """Return the loss () of a batch, and its parts in the order of `STATS`."""
     import torch
 
     from trainables.learners.torch_learner import normalized

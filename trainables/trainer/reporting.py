@@ -1,4 +1,4 @@
-"""Reports of a trainer while it works: to a person's callbacks, and to the log.
+"""Reports of a trainer while it works: to the user's callbacks, the log and the trial's files.
 
 T steps, N environments. A piece of a fragment is the rows of one episode in it.
 """
@@ -27,9 +27,9 @@ from trainables.rollout.metrics import RolloutMetrics, checked_numbers
 # -------------------------------------------------------------------------------------------------
 # Every finished episode as a line of JSON in the trial's folder, each exactly once.
 #
-# ``episodes.jsonl`` is written by the trainer as samples arrive, in worker order; no environment
-# is wrapped for it, so it changes neither speed nor exactness. A checkpoint holds how long the
-# file was: a trial that is restored cuts off what came after and writes it again.
+# The trainer writes ``episodes.jsonl`` as samples arrive, in worker order; no environment is
+# wrapped for it, so it changes neither speed nor exactness. A checkpoint contains the length of
+# the file: a restored trial cuts off later lines and writes them again.
 
 FILE = "episodes.jsonl"
 
@@ -45,7 +45,12 @@ class RecordingConfig(Section):
 
 
 class EpisodeRecord:
-    """Appends to ``episodes.jsonl``, where it is switched on, in the folder that `folder` gives."""
+    """Appends finished episodes to ``episodes.jsonl``, if it is switched on.
+
+    Args:
+        config: the setting.
+        folder: function that returns the file's folder.
+    """
 
     def __init__(self, config: RecordingConfig, folder: Callable[[], str]) -> None:
         self._on = config.monitor
@@ -70,21 +75,22 @@ class EpisodeRecord:
             self._bytes = file.tell()
 
     def get_state(self) -> dict[str, Any]:
-        """Entry ``recorded``, if it is switched on: its ``episodes`` and ``bytes``."""
+        """Return ``recorded``, the numbers of ``episodes`` and ``bytes``; empty if switched off."""
         if not self._on:
             return {}
         return {"recorded": {"episodes": self._episodes, "bytes": self._bytes}}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave, from among other entries.
+        """Restore the state that `get_state` returned, from among other entries.
 
-        What was written since is cut off by the next line.
+        The next line is written over those written since.
         """
         if self._on:
             recorded = state.get("recorded", {"episodes": 0, "bytes": 0})
             self._episodes, self._bytes = int(recorded["episodes"]), int(recorded["bytes"])
 
     def _line(self, worker: int, episode: RolloutMetrics) -> dict[str, Any]:
+        """Return an episode as a line's data, and count it."""
         self._episodes += 1
         return {
             "episode": self._episodes,
@@ -98,11 +104,18 @@ class EpisodeRecord:
 
 Columns = Mapping[str, NDArray[Any]]
 AGENT = "agent0"
-"""The name of the only one."""
+"""Name of the only agent."""
 
 
 class Reporter:
-    """The callbacks, the log of the trainer's own process, and what is written of experience."""
+    """Calls the trainer's callbacks, and writes its log, its episodes and its experience.
+
+    Args:
+        callbacks: settings of callbacks.
+        logs: settings of the log.
+        record: record of finished episodes.
+        output: writer of experience.
+    """
 
     def __init__(
         self, callbacks: CallbacksConfig, logs: LogConfig, record: EpisodeRecord, output: Output
@@ -115,15 +128,15 @@ class Reporter:
         self._pieces: list[list[Trajectory]] = []
 
     def begin(self) -> None:
-        """There are workers now: make what writes their experience, if anything does."""
+        """Start the writer of experience, once there are workers."""
         self._output.begin()
 
     def begin_anew(self) -> None:
-        """Other workers collect from here on, which begin new episodes."""
+        """Note that new workers collect, with new episodes."""
         self._output.begin_anew()
 
     def sampled(self, samples: Sequence[Sample]) -> None:
-        """These samples are about to be learnt from."""
+        """Record and write samples that are about to be learnt from."""
         self.log.begin_round()
         self._pieces = [pieces for one in samples for pieces in one.trajectories]
         self._record.add(samples)
@@ -132,9 +145,12 @@ class Reporter:
     def postprocessed(
         self, policy: Any, fragments: Sequence[Fragment], batches: Sequence[Columns]
     ) -> None:
-        """Call back with the rows before they are learnt from; changes of the callback are learnt.
+        """Call `on_postprocess_traj` for all rows before they are learnt from.
 
-        `fragments` are all of this round, in order; `batches` the columns of their T·N rows each.
+        Args:
+            policy: the policy.
+            fragments: all fragments of this round.
+            batches: for each fragment column → T·N rows; changes of the callback are learnt from.
         """
         if self.calls is None or not self.calls.wants("on_postprocess_traj"):
             return
@@ -152,22 +168,25 @@ class Reporter:
                 checked_numbers(piece.episode)
 
     def learnt(self, policy: Policy, learner: Mapping[str, float]) -> None:
-        """Something has been learnt: the latest gradients, and what the learner says."""
+        """Log the latest gradients and the learner's statistics."""
         self.log("gradients", policy.gradients)
         self.log("training output", learner)
 
     def train_result(self, trainer: Any, result: dict[str, Any]) -> None:
-        """A result is complete and not yet logged."""
+        """Call `on_train_result` with a complete result before it is logged."""
         if self.calls:
             self.calls("on_train_result", trainer=trainer, result=result)
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``callbacks`` (those of this process), ``recorded`` and ``output``, if any."""
+        """Return ``callbacks`` (those of this process), ``recorded`` and ``output``, if any."""
         kept = {"callbacks": self.calls.get_state()} if self.calls else {}
         return {**kept, **self._record.get_state(), **self._output.get_state()}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
-        """Take back what `get_state` gave after so many steps, from among other entries."""
+        """Restore the state that `get_state` returned, from among other entries.
+
+        `timesteps` is the number of environment steps at that time.
+        """
         if self.calls:
             self.calls.set_state(state.get("callbacks"))
         self._record.set_state(state)
@@ -177,7 +196,14 @@ class Reporter:
 def check_callbacks(
     config: CallbacksConfig, num_workers: int, fake_sampler: bool, reads: bool
 ) -> None:
-    """Raise ConfigError for callbacks that cannot work, here or in children."""
+    """Raise ConfigError for callbacks that cannot work, here or in children.
+
+    Args:
+        config: settings of callbacks.
+        num_workers: number of children that collect.
+        fake_sampler: value of the setting.
+        reads: True if experience is read from files.
+    """
     calls = make_calls(config)
     without = {
         "on_postprocess_traj": "what is read comes without the episodes that the callback needs",
@@ -200,7 +226,7 @@ def check_callbacks(
 
 
 def _columns(fragment: Fragment, piece: Trajectory) -> dict[str, Any]:
-    """Column → (rows, …), copies."""
+    """Return column → copy of a piece's rows."""
     rows = slice(piece.start, piece.stop)
     return {
         name: np.array(column[rows, piece.env_index]) for name, column in fragment.columns.items()
@@ -208,7 +234,7 @@ def _columns(fragment: Fragment, piece: Trajectory) -> dict[str, Any]:
 
 
 def _learnt_columns(fragment: Fragment, batch: Columns, piece: Trajectory) -> dict[str, Any]:
-    """Column → (rows, …), views into what is learnt from."""
+    """Return column → view of a piece's rows, whose changes are learnt from."""
     shape, rows = fragment.valid.shape, slice(piece.start, piece.stop)
     return {
         name: column.reshape(*shape, *column.shape[1:])[rows, piece.env_index]

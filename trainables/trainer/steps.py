@@ -1,6 +1,6 @@
 """Rounds of sampling and learning, for the `training_step` of each family of algorithms.
 
-An algorithm calls one of these, or writes its own round of the same parts.
+An algorithm calls one of these functions, or writes its own round with the same parts.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,12 +19,12 @@ from trainables.trainer.trainer import Trainer
 
 Learn = Callable[[list[Fragment]], dict[str, float]]
 Update = Callable[[Mapping[str, NDArray[Any]]], dict[str, float]]
-#: Columns of a fragment that a replay keeps.
+#: Columns of a fragment that a replay stores.
 TRANSITION = ("observations", "actions", "rewards", "new_obs", "terminated")
 
 
 def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
-    """Sample, learn from all of it, synchronise, count; returns the learner's statistics."""
+    """Sample, learn from all samples, synchronise and count; returns the learner's statistics."""
     with timed(trainer.timers, "sample_time_ms"):
         samples = trainer.workers.sample()
     trainer.reporter.sampled(samples)
@@ -38,9 +38,14 @@ def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
 
 
 def step_in_ranks(trainer: Trainer, ranks: RankGroup, *request: object) -> dict[str, float]:
-    """A round in which each worker learns from its own sample; the policy here becomes theirs.
+    """Make a round in which each worker learns from its own sample; returns the statistics.
 
-    `request` are the arguments of this round's `Rank.sample_and_learn`, the same for all ranks.
+    The trainer's policy then takes the ranks' weights and optimiser.
+
+    Args:
+        trainer: trainer whose round it is.
+        ranks: its workers.
+        request: arguments of `Rank.sample_and_learn`, the same for all ranks.
     """
     with timed(trainer.timers, "sample_and_learn_time_ms"):
         learnt = ranks.sample_and_learn(*request)
@@ -61,24 +66,25 @@ def off_policy_step(
     n_step: NStep | None = None,
     learning: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> dict[str, float]:
-    """Sample, store, learn from what is drawn, synchronise, count; returns means over the updates.
+    """Sample, store, learn from drawn rows, synchronise and count; returns means over the updates.
 
-    Exploration follows the steps that were sampled before this round. The replay holds rows as the
-    filters are given them, since their statistics move on: what is drawn is filtered by those of
-    all that was sampled so far, this round included.
+    Exploration depends on the steps sampled before this round. The replay stores rows before the
+    filters, whose statistics change: drawn rows are filtered with the statistics of all samples so
+    far, including this round's.
 
     Args:
-        trainer: whose round it is; its workers give the column ``new_obs``, with `n_step` also
-            ``t``.
-        replay: one of its parts.
-        config: how many updates, of how many rows, and when.
-        update: one gradient step on rows of the replay; returns statistics.
+        trainer: trainer whose round it is; its workers' fragments have the column ``new_obs``, with
+            `n_step` also ``t``.
+        replay: the trainer's replay.
+        config: number and size of updates, and their beginning.
+        update: function that makes one gradient step on rows of the replay and returns statistics.
         update_target: called after every `target_network_update_freq` environment steps.
-        n_step: another part: makes transitions over several steps, which have ``discounts``.
-        learning: around all updates of the round.
+        n_step: makes transitions over several steps, which have ``discounts``; None for single
+            steps.
+        learning: makes a context around all updates of the round.
 
     Raises:
-        TypeError: the trainer does not say that it `keeps_rows`, so its workers filter them.
+        TypeError: the trainer does not set `keeps_rows`, so its workers filter the rows.
     """
     if not trainer.keeps_rows:
         raise TypeError(f"{type(trainer).__name__} learns from a replay; set keeps_rows = True")
@@ -111,12 +117,12 @@ def off_policy_step(
 def learn_on_rows(
     trainer: Trainer, rows_: Mapping[str, NDArray[Any]], update: Update
 ) -> dict[str, dict[str, float]]:
-    """Make an update from rows (B, …) as the networks see them, and give all workers the weights.
+    """Make an update from rows (B, …) as the networks see them, and synchronise the workers.
 
     Returns:
         Policy → the update's statistics and ``batch_count``.
     """
-    # What is not finite is found in the gradients' norms: numpy need not warn of it.
+    # The gradients' norms show values that are not finite, so numpy need not warn of them.
     with np.errstate(all="ignore"):
         info = update(rows_)
     trainer.broadcast()
@@ -126,7 +132,7 @@ def learn_on_rows(
 def _store(
     trainer: Trainer, samples: list[Sample], replay: ReplayBuffer, n_step: NStep | None
 ) -> None:
-    """Add the valid rows of all fragments, as callbacks have left them."""
+    """Add the valid rows of all fragments to the replay, with the changes that callbacks made."""
     sources = [(sample.index, fragment) for sample in samples for fragment in sample.fragments]
     fragments = [fragment for _, fragment in sources]
     batches = [{name: rows(getattr(one, name)) for name in TRANSITION} for one in fragments]

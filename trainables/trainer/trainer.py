@@ -1,7 +1,7 @@
-"""The trainer that every algorithm fills in: sample → learn → synchronise → evaluate → result.
+"""The trainer that every algorithm completes: sample → learn → synchronise → evaluate → result.
 
-An algorithm's file gives a config, a policy and `training_step`. Everything that decides the future
-stands in `save_checkpoint`; settings do not.
+An algorithm's file defines a config, a policy and `training_step`. `save_checkpoint` contains
+everything that affects the future except for the settings.
 """
 
 import copy
@@ -71,27 +71,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 AUTO = "auto"
-#: Makes the form of a trainer's class that has several policies.
+#: Path of the function that returns a trainer class's form for several policies.
 MULTI_AGENT = "trainables.trainer.multi_agent:several"
 
 
 class Stateful(Protocol):
-    """An object with a part of a trainer's checkpoint."""
+    """An object with its own part of a trainer's checkpoint."""
 
     def get_state(self) -> dict[str, Any]:
-        """Everything of it that decides the future, as plain data."""
+        """Return everything of the object that affects the future, as plain data."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
 
 
 class Trainer(Trainable):
-    """Base of all algorithms; works alone: ``PPO({"env": "CartPole-v1"}).train()``.
+    """Base of all algorithms; also works without a sweep: ``PPO({"env": "CartPole-v1"}).train()``.
 
     Args:
         config: the settings.
-        env: goes before ``config["env"]``. As every trainable, a trainer may be given its context
-            here, too: ``PPO(config, TrialContext(seed=1))``.
+        env: takes precedence over ``config["env"]``. Like every trainable, a trainer may also be
+            given
+            its context here: ``PPO(config, TrialContext(seed=1))``.
         logger_creator: as for every trainable.
         context: seed, name and folder.
     """
@@ -101,38 +102,37 @@ class Trainer(Trainable):
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
     #: Hidden layers and activation for vectors, where ``model`` leaves them open.
     usual_networks: ClassVar[tuple[tuple[int, ...], Activation]] = ((64, 64), "tanh")
-    #: Whether it learns from what other policies did (``input``).
+    #: True if it can learn from other policies' experience (``input``).
     learns_from_others: ClassVar[bool] = False
     #: True if its rows outlive their round, as those of a replay and of files do: workers then
-    #: give unfiltered rows, and `seen` filters them when they are drawn.
+    #: return unfiltered rows, and `seen` filters them when they are drawn.
     keeps_rows: ClassVar[bool] = False
-    #: Keys of ``model`` that only some algorithms read, and this one.
+    #: Keys of ``model`` that only some algorithms read, this one among them.
     model_keys: ClassVar[frozenset[str]] = frozenset()
-    #: Whether its workers can be ranks (``data_parallel``): their spec then has a learner.
+    #: True if its workers can be ranks (``data_parallel``): their spec then has a learner.
     learns_in_ranks: ClassVar[bool] = False
-    #: Whether its policy chooses and learns by action masks.
+    #: True if its policy applies action masks when it acts and learns.
     masks_actions: ClassVar[bool] = False
-    #: Whether children sample on while the trainer learns (`remote.asynchronous`).
+    #: True if children sample while the trainer learns (`remote.asynchronous`).
     samples_on: ClassVar[bool] = False
     #: Columns that are requested of workers whose experience is written.
     written: ClassVar[frozenset[str]] = WRITTEN
-    #: Setting that may be ``auto`` → what it was before there was a choice: trials and checkpoints
-    #: from then go on with it.
+    #: Setting that may be ``auto`` → its value in trials and checkpoints from before the choice.
     before_auto: ClassVar[Mapping[str, Any]] = {
         "native_vector_env": False,
         "normalize_actions": False,
     }
 
     def __new__(cls, config: Mapping[str, Any] | None = None, *_: Any, **__: Any) -> Self:
-        """With several policies (``multiagent``) a trainer of all of them, each learning so."""
+        """Make a trainer of several policies if ``multiagent`` names them."""
         return super().__new__(cls.of(config or {}))
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> type[Self]:
-        """The class whose trainer these settings ask for: this one, or its form for many agents."""
+        """Return the class for these settings: this one, or its form for several policies."""
         if not (isinstance(config, Mapping) and has_policies(config.get("multiagent"))):
             return cls
-        # By its name: that module imports this one.
+        # Imported by name, since that module imports this one.
         made: type[Self] = import_object(MULTI_AGENT)(cls)  # type: ignore[operator]
         return made
 
@@ -155,10 +155,10 @@ class Trainer(Trainable):
         given = {} if env is None else {"env": env}
         super().__init__({**(config or {}), **given}, context, logger_creator)
 
-    # ---- what an algorithm writes ------------------------------------------------------------
+    # ---- methods that an algorithm defines ---------------------------------------------------
 
     def make_policy(self, device: str) -> Policy:
-        """The policy that learns on ``cpu`` or ``cuda``, and knows what plays with its weights."""
+        """Return the policy that learns on `device`, ``cpu`` or ``cuda``."""
         raise NotImplementedError
 
     def make_parts(self) -> dict[str, Stateful]:
@@ -166,46 +166,52 @@ class Trainer(Trainable):
         return {}
 
     def training_step(self) -> dict[str, float]:
-        """One round of sampling and learning (`trainer.steps`); returns statistics of learning."""
+        """Make one round of sampling and learning (`trainer.steps`), and return its statistics."""
         raise NotImplementedError
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
-        """The loss () of the columns of a `TrainBatch`, and its parts; for single gradients."""
+        """Return the loss () of the columns of a `TrainBatch`, and its parts.
+
+        The methods for single gradients use it.
+        """
         raise NotImplementedError(
             f"{type(self).__name__} defines no loss(batch), so it has no gradients to give"
         )
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """(R,) log-probabilities of actions for observations (R, *S); estimators ask for them."""
+        """Return log-probabilities (R,) of actions for observations (R, *S).
+
+        Off-policy estimators use it.
+        """
         raise NotImplementedError(f"{type(self).__name__} defines no log_likelihoods()")
 
     def judged_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """Return what `log_likelihoods` does, (R,), for unfiltered observations (R, *S)."""
+        """Return the result of `log_likelihoods`, (R,), for unfiltered observations (R, *S)."""
         return self.log_likelihoods(
             self.seen({"observations": observations})["observations"], actions
         )
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """The learning rate now, and the bound on the norm of the whole gradient or None."""
+        """Return the current learning rate, and the bound on the whole gradient's norm or None."""
         raise NotImplementedError(f"{type(self).__name__} defines no gradient_step()")
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """The best value for each setting of `before_auto`, in this environment.
+        """Return the best value for each setting of `before_auto` in this environment.
 
-        How environments are stepped is settled in `settings` already.
+        The stepping of environments is already settled in `settings`.
 
         Raises:
-            ConfigError: one of them is set to what cannot be there.
+            ConfigError: one of them has a value that does not work here.
         """
         return {"native_vector_env": settings.environment.is_native, "normalize_actions": False}
 
     @classmethod
     def networks(cls, settings: TrainerConfig, spaces: EnvSpaces) -> Architecture:
-        """Return the architecture of its networks; an algorithm adds what it alone knows of.
+        """Return the architecture of the networks, to which an algorithm adds its own parts.
 
         Raises:
-            ConfigError: the key ``model`` asks for what cannot be there.
+            ConfigError: the key ``model`` has a value that does not work here.
         """
         layout = settings.environment.sight.layout
         if layout not in (None, spaces.asked.layout):
@@ -220,7 +226,7 @@ class Trainer(Trainable):
 
     @classmethod
     def _chosen(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """Return the choices of `choose`, where policies and agents fit together."""
+        """Return the choices of `choose`; raises ConfigError if policies and agents do not fit."""
         config_checks.check_agents(settings, seen)
         if seen.calls_us:
             config_checks.check_called(settings)
@@ -228,9 +234,11 @@ class Trainer(Trainable):
 
     @classmethod
     def _with_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
-        """The settings that say whether environments are stepped as one object.
+        """Return the settings with `native_vector_env` settled.
 
-        That is settled before `choose` is asked, as the environment is measured meanwhile.
+        It is settled before `choose` is called, since the environment is measured meanwhile.
+        `chosen` is
+        False if it must not be True.
         """
         if settings.environment.native_vector_env != AUTO:
             return settings
@@ -239,7 +247,7 @@ class Trainer(Trainable):
 
     @property
     def computes_in_torch(self) -> bool:
-        """True if results of torch have a part in what is learnt."""
+        """True if torch computes a part of the learning."""
         return True
 
     @property
@@ -248,7 +256,7 @@ class Trainer(Trainable):
         return learning_rate(self.settings.schedule, self.progress.timesteps)
 
     def _before_evaluate(self) -> None:
-        """Called before each evaluation."""
+        """Do nothing; called before each evaluation, for algorithms to override."""
 
     def _evaluate(self) -> dict[str, Any]:
         """Return the part of the result that an evaluation adds."""
@@ -258,7 +266,7 @@ class Trainer(Trainable):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for settings that are fine one by one but do not fit together."""
+        """Raise ConfigError for settings that are valid one by one but do not work together."""
         config_checks.check_together(settings)
         if settings.offline.reads and not cls.learns_from_others:
             allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
@@ -286,7 +294,7 @@ class Trainer(Trainable):
 
     @classmethod
     def _check_reading(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError for what would be made of rows that are read, and is not here."""
+        """Raise ConfigError for settings that do not work with rows that are read."""
         if settings.sampling.spreads_actions:
             hint = "actions in files are the environment's, and learnt so"
             raise ConfigError("normalize_actions", True, "false or auto with this input", hint)
@@ -304,7 +312,7 @@ class Trainer(Trainable):
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise ConfigError for settings that cannot work, here and with this environment."""
+        """Raise ConfigError for settings that cannot work on this machine and environment."""
         if (asked := cls.of(config)) is not cls:
             asked.check_config(config)
             return
@@ -317,7 +325,7 @@ class Trainer(Trainable):
     def complete_config(
         cls, config: Mapping[str, Any], stop: Mapping[str, float]
     ) -> dict[str, Any]:
-        """A schedule is as long as the training, unless its length is set."""
+        """Return the settings with `schedule_timesteps`, by default the limit of steps."""
         completed = dict(config)
         if "timesteps_total" in stop and completed.get("schedule_timesteps") is None:
             completed["schedule_timesteps"] = int(stop["timesteps_total"])
@@ -325,13 +333,16 @@ class Trainer(Trainable):
 
     @classmethod
     def show_metrics(cls, config: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-        """Names of classic trainers make results have these, unless `classic_results` is set."""
+        """Return the settings with `classic_results` if one of these names needs it.
+
+        A set `classic_results` is not changed.
+        """
         is_asked = any(map(classic.is_classic, names))
         return {"classic_results": True, **config} if is_asked else dict(config)
 
     @classmethod
     def result_names(cls, config: Mapping[str, Any]) -> Collection[str] | None:
-        """Return the names that results may have; None for a class from elsewhere: any."""
+        """Return the names that results may have; None for any, in classes defined elsewhere."""
         shipped = cls.__module__.startswith("trainables.algorithms.")
         return classic.result_names(parse(cls.config_class, config)) if shipped else None
 
@@ -348,13 +359,13 @@ class Trainer(Trainable):
 
     @classmethod
     def undecided(cls, settings: TrainerConfig) -> tuple[str, ...]:
-        """The settings of `before_auto` that are ``auto``."""
+        """Return the settings of `before_auto` that are ``auto``."""
         flat = flatten(settings)
         return tuple(key for key in cls.before_auto if flat[key] == AUTO)
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
-        """``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of all its children."""
+        """Return ``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of its children."""
         return config_checks.resource_request(parse(cls.config_class, config))
 
     @classmethod
@@ -368,7 +379,7 @@ class Trainer(Trainable):
 
     @property
     def raw_user_config(self) -> dict[str, Any]:
-        """The settings as they were given, without defaults; a copy."""
+        """A copy of the given settings, without defaults."""
         return copy.deepcopy(dict(self._given))
 
     # ---- Trainable ---------------------------------------------------------------------------
@@ -398,15 +409,16 @@ class Trainer(Trainable):
         return Inquiry(self.settings.stepped, restarts, known, shared)
 
     def _build(self, settings: TrainerConfig, inquiry: Inquiry) -> None:
+        """Build reporter, progress, policy, workers and evaluation."""
         config_checks.set_threads(settings.resources)
         self.seed = self.context.seed if settings.seed is None else settings.seed
         rng.seed_global(self.seed, "global")
         self.inexact = ""
-        """Why the curve is not the one of its settings and seed; empty: it is."""
+        """Reasons why the curve is not that of its settings and seed; empty if it is."""
         self.timers: dict[str, float] = {}
         """Milliseconds of this iteration's parts."""
         self._say_batch_size(settings)
-        me = weakref.proxy(self)  # a trainer that is forgotten goes at once, with its workers
+        me = weakref.proxy(self)  # a trainer without references is freed at once, with its workers
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
         whole = settings.sampling.batch_mode == "complete_episodes"
         output = Output(self._io_context(self.seed), self.context, whole)
@@ -436,7 +448,7 @@ class Trainer(Trainable):
         )
 
     def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
-        """Build the learning and the acting policy for these spaces."""
+        """Build the learning and the acting policy for the spaces of the inspected environment."""
         self.spaces = seen.spaces
         is_filtered = settings.filters.observation_filter != "NoFilter"
         if note := self.spaces.note or ("" if is_filtered else unscaled(self.spaces.seen)):
@@ -465,7 +477,10 @@ class Trainer(Trainable):
         self.inference = InferencePolicy(self.policy.make_actor(), self.spaces, between)
 
     def step(self) -> dict[str, Any]:
-        """One iteration: rounds of sampling and learning until it is long enough."""
+        """Make one iteration, and return its result.
+
+        It has rounds of sampling and learning until it is long enough.
+        """
         check_quota(self.settings.resources.memory)
         self.set_global_vars({"timestep": self.progress.timesteps})
         at_start = self._evaluation_at_start()
@@ -501,16 +516,17 @@ class Trainer(Trainable):
         return result
 
     def _threads(self) -> AbstractContextManager[object]:
-        """Around what samples, learns or plays: numpy takes the threads that torch is given.
+        """Return a context in which numpy uses as many threads as torch.
 
-        With more, products of matrices wait for cores that others hold: acting on pictures took
-        57 ms a step instead of 1 beside another training on two cores (measured).
+        With more threads, products of matrices wait for busy cores: acting on pictures took 57 ms a
+        step
+        instead of 1 beside another training on two cores (measured).
         """
         return blas_threads(self.settings.resources.threads[0])
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Everything that decides the future, as plain data; nothing is flushed by it."""
+        """Return everything that affects the future, as plain data; filters are not flushed."""
         settled = {key: self.config[key] for key in self.before_auto}
         return {
             **self._give_learnt(checkpoint_dir),
@@ -524,7 +540,7 @@ class Trainer(Trainable):
         }
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Take back what `save_checkpoint` gave.
+        """Restore the state that `save_checkpoint` returned.
 
         Raises:
             ConfigError: it was saved with other filters, or by workers of another kind or number.
@@ -545,7 +561,7 @@ class Trainer(Trainable):
         self._synchronise([])
 
     def _give_learnt(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Return the state that is neither the workers' nor a counter's."""
+        """Return the state of policy, filters, streams and parts, without workers and counters."""
         return {
             "policy": self.policy.get_state(),
             "filters": filters_.get_state(self.filters),
@@ -557,7 +573,7 @@ class Trainer(Trainable):
         }
 
     def _take_learnt(self, checkpoint: Mapping[str, Any]) -> None:
-        """Take back what `_give_learnt` gave."""
+        """Restore what `_give_learnt` returned."""
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
         for name, stream in self.streams.items():
@@ -567,10 +583,11 @@ class Trainer(Trainable):
         self.recent = np.array(checkpoint["recent_observations"], dtype=self.recent.dtype)
 
     def adapt_state(self, state: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The state without its workers, if those of this trainer collect in another way.
+        """Return the state without its workers if this trainer's workers collect in another way.
 
-        What was learnt and counted stays, new episodes are begun, and the state says why the curve
-        is no longer exact; so does the log.
+        Policy and counters stay, and new episodes are begun. The returned state and the log name
+        the reason
+        why the curve is no longer exact.
         """
         given = state["trainable"].get("data")
         if not isinstance(given, Mapping):
@@ -585,25 +602,27 @@ class Trainer(Trainable):
         return {**state, "trainable": {**state["trainable"], "data": data}}
 
     def computed_here(self, data: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a checkpoint's data as if what computes here had made it.
+        """Return a checkpoint's data as if this machine had computed it.
 
-        It says why the curve is no longer exact, if that was something else; so does the log.
+        If it was computed in another way, the returned data and the log name this as the reason why
+        the
+        curve is no longer exact.
         """
         return data
 
     def cleanup(self) -> None:
-        """End the workers; put back what they needed of this process."""
+        """End the workers, and restore the process's environment variables."""
         self._undo.close()
 
-    # ---- what callers use --------------------------------------------------------------------
+    # ---- queries -----------------------------------------------------------------------------
 
     def remembers(self) -> dict[str, Any]:
-        """Return the exactness of the environment, measured once for all trials of a sweep."""
+        """Return the measured exactness of the environment, for all trials of a sweep."""
         return self._remembered
 
     @property
     def exactness(self) -> str:  # type: ignore[override]  # measured per trial, not per class
-        """The exactness of checkpoints, measured: "A exact state" or weaker."""
+        """Measured exactness of checkpoints, such as "A exact state"."""
         if self.inexact:
             return f"{LEVELS['D']}: {self.inexact}"
         if self.level == "D" and self.settings.by_clock:
@@ -611,15 +630,16 @@ class Trainer(Trainable):
         return LEVELS["D" if self.progress.late else self.level]
 
     def collect_metrics(self, selected_workers: Sequence[int] | None = None) -> dict[str, Any]:
-        """Return episodes and steps of the latest result: the same keys, the same numbers.
+        """Return the episodes and steps of the latest result: the same keys, the same numbers.
 
         Args:
-            selected_workers: only of workers with these indices; totals are always of all.
+            selected_workers: indices of the workers to include; None for all. Totals always include
+                all.
         """
         return self.progress.collect(selected_workers)
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Give variables to the policy and all workers, for example the ``timestep``."""
+        """Send variables, such as ``timestep``, to the policy and all workers."""
         self.policy.on_global_var_update(global_vars)
         self.workers.set_global_vars(global_vars)
 
@@ -627,11 +647,11 @@ class Trainer(Trainable):
 
     @property
     def videos(self) -> str:
-        """The folder of the trial's videos; it need not be there."""
+        """Folder of the trial's videos, which need not exist."""
         return str(Path(self.logdir) / FOLDER)
 
     def evaluate(self) -> dict[str, Any]:
-        """Play `evaluation_num_episodes` fresh episodes; see `PeriodicEvaluation.evaluate`."""
+        """Play `evaluation_num_episodes` new episodes; see `PeriodicEvaluation.evaluate`."""
         self._date_actor()
         with self._threads():
             return self.evaluation.evaluate(self.iteration + 1, self.progress.timesteps)
@@ -644,7 +664,13 @@ class Trainer(Trainable):
         window: bool = False,
         most_steps: float = math.inf,
     ) -> list[dict[str, float]]:
-        """Play fresh episodes as evaluations do: filters frozen, `evaluation_config` in force."""
+        """Play new episodes as evaluations do, with frozen filters and `evaluation_config`.
+
+        The arguments are those of `PeriodicEvaluation.play`.
+
+        Returns:
+            ``episode_reward`` and ``episode_len`` of each episode.
+        """
         self._date_actor()
         with self._threads():
             return _episodes(self.evaluation.play(episodes, seed, video, window, most_steps))
@@ -659,7 +685,19 @@ class Trainer(Trainable):
         video: Path | None = None,
         window: bool = False,
     ) -> list[dict[str, float]]:
-        """Play episodes of an exported file as `play` does, without callbacks and drawn actions."""
+        """Play episodes with an exported file as `play` does, without callbacks and exploration.
+
+        Args:
+            file: the exported model.
+            card: its description, with the trainer's settings.
+            episodes: number of episodes.
+            seed: seed of the episodes.
+            video: folder of videos; None for no videos.
+            window: True to show the episodes in a window.
+
+        Returns:
+            ``episode_reward`` and ``episode_len`` of each episode.
+        """
         plain = {**card["config"], "callbacks": None}
         if own := plain.get("evaluation_config"):
             plain["evaluation_config"] = {k: v for k, v in own.items() if k != "callbacks"}
@@ -684,10 +722,13 @@ class Trainer(Trainable):
         return _episodes(evaluation.play(episodes, seed, video, window))
 
     def _evaluated(self, iteration: int) -> dict[str, Any]:
-        """Return the checked result of `_evaluate`; the global streams are left as they were.
+        """Return the checked result of `_evaluate`; the global random streams are not changed.
 
         Args:
-            iteration: that this evaluation ends; 0: the one at the start.
+            iteration: iteration that this evaluation ends; 0 for the evaluation at the start.
+
+        Raises:
+            TrainableError: `_evaluate` returned no dict.
         """
         streams = rng.capture_global()
         self._before_evaluate()
@@ -704,7 +745,7 @@ class Trainer(Trainable):
         return evaluated
 
     def _off_policy(self) -> dict[str, Any]:
-        """Return the results of `input_evaluation`, if anything can be estimated."""
+        """Return ``off_policy`` → the results of `input_evaluation`; empty if there are none."""
         found: dict[str, Any] = {}
         if "simulation" in self.settings.offline.input_evaluation:
             found["simulation"] = self._evaluated(self.iteration + 1)["evaluation"]
@@ -715,13 +756,13 @@ class Trainer(Trainable):
         return {"off_policy": found} if found else {}
 
     def _estimated(self) -> dict[str, Any]:
-        """Return the estimates from episodes that are read."""
+        """Return off-policy estimates from the episodes that are read."""
         return self.estimates.of(self.judged_likelihoods, self.iteration + 1)
 
     def _evaluation_at_start(self) -> dict[str, Any]:
-        """The untrained policy's numbers, in the first result; a restored one has them behind it.
+        """Return the untrained policy's evaluation, for the first result; empty for later ones.
 
-        So an evaluation that cannot work fails before anything is trained.
+        An evaluation that cannot work thus fails before anything is trained.
         """
         if self.iteration or self.settings.evaluation.evaluation_interval is None:
             return {}
@@ -740,29 +781,30 @@ class Trainer(Trainable):
         full_fetch: bool = False,
         explore: bool = False,
     ) -> Any:
-        """The action for one raw observation, both as the environment knows them.
+        """Return the action for one raw observation, both as the environment knows them.
 
-        The observation is preprocessed and filtered (without update), the action mapped back.
-        Training is not disturbed: what is drawn comes from a stream of its own.
+        The observation is preprocessed and filtered (without updating the filter), the action
+        mapped back.
+        Training is not disturbed: drawn actions use their own stream.
 
         Args:
-            obs: as the environment gives it: an array, a number, a tuple, a dict.
-            state: what the last answer gave for this episode; None: as an episode begins.
-            prev_action: the environment's last action, where the policy reads it
-                (`lstm_use_prev_action`); None: what the state says, else none was taken.
-            prev_reward: likewise, the last reward.
-            info: not read by this policy.
+            obs: observation as the environment gives it: an array, a number, a tuple, a dict.
+            state: state that the last call returned for this episode; None at its start.
+            prev_action: last action as the environment took it, if the policy reads it
+                (`lstm_use_prev_action`); None for the one in the state, or none.
+            prev_reward: last reward, likewise.
+            info: not used.
             policy_id: ``default_policy``.
-            full_fetch: also return how the action was chosen.
-            explore: draw it; otherwise it is the most probable one.
+            full_fetch: True to return policy outputs, too.
+            explore: True to draw the action; otherwise it is the most probable one.
 
         Returns:
-            The action; with a state or `full_fetch` (action, state, fetches), where fetches are
+            The action; with a state or `full_fetch` (action, state, outputs), where the outputs are
             ``logp`` and ``value``, and the state is for the next observation.
 
         Raises:
-            ConfigError: no such policy.
-            ValueError: a state that is not this policy's.
+            ConfigError: there is no such policy.
+            ValueError: the state does not fit this policy.
         """
         require_policy(policy_id)
         stream = self.acting_stream(explore)
@@ -779,9 +821,10 @@ class Trainer(Trainable):
     def compute_actions(
         self, observations: Mapping[Any, Any], explore: bool = False
     ) -> dict[Any, Any]:
-        """Name → action, for raw observations by name, as `compute_action` gives one.
+        """Return name → action, for raw observations by name, as `compute_action` does for one.
 
-        For a policy with a memory each of them begins an episode; `Policy.compute_actions` takes
+        For a policy with a memory each observation begins an episode; `Policy.compute_actions`
+        takes
         states.
         """
         if not observations:
@@ -796,14 +839,14 @@ class Trainer(Trainable):
         return self.inference.connectors.adapter.spread
 
     def acting_stream(self, explore: bool) -> np.random.Generator | None:
-        """Return the stream of actions that callers ask for; None if they are not drawn."""
+        """Return the random stream of callers' actions; None if actions are not drawn."""
         self._date_actor()
         return self.streams["compute_action"] if explore else None
 
     def get_initial_state(self, policy_id: str = DEFAULT_POLICY_ID) -> list[NDArray[Any]]:
         """Return the state with which an episode of a policy begins.
 
-        It is of an LSTM outputs and cells, each (U,); empty without a memory.
+        For an LSTM it is outputs and cells, each (U,); without a memory it is empty.
 
         Raises:
             ConfigError: there is no such policy.
@@ -814,18 +857,19 @@ class Trainer(Trainable):
     # ---- weights and gradients -----------------------------------------------------------------
 
     def get_policy(self, policy_id: str = DEFAULT_POLICY_ID) -> classic.Policy | None:
-        """The policy with this name; None if there is none."""
+        """Return the policy with this name; None if there is none."""
         return classic.Policy(self) if policy_id == DEFAULT_POLICY_ID else None
 
     def get_weights(self, policies: Sequence[str] | None = None) -> dict[str, Weights]:
-        """Policy → weights, copied; of these policies or of all."""
+        """Return policy → copy of its weights, for these policies or for all if None."""
         return by_policy(policies, self.policy.weights())
 
     def set_weights(self, weights: Mapping[str, Weights]) -> None:
-        """Adopt policy → weights, here and in every worker; the optimiser's moments stay.
+        """Load policy → weights, here and in every worker; the optimiser keeps its state.
 
         Raises:
-            ConfigError: other names or shapes than this policy's, or NaN; nothing is changed.
+            ConfigError: the names or shapes are not this policy's, or there is a NaN; nothing is
+                changed.
         """
         for pid, one in weights.items():
             require_policy(pid)
@@ -833,7 +877,11 @@ class Trainer(Trainable):
         self.broadcast()
 
     def adopt(self, weights: Weights, policy_id: str) -> None:
-        """`set_weights` for one policy and this process alone."""
+        """Load the weights of one policy, in this process only.
+
+        Raises:
+            ConfigError: as `set_weights`.
+        """
         if problem := policy_files.misfit(weights, self.policy.weights()):
             allowed = "this policy's weights"
             raise ConfigError(f"weights.{policy_id}", sorted(weights), allowed, problem)
@@ -842,20 +890,29 @@ class Trainer(Trainable):
     def compute_gradients(
         self, batch: TrainBatch
     ) -> tuple[dict[str, NDArray[Any]], dict[str, float]]:
-        """Parameter → gradient of the loss of B rows, and the loss's parts and ``batch_count``."""
+        """Return parameter → gradient of the loss of B rows, and the loss's parts.
+
+        The parts include ``batch_count``.
+        """
         tensors = self._tensors(batch)
         loss, parts = self.loss(tensors)
         count = len(tensors["observations"])
         return self.policy.in_torch().compute_gradients(loss), {**parts, "batch_count": count}
 
     def apply_gradients(self, gradients: Mapping[str, NDArray[Any]]) -> float:
-        """One step of the optimiser, here and in every worker; returns the gradient's norm."""
+        """Take one step of the optimiser, and return the norm of the gradient.
+
+        Every worker is sent the weights.
+        """
         norm = self.policy.in_torch().apply_gradients(gradients, *self.gradient_step())
         self.broadcast()
         return norm
 
     def learn_on_batch(self, batch: TrainBatch) -> dict[str, dict[str, float]]:
-        """One gradient step on B rows; policy → the loss's parts and ``batch_count``."""
+        """Take one gradient step on B rows, and return policy → the loss's parts.
+
+        The parts include ``batch_count``.
+        """
         loss, parts = self.loss(self._tensors(batch))
         norm = self.policy.in_torch().minimise(loss, *self.gradient_step())
         self.broadcast()
@@ -863,13 +920,13 @@ class Trainer(Trainable):
         return {DEFAULT_POLICY_ID: info}
 
     def broadcast(self) -> None:
-        """Give the weights and the filters to all workers."""
+        """Send the weights and the filters to all workers."""
         self._synchronise([])
 
     # ---- files -------------------------------------------------------------------------------
 
     def export_policy_model(self, export_dir: str, policy_id: str = DEFAULT_POLICY_ID) -> str:
-        """``policy.onnx``, checked on observations that this trainer really saw; its path."""
+        """Write ``policy.onnx``, checked on observations that were seen; returns its path."""
         require_policy(policy_id)
         return self._export_model(["onnx"], export_dir)["onnx"]
 
@@ -879,16 +936,16 @@ class Trainer(Trainable):
         filename_prefix: str = "model",
         policy_id: str = DEFAULT_POLICY_ID,
     ) -> str:
-        """The weights, without filters, as ``{prefix}.safetensors``; its path."""
+        """Write the weights, without filters, as ``{prefix}.safetensors``; returns its path."""
         require_policy(policy_id)
         path = Path(export_dir) / f"{filename_prefix}{policy_files.SUFFIX}"
         return policy_files.save_weights(self.policy.weights(), path)
 
     def import_policy_weights(self, path: str | Path, policy_id: str = DEFAULT_POLICY_ID) -> None:
-        """Adopt weights that `export_policy_checkpoint`, or another program, wrote.
+        """Load weights that `export_policy_checkpoint`, or another program, wrote.
 
         Raises:
-            CheckpointError: no such weights in the file; nothing is changed.
+            CheckpointError: the file has no such weights; nothing is changed.
         """
         require_policy(policy_id)
         found = policy_files.read_weights(path, self.policy.weights())
@@ -901,7 +958,11 @@ class Trainer(Trainable):
         return export.describe(self.policy, self.inference)
 
     def _export_model(self, export_formats: Sequence[str], export_dir: str) -> dict[str, str]:
-        """``onnx``: one file; ``model``: it in a folder of its own; ``checkpoint``: the weights."""
+        """Write the policy in these formats, and return format → path.
+
+        ``onnx`` and others are one file, ``model`` is a folder, ``checkpoint`` a folder with
+        weights.
+        """
         return policy_files.export_formats(
             self.policy, self.inference, self.recent, export_formats, Path(export_dir)
         )
@@ -912,6 +973,7 @@ class Trainer(Trainable):
         return columns
 
     def _tensors(self, batch: Any) -> "dict[str, Tensor]":
+        """Return the columns of a batch as tensors on the policy's device."""
         import torch
 
         device = self.policy.in_torch().device
@@ -921,19 +983,22 @@ class Trainer(Trainable):
     # ---- inside ------------------------------------------------------------------------------
 
     def _settle(self, chosen: Mapping[str, Any]) -> None:
-        """Give each setting that was left ``auto`` a value: the chosen one, or what it once was."""
+        """Give each setting that was ``auto`` its chosen value, or else that of `before_auto`."""
         values = {key: chosen.get(key, self.before_auto[key]) for key in self._undecided}
-        if hasattr(self, "inference"):  # it acts so: a checkpoint of the other kind is refused
+        if hasattr(self, "inference"):  # the actor is made: a checkpoint of the other kind fails
             values.pop("normalize_actions", None)
         if isinstance(self.config, SettingsView) and values.items() <= self.config.items():
-            return  # as nearly always: it was chosen the same way
+            return  # as nearly always: the checkpoint has the same choices
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
         self._collected = agreement.described(self.config)
 
     def _gives_copies(self) -> bool:
-        """Return whether all of a checkpoint is copied: a replay is not, nor callbacks' data."""
+        """Return whether a checkpoint consists of copies only.
+
+        A replay's data and that of user code are not copied.
+        """
         mine = type(self).get_state is Trainable.get_state and not self.writes_files()
         known = type(self.policy).get_state is Policy.get_state
         filters = self.settings.filters.observation_filter in filters_.KINDS
@@ -945,9 +1010,9 @@ class Trainer(Trainable):
         self.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
 
     def merge_filters(self, samples: Sequence[Sample]) -> list[Sample]:
-        """Merge what the workers' filters saw before anything is learnt from these samples.
+        """Merge the statistics of the workers' filters before learning from these samples.
 
-        Returns the samples without it, so that `end_round` counts nothing twice.
+        Returns the samples without the statistics, so that `end_round` does not count them twice.
         """
         filters_.synchronise(self.filters, [one.deltas for one in samples])
         return [replace(one, deltas={}) for one in samples]
@@ -955,15 +1020,17 @@ class Trainer(Trainable):
     def seen(
         self, rows: Mapping[str, NDArray[Any]], weight: float = 1.0
     ) -> dict[str, NDArray[Any]]:
-        """Return unfiltered rows (B, …) as the policy sees them by the statistics of now.
+        """Return unfiltered rows (B, …) as the policy sees them with the current filter statistics.
 
         ``observations`` and ``new_obs`` are filtered, and ``rewards`` divided by the deviation of
-        the return. Within a round these statistics stand still.
+        the
+        return. The statistics do not change within a round.
 
         Args:
-            rows: as a replay holds them; no column has to be there.
-            weight: of all rewards that one of ``rewards`` adds up, a share of which is clipped to
-                ±10 for each 1.
+            rows: column → (B, …) as a replay stores them; every column is optional.
+            weight: sum of the weights of the rewards that a value of ``rewards`` adds up; the
+                clipping to
+                ±10 grows with it.
         """
         found = dict(rows)
         if filters_.is_filtering(self.filters["observation"]):
@@ -976,7 +1043,7 @@ class Trainer(Trainable):
         return found
 
     def end_round(self, samples: Sequence[Sample]) -> None:
-        """Synchronise with the workers, and count what they sampled: the end of a round."""
+        """End a round: synchronise with the workers, and count their samples."""
         ages = [self.workers.version - one.version for one in samples]
         with timed(self.timers, "synch_time_ms"):
             self._synchronise(samples)
@@ -1010,13 +1077,14 @@ class Trainer(Trainable):
         )
 
     def _columns(self) -> frozenset[str]:
-        """Of fragments, that the output and callbacks ask for."""
+        """Return the columns of fragments that output and callbacks request."""
         calls = self.reporter.calls
         written = WRITTEN_IN_LANES if self.calls_us else self.written
         written = written if self.settings.offline.output else frozenset()
         return written | (calls.columns if calls else frozenset())
 
     def _complete(self, result: dict[str, Any], elapsed: float) -> dict[str, Any]:
+        """Complete a result, write its media as files, and call `on_train_result`."""
         completed = super()._complete({"config": self._given, **result}, elapsed)
         step = completed["training_iteration"]
         completed = media.with_files(completed, lambda: Path(self.logdir) / media.FOLDER, step)
@@ -1024,7 +1092,7 @@ class Trainer(Trainable):
         return completed
 
     def _take_level(self) -> None:
-        """Step and promise as the checkpoint's trainer did, should that be something else."""
+        """Make workers for the exactness of the checkpoint's trainer, if it is another one."""
         of, context = self.settings, self.context
         mine = self._remembered
         alike = bool(mine) and mine.items() <= dict(context.remembered).items()
@@ -1048,6 +1116,7 @@ class Trainer(Trainable):
 
     @staticmethod
     def _say_batch_size(settings: TrainerConfig) -> None:
+        """Log that the batch size was rounded up."""
         if settings.rounded:
             logger.info(
                 "train_batch_size: %s is rounded up to %s: whole rounds of %s steps, a fragment of "
@@ -1056,6 +1125,7 @@ class Trainer(Trainable):
             )
 
     def _make_workers(self, seed: int) -> WorkerSet:
+        """Return the workers that sample, or read experience, or do both."""
         of, offline = self.settings, self.settings.offline
         spec = replace(self.worker_spec(), seed=seed)
         at_once = of.batch_size if self.samples_on else None
@@ -1114,7 +1184,7 @@ class Trainer(Trainable):
     def _make_reading(
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
-        """Workers that read, and what is estimated from what they read."""
+        """Return workers that read experience, and prepare the off-policy estimates."""
         rows = self.readable()
         self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)
         given = context, rows, self.settings.batch_size, index, sampling, Learnt.of(spec)
@@ -1122,11 +1192,11 @@ class Trainer(Trainable):
         return ReadingWorkers(*given, lambda _: make_filter(config, shape))
 
     def readable(self, of_agents: bool = False) -> Rows:
-        """Return what rows of files must look like, whether of one agent or of several."""
+        """Return the form that rows of files must have; `of_agents` is True with several agents."""
         return Rows(self.spaces, of_agents, filters_.is_filtering(self.filters["observation"]))
 
     def _collect_anew(self) -> None:
-        """Other workers, which begin new episodes in streams of their own."""
+        """Replace the workers by new ones, with new episodes and streams."""
         self.workers.close()
         self.workers = self._make_workers(
             rng.integer(self.seed, "restored", self.progress.timesteps)
@@ -1137,11 +1207,14 @@ class Trainer(Trainable):
             self.workers.set_state([{**state, "filters": known} for state in states])
 
     def filter_states(self) -> dict[str, Any]:
-        """Return the filters' states, under the names that these have in a worker."""
+        """Return the filters' states by their names in a worker."""
         return filters_.get_state(self.filters)
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
-        """Merge what the workers' filters saw, in worker order; give all of them the result."""
+        """Merge the statistics of the workers' filters in worker order.
+
+        Send weights and filters.
+        """
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples if one.deltas])
         weights = self.policy.acting_weights()
         self.inference.actor.load(weights)
@@ -1153,6 +1226,6 @@ class Trainer(Trainable):
 
 
 def _episodes(played: Sequence[Played]) -> list[dict[str, float]]:
-    """Return the result of `Trainable.play` for episodes."""
+    """Return ``episode_reward`` and ``episode_len`` of episodes, as `Trainable.play` does."""
     found = [one.metrics for one in played]
     return [{"episode_reward": m.total_reward, "episode_len": float(m.length)} for m in found]
