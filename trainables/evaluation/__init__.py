@@ -1,7 +1,7 @@
-"""Evaluation: exactly N fresh episodes, filters frozen, in any number of processes.
+"""Evaluation: exactly N new episodes with frozen filters, in any number of processes.
 
-config   when, how many episodes, and what differs from training
-play     plays exactly these episodes
-agents   plays with several policies, one for each agent
-workers  plays them in child processes
+config   times, number of episodes, and differences from training
+play     plays the requested episodes
+agents   player of several policies
+workers  child processes that play episodes
 """

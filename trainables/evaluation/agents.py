@@ -1,7 +1,7 @@
-"""The player of several policies: what is seen by all agents in, a dict of their actions out.
+"""The player of several policies: from observations of all agents to a dict of their actions.
 
-To an evaluation it is one policy: an observation is what was `Seen`, an action a dict, and the
-memory of an episode holds the policy of each agent, its own memory and what it was rewarded with.
+For an evaluation it is one policy: an observation is a `trainables.envs.agents.Seen`, an action a
+dict, and the memory of an episode holds each agent's policy, memory and rewards.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from trainables.core import rng
 from trainables.policies.inference import InferencePolicy, Note
 
 Array = NDArray[Any]
-#: (agent, a stream for this binding) → its policy.
+#: Function of an agent and a random stream that returns the agent's policy.
 Mapper = Callable[[str, np.random.Generator], str]
 
 
@@ -22,8 +22,8 @@ class AgentsPlayer(InferencePolicy):
     """Plays with the players of several policies.
 
     Args:
-        players: by policy.
-        mapping: gives an agent its policy, when it first appears in an episode.
+        players: policy → its player.
+        mapping: function that returns an agent's policy when it first appears in an episode.
     """
 
     def __init__(self, players: Mapping[str, InferencePolicy], mapping: Mapper) -> None:
@@ -32,12 +32,15 @@ class AgentsPlayer(InferencePolicy):
         self.actor: Any = {pid: one.actor for pid, one in players.items()}
 
     def clipping(self, clip_actions: bool) -> Self:
-        """A copy whose actions are clipped to the action spaces' bounds, or are not."""
+        """Return a copy whose actions are clipped to the action spaces' bounds, or are not."""
         clipped = {pid: one.clipping(clip_actions) for pid, one in self.players.items()}
         return type(self)(clipped, self.mapping)
 
     def begin(self, seed: int) -> Array:
-        """(1,) with which an episode begins: a dict; its agents' policies are drawn from `seed`."""
+        """Return the memory (1,) at the start of an episode, a dict.
+
+        `seed` is the seed of the stream from which the mapping draws policies.
+        """
         memory = np.empty(1, dtype=object)
         memory[0] = {"policies": {}, "memory": {}, "rewards": {}, "seed": seed, "asked": {}}
         return memory
@@ -49,7 +52,14 @@ class AgentsPlayer(InferencePolicy):
         streams: Sequence[np.random.Generator | None],
         note: Note | None = None,
     ) -> tuple[Array, Array]:
-        """For each episode the actions of its agents, a dict, and the next memory."""
+        """Return the actions of each episode, a dict by agent, and the memory, changed in place.
+
+        Args:
+            observations: (E,) observations, one for each episode.
+            memory: (E, 1) memory of each episode.
+            streams: random stream of each episode; None for the best actions.
+            note: called with each agent's decision; None for no calls.
+        """
         asked: dict[str, list[tuple[int, str]]] = {pid: [] for pid in self.players}
         for i, seen in enumerate(observations):
             ended = {*seen["terminated"], *seen["truncated"]}
@@ -71,7 +81,15 @@ class AgentsPlayer(InferencePolicy):
         actions: Array,
         note: Note | None,
     ) -> None:
-        """One batched decision of a policy, for agents of all episodes."""
+        """Make one batched decision of a policy for agents of all episodes.
+
+        Args:
+            player: player of the policy.
+            who: (episode, agent) of each row.
+            given: observations, memory and streams of all episodes.
+            actions: actions by episode and agent, to which those of these agents are added.
+            note: called with each agent's decision; None for no calls.
+        """
         observations, memory, streams = given
         rows = np.stack([observations[i]["observations"][agent] for i, agent in who])
         begun = player.initial_memory()
@@ -88,7 +106,7 @@ class AgentsPlayer(InferencePolicy):
             memory[i, 0]["memory"][agent] = one
 
     def policy_for(self, agent: str, memory: Array) -> str:
-        """Return the policy of an agent in an episode with this memory, be it there yet or not."""
+        """Return the policy of an agent in an episode with this memory, also before it appears."""
         asked = memory[0]["asked"]
         if agent not in asked:
             stream = rng.generator(memory[0]["seed"], "mapping", agent)
@@ -97,7 +115,7 @@ class AgentsPlayer(InferencePolicy):
         return pid
 
     def _policy(self, agent: str, memory: Array) -> str:
-        """The policy of an agent that appears, for the episode."""
+        """Return the policy of an agent that appears, and record it for the episode."""
         known = memory[0]
         if agent not in known["policies"]:
             known["policies"][agent] = self.policy_for(agent, memory)
@@ -108,10 +126,11 @@ class AgentsPlayer(InferencePolicy):
     def rewarded(
         self, observation: Any, memory: Array, reward: float, is_over: bool = False
     ) -> None:
-        """Take note of what agents were rewarded with in a step that led to this observation.
+        """Record the agents' rewards of the step that led to this observation.
 
-        As in sampling, one that appears with its reward has its policy, unless it, or the episode,
-        ends in this step.
+        As in sampling, an agent that appears with its reward is assigned a policy, unless the agent
+        or the
+        episode ends in this step.
         """
         known = memory[0]
         ended = {*observation["terminated"], *observation["truncated"]}
@@ -128,6 +147,6 @@ class AgentsPlayer(InferencePolicy):
             known["memory"].pop(agent, None)
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
-        """Agent → its policy and the sum of its rewards."""
+        """Return agent → (its policy, the sum of its rewards)."""
         policies = memory[0]["policies"]
         return {a: [policies[a], sum_] for a, sum_ in memory[0]["rewards"].items()}

@@ -1,7 +1,7 @@
-"""The settings of evaluation: when, how many episodes, and what is different while evaluating.
+"""Settings of evaluation: its times, its number of episodes, and differences from training.
 
-How the episodes are played: `trainables.evaluation.play`. There is no state to save: everything is
-derived from the trial's seed and the iteration.
+`trainables.evaluation.play` plays the episodes. There is no state to save: everything is derived
+from the trial's seed and the iteration.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,13 +20,13 @@ from trainables.errors import ConfigError
 from trainables.rollout.callbacks import CallbacksConfig, make_calls, of_episodes
 
 PLACE = "evaluation_config"
-#: What `evaluation_config` may hold: settings that evaluation reads.
+#: Keys of `evaluation_config`: settings that evaluation reads.
 READ = (
     *("explore", "env", "env_config", "env_engine", "preprocessor_pref", "no_framestack"),
     *("horizon", "restart_failed_sub_environments", "remote_worker_envs", "env_step_timeout_s"),
     *("num_envs_per_worker", "clip_actions", "callbacks", "log_level", "seed"),
 )
-#: Likewise, of its child processes: read where there are any.
+#: Keys that only evaluations in child processes read.
 READ_BY_CHILDREN = (
     *("num_cpus_per_worker", "num_gpus_per_worker", "memory_per_worker", "extra_python_environs"),
 )
@@ -37,7 +37,7 @@ _AS_THEY_ARE = "its results are sums of the environment's own rewards"
 _LEARNT_SO = "the policy sees what it has learnt to see, through the training's filter, frozen"
 _BESIDE = "it stands beside evaluation_config, not in it"
 _REPLACED = "a child that fails is replaced and plays the same episodes; see evaluation_timeout_s"
-#: What a rollout worker reads and is always the same in an evaluation: the value, and why.
+#: Setting of rollout workers → its only value in an evaluation, and the reason.
 ALWAYS: Mapping[str, tuple[Any, str]] = {
     "native_vector_env": (False, "each episode has an environment of its own"),
     "soft_horizon": (False, "its episodes are fresh ones, so a horizon ends them"),
@@ -51,7 +51,7 @@ ALWAYS: Mapping[str, tuple[Any, str]] = {
     "normalize_rewards": (False, _AS_THEY_ARE),
     "data_parallel": (False, "nothing is learnt in it"),
 }
-#: Why a key means nothing in an evaluation, where that is another reason than `_OF_TRAINING`.
+#: Key without effect in an evaluation → the reason, where it is not `_OF_TRAINING`.
 WHY_NOT: Mapping[str, str] = {
     "env_level": "no environment of it is saved",
     "env_replay_limit": "no environment of it is saved",
@@ -90,7 +90,7 @@ _OF_TRAINING = "only training reads it"
 
 
 class EvaluationConfig(Section):
-    """When and how the policy is evaluated."""
+    """Settings of the policy's evaluation."""
 
     evaluation_interval: int | None = Field(
         default=None,
@@ -125,10 +125,10 @@ S = TypeVar("S", bound=Settings)
 
 
 def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]:
-    """The settings while evaluating, and whether actions are drawn.
+    """Return the settings during evaluation, and True if actions are drawn.
 
     Raises:
-        ConfigError: for a key that evaluation does not read, or a value that cannot be.
+        ConfigError: a key of `evaluation_config` that evaluation does not read, or a wrong value.
     """
     changes = dict(config.evaluation_config)
     explore = changes.pop("explore", False)
@@ -153,12 +153,13 @@ def evaluation_settings(settings: S, config: EvaluationConfig) -> tuple[S, bool]
 
 
 def evaluation_envs(envs: VectorConfig) -> VectorConfig:
-    """Return the environment settings of an evaluation: with the values of `ALWAYS`."""
+    """Return the environment settings of an evaluation, with the values of `ALWAYS`."""
     always = {key: value for key, (value, _) in ALWAYS.items() if key in VectorConfig.model_fields}
     return envs.model_copy(update=always)
 
 
 def _require_always(key: str, value: object) -> None:
+    """Raise ConfigError unless the value is the only one that the key may have in an evaluation."""
     only, why = ALWAYS[key]
     if value != only or isinstance(value, bool) != isinstance(only, bool):
         allowed = str(only).lower() if isinstance(only, bool) else f"{only}"
@@ -166,6 +167,7 @@ def _require_always(key: str, value: object) -> None:
 
 
 def _not_read(key: str, value: object, known: list[str]) -> ConfigError:
+    """Return the error for a key that evaluation does not read."""
     place = f"{PLACE}.{key}"
     if key in known:
         hint = WHY_NOT.get(key, _OF_TRAINING)
@@ -180,9 +182,13 @@ def check_evaluation(
     config: EvaluationConfig,
     training: EnvSpaces,
 ) -> None:
-    """Raise ConfigError if a policy that knows the spaces of `training` could not play so.
+    """Raise ConfigError if a policy for the spaces of `training` cannot play in the evaluation.
 
-    The `environments` are those of the evaluation and of training; `envs` are the evaluation's.
+    Args:
+        environments: environment of the evaluation, and of training.
+        envs: vector settings of the evaluation.
+        config: settings of evaluation.
+        training: spaces of the training environment.
     """
     environment, trained_on = environments
     with _under_place():
@@ -211,7 +217,7 @@ def check_callbacks_of_evaluation(callbacks: CallbacksConfig, config: Evaluation
 
 @contextmanager
 def _under_place() -> Iterator[None]:
-    """Errors name the setting as a part of `evaluation_config`."""
+    """Let ConfigErrors name the setting as a part of `evaluation_config`."""
     try:
         yield
     except ConfigError as error:
@@ -219,6 +225,7 @@ def _under_place() -> Iterator[None]:
 
 
 def _essentials(spaces: EnvSpaces) -> tuple[Any, ...]:
+    """Return the properties of spaces that must be equal in training and evaluation."""
     seen = spaces.observation_shape, spaces.observation_dtype, spaces.divisor
     return spaces.observation.shape, *seen, spaces.action
 

@@ -1,12 +1,12 @@
-"""Playing an evaluation's episodes: exactly those that are asked for, whatever fails on the way.
+"""Playing an evaluation's episodes: exactly the requested ones, whatever fails.
 
-Environments are made for it and closed after it, every stream is derived from the evaluation's
-seed and the episode, and the global streams are put back. Episodes are independent of each other to
-the bit, so it does not matter how many are played side by side or in which process: each has
-callbacks of its own, too, and an environment made anew unless that is known to keep nothing in
-hiding. Only environments that draw from the global streams share those, in one process. An
-episode whose environment fails is played anew, from seeds of its own, in an environment made anew;
-nothing of it counts. M numbers of memory.
+Environments are made for an evaluation and closed after it. Every stream is derived from the
+evaluation's seed and the episode, and the global streams are restored. Episodes are independent of
+each other to the bit, so the number of parallel ones and their processes do not matter: each has
+its own callbacks object, and a new environment unless the environment is known to have no hidden
+state. Only environments that draw from the global streams share these in one process. An episode
+whose environment fails is repeated with other seeds in a new environment; nothing of the failed one
+counts. M numbers of memory.
 """
 
 import logging
@@ -48,38 +48,40 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """The episodes of an evaluation and their environments, as they travel to children."""
+    """The episodes of an evaluation and their environments; it is sent to child processes."""
 
     environment: EnvironmentConfig
     explore: bool
+    """True if actions are drawn."""
     width: int
-    """Environments side by side in one process, at most."""
+    """Maximum number of parallel environments in one process."""
     envs: VectorConfig
-    """Horizon, restarts, and whether environments have processes of their own."""
+    """Horizon, restarts, and whether environments run in their own processes."""
     clip_actions: bool
     """True if actions are clipped to the action space's bounds before they are sent."""
     calls: Calls | None = None
-    """A person's callbacks, of which each episode is given its own."""
+    """The user's callbacks, of which each episode has its own copy; None without callbacks."""
     calls_state: Any = None
-    """In which those begin."""
+    """State in which these copies begin."""
     global_vars: Mapping[str, Any] = field(default_factory=dict)
     """Counters of the trainer's progress that callbacks may read."""
     is_recorded: bool = False
-    """True if an episode is played once more, for its video."""
+    """True if the episode is played again for its video."""
     renews: bool = True
-    """True if each episode has an environment made anew; False if its whole state is known."""
+    """True if each episode has a new environment; False if environments have no hidden state."""
 
 
 class Played(NamedTuple):
     """One episode that was played to its end."""
 
     metrics: RolloutMetrics
+    """Return and length, and what callbacks wrote."""
     faults: int = 0
-    """The number of earlier failures of its environment."""
+    """Number of earlier failures of the episode's environment."""
 
 
-#: Called at each observation with the environment and the steps so far; 0 steps also where the
-#: episode begins anew, because its environment failed.
+#: Function that is called at each observation with the environment and the steps so far; after a
+#: failure the steps begin at 0 again.
 Look: TypeAlias = Callable[[AnySlot, int], object]
 
 
@@ -91,10 +93,20 @@ def play(
     indices: Sequence[int],
     look: Look = lambda _slot, _steps: None,
 ) -> list[Played]:
-    """The episodes with these indices, in their order; same seed and weights, same episodes.
+    """Play the episodes with these indices; same seed and weights give the same episodes.
+
+    Args:
+        inference: policy that plays.
+        plan: environments and callbacks.
+        seed: seed of the evaluation.
+        indices: indices of the episodes.
+        look: called with the environment and the steps so far at each observation.
+
+    Returns:
+        The episodes in the order of `indices`.
 
     Raises:
-        EnvError: an environment failed and may not be made anew, or failed again and again.
+        EnvError: an environment failed and may not be restarted, or failed too often in a row.
     """
     inference = inference.clipping(plan.clip_actions)
     waiting = iter(indices)
@@ -121,7 +133,10 @@ def play(
 
 @contextmanager
 def _made(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[AnySlot]]:
-    """Make an environment for each of the `first` episodes; global streams are restored after."""
+    """Make an environment for each of the `first` episodes.
+
+    Close them and restore streams after.
+    """
     streams = rng.capture_global()
     rng.seed_global(seed, "global")
     slots: list[AnySlot] = []
@@ -133,7 +148,7 @@ def _made(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[AnySlot]
 
 
 def _fill(slots: list[AnySlot], plan: Plan, first: Sequence[int], seed: int) -> None:
-    """Add an environment for each of these episodes, in processes of their own if so set."""
+    """Add an environment for each of these episodes to `slots`, in other processes if so set."""
     environment = plan.environment
     if not plan.envs.remote_worker_envs:
         make = partial(make_env, environment, learning=False)
@@ -153,6 +168,7 @@ def _fill(slots: list[AnySlot], plan: Plan, first: Sequence[int], seed: int) -> 
 
 
 def _let_go(slots: Sequence[AnySlot]) -> None:
+    """Close the environments, and end their processes at the same time."""
     remote = [slot for slot in slots if isinstance(slot, RemoteEnvSlot)]
     for one in remote:
         one.begin_end()
@@ -164,13 +180,19 @@ def _let_go(slots: Sequence[AnySlot]) -> None:
 
 
 class _Running:
-    """One episode in one environment, with a stream of its own where it explores.
+    """One episode in one environment.
 
-    `index` counts the episodes of the evaluation; `anew`: the environment is made anew for it;
-    `memory` (M,) is the policy's.
+    Args:
+        slot: the environment.
+        index: index of the episode in the evaluation.
+        inference: policy that plays.
+        plan: environments and callbacks.
+        seed: seed of the evaluation.
+        anew: True if the environment is to be made anew for the episode.
     """
 
     memory: NDArray[Any]
+    """Memory (M,) of the policy."""
 
     def __init__(
         self,
@@ -192,9 +214,12 @@ class _Running:
         self._begin(None, anew)
 
     def step(self) -> bool:
-        """Take the step that was asked for; whether it ended the episode, there or at the horizon.
+        """Receive the result of the step, and return True if it ended the episode.
 
-        An environment that failed in it has begun the episode anew.
+        If the environment failed, the episode has begun anew.
+
+        Raises:
+            EnvError: the environment failed and may not be restarted.
         """
         try:
             self.observation, reward, terminated, truncated, info = self.slot.receive_step()
@@ -214,7 +239,7 @@ class _Running:
 
     @property
     def played(self) -> Played:
-        """The episode, which is over."""
+        """The finished episode."""
         written = self._watch.episode if self._watch else None
         by_agent = self._player.agent_rewards(self.memory)
         metrics = RolloutMetrics(self.reward, self.length, agent_rewards=by_agent)
@@ -222,10 +247,19 @@ class _Running:
 
     @property
     def _name(self) -> str:
+        """Name of the episode in errors."""
         return f"evaluation episode {self.index}"
 
     def _begin(self, error: Exception | None, anew: bool = True) -> None:
-        """The first observation, in an environment made anew if so said, until it works."""
+        """Reset the environment until it works.
+
+        Args:
+            error: failure after which the environment must be made anew; None if there was none.
+            anew: True if it must be made anew in any case.
+
+        Raises:
+            EnvError: the environment may not be restarted, or failed too often in a row.
+        """
         while True:
             self.reward, self.length = 0.0, 0
             path = (self.index, "restart", self.faults) if self.faults else (self.index,)
@@ -249,7 +283,7 @@ class _Running:
             self._watch.start(self.observation)
 
     def _watched(self) -> EpisodeWatch | None:
-        """The episode in the eyes of its callbacks, if there are any."""
+        """Return the watch that calls the episode's callbacks; None without callbacks."""
         plan = self._plan
         if plan.calls is None:
             return None
@@ -262,7 +296,7 @@ class _Running:
         return EpisodeWatch(calls, lambda: worker, episode)
 
     def _cast(self) -> Cast:
-        """Return who plays the episode."""
+        """Return the policies that play the episode."""
         player, memory = self._player, self.memory
         if isinstance(player, AgentsPlayer):
             return Cast(player.players, lambda agent: player.policy_for(agent, memory))
@@ -270,11 +304,15 @@ class _Running:
 
     @property
     def watched(self) -> Episode | None:
-        """The episode as callbacks see it; None without them."""
+        """The episode as callbacks see it; None without callbacks."""
         return self._watch.episode if self._watch else None
 
     def _judged(self, method: str, error: Exception) -> Exception:
-        """The error, counted and logged; EnvError if the episode may not go on."""
+        """Count and log a failure of the environment, and return the error.
+
+        Raises:
+            EnvError: the environment may not be restarted, or failed too often in a row.
+        """
         name = self._name
         allowed = self._plan.envs.restart_failed_sub_environments
         advice = f"{self.length}; {SETTING} plays such an episode anew"

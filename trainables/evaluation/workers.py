@@ -1,8 +1,8 @@
-"""Evaluation in child processes: which child plays which episodes, and what if one fails.
+"""Evaluation in child processes: distribution of episodes, and replacement of failed children.
 
-Children keep nothing between evaluations: each request brings the policy, the plan and the seed. So
-a child that died, hung or returned garbage is replaced by a fresh one and asked for the same
-episodes again, with the same numbers to the bit.
+Children have no state between evaluations: each request contains the policy, the plan and the seed.
+So a child that died, hung or returned garbage is replaced by a new one, which plays the same
+episodes with the same numbers to the bit.
 """
 
 import logging
@@ -25,7 +25,7 @@ Request: TypeAlias = tuple[InferencePolicy, Plan, int, Sequence[int]]
 
 
 class EvaluationServer:
-    """All that an evaluating process can be asked for; it has no state."""
+    """Answers the requests to an evaluating process; it has no state."""
 
     def __init__(self, seed: int, index: int) -> None:
         rng.seed_global(seed, "worker", index, "global")
@@ -33,15 +33,22 @@ class EvaluationServer:
     def play(
         self, inference: InferencePolicy, plan: Plan, seed: int, indices: Sequence[int]
     ) -> list[Played]:
-        """The episodes with these indices, in their order."""
+        """Play the episodes with these indices, and return them in that order."""
         return play(inference, plan, seed, indices)
 
     def end(self) -> None:
-        """Nothing is open between two requests."""
+        """Do nothing: nothing is open between two requests."""
 
 
 class Evaluators:
-    """The processes that evaluate; children are started by the first evaluation."""
+    """The processes that evaluate; the first evaluation starts the children.
+
+    Args:
+        config: settings of evaluation.
+        seed: seed of the global streams in children.
+        resources: resources of children.
+        logs: settings of the log.
+    """
 
     def __init__(
         self, config: EvaluationConfig, seed: int, resources: ResourcesConfig, logs: LogConfig
@@ -54,7 +61,11 @@ class Evaluators:
         self._children: dict[int, ChildProcess] = {}
 
     def play(self, inference: InferencePolicy, plan: Plan, seed: int) -> list[Played]:
-        """All episodes of one evaluation, in the order of their indices."""
+        """Play all episodes of one evaluation, and return them by index.
+
+        Raises:
+            WorkerError: a child failed too often in a row.
+        """
         count = self._config.evaluation_num_episodes
         children = min(self._config.evaluation_num_workers, count)
         if children == 0:
@@ -68,28 +79,33 @@ class Evaluators:
             for child, request in requests.items():
                 played.update(zip(request[-1], self._receive(child, request), strict=True))
         except BaseException:
-            # What is still to come of this evaluation must not be taken for the next one's.
+            # Answers that are still to come must not be taken for the next evaluation's.
             self._end(ChildProcess.kill)
             raise
         return [played[index] for index in range(count)]
 
     def pids(self) -> list[int]:
-        """Of the children that were started, by index."""
+        """Return the process ids of the started children, by index."""
         return [self._children[index].pid for index in sorted(self._children)]
 
     def close(self) -> None:
-        """End the children, gently if they are listening; a second call does nothing."""
+        """End the children, gently if they are responding; a second call does nothing."""
         for child in self._children.values():
             child.ask_to_end()
         self._end(ChildProcess.close)
 
     def _end(self, how: Callable[[ChildProcess], None]) -> None:
+        """Call `how` with each child, and forget them all."""
         for child in self._children.values():
             how(child)
         self._children = {}
 
     def _send(self, index: int, request: Request) -> None:
-        """Ask for episodes; a child that is gone is noticed by `_receive`."""
+        """Ask a child for episodes, started if necessary; `_receive` notices a child that is gone.
+
+        Raises:
+            TrainableError: a part of the request cannot be pickled.
+        """
         if index not in self._children:
             self._children[index] = ChildProcess(
                 f"evaluation worker {index}",
@@ -110,7 +126,11 @@ class Evaluators:
             ) from error
 
     def _receive(self, index: int, request: Request) -> list[Played]:
-        """The episodes asked for, if need be of a replacement."""
+        """Return the episodes of a request, played by a replacement if necessary.
+
+        Raises:
+            WorkerError: the child and its replacements failed too often in a row.
+        """
         failures = 0
         while True:
             child = self._children[index]
@@ -133,7 +153,7 @@ class Evaluators:
 
 
 def _checked(episodes: Any, indices: Sequence[int]) -> list[Played]:
-    """`episodes` if they are as many as were asked for."""
+    """Return `episodes` if there are as many as `indices`; raises WorkerError otherwise."""
     if not isinstance(episodes, list) or len(episodes) != len(indices):
         raise WorkerError(f"returned garbage instead of {len(indices)} episodes: {episodes!r:.80}")
     return episodes

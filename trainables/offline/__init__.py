@@ -1,14 +1,14 @@
 """Stored experience: batches of transitions written to files, and learnt from again.
 
-config       what is written, what is read, and what fits together
+config       settings for reading and writing, and their checks
 batches      a fragment as a batch of named columns, as files hold it
-packed       arrays that stand packed in a file, read as data only
+packed       packed arrays in a file, read as data only
 writer       files that a trainer writes, each row once
-following    which rows of a batch follow each other
-reader       batches of files, checked; from which place on is their state
+following    the order of a batch's rows
+reader       readers of checked batches, whose state is the position
 tables       Parquet files
 minari_sets  data sets of Minari
-sources      what reads a source; one kind of files made of another
-workers      rollout workers that read what they give
-estimators   what a policy would return, from episodes of another one
+sources      the reader of each source, and conversion of files
+workers      rollout workers that read experience
+estimators   a policy's return, estimated from episodes of another one
 """

@@ -1,7 +1,7 @@
-"""A batch of transitions under the names that files have for its columns.
+"""A batch of transitions under the column names of files.
 
-Of several agents it is, as in files, ``policy_batches``, policy → such columns, and ``count``, the
-environment steps in which they were sampled.
+With several agents a batch has, as in files, ``policy_batches``, policy → such columns, and
+``count``, the environment steps in which they were sampled.
 
 The names are those of RLlib's SampleBatch: ``obs``, ``new_obs``, ``actions``, ``rewards``,
 ``terminateds``, ``truncateds``, ``t``, ``eps_id``, ``agent_index``, ``unroll_id``,
@@ -21,13 +21,13 @@ from trainables.rollout.batch import Fragment
 
 Array = NDArray[Any]
 Columns: TypeAlias = Mapping[str, Array]
-"""Name → (R, …)."""
+"""Name → column (R, …)."""
 Batch: TypeAlias = Mapping[str, Any]
-"""Columns, or ``policy_batches`` and ``count``."""
-#: What is requested of workers whose experience is written.
+"""Columns by name, or ``policy_batches`` and ``count``."""
+#: Columns that are requested of workers whose experience is written.
 WRITTEN = frozenset({"new_obs", "t", "eps_id", "infos"})
-#: Likewise where rows lie in lanes, as those of several agents and of environments that call: what
-#: came before a row is known where it is made.
+#: Columns that are requested if rows are in lanes, as with several agents and environments that
+#: call: only the worker knows which row came before.
 WRITTEN_IN_LANES = WRITTEN | {"agent_index", "unroll_id", "prev_actions", "prev_rewards"}
 #: Name in a file → name in a fragment, which every fragment has or some actor declares.
 NAMES: Mapping[str, str] = {
@@ -46,13 +46,14 @@ NAMES: Mapping[str, str] = {
 
 
 def batch_of(fragment: Fragment, before: tuple[Array, Array] | None, unroll: int) -> Columns:
-    """The valid rows of a fragment, environment after environment.
+    """Return the valid rows of a fragment, environment after environment.
 
     Args:
-        fragment: with the requested columns `WRITTEN`.
-        before: the actions (N, …) and rewards (N,) of the step before its first one; None: every
-            episode in it begins there.
-        unroll: the number of its first environment's rows; the next one has the next number.
+        fragment: fragment with the requested columns `WRITTEN`.
+        before: actions (N, …) and rewards (N,) of the step before the fragment; None if episodes
+            begin
+            with it.
+        unroll: number of the unroll of its first environment; the others have the numbers after it.
     """
     arrays = fragment.columns
     steps, envs = fragment.valid.shape
@@ -69,7 +70,10 @@ def batch_of(fragment: Fragment, before: tuple[Array, Array] | None, unroll: int
 
 
 def batch_of_lanes(fragments: Sequence[Fragment]) -> Columns:
-    """The valid rows of one policy's fragments, which have `WRITTEN_IN_LANES`, lane after lane."""
+    """Return the valid rows of one policy's fragments, lane after lane.
+
+    The fragments need the columns `WRITTEN_IN_LANES`.
+    """
     named = {**NAMES, **{name: name for name in WRITTEN_IN_LANES - WRITTEN}}
     parts = [
         _valid_rows(one, {n: one[own] for n, own in named.items() if own in one.columns})
@@ -79,10 +83,13 @@ def batch_of_lanes(fragments: Sequence[Fragment]) -> Columns:
 
 
 def as_sent(fragment: Fragment, spread: Spread | None) -> Fragment:
-    """Return a fragment whose actions are the environment's numbers; nothing is clipped.
+    """Return the fragment with actions in the environment's numbers, which are not clipped.
 
-    Their log-probabilities are densities of these numbers, then. `spread` is that of the policy,
-    `ActionAdapter.spread`; None: its numbers are the environment's.
+    Log-probabilities become densities of these numbers.
+
+    Args:
+        fragment: the fragment.
+        spread: how the policy's numbers are spread (`ActionAdapter.spread`); None if they are not.
     """
     if spread is None:
         return fragment
@@ -92,7 +99,7 @@ def as_sent(fragment: Fragment, spread: Spread | None) -> Fragment:
         columns["logp"] = columns["logp"] - np.log(half).sum(dtype=np.float32)
     if "prev_actions" in columns:
         before = columns["prev_actions"] * half + middle
-        before[fragment.t == 0] = 0  # there is none
+        before[fragment.t == 0] = 0  # there is no action before the first
         columns["prev_actions"] = before
     return Fragment.of(columns)
 
@@ -100,9 +107,11 @@ def as_sent(fragment: Fragment, spread: Spread | None) -> Fragment:
 def batch_of_agents(
     sample: MultiAgentBatch, spread_of: Callable[[str], Spread | None] = lambda _: None
 ) -> Batch | None:
-    """Return what the agents of one worker did, by policy; None where it has no valid row.
+    """Return the transitions of one worker's agents by policy; None if no row is valid.
 
-    `spread_of` gives policy → how its numbers are spread before they are sent, see `as_sent`.
+    Args:
+        sample: sample of the worker.
+        spread_of: function of a policy that returns how its numbers are spread, see `as_sent`.
     """
     by_policy = {
         pid: batch_of_lanes([as_sent(fragment, spread_of(pid)) for fragment in one.fragments])
@@ -114,7 +123,7 @@ def batch_of_agents(
 
 
 def _valid_rows(fragment: Fragment, columns: Mapping[str, Array]) -> Columns:
-    """Columns (T, N, …) of the rows that may be learnt from, environment after environment."""
+    """Return the valid rows (R, …) of columns (T, N, …), environment after environment."""
     if "action_logp" in columns:
         columns = {**columns, "action_prob": np.exp(columns["action_logp"])}
     kept = (fragment.valid & ~fragment.autoreset).T.reshape(-1)

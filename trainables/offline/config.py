@@ -1,4 +1,4 @@
-"""Reading and writing of a trainer's experience, and the settings that fit these."""
+"""Settings for reading and writing a trainer's experience, and checks of them."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -14,28 +14,28 @@ from trainables.errors import ConfigError
 if TYPE_CHECKING:
     from trainables.offline.reader import InputReader
 
-#: Where experience comes from that is not read.
+#: Name of the source that samples from the environment.
 SAMPLER = "sampler"
-#: The trial's own folder, as a place to write into.
+#: Name of the trial's own folder as output.
 LOGDIR = "logdir"
 #: The name of a source that is a list of files.
 FILES = "files"
-#: By how much probabilities may miss 1.
+#: Tolerance of the sum of probabilities.
 SMALL = 1e-6
-#: How the names of data sets begin.
+#: Prefix of the names of data sets.
 MINARI = "minari:"
 #: Estimators, by the names that `input_evaluation` has for them.
 ESTIMATORS = ("is", "wis", "simulation", "pdis", "dr")
-#: Those that are asked for by default.
+#: Default estimators.
 ESTIMATED = ["is", "wis"]
 PATH_OF_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 T = TypeVar("T")
-#: Makes a reader or writer of one's own, given an `IOContext`.
+#: Class or function that makes a user-defined reader or writer from an `IOContext`.
 Maker: TypeAlias = Callable[..., Any]
 
 
 def name_of(source: str | Maker) -> str:
-    """Return how a source is called in checkpoints: a class or function by where it is defined."""
+    """Return the name of a source in checkpoints; for a class or function its path."""
     if isinstance(source, str):
         return source
     named = source if hasattr(source, "__qualname__") else type(source)
@@ -48,11 +48,12 @@ def is_own(source: str) -> bool:
 
 
 def _with_path(given: Any) -> Any:
-    """Return ``package.module:Name`` of a class or function that can be imported; others as is."""
+    """Return ``package.module:Name`` of an importable class or function; other values unchanged."""
     return (path_to(given) or given) if callable(given) else given
 
 
 def _estimators(names: Any) -> Any:
+    """Return the names of estimators as a list; raises ValueError for others."""
     listed = isinstance(names, list | tuple)
     if not (listed and all(name in ESTIMATORS for name in names)):
         raise ValueError(f"a list of strings, each one of {', '.join(ESTIMATORS)}")
@@ -60,6 +61,11 @@ def _estimators(names: Any) -> Any:
 
 
 def _sources(given: Any) -> Any:
+    """Return sources by name or path, with probabilities if there are several.
+
+    Raises:
+        ValueError: probabilities that are not allowed, or a class without a path.
+    """
     if isinstance(given, Mapping):
         shares = list(given.values())
         if not shares or not all(type(one) in (int, float) and one > 0 for one in shares):
@@ -74,7 +80,7 @@ def _sources(given: Any) -> Any:
 
 
 class OfflineConfig(Section):
-    """Learning from files and writing them."""
+    """Settings for learning from files and writing them."""
 
     input: Annotated[
         Annotated[str, Field(min_length=1)]
@@ -139,17 +145,17 @@ class OfflineConfig(Section):
 
     @property
     def has_own_reader(self) -> bool:
-        """Return whether a user-defined reader is among the sources."""
+        """True if a user-defined reader is among the sources."""
         return callable(self.input) or any(map(is_own, self.sources))
 
     @property
     def has_own_writer(self) -> bool:
-        """Return whether a user-defined writer receives the samples."""
+        """True if a user-defined writer receives the samples."""
         return callable(self.output) or is_own(self.output or "")
 
     @property
     def reads(self) -> bool:
-        """True if anything is read."""
+        """True if any experience is read."""
         return self.sources.keys() != {SAMPLER}
 
     @property
@@ -167,19 +173,19 @@ class IOContext:
     """The argument of a user-defined reader or writer, with the names of RLlib's `IOContext`."""
 
     config: Mapping[str, Any]
-    """All settings of the trainer, with their defaults, by key or attribute."""
+    """All settings of the trainer with their defaults, by key or attribute."""
     offline: OfflineConfig
-    """Those of what is read and written."""
+    """Settings of reading and writing."""
     folder: Callable[[], str]
-    """Gives the trial's folder, which is made then."""
+    """Function that makes the trial's folder and returns it."""
     seed: int
-    """Of the trial's streams."""
+    """Seed of the trial's streams."""
     worker_index: int = 0
-    """Always the trainer's own process."""
+    """Always 0, the trainer's own process."""
     find_worker: Callable[[], Any] = _nothing
-    """Gives `worker`."""
+    """Function that returns `worker`."""
     find_sampler: Callable[[], "InputReader | None"] = _nothing
-    """Gives `default_sampler_input`."""
+    """Function that returns `default_sampler_input`."""
 
     @property
     def log_dir(self) -> str:
@@ -198,23 +204,27 @@ class IOContext:
 
     @property
     def worker(self) -> Any:
-        """The `RolloutWorker` that samples in the trainer's own process now; None without one."""
+        """The `RolloutWorker` that currently samples in the trainer's own process.
+
+        None without one.
+        """
         return self.find_worker()
 
     def default_sampler_input(self) -> "InputReader | None":
-        """Return what reads from the environment, sampled by the policy as it is at that time.
+        """Return a reader of the environment, sampled by the policy as it is at that time.
 
-        A reader of one's own that asks for it, while it is made, may mix what it gives with other
-        experience. Returns None if ``sampler`` is a source of its own in `input`, and to a writer.
+        A user-defined reader that calls this while it is made may mix samples with other
+        experience.
+        Returns None for a writer, and if ``sampler`` is itself a source in `input`.
         """
         return self.find_sampler()
 
 
 def make_own(key: str, source: str | Maker, kind: type[T], context: IOContext) -> T:
-    """Return what a class, a function or ``package.module:Name`` makes with the context.
+    """Return the object that a class, a function or ``package.module:Name`` makes with the context.
 
     Raises:
-        ConfigError: it makes no such thing.
+        ConfigError: it makes no object of this kind.
     """
     maker = load(key, source, kind.__name__) if isinstance(source, str) else source
     made: object = maker(context)
@@ -225,20 +235,17 @@ def make_own(key: str, source: str | Maker, kind: type[T], context: IOContext) -
 
 
 def _side(config: OfflineConfig) -> str:
-    """Return how errors call what a setting does not go with."""
+    """Return the words of errors for what a setting does not work with."""
     return "output" if config.output else "this input"
 
 
 def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows: bool) -> None:
-    """Refuse filters whose statistics no reader of files would know.
+    """Raise ConfigError for filters whose statistics a reader of the files would not know.
 
     Args:
-        config: what is written and read.
+        config: settings of reading and writing.
         flat: all settings by key.
-        keeps_rows: the algorithm has unfiltered rows, as `Trainer.keeps_rows` says.
-
-    Raises:
-        ConfigError: names the filter.
+        keeps_rows: True if the algorithm has unfiltered rows, as `Trainer.keeps_rows` says.
     """
     only: dict[str, tuple[Any, str]] = {}
     if config.output and not keeps_rows:
@@ -252,12 +259,12 @@ def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows:
             raise ConfigError(key, flat[key], f"{allowed} with {_side(config)}", hint)
 
 
-#: Setting that is refused beside files, where it is not what it usually is → why.
+#: Setting that must have its default value if files are read → the reason.
 OF_WHAT_IS_READ: Mapping[str, str] = {
     "horizon": "episodes in files end where they do; evaluation_config.horizon ends those played",
     "soft_horizon": "episodes in files end where they do",
 }
-#: Likewise beside files alone.
+#: Settings that must have their default values if only files are read → the reason.
 NOTHING_IS_SAMPLED = "nothing is sampled"
 OF_WHAT_IS_SAMPLED: Mapping[str, str] = {
     "num_workers": NOTHING_IS_SAMPLED,
@@ -272,7 +279,7 @@ OF_WHAT_IS_SAMPLED: Mapping[str, str] = {
 
 
 def _check_arguments(config: OfflineConfig) -> None:
-    """Raise ConfigError for arguments of a reader or writer of one's own that there is not."""
+    """Raise ConfigError for arguments of a user-defined reader or writer if there is none."""
     given = {
         "input": (config.input_config, config.has_own_reader),
         "output": (config.output_config, config.has_own_writer),
@@ -284,15 +291,14 @@ def _check_arguments(config: OfflineConfig) -> None:
 
 
 def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping[str, Any]) -> None:
-    """Refuse settings with which experience cannot be written or read, and those of no effect.
+    """Raise ConfigError for settings with which experience cannot be written or read.
+
+    Settings without effect are refused, too.
 
     Args:
-        config: what is written and read.
+        config: settings of reading and writing.
         flat: all settings by key.
-        usual: the defaults of the algorithm, likewise.
-
-    Raises:
-        ConfigError: names the setting.
+        usual: defaults of the algorithm by key.
     """
     if config.output == "":
         allowed = "null, logdir, a folder or package.module:Name"

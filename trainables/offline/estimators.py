@@ -1,15 +1,15 @@
 """Off-policy evaluation: the return of a policy, estimated from episodes of another one.
 
 ``is``    importance sampling: the mean of each return times its whole episode's ratio
-``wis``   weighted: the same by the mean of the ratios; biased, of far less variance
+``wis``   weighted: the same, divided by the mean of the ratios; biased, with far less variance
 ``pdis``  per decision: each reward times the ratio of the actions up to it
 ``dr``    doubly robust (Jiang and Li 2016): per decision, corrected by fitted values
 
-A ratio is of the probabilities of actions, the policy's by those with which they were taken (Precup
-et al. 2000). All estimates are quotients of means over episodes, which the bootstrap draws.
-Of several agents an episode is what one of them did, and its ratio that of its own actions: the
-estimate is of a policy among the others as they were when the files were written.
-E episodes of T steps at most, zeros behind their ends; R rows of all, A choices, F features.
+A ratio is that of the probabilities of actions: the policy's by those with which they were taken
+(Precup et al. 2000). All estimates are quotients of means over episodes, which the bootstrap draws.
+With several agents an episode is one agent's part of it, and its ratio that of the agent's own
+actions: the estimate is for a policy among the others as they were when the files were written.
+E episodes of at most T steps, zeros after their ends; R rows of all, A choices, F features.
 """
 
 import logging
@@ -33,28 +33,33 @@ from trainables.offline.sources import make_reader
 logger = logging.getLogger(__name__)
 Reals = NDArray[np.float64]
 LogLikelihoods = Callable[[Array, Array], Array]
-"""Observations (R, *S) and actions → (R,) their log-probabilities."""
+"""Function of observations (R, *S) and actions that returns their log-probabilities (R,)."""
 #: Resamples of a bootstrap.
 RESAMPLES = 1000
 LEVEL = 0.95
-#: The highest logarithm of a product of ratios: a float64 ends a little above.
+#: Maximum logarithm of a product of ratios: the largest float64 is a little above.
 HIGHEST = 600.0
-#: Batches that are looked through for episodes, where no file says that it ends.
+#: Maximum number of batches in which episodes are searched, for readers without an end.
 MOST_BATCHES = 10_000
 RIDGE = 1e-6
-#: Most numbers of an observation of which a value is fitted.
+#: Maximum size of an observation for which values are fitted.
 MOST_FEATURES = 16
 
 
 class Terms(NamedTuple):
-    """Of each episode (E,), what an estimate is the quotient of the means of."""
+    """Numerators and denominators of an estimate.
+
+    The estimate is the mean of the numerators divided by that of the denominators.
+    """
 
     above: Reals
+    """Numerator of each episode, (E,)."""
     below: Reals
+    """Denominator of each episode, (E,)."""
 
 
 class Estimate(NamedTuple):
-    """A value, and its interval of `LEVEL`."""
+    """A value, and the bounds of its interval of `LEVEL`."""
 
     value: float
     low: float
@@ -66,25 +71,25 @@ class Episodes:
     """Whole episodes that another policy played."""
 
     rewards: Reals
-    """(E, T)."""
+    """(E, T) rewards."""
     logp: Reals
-    """(E, T) of the actions, by the policy that took them."""
+    """(E, T) log-probabilities of the actions by the policy that took them."""
     valid: NDArray[np.bool_]
-    """(E, T) before its end."""
+    """(E, T) True before the end of the episode."""
     observations: Array
-    """(R, *S), in the order of `valid`."""
+    """(R, *S) observations, in the order of `valid`."""
     following: Array
-    """(R, *S) that came next."""
+    """(R, *S) next observations."""
     terminated: NDArray[np.bool_]
-    """(R,)."""
+    """(R,) True where the episode terminated."""
     actions: Array
-    """(R,) or (R, K)."""
+    """(R,) or (R, K) actions."""
 
     def __len__(self) -> int:
         return len(self.rewards)
 
     def placed(self, of_rows: Array) -> Reals:
-        """(E, T) of values (R,)."""
+        """Return values (R,) as an array (E, T)."""
         made = np.zeros(self.valid.shape)
         made[self.valid] = of_rows
         return made
@@ -97,14 +102,14 @@ def terms(
     gamma: float,
     valued: tuple[Reals, Reals] | None = None,
 ) -> Terms:
-    """Return the terms of the estimate of this name.
+    """Return the terms of the estimate with this name.
 
     Args:
         name: ``is``, ``wis``, ``pdis`` or ``dr``.
-        rewards: (E, T).
-        log_ratios: (E, T) of each action.
+        rewards: (E, T) rewards.
+        log_ratios: (E, T) logarithms of each action's ratio.
         gamma: discount per step.
-        valued: with ``dr`` (E, T) fitted values of the actions taken, and of the states.
+        valued: (E, T) fitted values of the actions taken, and of the states; needed for ``dr``.
     """
     episodes, steps = rewards.shape
     discounts = gamma ** np.arange(steps)
@@ -131,13 +136,13 @@ def terms(
 
 
 def bounded(name: str, log_ratios: Reals) -> int:
-    """Return of how many episodes `terms` of this name bounds a ratio by ``exp(HIGHEST)``.
+    """Return the number of episodes in which `terms` limits a ratio to ``exp(HIGHEST)``.
 
     Args:
         name: ``is``, ``wis``, ``pdis`` or ``dr``.
-        log_ratios: (E, T) of each action.
+        log_ratios: (E, T) logarithms of each action's ratio.
     """
-    if name == "wis":  # by the highest of all
+    if name == "wis":  # its weights are scaled by the highest of all
         return 0
     products = log_ratios.cumsum(axis=1)
     highest = products[:, -1] if name == "is" else products.max(axis=1)
@@ -147,7 +152,10 @@ def bounded(name: str, log_ratios: Reals) -> int:
 def estimate(
     given: Terms, stream: np.random.Generator, resamples: int = RESAMPLES
 ) -> Estimate | None:
-    """The quotient with its bootstrap interval; None where the policy takes none of the actions."""
+    """Return the quotient of the means with its bootstrap interval.
+
+    Returns None if all denominators are 0: the policy takes none of the actions.
+    """
     if given.below.sum() <= 0.0:
         return None
     count = len(given.above)
@@ -159,16 +167,16 @@ def estimate(
 
 
 def fitted_values(episodes: Episodes, now: Reals, then: Reals, gamma: float) -> tuple[Reals, Reals]:
-    """(R,) values of the choices taken and of the states: the fixed point of fitted Q evaluation.
+    """Return values (R,) of the choices taken, and of the states, by fitted Q evaluation.
 
-    The values are quadratic in the observation, one polynomial a choice. A round of fitting maps
-    their weights w to c + B w, whatever the targets are, so where it leads is a linear equation
-    (Lagoudakis and Parr 2003).
+    The values are its fixed point. They are quadratic in the observation, one polynomial for each
+    choice. A round of fitting maps the weights w to c + B w, whatever the targets are, so the fixed
+    point solves a linear equation (Lagoudakis and Parr 2003).
 
     Args:
-        episodes: with one choice a step.
+        episodes: episodes with one choice in each step.
         now: (R, A) probabilities of the policy for the observations.
-        then: (R, A) for what came next.
+        then: (R, A) probabilities for the next observations.
         gamma: discount per step.
     """
     seen, following = _features(episodes.observations), _features(episodes.following)
@@ -192,7 +200,10 @@ def fitted_values(episodes: Episodes, now: Reals, then: Reals, gamma: float) -> 
 
 
 def _features(observations: Array) -> Reals:
-    """(R, F) one, each number, and their products; each number between about -1 and 1."""
+    """Return features (R, F): 1, each number of the observation, and their products.
+
+    Numbers should lie between about -1 and 1.
+    """
     flat = observations.reshape(len(observations), -1).astype(np.float64)
     flat = np.clip(flat, -1e6, 1e6)
     i, j = np.triu_indices(flat.shape[1])
@@ -204,9 +215,14 @@ def _features(observations: Array) -> Reals:
 
 
 def read_episodes(reader: InputReader, most: int, policy: str | None = None) -> Episodes | None:
-    """The first whole episodes, of the agents of a `policy` where there are several.
+    """Return the first whole episodes of a reader.
 
-    None if there are none, or no probabilities of their actions.
+    Returns None if there are none, or no probabilities of their actions; a warning is logged.
+
+    Args:
+        reader: reader of batches.
+        most: maximum number of episodes.
+        policy: policy whose agents' episodes are read, if there are several.
     """
     found: list[Columns] = []
     joining = _Joining()
@@ -225,11 +241,13 @@ def read_episodes(reader: InputReader, most: int, policy: str | None = None) -> 
 
 
 class _Joining:
-    """Puts together whole episodes, each from its first step to its end.
+    """Joins pieces to whole episodes, each from its first step to its end.
 
-    A piece goes on with one of an earlier line where ``eps_id``, ``agent_index``, ``t`` and what is
-    seen agree. Without ``t`` an episode begins after one that ended in the same line, with an
-    ``eps_id`` that is new, and without ``eps_id`` where a line does.
+    A piece continues one of an earlier line if ``eps_id``, ``agent_index``, ``t`` and the
+    observations
+    match. Without ``t`` an episode begins with a new ``eps_id``; without ``eps_id`` either, with a
+    line
+    and after the end of another episode in it.
     """
 
     def __init__(self) -> None:
@@ -237,7 +255,7 @@ class _Joining:
         self._known: set[tuple[int, int]] = set()
 
     def add(self, batch: Columns) -> list[Columns]:
-        """The episodes that are whole with the rows of this batch."""
+        """Return the episodes that are complete with the rows of this batch."""
         found: list[Columns] = []
         ended = True
         for piece in pieces(batch):
@@ -264,12 +282,13 @@ class _Joining:
 
 
 def _of_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
-    """The batches of one of several policies."""
+    """Yield the batches of one of several policies."""
     by_policy = (batch["policy_batches"] for batch in read)
     return (one[policy] for one in by_policy if policy in one)
 
 
 def _side_by_side(found: list[Columns]) -> Episodes | None:
+    """Return episodes as padded arrays; None with a warning if there are none."""
     if not found:
         logger.warning(
             "input_evaluation: no episode is whole from its t of 0 to its end; where it is cut off "
@@ -296,11 +315,11 @@ class Estimates:
     """The estimates that `input_evaluation` asks for.
 
     Args:
-        context: the settings; the episodes are the first ones of the first source that is read.
-        rows: what rows must look like.
-        spaces: of the policy.
+        context: the settings; the episodes are the first ones of the first source of files.
+        rows: required form of rows.
+        spaces: spaces of the policy.
         gamma: discount per step.
-        policy: its name, where there are several.
+        policy: name of the policy, if there are several.
     """
 
     def __init__(
@@ -320,7 +339,7 @@ class Estimates:
 
     @cached_property
     def episodes(self) -> Episodes | None:
-        """From which is estimated, read when they are first needed; None: there are none."""
+        """Episodes of the estimates, read when they are first needed; None if there are none."""
         config = self._context.offline
         source = next(one for one in config.sources if one != SAMPLER)
         in_order = config.model_copy(update={"shuffle_buffer_size": 0})
@@ -328,7 +347,14 @@ class Estimates:
         return read_episodes(reader, config.input_evaluation_num_episodes, self._policy)
 
     def of(self, policy: LogLikelihoods, iteration: int) -> dict[str, Any]:
-        """Each estimate by its name, with ``<name>_low`` and ``<name>_high``, and ``episodes``."""
+        """Return each estimate by name, with ``<name>_low`` and ``<name>_high``, and ``episodes``.
+
+        It is empty if nothing can be estimated.
+
+        Args:
+            policy: log-probabilities of the policy.
+            iteration: number of the iteration, which seeds the bootstrap.
+        """
         if not self._names or self.episodes is None:
             return {}
         result: dict[str, Any] = {"episodes": len(self.episodes)}
@@ -344,12 +370,13 @@ class Estimates:
         return result
 
     def _warn(self, said: str) -> None:
-        """Log a warning, of each estimate once."""
+        """Log a warning that begins with the name of an estimate, once for each."""
         if (name := said.partition(" ")[0]) not in self._warned:
             self._warned.add(name)
             logger.warning("input_evaluation: %s", said)
 
     def _terms(self, name: str, policy: LogLikelihoods, of: Episodes) -> Terms | None:
+        """Return the terms of an estimate; None if ``dr`` does not support the spaces."""
         own = np.asarray(policy(of.observations, of.actions), dtype=np.float64)
         log_ratios = of.placed(own - of.logp[of.valid])
         if (count := bounded(name, log_ratios)) > 0:
@@ -372,6 +399,6 @@ class Estimates:
 
 
 def _probabilities(policy: LogLikelihoods, seen: Array, like: Array, choices: int) -> Reals:
-    """(R, A)."""
+    """Return probabilities (R, A) of all choices for observations (R, *S)."""
     logs = [policy(seen, np.full_like(like, choice)) for choice in range(choices)]
     return np.exp(np.stack(logs, axis=1).astype(np.float64))

@@ -1,9 +1,9 @@
-"""Which rows of a batch follow each other, as far as its columns tell; what follows from that.
+"""The order of a batch's rows as its columns show it, and consequences of that order.
 
-Rows of an episode follow each other where no column says otherwise, and one column at least says
-that rows stand in order: ``new_obs``, ``t``, ``eps_id`` or ``unroll_id``. Where a batch has none of
-them, its rows may be drawn from anywhere: each one stands alone, and the observation after it is
-not known. R rows of a batch.
+Rows of an episode follow each other unless a column says otherwise, provided that one column at
+least shows the order of rows: ``new_obs``, ``t``, ``eps_id`` or ``unroll_id``. In a batch with none
+of them rows may be drawn from anywhere: each row stands alone, and the observation after it is not
+known. R rows of a batch.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,36 +13,36 @@ from numpy.typing import NDArray
 
 from trainables.offline.batches import Array, Columns
 
-#: Columns by which rows are known to stand in order.
+#: Columns that show the order of rows.
 IN_ORDER = ("new_obs", "t", "eps_id", "unroll_id")
-#: What to do where none of them is there.
+#: Advice for batches with none of them.
 REMEDY = "give it, or t, eps_id or unroll_id, by which rows are known to follow each other"
-#: Columns that together say for certain which row comes after which.
+#: Columns that together determine the order of rows.
 CERTAIN = frozenset({"eps_id", "t", "agent_index"})
 
 
 def add_following(columns: dict[str, Array], of_agents: bool) -> None:
-    """Add ``goes_on`` (R,), whether a row is followed by the next one, and ``new_obs`` if known.
+    """Add ``goes_on`` (R,), True where the next row follows, and ``new_obs`` if it is known.
 
-    Without ``new_obs`` a row that neither ended its episode nor is followed by the next one is left
-    out: nobody knows what it led to.
+    Without ``new_obs``, rows that neither end their episode nor are followed by the next row are
+    removed, since the observation after them is not known.
 
     Args:
-        columns: checked, with ``obs``, ``terminateds`` and ``truncateds``; they are changed.
-        of_agents: an agent may not act in every step of its episode.
+        columns: checked columns with ``obs``, ``terminateds`` and ``truncateds``, changed in place.
+        of_agents: True if an agent may not act in every step of its episode.
     """
     columns["goes_on"] = np.concatenate([_follows(columns, of_agents), [False]])
     if "new_obs" in columns or (not _in_order(columns) and not columns["terminateds"].all()):
         return
     columns["new_obs"] = np.concatenate([columns["obs"][1:], columns["obs"][-1:]])
     known = columns["goes_on"] | columns["terminateds"]
-    # A row that leads to one that is left out is the last one of its stretch.
+    # A row before a removed one is the last of its stretch.
     columns["goes_on"][:-1] &= known[1:]
     columns.update({name: column[known] for name, column in columns.items()})
 
 
 def _follows(columns: Mapping[str, Array], of_agents: bool) -> NDArray[np.bool_]:
-    """(R - 1,) whether each row but the last is followed by the next one."""
+    """Return flags (R - 1,), True where the next row follows."""
     follows = ~(columns["terminateds"] | columns["truncateds"])[:-1]
     if not _in_order(columns):
         return np.zeros_like(follows)
@@ -63,11 +63,12 @@ def _follows(columns: Mapping[str, Array], of_agents: bool) -> NDArray[np.bool_]
 
 
 def _in_order(columns: Mapping[str, Array]) -> bool:
+    """Return whether a column shows the order of rows."""
     return any(name in columns for name in IN_ORDER)
 
 
 def _same_rows(one: Array, other: Array) -> NDArray[np.bool_]:
-    """(R,) whether rows are equal."""
+    """Return flags (R,), True where rows are equal."""
     same: NDArray[np.bool_] = (one == other).all(axis=tuple(range(1, one.ndim)))
     return same
 
@@ -75,7 +76,7 @@ def _same_rows(one: Array, other: Array) -> NDArray[np.bool_]:
 def leads_to(one: Columns, other: Columns) -> bool:
     """Return whether the first row of `other` may follow the last row of `one`.
 
-    Both are pieces of one episode of one agent, by their ``eps_id`` and ``agent_index``.
+    Both are pieces of one agent's episode, by their ``eps_id`` and ``agent_index``.
     """
     if "t" in one and "t" in other and one["t"][-1] + 1 != other["t"][0]:
         return False
@@ -83,14 +84,14 @@ def leads_to(one: Columns, other: Columns) -> bool:
 
 
 def pieces(batch: Columns) -> Iterator[Columns]:
-    """Stretches of rows that follow each other."""
+    """Yield the stretches of rows that follow each other."""
     edges = np.flatnonzero(~batch["goes_on"]) + 1
     for begin, end in zip([0, *edges[:-1]], edges, strict=True):
         yield {name: column[begin:end] for name, column in batch.items()}
 
 
 def numbered(batch: Columns) -> Columns:
-    """The batch with ``t`` and ``eps_id``: those that are left out count its pieces' rows."""
+    """Return the batch with ``t`` and ``eps_id``, by default counted in its pieces."""
     begins = np.concatenate([[True], ~batch["goes_on"][:-1]])
     rows = np.arange(len(begins))
     counted = {
@@ -101,11 +102,11 @@ def numbered(batch: Columns) -> Columns:
 
 
 def with_episodes(batches: Iterable[Columns]) -> Iterator[Columns]:
-    """The batches, with an ``eps_id`` of its own for each piece whose file gives none.
+    """Yield the batches with a different ``eps_id`` for each piece whose file has none.
 
-    These numbers are below 0, as those that files give are not. Batches that stand in one file or
-    group afterwards are so kept apart. A batch whose rows are not known to stand in order stays as
-    it is.
+    These numbers are negative, unlike those in files, so batches that are later in one file or
+    group
+    stay apart. A batch whose rows have no known order is not changed.
     """
     first = -1
     for batch in batches:

@@ -1,8 +1,8 @@
-"""Data sets of Minari: episodes that others recorded with gymnasium, read and written.
+"""Data sets of Minari: recorded episodes of gymnasium environments, read and written.
 
-A data set is named, ``minari:NAME``, among those on this machine; or it is a folder. An episode is
-a batch. What it says of itself is checked before Minari sees it: a set without spaces of its own
-would have the environment made that it names, which runs code. It takes minari and pyarrow:
+A data set is given by name, ``minari:NAME``, among those on this machine, or as a folder. An
+episode is a batch. Metadata are checked before Minari sees them: for a set without spaces it would
+make the environment that the set names, which runs code. The module needs minari and pyarrow:
 ``pip install 'sweep-rl[offline]'``.
 """
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from minari.dataset.minari_storage import MinariStorage
 
 METADATA = "metadata.json"
-#: Bytes of a description, at most.
+#: Maximum size of the metadata, bytes.
 MOST_METADATA = 64 * 2**20
 NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
-#: What Minari raises for a set that is broken.
+#: Exceptions that Minari raises for a damaged set.
 BROKEN = (
     *(ValueError, KeyError, TypeError, AttributeError, IndexError, AssertionError, OSError),
     *(NotImplementedError, OverflowError, RecursionError, StopIteration, MemoryError),
@@ -40,10 +40,10 @@ BROKEN = (
 
 
 def find_set(place: str, given: str) -> Path | None:
-    """The folder of a data set's episodes, or None where no set is given.
+    """Return the folder of a data set's episodes; None if `given` is no data set.
 
     Raises:
-        ConfigError: the name of a set that is not here.
+        ConfigError: the named set is not on this machine.
     """
     if not given.startswith(MINARI):
         path = Path(given).expanduser()
@@ -59,7 +59,7 @@ def find_set(place: str, given: str) -> Path | None:
 
 
 def folder_of(place: str, given: str) -> Path:
-    """Return the folder of the set ``minari:NAME``; ConfigError if that is no name."""
+    """Return the folder of the set ``minari:NAME``; raises ConfigError if that is no name."""
     name = given.removeprefix(MINARI)
     if not NAME.fullmatch(name):
         raise ConfigError(place, given, "minari: and a name as D4RL/pen/human-v2")
@@ -70,7 +70,7 @@ def folder_of(place: str, given: str) -> Path:
 
 
 class MinariReader(FilesReader):
-    """Episodes of data sets, each a batch."""
+    """Reads episodes of data sets, each as a batch."""
 
     unit = "episodes"
 
@@ -81,7 +81,11 @@ class MinariReader(FilesReader):
         self._open: tuple[Path, MinariStorage, int] | None = None
 
     def take(self, path: Path) -> Columns | None:
-        """The next episode."""
+        """Return the next episode as a checked batch; None after the last one.
+
+        Raises:
+            NotABatch: the episode is damaged or does not fit.
+        """
         storage, count = self._opened(path)
         if (number := self._offset) >= count:
             return None
@@ -98,10 +102,11 @@ class MinariReader(FilesReader):
         return self._rows.checked(columns)
 
     def size(self, path: Path) -> int:
-        """Episodes."""
+        """Return the number of episodes in a set."""
         return self._opened(path)[1]
 
     def _columns(self, episode: Mapping[str, Any], number: int) -> dict[str, Array]:
+        """Return the columns of an episode by name."""
         spaces, rewards = self._rows.spaces, np.asarray(episode["rewards"])
         seen = self._observations(episode["observations"], len(rewards) + 1)
         actions = np.asarray(episode["actions"])
@@ -121,7 +126,7 @@ class MinariReader(FilesReader):
         }
 
     def _observations(self, given: Any, count: int) -> Array:
-        """(count, …) as the policy sees them."""
+        """Return observations (count, …) as the policy sees them."""
         spaces = self._rows.spaces
         at_env = spaces.at_env()
         alike: set[Any] = set()
@@ -134,6 +139,10 @@ class MinariReader(FilesReader):
         return at_env.observe_all(_at(given, i) for i in range(count))
 
     def _opened(self, path: Path) -> "tuple[MinariStorage, int]":
+        """Return the opened set and its number of episodes.
+
+        Raises StoredDataError if it is damaged.
+        """
         if self._open is None or self._open[0] != path:
             said = described(path)
             from minari.dataset.minari_storage import MinariStorage
@@ -148,7 +157,7 @@ class MinariReader(FilesReader):
 
 
 def described(path: Path) -> dict[str, Any]:
-    """Return the metadata of a set; StoredDataError if it cannot be read as data."""
+    """Return the metadata of a set; raises StoredDataError if they are not plain data."""
     file = path / METADATA
     try:
         if file.stat().st_size > MOST_METADATA:
@@ -170,7 +179,7 @@ def described(path: Path) -> dict[str, Any]:
 
 
 def _check_hdf5(path: Path) -> None:
-    """Raise StoredDataError for a file that leads to others."""
+    """Raise StoredDataError for a file that links to other files."""
     if importlib.util.find_spec("h5py") is None:
         raise StoredDataError(path, "HDF5, which takes h5py", "pip install h5py")
     import h5py
@@ -194,12 +203,12 @@ def _check_hdf5(path: Path) -> None:
         raise StoredDataError(path, f"no HDF5 file ({first_line(error)})") from None
 
 
-#: Groups within groups of an episode.
+#: Maximum depth of nested groups of an episode.
 MOST_DEPTH = 12
 
 
 def _at(given: Any, i: int) -> Any:
-    """The i-th of what lies side by side, in dicts and tuples."""
+    """Return the i-th item of arrays in nested dicts and tuples."""
     if isinstance(given, Mapping):
         return {name: _at(one, i) for name, one in given.items()}
     if isinstance(given, tuple):
@@ -212,13 +221,15 @@ def _at(given: Any, i: int) -> Any:
 
 
 def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSpaces) -> int:
-    """A data set of all batches, whole or absent; returns its rows.
+    """Write all batches as a data set, and return the number of rows.
 
     Rows that follow each other are an episode, whose last row is truncated unless it is terminated.
+    The
+    folder appears only when it is complete.
 
     Raises:
-        ConfigError: there is a set already, or its spaces are none that Minari has.
-        StoredDataError: batches that do not say where episodes end; the disk refuses it.
+        ConfigError: the folder exists, or Minari does not support the spaces.
+        StoredDataError: batches do not show the ends of episodes, or the disk refuses the files.
     """
     if folder.exists():
         raise ConfigError("to", str(folder), "a folder that is not there yet", "remove it first")
@@ -263,7 +274,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
 
 
 def _observed(spaces: EnvSpaces) -> gym_spaces.Box:
-    """The space of rows as they are written: the environment's own where it is as large."""
+    """Return the space of written rows: the environment's own if it is a Box."""
     raw = spaces.raw
     if type(raw) is gym_spaces.Box and spaces.own is None:
         return raw
@@ -272,7 +283,7 @@ def _observed(spaces: EnvSpaces) -> gym_spaces.Box:
 
 
 def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
-    """Return images as the environment lays them out; other rows as they are."""
+    """Return images in the environment's layout; other rows unchanged."""
     at_env = spaces.at_env()
     if not isinstance(spaces.raw, gym_spaces.Box) or spaces.own is not None or not at_env.observes:
         return rows
@@ -280,7 +291,11 @@ def _as_given(spaces: EnvSpaces, rows: Array) -> Array:
 
 
 def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
-    """All rows, each once, as stretches in which each row leads to the next one."""
+    """Yield all rows, each once, as stretches in which each row leads to the next one.
+
+    Raises:
+        StoredDataError: batches lack the columns that episodes need.
+    """
     waiting: dict[int, list[Columns]] = {}
     for batch in batches:
         if "goes_on" not in batch or "rewards" not in batch:
@@ -302,5 +317,6 @@ def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:
+    """Return the columns of several pieces, joined."""
     names = ("obs", "new_obs", "actions", "rewards", "terminateds")
     return {name: np.concatenate([one[name] for one in parts]) for name in names}

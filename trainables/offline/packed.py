@@ -1,9 +1,9 @@
-"""Arrays that stand packed in a file: base64 of LZ4 of a pickled array, read as data only.
+"""Packed arrays in a file, base64 of LZ4 of a pickled array, read as data only.
 
-A pickle is a program. Of what its opcodes can do, this reader knows what numpy's arrays need:
-constants, tuples, the memo, and four names that stand for an array, its type and how it is built.
-Nothing is imported or called by what the bytes say; any other opcode or name is refused. Opcodes
-and their arguments: CPython, Lib/pickletools.py, which reads them without running them.
+A pickle is a program. Of its opcodes this reader knows those that numpy's arrays need: constants,
+tuples, the memo, and four names for an array, its type and its construction. The bytes cannot
+import or call anything; any other opcode or name is refused. Opcodes and their arguments are those
+of CPython's Lib/pickletools.py, which reads them without running them.
 """
 
 import base64
@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Most bytes of a column that is unpacked.
+#: Maximum size of an unpacked column, bytes.
 MAX_BYTES = 256 * 2**20
-#: Most opcodes: an array of numbers takes about 70.
+#: Maximum number of opcodes; an array of numbers needs about 70.
 MAX_OPCODES = 500
 MOST_DIMENSIONS = 8
 #: Booleans, whole and real numbers of 1 to 8 bytes.
@@ -48,13 +48,13 @@ class NotAnArray(ValueError):
 
 
 class _Name(str):
-    """One of the names that stand for something."""
+    """One of the names that a pickle may use."""
 
     __slots__ = ()
 
 
 class _Kind:
-    """A type of numbers, whose byte order is given later."""
+    """A type of numbers, whose byte order is set later."""
 
     def __init__(self, name: Any, *rest: Any) -> None:
         if not isinstance(name, str) or not _KIND.fullmatch(name):
@@ -62,7 +62,7 @@ class _Kind:
         self.dtype = np.dtype(name)
 
     def build(self, state: Any) -> None:
-        """Take the byte order."""
+        """Set the byte order."""
         if not (isinstance(state, tuple) and len(state) == 8 and state[1] in ("<", ">", "|", "=")):
             raise NotAnArray("a type of numbers without its byte order")
         if state[2:5] != (None, None, None):
@@ -77,7 +77,7 @@ class _Array:
         self.value: NDArray[Any] | None = None
 
     def build(self, state: Any) -> None:
-        """Take shape, type, order and bytes."""
+        """Set shape, type, order and bytes."""
         if not (isinstance(state, tuple) and len(state) == 5 and type(state[3]) is bool):
             raise NotAnArray("an array without its shape, type, order and bytes")
         _, shape, kind, fortran, data = state
@@ -85,17 +85,17 @@ class _Array:
 
 
 def pack(column: NDArray[Any]) -> str:
-    """The array as RLlib's reader takes it."""
+    """Return the array as packed text that RLlib's reader understands."""
     import lz4.frame
 
     return base64.b64encode(lz4.frame.compress(column.dumps())).decode("ascii")
 
 
 def unpack(text: str) -> NDArray[Any]:
-    """The array in packed text.
+    """Return the array in packed text.
 
     Raises:
-        NotAnArray: it holds anything else, or too much.
+        NotAnArray: the text holds anything else, or too much.
     """
     import lz4.frame
 
@@ -116,7 +116,7 @@ def unpack(text: str) -> NDArray[Any]:
 
 
 class _Machine:
-    """The stack machine of pickle, for arrays alone."""
+    """The stack machine of pickle, for arrays only."""
 
     def __init__(self) -> None:
         self.stack: list[Any] = []
@@ -124,7 +124,7 @@ class _Machine:
         self.memo: dict[int, Any] = {}
 
     def run(self, pickled: bytes) -> NDArray[Any]:
-        """Return the array that the bytes stand for."""
+        """Return the array that the bytes describe."""
         for count, (opcode, given, _) in enumerate(pickletools.genops(pickled)):
             if count > MAX_OPCODES:
                 raise NotAnArray(f"a pickle of more than {MAX_OPCODES} opcodes")
@@ -152,14 +152,14 @@ class _Machine:
             raise NotAnArray(f"a pickle with the opcode {name}, which no array needs")
 
     def remember(self, verb: str, place: Any) -> None:
-        """Put the uppermost value into the memo, or get one from it."""
+        """Put the topmost value into the memo, or push one from it."""
         if verb == "get":
             self.stack.append(self.memo[place])
         else:
             self.memo[len(self.memo) if place is None else place] = self.stack[-1]
 
     def pop(self, count: int) -> list[Any]:
-        """The uppermost values, taken off."""
+        """Remove the topmost values, and return them."""
         if len(self.stack) < count:
             raise NotAnArray("a pickle that takes from an empty stack")
         values = self.stack[len(self.stack) - count :]
@@ -167,7 +167,7 @@ class _Machine:
         return values
 
     def named(self, module: Any, name: Any) -> None:
-        """Push what a name stands for."""
+        """Push a name."""
         if not (isinstance(module, str) and isinstance(name, str)):
             raise NotAnArray("a pickle that names something by what is no text")
         if (module, name) not in _NAMES:
@@ -175,14 +175,14 @@ class _Machine:
         self.stack.append(_Name(_NAMES[module, name]))
 
     def reduce(self) -> None:
-        """Make what a name stands for."""
+        """Replace a name and its arguments by the object that they make."""
         what, given = self.pop(2)
         if not isinstance(what, _Name) or not isinstance(given, tuple) or what not in _MADE:
             raise NotAnArray("a pickle that calls what is no part of an array")
         self.stack.append(_MADE[what](*given))
 
     def build(self) -> None:
-        """Give a part of an array its state."""
+        """Set the state of a part of an array."""
         made, state = self.pop(2)
         if not isinstance(made, _Kind | _Array):
             raise NotAnArray("a pickle that builds what is no part of an array")
@@ -201,6 +201,7 @@ _EFFECTS: dict[str, Callable[[_Machine, Any], None]] = {
 
 
 def _filled(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
+    """Return an array of these bytes, type, shape and order; NotAnArray if they do not fit."""
     lengths = isinstance(shape, tuple) and all(type(one) is int and one >= 0 for one in shape)
     if not lengths or len(shape) > MOST_DIMENSIONS or order not in ("C", "F"):
         raise NotAnArray("an array whose shape is none")
@@ -211,12 +212,14 @@ def _filled(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
 
 
 def _of_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
+    """Return a filled `_Array`."""
     made = _Array()
     made.value = _filled(data, kind, shape, order)
     return made
 
 
 def _encoded(text: Any, kind: Any) -> bytes:
+    """Return latin1 text as bytes; NotAnArray for anything else."""
     if not isinstance(text, str) or kind != "latin1":
         raise NotAnArray("bytes that are no latin1")
     return text.encode("latin1")

@@ -1,8 +1,8 @@
-"""Batches that are read from files, in order, over and over; from which place on is its state.
+"""Readers that return the batches of files in order, again and again; their state is the position.
 
 A line of a JSON file is a batch, as `trainables.offline.writer` or RLlib's JsonWriter wrote it, of
-one agent or of several; `trainables.offline.tables` has other kinds of files. A batch is checked
-before it is learnt from; what is wrong with it is said with file and line. R rows of a batch.
+one agent or of several; `trainables.offline.tables` reads other kinds of files. A batch is checked
+before it is learnt from, and errors name file and line. R rows of a batch.
 """
 
 import glob
@@ -25,13 +25,13 @@ from trainables.offline.following import add_following
 from trainables.offline.packed import NotAnArray, unpack
 
 logger = logging.getLogger(__name__)
-#: Longest line, in bytes.
+#: Maximum length of a line, bytes.
 MAX_LINE = 256 * 2**20
 POLICY = "default_policy"
 PARQUET = ".parquet"
-#: Of the files that are read of a folder.
+#: Endings of the files that are read from a folder.
 ENDINGS = (".json", PARQUET)
-#: Columns that may stand in a line and are not read.
+#: Columns that are allowed in a line but not read.
 UNREAD = frozenset(
     {"infos", "prev_actions", "prev_rewards", "action_dist_inputs"}
     | {"vf_preds", "advantages", "value_targets", "weights", "obs_t", "count", "agent_id"}
@@ -42,9 +42,9 @@ _NUMBERS: Mapping[str, type] = {
     **dict.fromkeys(("t", "eps_id", "agent_index", "unroll_id"), np.int64),
     **dict.fromkeys(("terminateds", "truncateds", "dones"), np.bool_),
 }
-#: Most environment steps of a line.
+#: Maximum number of environment steps of a line.
 MAX_STEPS = 10**9
-#: Why a batch has no row, and what to do.
+#: Reason for a batch without rows, and advice.
 NO_ROW = "what its rows lead to is not there; give the column new_obs"
 #: Columns that are read.
 READABLE = (NAMES.keys() | _NUMBERS.keys()) - UNREAD | {"dones"}
@@ -57,50 +57,55 @@ class NotABatch(ValueError):
 class InputReader:
     """A source of batches; a user-defined one is made with an `IOContext`.
 
-    Without a state of its own it begins anew where a trial is restored.
+    A reader without a state begins anew when a trial is restored.
     """
 
     def next(self) -> Batch:
-        """The next batch: ``obs``, ``actions`` and what else there is, each (R, …).
+        """Return the next batch: ``obs``, ``actions`` and other columns, each (R, …).
 
-        Of several agents ``policy_batches``, policy → such columns, and ``count``.
+        With several agents it is ``policy_batches``, policy → such columns, and ``count``.
         """
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
-        """Everything that decides what comes next, as plain data."""
+        """Return everything that determines the next batches, as plain data."""
         return {}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The form of a batch's rows in an environment of these spaces."""
+    """Required form of a batch's rows in an environment of these spaces."""
 
     spaces: EnvSpaces
+    """Spaces of the environment."""
     of_agents: bool = False
     """True if an agent may not act in every step of its episode."""
     exact: bool = False
-    """True if observations keep the digits that a filter needs and float32 does not hold."""
+    """True if observations keep the digits that a filter needs and float32 does not have."""
 
     def of(self, line: bytes) -> Columns:
-        """The batch of a line, checked and completed; NotABatch if there is none.
+        """Return the batch of a line, checked and completed, maybe without rows.
 
-        It may have no row (`following.add_following`).
+        `following.add_following` removes rows whose next observation is unknown.
+
+        Raises:
+            NotABatch: the line is no batch.
         """
         return self._checked(_parsed(line))
 
     def checked(self, given: Mapping[str, Any]) -> Columns:
-        """The columns of a reader of one's own, as `of` gives those of a line."""
+        """Return the columns of a user-defined reader, checked and completed as by `of`."""
         return self._checked({"type": "SampleBatch", **given})
 
     def _checked(self, found: Any) -> Columns:
+        """Return the checked and completed columns of a line's object."""
         return self.completed({name: self._column(name, one) for name, one in _named(found)})
 
     def completed(self, given: Columns) -> Columns:
-        """The columns with what follows from them; NotABatch if they do not fit together."""
+        """Return the columns with derived ones; raises NotABatch if they do not fit together."""
         columns = dict(given)
         if missing := sorted({"obs", "actions"} - columns.keys()):
             raise NotABatch(
@@ -118,6 +123,10 @@ class Rows:
         return columns
 
     def _column(self, name: str, value: Any) -> Array:
+        """Return a column as an array of the required shape and type.
+
+        Raises NotABatch otherwise.
+        """
         try:
             column = unpack(value) if isinstance(value, str) else np.asarray(value)
         except NotAnArray as error:
@@ -139,6 +148,10 @@ class Rows:
         return _shaped(name, column, (), np.dtype(_NUMBERS[name]))
 
     def _actions(self, column: Array) -> Array:
+        """Return the actions in the required shape and type.
+
+        Raises NotABatch for impossible ones.
+        """
         layout = self.spaces.layout
         shape = layout.shape
         rows = _shaped("actions", column, shape, layout.dtype, (1,) if shape == () else None)
@@ -156,17 +169,21 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowsByPolicy:
-    """The form of several policies' rows, each as `Rows` describes it."""
+    """Required form of several policies' rows, each as `Rows` describes it."""
 
     policies: Callable[[], Mapping[str, Rows]]
-    """Gives what the rows of each must look like, of those that there are now."""
+    """Function that returns policy → form of its rows, for the current policies."""
 
     def of(self, line: bytes) -> Batch:
-        """The batch of a line, checked and completed; NotABatch if there is none."""
+        """Return the batch of a line, checked and completed; raises NotABatch if there is none."""
         return self.checked(_parsed(line))
 
     def checked(self, given: Any) -> Batch:
-        """``policy_batches`` of those with rows, with their columns, and ``count``."""
+        """Return ``policy_batches``, policy → columns if it has rows, and ``count``.
+
+        Raises:
+            NotABatch: an unknown policy, or anything else than a batch.
+        """
         if not isinstance(given, Mapping):
             raise NotABatch(f"a {type(given).__name__}, where an object with columns is expected")
         kind, by_policy = given.get("type", "MultiAgentBatch"), given.get("policy_batches")
@@ -186,6 +203,7 @@ class RowsByPolicy:
 
 
 def _of_policy(known: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
+    """Return the checked columns of one policy; raises NotABatch, which names the policy."""
     if pid not in known:
         called = f"policy {str(pid)[:40]!r}"
         raise NotABatch(f"a batch of {called}; the policies are {', '.join(known)}")
@@ -198,6 +216,7 @@ def _of_policy(known: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
 
 
 def _parsed(line: bytes) -> Any:
+    """Return the JSON value of a line; raises NotABatch if it is none."""
     try:
         return json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -205,7 +224,11 @@ def _parsed(line: bytes) -> Any:
 
 
 def _named(found: Any) -> list[tuple[str, Any]]:
-    """The columns of a line's object that are read."""
+    """Return (name, column) of the columns of a line's object that are read.
+
+    Raises:
+        NotABatch: the object is no batch of one agent, or has an unknown column.
+    """
     if not isinstance(found, dict):
         raise NotABatch(f"a {type(found).__name__}, where an object with columns is expected")
     kind = found.get("type")
@@ -234,14 +257,18 @@ def _shaped(
     dtype: np.dtype[Any],
     alike: tuple[int, ...] | None = None,
 ) -> Array:
-    """The column with rows of this shape and type, or of one that is laid out alike."""
+    """Return the column with rows of this shape and type.
+
+    Raises:
+        NotABatch: rows have neither this shape nor the shape `alike`.
+    """
     if column.ndim == 0 or column.shape[1:] not in (shape, alike):
         raise NotABatch(f"column {name} has rows of shape {column.shape[1:]}; expected {shape}")
     return np.asarray(column.reshape(len(column), *shape), dtype=dtype)
 
 
 def _as_seen(spaces: EnvSpaces, column: Array) -> Array:
-    """Return images that lie as the environment lays them out as a policy sees them."""
+    """Return images in the environment's layout as a policy sees them; other columns unchanged."""
     raw = spaces.raw
     is_own = isinstance(raw, Box) and column.ndim > 1 and column.shape[1:] == raw.shape
     if not is_own or raw.shape == spaces.observation_shape or spaces.own is not None:
@@ -251,7 +278,11 @@ def _as_seen(spaces: EnvSpaces, column: Array) -> Array:
 
 
 def _add_likelihoods(columns: dict[str, Array]) -> None:
-    """Add ``action_logp`` where it is left out and known; NotABatch if no action can have it."""
+    """Add ``action_logp`` if only ``action_prob`` is given.
+
+    Raises:
+        NotABatch: a value that no taken action can have.
+    """
     given = next((name for name in ("action_logp", "action_prob") if name in columns), None)
     if given is None:
         return
@@ -265,7 +296,11 @@ def _add_likelihoods(columns: dict[str, Array]) -> None:
 
 
 def find_files(place: str, given: str | Sequence[str]) -> list[Path]:
-    """The files of a folder, a glob or a list of them; ConfigError if there are none."""
+    """Return the files of a folder, a glob or a list of them.
+
+    Raises:
+        ConfigError: there are none, or they are of several kinds.
+    """
     found: list[Path] = []
     for one in [given] if isinstance(given, str) else given:
         path = Path(one).expanduser()
@@ -289,16 +324,17 @@ def find_files(place: str, given: str | Sequence[str]) -> list[Path]:
 
 
 def _globbed(pattern: str) -> list[str]:
+    """Return the paths that match a pattern."""
     return glob.glob(pattern)  # noqa: PTH207 a star may stand in any part of it
 
 
 def has_rows(batch: Batch) -> bool:
-    """Return whether a checked batch has anything to learn from."""
+    """Return whether a checked batch has a row."""
     return bool(batch["policy_batches"] if "policy_batches" in batch else len(batch["obs"]))
 
 
 def each_once(reader: InputReader) -> Iterator[Batch]:
-    """The batches of all files once; a reader of one's own has no end."""
+    """Yield the batches of all files once; a user-defined reader has no end."""
     while True:
         batch = reader.next()
         if isinstance(reader, FilesReader) and reader.passes:
@@ -307,42 +343,43 @@ def each_once(reader: InputReader) -> Iterator[Batch]:
 
 
 class FilesReader(InputReader):
-    """Batches of files, file after file in the order given; after the last the first again.
+    """Reads batches of files, file after file in the given order, then from the first again.
 
     Args:
-        files: each with batches one after the other.
-        rows: what their rows must look like.
+        files: files that contain batches.
+        rows: required form of their rows.
     """
 
     unit: ClassVar[str]
-    """The unit of a position in a file."""
+    """Unit of a position in a file, for errors."""
 
     def __init__(self, files: Sequence[Path], rows: Rows | RowsByPolicy) -> None:
         self._files = list(files)
         self._rows = rows
         self._at, self._offset, self._line = 0, 0, 0
-        """Which file is read, and where in it: units and batches."""
+        """Index of the current file; position in it in units, and in batches."""
         self.passes = 0
-        """The number of passes over all files."""
+        """Number of completed passes over all files."""
 
     def take(self, path: Path) -> Batch | None:
-        """The next batch of a file, checked, or None at its end; moves the place in it on.
+        """Return the next checked batch of a file, or None at its end; moves the position.
 
         Raises:
-            NotABatch: what stands there is none.
+            NotABatch: there is no batch at this position.
             StoredDataError: the file cannot be read.
         """
         raise NotImplementedError
 
     def size(self, path: Path) -> int:
-        """Units in a file."""
+        """Return the number of units in a file."""
         raise NotImplementedError
 
     def next(self) -> Batch:
-        """The next batch that has a row.
+        """Return the next batch that has a row.
 
         Raises:
-            StoredDataError: what is no batch; no file has any, or none with a row.
+            StoredDataError: there is something else than a batch, or no file has a batch with a
+                row.
         """
         found = f"no batch in any of {len(self._files)} file(s)"
         for _ in range(len(self._files) + 1):
@@ -356,7 +393,7 @@ class FilesReader(InputReader):
         raise StoredDataError(self._files[0], found)
 
     def _taken(self) -> Batch | None:
-        """Return the batch that `take` reads from the current file."""
+        """Return the batch that `take` reads from the current file; errors name file and line."""
         path = self._files[self._at]
         try:
             return self.take(path)
@@ -364,7 +401,7 @@ class FilesReader(InputReader):
             raise StoredDataError(path, str(error), line=self._line) from None
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``files``, ``at``, ``offset`` and ``line``."""
+        """Return ``files``, ``at``, ``offset`` and ``line``."""
         return {
             "files": [str(path) for path in self._files],
             "at": self._at,
@@ -373,10 +410,10 @@ class FilesReader(InputReader):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave, with the files of that time.
+        """Restore the state that `get_state` returned, with the files of that time.
 
         Raises:
-            StoredDataError: one of them is gone, or the one that was read is shorter now.
+            StoredDataError: one of the files is gone, or the current one has become shorter.
         """
         self._files = [Path(path) for path in state["files"]]
         self._at, self._offset, self._line = state["at"], state["offset"], state["line"]
@@ -392,7 +429,7 @@ class FilesReader(InputReader):
 
 
 class JsonReader(FilesReader):
-    """Lines of files, each a batch."""
+    """Reads lines of files, each as a batch."""
 
     unit = "bytes"
 
@@ -401,7 +438,10 @@ class JsonReader(FilesReader):
         self._torn: set[Path] = set()
 
     def take(self, path: Path) -> Batch | None:
-        """The batch of the next line that is not empty; a torn last one is left out."""
+        """Return the batch of the next line that is not empty.
+
+        An incomplete last line is left out.
+        """
         while line := self._read(path):
             try:
                 return self._rows.of(line)
@@ -414,10 +454,14 @@ class JsonReader(FilesReader):
         return None
 
     def size(self, path: Path) -> int:
-        """Bytes."""
+        """Return the size of a file in bytes."""
         return path.stat().st_size
 
     def _read(self, path: Path) -> bytes:
+        """Return the next line, empty at the end.
+
+        Raises StoredDataError if it is unreadable or too long.
+        """
         try:
             with path.open("rb") as file:
                 file.seek(self._offset)
@@ -432,18 +476,19 @@ class JsonReader(FilesReader):
         return line
 
     def _skip_torn(self, path: Path) -> None:
+        """Warn once that the last line of a file is incomplete."""
         if path not in self._torn:
             self._torn.add(path)
             logger.warning("%s:%s: the last line is torn; it is left out", path, self._line)
 
 
 class Shuffled(InputReader):
-    """A window of batches, one of which is drawn and replaced by the next.
+    """A window of batches, one of which is drawn and replaced by the next one.
 
     Args:
-        reader: gives the batches.
-        size: of the window, which is filled first.
-        stream: draws.
+        reader: reader of the batches.
+        size: number of batches in the window, which is filled first.
+        stream: random stream of the draws.
     """
 
     def __init__(self, reader: InputReader, size: int, stream: np.random.Generator) -> None:
@@ -453,7 +498,7 @@ class Shuffled(InputReader):
         self._window: list[Batch] = []
 
     def next(self) -> Batch:
-        """One of the window."""
+        """Return a batch drawn from the window."""
         while len(self._window) < self._size:
             self._window.append(self._reader.next())
         drawn = int(self._stream.integers(self._size))
@@ -461,7 +506,7 @@ class Shuffled(InputReader):
         return given
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``reader``, ``stream`` and ``window``."""
+        """Return ``reader``, ``stream`` and ``window``."""
         return {
             "reader": self._reader.get_state(),
             "stream": rng.get_generator_state(self._stream),
@@ -469,7 +514,7 @@ class Shuffled(InputReader):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave; ConfigError for a window of another size."""
+        """Restore the state that `get_state` returned; ConfigError for a window of another size."""
         if len(state["window"]) not in (0, self._size):
             allowed = f"{len(state['window'])}, as in the checkpoint"
             raise ConfigError("shuffle_buffer_size", self._size, allowed)
@@ -479,7 +524,7 @@ class Shuffled(InputReader):
 
 
 def as_batch(data: Any) -> Any:
-    """Columns, or what holds them by policy, out of a checkpoint."""
+    """Return a batch from a checkpoint with its columns as arrays."""
     if isinstance(data, Mapping):
         return {name: as_batch(one) for name, one in data.items()}
     return data if isinstance(data, int) else np.array(data)

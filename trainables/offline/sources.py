@@ -1,4 +1,4 @@
-"""Readers of all kinds of sources of experience; and conversion of one kind of files to another."""
+"""Readers of all kinds of sources of experience, and conversion between kinds of files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -29,12 +29,18 @@ from trainables.offline.reader import (
 )
 from trainables.offline.tables import ParquetReader, write_json, write_parquet
 
-#: Batches without a row that a reader of one's own may give one after the other.
+#: Maximum number of consecutive batches without a row of a user-defined reader.
 MOST_WITHOUT_ROWS = 1000
 
 
 class OwnReader(InputReader):
-    """A reader of somebody else's, whose batches are checked as those of files are."""
+    """A user-defined reader, whose batches are checked as those of files are.
+
+    Args:
+        reader: the user's reader.
+        rows: required form of rows.
+        path: name of the reader in errors.
+    """
 
     def __init__(self, reader: InputReader, rows: Rows | RowsByPolicy, path: str) -> None:
         self._reader = reader
@@ -44,7 +50,10 @@ class OwnReader(InputReader):
         self.set_state = reader.set_state  # type: ignore[method-assign]
 
     def next(self) -> Batch:
-        """The next batch that has a row; StoredDataError for one that does not fit."""
+        """Return the next batch that has a row.
+
+        Raises StoredDataError for one that does not fit.
+        """
         try:
             for _ in range(MOST_WITHOUT_ROWS):
                 if has_rows(batch := self._rows.checked(self._reader.next())):
@@ -56,7 +65,7 @@ class OwnReader(InputReader):
 
 
 def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> InputReader:
-    """The reader of one source, with its window of batches if there is one."""
+    """Return the reader of one source, with a shuffling window if it is set."""
     config = context.offline
     reader: InputReader
     if callable(config.input):
@@ -73,7 +82,11 @@ def make_reader(source: str, rows: Rows | RowsByPolicy, context: IOContext) -> I
 
 
 def files_reader(place: str, given: str | Sequence[str], rows: Rows | RowsByPolicy) -> FilesReader:
-    """The reader of a data set, a folder, a glob or a list of files; ConfigError for none."""
+    """Return the reader of a data set, a folder, a glob or a list of files.
+
+    Raises:
+        ConfigError: there are no such files, or several policies cannot read them.
+    """
     found = find_set(place, given) if isinstance(given, str) else None
     files = [] if found else find_files(place, given)
     if isinstance(rows, Rows) and found:
@@ -89,20 +102,21 @@ def files_reader(place: str, given: str | Sequence[str], rows: Rows | RowsByPoli
 def convert(
     given: str | Sequence[str], to: str, env: str, env_config: Mapping[str, Any] | None = None
 ) -> int:
-    """Write what is read of one source into another kind of files; returns the rows.
+    """Write the experience of one source as another kind of files, and return the number of rows.
 
-    They are the columns that are learnt from, with the probabilities of actions.
+    The files have the columns that are learnt from, and the probabilities of actions.
 
     Args:
-        given: what `input` takes, but for ``sampler``, mixtures and readers of one's own.
-        to: a file ``NAME.parquet`` or ``NAME.json``, which is whole or absent; or a data set of
-            Minari: ``minari:NAME``, or a folder that is not there yet.
-        env: what the experience is of, as the setting: it says what rows look like.
-        env_config: its keyword arguments.
+        given: as the setting `input`, without ``sampler``, mixtures and user-defined readers.
+        to: a file ``NAME.parquet`` or ``NAME.json``, or a data set of Minari: ``minari:NAME``, or a
+            new
+            folder. It appears under this name only when it is complete.
+        env: environment of the experience, as the setting: it determines the form of rows.
+        env_config: keyword arguments of the environment.
 
     Raises:
-        ConfigError: nothing to read, or nowhere to write.
-        StoredDataError: what is read is no experience, or cannot be written.
+        ConfigError: there is nothing to read, or `to` exists or is not possible.
+        StoredDataError: the source holds no experience, or the disk refuses to write it.
     """
     if given == SAMPLER:
         raise ConfigError("given", given, "files")

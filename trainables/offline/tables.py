@@ -1,8 +1,8 @@
-"""Parquet files: tables whose columns are those of a batch, read as numbers alone, and written.
+"""Parquet files: tables with the columns of a batch, read as numbers only, and written.
 
-A row group is a batch. A column holds numbers, or lists of as many numbers in each row (of lists,
-for images); anything else, such as bytes that may be pickled or types of somebody's own, is
-refused. It takes pyarrow: ``pip install 'sweep-rl[offline]'``.
+A row group is a batch. A column holds numbers, or lists of equal length in each row (of lists, for
+images). Anything else, such as bytes that may be pickled or extension types, is refused. The module
+needs pyarrow: ``pip install 'sweep-rl[offline]'``.
 """
 
 import importlib.util
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-#: Most bytes of a row group, as its file says.
+#: Maximum size of a row group, as its file says, in bytes.
 MAX_BYTES = 2**30
-#: Rows of a group that is written, at least; only the last one may have fewer.
+#: Minimum number of rows of a written group; only the last one may have fewer.
 GROUP = 2000
 MOST_DIMENSIONS = 8
 EXTRA = "pip install 'sweep-rl[offline]'"
 
 
 def require(package: str, place: str, value: object) -> None:
-    """Raise ConfigError where a package of the extra is not installed."""
+    """Raise ConfigError if an optional package is not installed."""
     if importlib.util.find_spec(package) is None:
         raise ConfigError(place, value, f"what takes no {package}, or {EXTRA}")
 
 
 class ParquetReader(FilesReader):
-    """Row groups of files, each a batch."""
+    """Reads row groups of files, each as a batch."""
 
     unit = "row groups"
 
@@ -48,7 +48,11 @@ class ParquetReader(FilesReader):
         self._open: tuple[Path, pq.ParquetFile] | None = None
 
     def take(self, path: Path) -> Columns | None:
-        """The next row group."""
+        """Return the next row group as a checked batch; None at the end of the file.
+
+        Raises:
+            NotABatch: the row group is too large, damaged or no batch.
+        """
         import pyarrow as pa
 
         file, group = self._opened(path), self._offset
@@ -67,10 +71,11 @@ class ParquetReader(FilesReader):
         return self._rows.checked({name: read.get(name, ()) for name in names})
 
     def size(self, path: Path) -> int:
-        """Row groups."""
+        """Return the number of row groups in a file."""
         return int(self._opened(path).num_row_groups)
 
     def _opened(self, path: Path) -> "pq.ParquetFile":
+        """Return the opened file; raises StoredDataError if it is no complete Parquet file."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -85,7 +90,11 @@ class ParquetReader(FilesReader):
 
 
 def numbers(name: str, column: "pa.ChunkedArray") -> Array:
-    """(R, …) of a column of numbers or lists of them; NotABatch for any other."""
+    """Return a column of numbers or lists of numbers as an array (R, …).
+
+    Raises:
+        NotABatch: the column holds anything else, missing values or lists of several lengths.
+    """
     import pyarrow as pa
 
     array, shape = column.combine_chunks(), [len(column)]
@@ -104,6 +113,7 @@ def numbers(name: str, column: "pa.ChunkedArray") -> Array:
 
 
 def _is_list(of: "pa.DataType") -> bool:
+    """Return whether a type is one of lists."""
     import pyarrow as pa
 
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
@@ -111,7 +121,9 @@ def _is_list(of: "pa.DataType") -> bool:
 
 
 def write_parquet(path: Path, batches: Iterable[Columns]) -> int:
-    """A file of all batches, whole or absent; returns its rows.
+    """Write all batches to a Parquet file, and return the number of rows.
+
+    The file appears only when it is complete.
 
     Raises:
         StoredDataError: the disk refuses it, or batches have different columns.
@@ -133,7 +145,10 @@ def write_parquet(path: Path, batches: Iterable[Columns]) -> int:
 
 
 def write_json(path: Path, batches: Iterable[Columns]) -> int:
-    """A file with a line for each batch, as RLlib reads it, whole or absent; returns its rows."""
+    """Write a line for each batch in RLlib's form, and return the number of rows.
+
+    The file appears only when it is complete.
+    """
     count = 0
     with whole_or_absent(path) as file:
         for batch in batches:
@@ -145,7 +160,10 @@ def write_json(path: Path, batches: Iterable[Columns]) -> int:
 
 @contextmanager
 def whole_or_absent(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes its name when all is written; StoredDataError if the disk refuses it."""
+    """Yield a file that gets its name once it is complete.
+
+    StoredDataError if the disk refuses it.
+    """
     part = path.with_name(f"{path.name}.part")
     try:
         with part.open("wb") as file:
@@ -160,7 +178,11 @@ def whole_or_absent(path: Path) -> Iterator[BinaryIO]:
 
 
 def _grouped(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
-    """Batches side by side, so that each has `GROUP` rows."""
+    """Yield batches joined to groups of at least `GROUP` rows, of which the last may have fewer.
+
+    Raises:
+        StoredDataError: batches have different columns.
+    """
     waiting: list[Columns] = []
     for batch in batches:
         columns = {name: one for name, one in batch.items() if name != "goes_on"}
@@ -176,6 +198,7 @@ def _grouped(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
 
 
 def _arrow(column: Array) -> "pa.Array":
+    """Return a column (R, …) as pyarrow's array, nested lists for more than one dimension."""
     import pyarrow as pa
 
     made = pa.array(np.ascontiguousarray(column).reshape(-1))
@@ -185,5 +208,5 @@ def _arrow(column: Array) -> "pa.Array":
 
 
 def first_line(error: BaseException) -> str:
-    """Of what it says, or its name."""
+    """Return the first line of an error's message, or its class name, at most 200 characters."""
     return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,8 +1,8 @@
-"""Rollout workers that read what they give, alone or by turns with those that sample it.
+"""Workers that return experience from files, alone or in turn with workers that sample it.
 
-A trainer learns from what is read as from what it samples: a sample is one fragment (R, 1) of rows,
-with several agents one of each policy.
-Where the next row does not follow in time, the fragment says truncated, as the value goes on there.
+A trainer learns from read rows as from sampled ones: a sample is one fragment (R, 1) of rows, with
+several agents one for each policy. Where the next row does not follow in time, the fragment is
+truncated, so that the value is bootstrapped.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -52,18 +52,18 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, kw_only=True)
 class Learnt:
-    """Form in which a learner receives rows that are read: the one of sampled rows."""
+    """Form in which a learner receives rows that are read: the form of sampled rows."""
 
     looks_ahead: bool = True
-    """True if learning reads the observation that followed each row."""
+    """True if learning uses the observation after each row."""
     clip_rewards: bool | float | None = None
-    """As the setting says."""
+    """Value of the setting ``clip_rewards``."""
     no_done_at_end: bool = False
-    """As the setting says."""
+    """Value of the setting ``no_done_at_end``."""
 
     @classmethod
     def of(cls, spec: WorkerSpec) -> Self:
-        """Return what workers of this kind give of what they sample."""
+        """Return the form of the samples of workers with this spec."""
         return cls(
             looks_ahead="new_obs" in spec.columns,
             clip_rewards=spec.effective_sampling.clip_rewards,
@@ -71,18 +71,18 @@ class Learnt:
         )
 
 
-#: Of rows as they stand in files.
+#: The form of rows in files.
 AS_READ = Learnt()
 
 
 class SamplerInput(InputReader):
-    """Gives what workers sample, as batches of files hold it.
+    """A reader that returns sampled transitions in the form of batches of files.
 
-    Its state stands in the trainer's checkpoint, whoever reads from it.
+    The trainer's checkpoint contains its state.
 
     Args:
-        workers: that sample, with the columns that are written.
-        in_lanes: the rows of one agent lie in lanes.
+        workers: workers that sample with the columns of written experience.
+        in_lanes: True if the rows of one agent are in lanes.
     """
 
     def __init__(self, workers: WorkerSet, in_lanes: bool) -> None:
@@ -93,7 +93,7 @@ class SamplerInput(InputReader):
         self._unrolls = 0
 
     def next(self) -> Batch:
-        """Return the next batch; samples where none waits."""
+        """Return the next batch; samples if none is waiting."""
         while not self._waiting:
             for sample in self.workers.sample():
                 self._episodes += sample.episodes
@@ -101,11 +101,12 @@ class SamplerInput(InputReader):
         return self._waiting.pop(0)
 
     def take_episodes(self) -> list[RolloutMetrics]:
-        """Return the episodes that have ended since this was last called."""
+        """Return the episodes that ended since the last call."""
         found, self._episodes = self._episodes, []
         return found
 
     def _batches_of(self, sample: Sample) -> list[Batch]:
+        """Return the batches of a sample that have rows."""
         if isinstance(sample, MultiAgentBatch):
             return [one] if (one := batch_of_agents(sample)) else []
         found: list[Columns] = []
@@ -118,28 +119,28 @@ class SamplerInput(InputReader):
         return [one for one in found if len(one["obs"])]
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``waiting`` and ``unrolls``."""
+        """Return ``waiting`` and ``unrolls``."""
         return {"waiting": [dict(one) for one in self._waiting], "unrolls": self._unrolls}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore the state that `get_state` returned."""
         self._waiting = [as_batch(one) for one in state["waiting"]]
         self._unrolls = int(state["unrolls"])
 
 
 class ReadingWorkers(WorkerSet):
-    """Gives what is read, and where the sampler is among the sources what it samples.
+    """Returns experience that is read, and samples if the sampler is among the sources.
 
     Args:
         context: the settings.
-        rows: what rows must look like.
-        count: steps of a sample that is read, at least: rows, or with several agents what
-            ``count_steps_by`` says.
-        index: of such a sample, which no worker that samples has.
-        sampling: the workers that sample; None: nothing is sampled.
-        learnt: what a learner is given of rows.
-        make_filter: makes the filter of observations of a policy, "" where there is one alone:
-            it counts what is read. What is read stays unfiltered.
+        rows: required form of rows.
+        count: minimum number of steps of a read sample: rows, or with several agents the steps that
+            ``count_steps_by`` names.
+        index: worker index of read samples, which no sampling worker has.
+        sampling: workers that sample; None if nothing is sampled.
+        learnt: form in which the learner receives rows.
+        make_filter: function of a policy (empty for a single one) that makes its filter of
+            observations. The filter only counts observations; read rows stay unfiltered.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class ReadingWorkers(WorkerSet):
         self._count, self._index, self._sampling = count, index, sampling
         self._make_filter = make_filter
         self._filters: dict[str, Filter] = {}
-        """By policy, of those of which something was read."""
+        """Policy → filter, for policies of which rows were read."""
         self._asked: SamplerInput | None = None
 
     @property
@@ -172,7 +173,7 @@ class ReadingWorkers(WorkerSet):
         return self._asked is not None
 
     def take_sampler(self, asked: "SamplerInput") -> None:
-        """Have the workers from which a reader of one's own reads what they sample."""
+        """Take over the sampling workers of a user-defined reader."""
         self._asked, self._sampling = asked, asked.workers
 
     def sample(self) -> list[Sample]:
@@ -189,18 +190,20 @@ class ReadingWorkers(WorkerSet):
         return [self._sample_of(batches, source)]
 
     def _steps(self, batch: Batch) -> int:
+        """Return the number of steps of a batch."""
         return len(batch["obs"])
 
     def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
+        """Return batches as one sample."""
         read = {**self._read(batches, source), "episodes": self._episodes()}
         return Sample(**read, index=self._index, was_read=True)
 
     def _episodes(self) -> list[RolloutMetrics]:
-        """Return those that have ended in what was sampled for a reader."""
+        """Return the episodes that ended in samples for a user-defined reader."""
         return self._asked.take_episodes() if self._asked else []
 
     def _read(self, batches: Sequence[Columns], source: str, pid: str = "") -> dict[str, Any]:
-        """Return the fields of a sample of these batches of one policy."""
+        """Return the fields of a sample with these batches of one policy."""
         fragment = fragment_of(batches, self._whole, source, self._learnt)
         if pid not in self._filters:
             self._filters[pid] = self._make_filter(pid)
@@ -215,13 +218,13 @@ class ReadingWorkers(WorkerSet):
         }
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
-        """Give the learner's weights to each worker, and the merged filters to all that count."""
+        """Send the learner's weights and the merged filters to workers and counting filters."""
         for pid, one in self._filters.items():
             one.sync(filters[pid or "observation"])
         super().sync(weights, filters)
 
     def get_state(self) -> list[Any]:
-        """Of the readers and the stream that draws one, then of each worker that samples."""
+        """Return the state of readers and source stream, then that of each sampling worker."""
         own = {
             "readers": {source: one.get_state() for source, one in self._readers.items()},
             "stream": rng.get_generator_state(self._stream),
@@ -230,7 +233,7 @@ class ReadingWorkers(WorkerSet):
         return [own, *(self._sampling.get_state() if self._sampling else ())]
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Take back what `get_state` gave; ConfigError for that of other sources."""
+        """Restore the states that `get_state` returned; raises ConfigError for other sources."""
         own, *sampling = states
         if own.get("readers", {}).keys() != self._readers.keys():
             allowed = f"{', '.join(own.get('readers', (SAMPLER,)))}, as in the checkpoint"
@@ -244,27 +247,27 @@ class ReadingWorkers(WorkerSet):
             self._sampling.set_state(sampling)
 
     def healthy(self) -> int:
-        """Child processes that answered last."""
+        """Return the number of child processes that answered last."""
         return self._sampling.healthy() if self._sampling else 0
 
     def foreach_worker(self, function: Callable[[RolloutWorker], T]) -> list[T]:
-        """``function(worker)`` of each that samples."""
+        """Return ``function(worker)`` of each sampling worker."""
         return self._sampling.foreach_worker(function) if self._sampling else []
 
     def local_worker(self) -> RolloutWorker | None:
-        """The worker in this process that samples, if there is one."""
+        """Return the sampling worker in this process; None without one."""
         return self._sampling.local_worker() if self._sampling else None
 
     def remote_workers(self) -> list[Any]:
-        """Those in child processes, in the order of their indices."""
+        """Return the sampling workers in child processes, by index."""
         return self._sampling.remote_workers() if self._sampling else []
 
     def pids(self) -> list[int]:
-        """Of the child processes, by index."""
+        """Return the process ids of the children, by index."""
         return self._sampling.pids() if self._sampling else []
 
     def close(self) -> None:
-        """End those that sample."""
+        """Close the sampling workers."""
         if self._sampling:
             self._sampling.close()
 
@@ -273,11 +276,11 @@ class ReadingWorkers(WorkerSet):
 
 
 class ReadingAgents(ReadingWorkers):
-    """The same with several agents.
+    """`ReadingWorkers` for several agents.
 
     Args:
-        agent_steps: steps are those of agents, not of environments.
-        given: as `ReadingWorkers`.
+        agent_steps: True if agent steps are counted, False for environment steps.
+        given: arguments of `ReadingWorkers`.
     """
 
     def __init__(self, agent_steps: bool, *given: Any) -> None:
@@ -285,11 +288,13 @@ class ReadingAgents(ReadingWorkers):
         self._agent_steps = agent_steps
 
     def _steps(self, batch: Batch) -> int:
+        """Return the number of agent steps or environment steps of a batch."""
         if not self._agent_steps:
             return int(batch["count"])
         return sum(len(columns["obs"]) for columns in batch["policy_batches"].values())
 
     def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
+        """Return batches as one sample, by policy."""
         steps = sum(one["count"] for one in batches)
         own = {"index": self._index, "was_read": True, "env_steps": steps}
         each: dict[str, list[Columns]] = {}
@@ -308,16 +313,18 @@ class ReadingAgents(ReadingWorkers):
 def fragment_of(
     batches: Sequence[Columns], whole: bool, source: str, learnt: Learnt = AS_READ
 ) -> Fragment:
-    """Return all rows as one fragment (R, 1).
+    """Return the rows of all batches as one fragment (R, 1).
 
     Args:
-        batches: that were read.
-        whole: rows that follow each other are a piece of an episode; False: each stands alone.
-        source: named in errors.
-        learnt: what a learner is given of them.
+        batches: batches of one policy.
+        whole: True if rows that follow each other are a piece of an episode; False if each row
+            stands
+            alone.
+        source: name in errors.
+        learnt: form in which the learner receives rows.
 
     Raises:
-        StoredDataError: a column that is learnt from is not there.
+        StoredDataError: a column that is learnt from is missing.
     """
     there = set.intersection(*(set(one) for one in batches))
     for name in ("rewards", "terminateds"):

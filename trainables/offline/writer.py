@@ -1,16 +1,16 @@
-"""Files that a trainer writes its experience into, each row once, whatever is killed when.
+"""Files into which a trainer writes its experience, each row once, whatever is killed when.
 
 A line is a batch: a JSON object of `batches.batch_of`'s columns, as RLlib's JsonWriter writes it;
-of several agents what one worker sampled in a round, by policy.
-The trainer writes as samples arrive, in worker order. A file's name says after how many environment
-steps its series began and the file's number in it: ``output-000000000000-00000.json``. A checkpoint
-holds which file is written and how long it was. A trial that is restored cuts off what came after
-and samples it again. One that goes on from another trial's checkpoint begins a series of its own,
-with a number above those that are there: what it had written stays. Beside such a series stands
-which checkpoint it goes on from, by which a trial that was killed knows that it began it already.
-No two episodes of an output have the same ``eps_id``, whatever was restored on the way: each series
-has a block of numbers of its own, and new workers, which count from 0 again, go on above those that
-were written.
+with several agents the transitions of one worker in a round, by policy.
+The trainer writes as samples arrive, in worker order. A file's name contains the environment steps
+at which its series began, and the file's number in it: ``output-000000000000-00000.json``. A
+checkpoint contains the current file and its length. A restored trial cuts off what was written
+later and samples it again. A trial that continues another trial's checkpoint begins its own series
+with a number above the existing ones, so the other's files stay. A file beside such a series names
+the checkpoint that it continues, so that a trial that was killed knows its series again.
+No two episodes of an output have the same ``eps_id``, whatever was restored meanwhile: each series
+has its own block of numbers, and new workers, which count from 0 again, continue above the written
+numbers.
 """
 
 import json
@@ -51,7 +51,7 @@ from trainables.trainable import TrialContext
 logger = logging.getLogger(__name__)
 FILE = re.compile(r"output-(\d{12,})-(\d{5,})\.json")
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-#: Numbers of episodes that each series of files may have.
+#: Number of episode numbers in the block of each series.
 BLOCK = 2**40
 
 
@@ -59,30 +59,31 @@ class OutputWriter:
     """A destination of batches; a user-defined one is made with an `IOContext`."""
 
     first_episode: int = 0
-    """Added to the numbers of episodes and pieces (``eps_id``, ``unroll_id``) that are written."""
+    """Number added to the written numbers of episodes and unrolls (``eps_id``, ``unroll_id``)."""
 
     def write(self, batch: Batch) -> None:
-        """Write the next batch: columns, or of several agents ``policy_batches`` and ``count``."""
+        """Write the next batch: columns, or ``policy_batches`` and ``count`` of several agents."""
         raise NotImplementedError
 
     def get_state(self) -> dict[str, Any]:
-        """Return its position, as plain data; all that was written is on the disk then."""
+        """Return the position as plain data; everything written before is on the disk then."""
         return {}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
-        """Go on where `get_state` was called, after so many environment steps."""
+        """Continue where `get_state` was called, after `timesteps` environment steps."""
 
 
 class JsonWriter(OutputWriter):
-    """Lines of JSON in files of about one size.
+    """Writes lines of JSON into files of about equal size.
 
     Args:
-        config: which columns are packed, and how long a file gets.
-        folder: gives that of the files, which is made when something is written.
-        owner: of the files: another's checkpoint begins a series.
-        shared: other runs may have written there, whose files are kept.
-        is_retried: what a checkpoint holds may be lost nevertheless, as a slice's that was killed:
-            only its sweep knows.
+        config: packed columns and maximum size of files.
+        folder: function that returns the folder, which is made when something is written.
+        owner: owner of the files; a checkpoint of another owner begins a series.
+        shared: True if other runs may have written to the folder; their files are kept.
+        is_retried: True if a checkpoint's rows may still be lost, as those of a killed slice, so
+            that
+            only the sweep knows which checkpoint counts.
     """
 
     def __init__(
@@ -100,29 +101,34 @@ class JsonWriter(OutputWriter):
         self._must_be_empty = shared
         self._is_retried = is_retried
         self._place = (0, 0)
-        """Series and number of the file that is written."""
+        """Numbers of the current series and file."""
         self._bytes = 0
-        """Of it."""
+        """Length of the current file."""
         self._file: int | None = None
         self._last = (0, 0)
-        """Bytes of the latest line, and its checksum."""
+        """Length of the latest line in bytes, and its checksum."""
         self._nth = 0
-        """The number of series begun before the current one."""
+        """Number of series before the current one."""
         self._origin = b""
-        """Of a series that is not begun yet: from which checkpoint of another trial it goes on."""
+        """Checkpoint of another trial that a series not yet begun continues.
+
+        Empty if there is none.
+        """
         self._begun_from = b""
-        """Of the series that is written, as long as no checkpoint holds any row of it."""
+        """Checkpoint that the current series continues, while no checkpoint has any of its rows."""
         self._is_new = True
-        """True if nothing in the folder is known to stay: the latest series may have been begun by
-        a process that was killed."""
+        """True while no file in the folder is known to be kept.
+
+        The latest series may then have been begun by a process that was killed.
+        """
 
     @property
     def first_episode(self) -> int:  # type: ignore[override]  # that of the series now
-        """The first number of the series' own block."""
+        """First number of the series' own block."""
         return self._nth * BLOCK
 
     def write(self, batch: Batch) -> None:
-        """Append a line; StoredDataError if the disk refuses it."""
+        """Append a line; raises StoredDataError if the disk refuses it."""
         line = f"{json.dumps(self._as_data(batch), default=_plain)}\n".encode()
         try:
             if self._bytes >= self._most:
@@ -139,9 +145,10 @@ class JsonWriter(OutputWriter):
         self._last = len(line), zlib.crc32(line)
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``owner``, ``series``, ``nth`` of all series, ``file``, ``bytes`` and ``last``.
+        """Return ``owner``, ``series``, ``nth``, ``file``, ``bytes`` and ``last``.
 
-        The last one is how long the latest line is, and its checksum.
+        ``nth`` is the number of earlier series, ``last`` the length and checksum of the latest
+        line.
         """
         if self._file is not None:
             os.fsync(self._file)
@@ -152,7 +159,9 @@ class JsonWriter(OutputWriter):
         return {"owner": self._owner, **at, "last": list(self._last)}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
-        """Take back what `get_state` gave; what was written since is removed by the next line.
+        """Restore the state that `get_state` returned.
+
+        The next line replaces what was written since.
 
         Raises:
             StoredDataError: the folder cannot be read.
@@ -167,7 +176,7 @@ class JsonWriter(OutputWriter):
             self._origin = self._begun_from = b""
             return
         origin = json.dumps([state, timesteps], default=_plain, sort_keys=True).encode()
-        # Restored once more, with nothing kept of what came of it: its series begins again.
+        # The origin is restored again, and no checkpoint has rows of its series: it begins again.
         again = bool(self._begun_from) and origin == self._begun_from
         series = self._place[0] if again else self._series_of(origin, timesteps)
         self._origin = self._begun_from = origin
@@ -181,7 +190,7 @@ class JsonWriter(OutputWriter):
         length, checksum = state["last"]
         try:
             if not path.exists() or path.stat().st_size < end:
-                return True  # what is lost is said where the file is opened
+                return True  # lost rows are reported when the file is opened
             with path.open("rb") as file:
                 file.seek(end - int(length))
                 return zlib.crc32(file.read(int(length))) == int(checksum)
@@ -189,13 +198,18 @@ class JsonWriter(OutputWriter):
             raise StoredDataError(path, f"cannot be read ({error})") from error
 
     def _keep_series(self) -> None:
-        """A checkpoint holds rows of this series: whoever restores its origin begins another."""
+        """Note that a checkpoint has rows of this series.
+
+        A trial that restores the series' origin again then begins another series.
+        """
         self._begun_from = b""
         if not self._is_retried:
             self._origin_of(self._place[0]).unlink(missing_ok=True)
 
     def _series_of(self, origin: bytes, timesteps: int) -> int:
-        """The number of the series that goes on from there, which another process may have begun.
+        """Return the number of the series that continues `origin`.
+
+        A process that was killed may have begun it.
 
         Raises:
             StoredDataError: the folder cannot be read.
@@ -210,10 +224,11 @@ class JsonWriter(OutputWriter):
         return max(timesteps, latest + 1)
 
     def _origin_of(self, series: int) -> Path:
+        """Return the path of the file that names a series' origin."""
         return self._folder() / f".output-{series:012d}.origin"
 
     def _begun(self) -> dict[Path, tuple[int, int]]:
-        """Each file that is there, with its series and number."""
+        """Return file → (series, number) of all existing files."""
         folder = self._folder()
         there = (
             {path: FILE.fullmatch(path.name) for path in folder.iterdir()}
@@ -224,13 +239,19 @@ class JsonWriter(OutputWriter):
 
     @property
     def _path(self) -> Path:
+        """Path of the current file."""
         return self._path_of(*self._place)
 
     def _path_of(self, series: int, number: int) -> Path:
+        """Return the path of a file."""
         return self._folder() / f"output-{series:012d}-{number:05d}.json"
 
     def _opened(self) -> int:
-        """The file, as long as it was; those that were begun after it never happened."""
+        """Open the current file, cut off at its known length, and remove later files.
+
+        Raises:
+            StoredDataError: the folder holds another run's files.
+        """
         folder = self._folder()
         disk.make_folder(folder, "output-")
         begun = self._begun()
@@ -258,10 +279,11 @@ class JsonWriter(OutputWriter):
         return file
 
     def _next_file(self) -> None:
-        """Go on in the next file of the series."""
+        """Continue in the next file of the series."""
         self._place, self._bytes, self._last = (self._place[0], self._place[1] + 1), 0, (0, 0)
 
     def _close(self, sync: bool = False) -> None:
+        """Close the current file, if it is open."""
         if self._file is not None:
             file, self._file = self._file, None
             with disk.closing(file):
@@ -269,12 +291,14 @@ class JsonWriter(OutputWriter):
                     os.fsync(file)
 
     def _as_data(self, batch: Batch) -> dict[str, Any]:
+        """Return a batch as an object for JSON."""
         if "policy_batches" not in batch:
             return {"type": "SampleBatch", **self._columns(batch)}
         by_policy = {pid: self._columns(one) for pid, one in batch["policy_batches"].items()}
         return {"type": "MultiAgentBatch", "count": batch["count"], "policy_batches": by_policy}
 
     def _columns(self, columns: Columns) -> dict[str, Any]:
+        """Return columns as lists, or packed if so set."""
         return {
             name: pack(column) if name in self._packed else column.tolist()
             for name, column in columns.items()
@@ -282,38 +306,38 @@ class JsonWriter(OutputWriter):
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of an info for JSON; if it is no data, its text."""
+    """Return a value of an info as plain data; an object that is none becomes its text."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     return str(value)
 
 
 class _Numbers:
-    """Numbers of which no two are alike, of workers each of which counts from 0."""
+    """Distinct numbers for workers that each count from 0."""
 
     def __init__(self) -> None:
         self.span = (0, 0)
-        """Offset of the workers' episode numbers, and the first number that is unused."""
+        """Offset of the workers' numbers, and the first unused number."""
 
     def of(self, given: Array) -> Array:
-        """Return workers' numbers (R,) as they are written."""
+        """Return the workers' numbers (R,) with the offset."""
         first, following = self.span
         made: Array = given + first
         self.span = first, max(following, int(made.max(initial=-1)) + 1)
         return made
 
     def begin_anew(self) -> None:
-        """Workers count from 0 again."""
+        """Raise the offset, since new workers count from 0 again."""
         self.span = self.span[1], self.span[1]
 
 
 class Output:
-    """The experience of all workers on its way to a writer.
+    """Passes the experience of all workers to a writer.
 
     Args:
-        context: where to, and how.
-        trial: that writes.
-        whole: fragments are whole episodes.
+        context: settings of the output.
+        trial: trial that writes.
+        whole: True if fragments are whole episodes.
     """
 
     def __init__(self, context: IOContext, trial: TrialContext, whole: bool) -> None:
@@ -321,27 +345,27 @@ class Output:
         self._writer: OutputWriter | None = None
         self._whole = whole
         self.spread_of: Callable[[str], Spread | None] = lambda _: None
-        """Policy → how its numbers are spread before the environment is sent them."""
+        """Function of a policy that returns how its numbers are spread, or None."""
         self.in_lanes = False
-        """True if the rows of one agent lie in lanes, with the rows before them."""
+        """True if the rows of one agent are in lanes and have their previous rows as columns."""
         self._before: dict[int, tuple[Array, Array]] = {}
-        """Of each worker the actions (N, …) and rewards (N,) of its latest step."""
+        """Worker → actions (N, …) and rewards (N,) of its latest step."""
         self._unrolls = 0
         self._numbers = {"eps_id": _Numbers(), "unroll_id": _Numbers()}
 
     def begin(self) -> None:
-        """Make the writer, now that there are workers; ConfigError if it is none."""
+        """Make the writer once there are workers; raises ConfigError if it is none."""
         if self._context.offline.output:
             self._writer = _make_writer(self._context, self._trial)
 
     def begin_anew(self) -> None:
-        """Other workers collect from here on, which begin new episodes and count from 0."""
+        """Note that new workers collect, which begin new episodes and count from 0."""
         self._before, self._unrolls = {}, 0
         for one in self._numbers.values():
             one.begin_anew()
 
     def add(self, samples: Sequence[Sample]) -> None:
-        """Write what was sampled, if anything is written; what was read stays where it is."""
+        """Write samples, if there is a writer; samples that were read are not written."""
         if (writer := self._writer) is None:
             return
         for sample in (one for one in samples if not one.was_read):
@@ -362,7 +386,7 @@ class Output:
                     writer.write(self._distinct(columns, writer))
 
     def _distinct(self, columns: Columns, writer: OutputWriter) -> Columns:
-        """Return columns whose numbers of episodes and pieces no other ones in the output have."""
+        """Return columns with numbers of episodes and unrolls that are unique in the output."""
         found = {
             name: own.of(columns[name]) + writer.first_episode
             for name, own in self._numbers.items()
@@ -370,10 +394,10 @@ class Output:
         return {**columns, **found}
 
     def _numbered(self, fragment: Fragment, worker: int) -> Columns:
-        """The valid rows of a worker's next fragment."""
+        """Return the valid rows of a worker's next fragment."""
         before = self._before.get(worker)
         if before is not None and before[0].shape != fragment.actions[-1].shape:
-            before = None  # it is restored with other environments
+            before = None  # the worker was restored with another number of environments
         columns = batch_of(fragment, before, self._unrolls)
         self._unrolls += fragment.valid.shape[1]
         if not self._whole:
@@ -382,7 +406,7 @@ class Output:
         return columns
 
     def get_state(self) -> dict[str, Any]:
-        """Entry ``output``, if anything is written.
+        """Return ``output`` if there is a writer; empty otherwise.
 
         It has ``before``, ``unrolls``, ``numbers`` and ``writer``.
         """
@@ -394,7 +418,10 @@ class Output:
         return {"output": {"before": before, **counted, "writer": self._writer.get_state()}}
 
     def set_state(self, state: Mapping[str, Any], timesteps: int) -> None:
-        """Take back what `get_state` gave after so many environment steps, among other entries."""
+        """Restore the state that `get_state` returned, from among other entries.
+
+        `timesteps` is the number of environment steps at that time.
+        """
         if self._writer is None:
             return
         own = state.get("output", {"before": {}, "unrolls": 0, "numbers": {}, "writer": {}})
@@ -407,6 +434,7 @@ class Output:
 
 
 def _make_writer(context: IOContext, trial: TrialContext) -> OutputWriter:
+    """Return the writer of the settings, user-defined or of JSON."""
     given = context.offline.output
     if context.offline.has_own_writer:
         return make_own("output", given or "", OutputWriter, context)

@@ -365,7 +365,7 @@ class Trainer(Trainable):
 
     @classmethod
     def default_resource_request(cls, config: Mapping[str, Any]) -> dict[str, float]:
-        """Return ``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of its children."""
+        """Return ``cpu``, ``gpu``, ``memory`` (bytes) of the trainer, ``extra_*`` of children."""
         return config_checks.resource_request(parse(cls.config_class, config))
 
     @classmethod
@@ -1211,9 +1211,9 @@ class Trainer(Trainable):
         return filters_.get_state(self.filters)
 
     def _synchronise(self, samples: Sequence[Sample]) -> None:
-        """Merge the statistics of the workers' filters in worker order.
+        """Merge the statistics of the workers' filters, in worker order.
 
-        Send weights and filters.
+        All workers are sent the weights and the merged filters.
         """
         merged = filters_.synchronise(self.filters, [one.deltas for one in samples if one.deltas])
         weights = self.policy.acting_weights()
