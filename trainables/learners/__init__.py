@@ -1,12 +1,12 @@
-"""Parts of learning that know no algorithm.
+"""Parts of learning that do not depend on an algorithm.
 
 returns        returns and advantages
-schedules      values that change with the steps sampled
-sequences      rows for a policy with a memory
-replay         transitions for off-policy algorithms
+schedules      values that change with the number of environment steps
+sequences      batches of sequences, for policies with a memory
+replay         replay buffers of transitions, for off-policy algorithms
 standardizing  advantages with mean 0 and deviation 1
 sgd            the learning loop: epochs of shuffled minibatches
-torch_learner  its steps in torch
-compiling      losses that torch compiles
+torch_learner  gradient steps in torch
+compiling      losses compiled by torch
 fused          gradient steps in numpy, for small networks
 """

@@ -1,4 +1,4 @@
-"""Losses that torch compiles: the setting `learner_compile`, what it needs, and how it is done."""
+"""Losses compiled by torch: the setting `learner_compile`, its requirement, and the compilation."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 from trainables.errors import ConfigError
 
 Loss = TypeVar("Loss", bound=Callable[..., Any])
-#: Of the setting.
+#: Description of the setting `learner_compile`.
 DESCRIPTION = (
     "Torch compiles the loss and its gradient to C++ when the first batch is learnt from "
     "(torch.compile): the same up to rounding. It takes 10 to 60 s of every process that learns, "
@@ -17,7 +17,7 @@ DESCRIPTION = (
 
 
 def check_compiler() -> None:
-    """Raise ConfigError where nothing compiles C++."""
+    """Raise ConfigError if no C++ compiler is installed."""
     compilers = [name for name in (os.environ.get("CXX"), "g++", "clang++") if name]
     if not any(shutil.which(name) for name in compilers):
         hint = "install one, for example g++, or name it in the environment variable CXX"
@@ -25,9 +25,9 @@ def check_compiler() -> None:
 
 
 def compiled(loss: Loss) -> Loss:
-    """The same loss, which torch compiles when it is first computed."""
+    """Return the loss as a function that torch compiles in its first call."""
     import torch
     from torch._inductor import config
 
-    config.compile_threads = 1  # in this process: a trial has no other children than its workers
+    config.compile_threads = 1  # compile in this process: a trial's only children are its workers
     return cast(Loss, torch.compile(loss, dynamic=True))

@@ -1,7 +1,7 @@
-"""A replay of transitions, from which off-policy algorithms learn, and how they get into it.
+"""Replay buffers of transitions, from which off-policy algorithms learn, and n-step transitions.
 
-Rows are allocated once; the oldest ones are written over. R rows, B of a batch; T steps, N
-environments of a fragment.
+Memory is allocated once; new rows overwrite the oldest ones. R rows, B rows of a batch; T steps and
+N environments of a fragment.
 """
 
 import sys
@@ -19,11 +19,11 @@ from trainables.errors import ConfigError
 Array = NDArray[Any]
 Rows = Mapping[str, Array]
 Kind = tuple[np.dtype[Any], tuple[int, ...]]
-"""Type and shape of one row of a column."""
+"""Dtype and shape of one row of a column."""
 
 
 class ReplayConfig(Section):
-    """Settings by which an off-policy algorithm learns from its replay."""
+    """Settings of a replay, and of the updates that learn from it."""
 
     buffer_size: int = Field(default=50_000, gt=0, description="Transitions that are kept.")
     learning_starts: int = Field(
@@ -47,7 +47,7 @@ class ReplayConfig(Section):
 
 
 class PrioritizedReplayConfig(Section):
-    """Settings by which a prioritised replay draws (Schaul et al. 2016)."""
+    """Settings of prioritised sampling from a replay (Schaul et al. 2016)."""
 
     prioritized_replay: bool = Field(
         default=False,
@@ -79,18 +79,14 @@ class PrioritizedReplayConfig(Section):
     )
 
     def beta(self, timesteps: int) -> float:
-        """The power of the importance weights after so many environment steps."""
+        """Return the power of the importance weights after this number of environment steps."""
         part = min(1.0, timesteps / self.prioritized_replay_beta_annealing_timesteps)
         first, last = self.prioritized_replay_beta, self.final_prioritized_replay_beta
         return first + part * (last - first)
 
 
 def check_replay(config: ReplayConfig) -> None:
-    """Refuse a replay that cannot hold what is learnt from.
-
-    Raises:
-        ConfigError: it holds less than the warm-up or a batch; names both settings.
-    """
+    """Raise ConfigError if the replay is smaller than the warm-up or a batch."""
     for key in ("learning_starts", "replay_batch_size"):
         if config.buffer_size < (needed := getattr(config, key)):
             allowed = f"at least {needed}, which is {key}"
@@ -98,63 +94,72 @@ def check_replay(config: ReplayConfig) -> None:
 
 
 class ReplayBuffer:
-    """The latest `capacity` transitions, drawn evenly and with replacement."""
+    """The latest `capacity` transitions, sampled uniformly with replacement.
+
+    Args:
+        capacity: largest number of rows.
+        seed: seed of the trial; a stream of it draws the rows.
+    """
 
     prioritized: ClassVar[bool] = False
+    """True if rows are sampled by priority."""
 
     def __init__(self, capacity: int, seed: int) -> None:
         self._capacity = capacity
         self._stream = rng.generator(seed, "replay")
         self._size = 0
         self._next = 0
-        self._kinds: dict[str, Kind] = {}
+        self._columns: dict[str, Kind] = {}
         self._rows: Array = np.zeros(0, dtype=np.uint8)
-        """(capacity,) of records: rows of one time lie together, in memory and in checkpoints."""
+        """Structured array (capacity,), so that the columns of a row lie together in memory and in
+        checkpoints."""
         self._owners = 0
 
     def __len__(self) -> int:
         return self._size
 
     def at(self, timesteps: int) -> None:
-        """So many environment steps have been sampled, by all workers; here nothing follows."""
+        """Adapt to the number of environment steps sampled by all workers; here nothing changes."""
 
     def add(self, rows: Rows) -> None:
-        """Store rows, column by column (R, …); the first ones decide which columns there are.
+        """Store rows, given as columns (R, …); the first call decides which columns there are.
 
         Raises:
-            ValueError: other columns than before, or of another shape or type.
+            ValueError: names, shapes or dtypes of the columns differ from those of earlier rows.
         """
         self._put({name: column[-self._capacity :] for name, column in rows.items()})
 
     def sample(self, count: int) -> dict[str, Array]:
-        """So many rows, copied.
+        """Return a copy of `count` random rows: name → column (count, …).
 
         Raises:
-            ValueError: there are none.
+            ValueError: the replay is empty.
         """
         self._require_rows()
         return self._take(self._stream.integers(0, self._size, size=count))
 
     def get_state(self) -> dict[str, Any]:
-        """Entries ``rows``, ``columns``, ``capacity``, ``next`` and ``stream``.
+        """Return ``rows``, ``columns``, ``capacity``, ``next`` and ``stream``.
 
-        The rows are shown, not copied; rows that are added while the state is still held go into a
-        copy. In a checkpoint file they become segments, of which only those are written that have
-        changed (`trainables.checkpoint.segments`).
+        The rows are a view. If rows are added while the state is still in use, they are added to a
+        copy. A checkpoint file stores the rows as segments, of which only changed ones are written
+        (`trainables.checkpoint.segments`).
         """
         return {
-            "rows": self._shown(),
-            "columns": {name: [dtype.str, *shape] for name, (dtype, shape) in self._kinds.items()},
+            "rows": self._byte_view(),
+            "columns": {
+                name: [dtype.str, *shape] for name, (dtype, shape) in self._columns.items()
+            },
             "capacity": self._capacity,
             "next": self._next,
             "stream": rng.get_generator_state(self._stream),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave.
+        """Restore a state of `get_state`.
 
         Raises:
-            ConfigError: it was saved with another capacity, or by a replay of the other kind.
+            ConfigError: the state has another capacity, or belongs to the other kind of replay.
         """
         if state["capacity"] != self._capacity:
             allowed = f"{state['capacity']}, as in the checkpoint"
@@ -163,25 +168,25 @@ class ReplayBuffer:
             allowed = f"{'shares' in state}, as in the checkpoint".lower()
             raise ConfigError("prioritized_replay", self.prioritized, allowed)
         self._size = self._next = 0
-        self._kinds, self._rows = {}, np.zeros(0, dtype=np.uint8)
+        self._columns, self._rows = {}, np.zeros(0, dtype=np.uint8)
         columns: Mapping[str, Any] = state["columns"]
         if "rows" in state:
             self._allocate({n: (np.dtype(of), tuple(shape)) for n, (of, *shape) in columns.items()})
             self._size = len(state["rows"])
-            self._shown()[:] = state["rows"]
-        elif columns:  # as it once was: each column an array of its own
+            self._byte_view()[:] = state["rows"]
+        elif columns:  # the format in which each column was an array
             self._put(columns)
         self._next = int(state["next"])
         rng.set_generator_state(self._stream, state["stream"])
 
     def _put(self, rows: Rows) -> Array:
-        """Write rows, at most `capacity`; returns where they stand."""
+        """Write rows, at most `capacity` of them; return their indices (R,)."""
         kinds = {name: (column.dtype, column.shape[1:]) for name, column in rows.items()}
-        if not self._kinds:
+        if not self._columns:
             self._allocate(kinds)
-        if kinds != self._kinds:
-            raise ValueError(f"rows of {kinds}, where this replay has {self._kinds}")
-        if sys.getrefcount(self._rows) > self._owners:  # a state that shows them is still held
+        if kinds != self._columns:
+            raise ValueError(f"rows of {kinds}, where this replay has {self._columns}")
+        if sys.getrefcount(self._rows) > self._owners:  # a state with a view of them is in use
             self._rows = self._rows.copy()
         count = len(next(iter(rows.values())))
         chosen = (self._next + np.arange(count)) % self._capacity
@@ -192,30 +197,38 @@ class ReplayBuffer:
         return chosen
 
     def _take(self, chosen: Array) -> dict[str, Array]:
+        """Return a copy of the rows at these indices: name → column (B, …)."""
         drawn = self._rows[chosen]
-        # One row is contiguous whatever its strides are, and torch takes none that are not its own.
-        return {name: drawn[name].copy() for name in self._kinds}
+        # Copied: numpy calls one row contiguous whatever its strides are, but torch rejects them.
+        return {name: drawn[name].copy() for name in self._columns}
 
     def _require_rows(self) -> None:
+        """Raise ValueError if the replay is empty."""
         if not self._size:
             raise ValueError("the replay is empty; add rows before you sample")
 
-    def _shown(self) -> Array:
-        """(R, bytes of a record) of the rows themselves."""
+    def _byte_view(self) -> Array:
+        """Return a view of the stored rows as bytes, (R, bytes per row)."""
         rows = self._rows[: self._size]
         return rows.view(np.uint8).reshape(len(rows), rows.itemsize)
 
     def _allocate(self, kinds: Mapping[str, Kind]) -> None:
+        """Allocate memory for rows with these columns."""
         if kinds:
             fields = [(name, dtype, shape) for name, (dtype, shape) in kinds.items()]
-            self._kinds, self._rows = dict(kinds), np.zeros(self._capacity, dtype=fields)
+            self._columns, self._rows = dict(kinds), np.zeros(self._capacity, dtype=fields)
             self._owners = sys.getrefcount(self._rows)
 
 
 class PrioritizedReplay(ReplayBuffer):
-    """Draws transitions in proportion to a power of their last error (Schaul et al. 2016).
+    """A replay that samples rows in proportion to a power of their last error (Schaul et al. 2016).
 
-    New ones have the highest priority so far, so that each is drawn soon.
+    New rows get the highest priority so far, so that each is soon sampled.
+
+    Args:
+        capacity: largest number of rows.
+        seed: seed of the trial; a stream of it draws the rows.
+        config: settings of the priorities.
     """
 
     prioritized: ClassVar[bool] = True
@@ -228,23 +241,23 @@ class PrioritizedReplay(ReplayBuffer):
         self._shares = SumTree(capacity)
 
     def at(self, timesteps: int) -> None:
-        """Adopt the power of the importance weights that is due."""
+        """Set the power of the importance weights for this number of environment steps."""
         self._beta = self._config.beta(timesteps)
 
     def add(self, rows: Rows) -> None:
-        """As `ReplayBuffer.add`."""
+        """Store rows as `ReplayBuffer.add` does, with the highest priority so far."""
         kept = {name: column[-self._capacity :] for name, column in rows.items()}
         chosen = self._put(kept)
         self._shares.put(chosen, np.full(len(chosen), self._highest))
 
     def sample(self, count: int) -> dict[str, Array]:
-        """So many rows, one of each of `count` equal parts of all shares.
+        """Return a copy of `count` rows, one from each of `count` equal parts of all shares.
 
-        With ``weights`` (B,), the importance weights by the largest of them, and ``indices`` (B,),
-        which `prioritize` takes.
+        Column ``weights`` (B,) has the importance weights divided by the largest of them, and
+        ``indices`` (B,) the indices for `prioritize`.
 
         Raises:
-            ValueError: there are none.
+            ValueError: the replay is empty.
         """
         self._require_rows()
         parts = (np.arange(count) + self._stream.random(count)) / count
@@ -254,7 +267,12 @@ class PrioritizedReplay(ReplayBuffer):
         return {**self._take(chosen), "weights": weights, "indices": chosen}
 
     def prioritize(self, indices: Array, errors: Array) -> None:
-        """Take note of the errors (B,) that rows drawn by `sample` have now."""
+        """Set the priorities of rows by their current errors.
+
+        Args:
+            indices: column ``indices`` (B,) of `sample`.
+            errors: errors (B,) of these rows; their signs are ignored.
+        """
         config = self._config
         sizes = np.abs(errors).astype(np.float64) + config.prioritized_replay_eps
         shares = sizes**config.prioritized_replay_alpha
@@ -262,15 +280,15 @@ class PrioritizedReplay(ReplayBuffer):
         self._shares.put(indices, shares)
 
     def get_state(self) -> dict[str, Any]:
-        """As `ReplayBuffer.get_state`, with ``shares`` (R,) and the ``highest`` of all so far."""
+        """Return the state of `ReplayBuffer`, with ``shares`` (R,) and the ``highest`` so far."""
         shares = self._shares.get(np.arange(self._size))
         return {**super().get_state(), "shares": shares, "highest": self._highest}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave.
+        """Restore a state of `get_state`.
 
         Raises:
-            ConfigError: it was saved with another capacity, or by a replay that draws evenly.
+            ConfigError: the state has another capacity, or belongs to a replay without priorities.
         """
         super().set_state(state)
         self._shares = SumTree(self._capacity)
@@ -279,9 +297,10 @@ class PrioritizedReplay(ReplayBuffer):
 
 
 class SumTree:
-    """Shares by index, found by their running sum; each node is the sum of `WIDTH` below it.
+    """Shares by index, which can be found by their running sum.
 
-    A node is always summed anew from those below it: what it is follows from the shares alone.
+    Each node is the sum of the `WIDTH` nodes below it. Sums are always recomputed from the nodes
+    below, so that they depend on the shares alone. `capacity` is the number of shares.
     """
 
     WIDTH = 64
@@ -291,20 +310,26 @@ class SumTree:
         while sizes[-1] > 1:
             sizes.append(-(-sizes[-1] // self.WIDTH))
         self._levels = [np.zeros((size, self.WIDTH)) for size in sizes]
-        """The shares, then the sums of each row of the level before; the last one is one row."""
+        """Levels from the shares upwards, each (nodes / WIDTH, WIDTH); the last one has one row.
+
+        An entry of a level is the sum of a row of the level below it.
+        """
 
     @property
     def total(self) -> float:
-        """Of all shares."""
+        """Sum of all shares."""
         return float(self._levels[-1].sum(axis=1)[0])
 
     def get(self, indices: Array) -> Array:
-        """(R,) shares."""
+        """Return the shares (R,) at these indices."""
         found: Array = self._levels[0].reshape(-1)[indices]
         return found
 
     def put(self, indices: Array, shares: Array) -> None:
-        """Set shares (R,); of an index that is named twice the last one."""
+        """Set the shares (R,) at these indices.
+
+        Of an index that occurs twice the last one counts.
+        """
         values = shares
         for level in self._levels:
             level.reshape(-1)[indices] = values
@@ -312,7 +337,11 @@ class SumTree:
             values = level[indices].sum(axis=1)
 
     def find(self, parts: Array) -> Array:
-        """Indices (B,) at which the running sum of the shares passes these parts of the total."""
+        """Return the indices (B,) at which the running sum of shares exceeds parts of the total.
+
+        Args:
+            parts: parts of the total, (B,), from 0 to 1.
+        """
         nodes = np.zeros(len(parts), dtype=np.int64)
         targets = parts * self.total
         for level in reversed(self._levels):
@@ -325,31 +354,37 @@ class SumTree:
 
 
 class NStep:
-    """Makes transitions over `steps` steps of those over one, also across fragments.
+    """Makes transitions over n steps from fragments of transitions over one step.
 
-    A transition ends earlier where its episode was terminated or truncated, or where the next step
-    is not learnt from; then, unless it was terminated, its value goes on from there. It is held
-    back until its last step is known. `discounts` are what the value at its end counts.
+    A transition is held back until its last step is known, in a later fragment if need be. It is
+    shorter if its episode was terminated or truncated, or the next step is not learnt from; unless
+    terminated, it is bootstrapped from the value after its last step. Column ``discounts`` is the
+    factor of that value.
+
+    Args:
+        steps: n.
+        gamma: discount factor.
     """
 
     def __init__(self, steps: int, gamma: float) -> None:
         self._steps, self._gamma = steps, gamma
         self._held: dict[int, dict[str, Array]] = {}
-        """Of each worker the latest rows (at most steps - 1, N), some of them not given yet."""
+        """Worker → its latest rows (at most n - 1, N); flag ``held`` marks those not yet
+        returned."""
 
     @property
     def weight(self) -> float:
-        """Sum of the factors of all rewards that a transition adds up at most."""
+        """Sum of the discount factors of the n rewards of a transition."""
         return float(sum(self._gamma**ahead for ahead in range(self._steps)))
 
     def __call__(self, source: int, columns: Rows) -> dict[str, Array]:
-        """The transitions (R, …) that are whole now.
+        """Return the transitions that are complete now: name → column (R, …).
 
         Args:
-            source: the worker whose next fragment it is.
-            columns: (T, N, …), those of a transition over one step, and ``truncated``, ``valid``,
-                and the step's number in its episode, ``t``; ``autoreset`` where rows are no
-                transition.
+            source: index of the worker whose next fragment it is.
+            columns: columns (T, N, …) of transitions over one step, with ``truncated``, ``valid``
+                and ``t``, the step's number in its episode; ``autoreset`` marks rows that are no
+                transitions.
         """
         rows = {name: column for name, column in columns.items() if name != "autoreset"}
         rows["held"] = columns["valid"]
@@ -360,7 +395,7 @@ class NStep:
             held = {n: np.concatenate([c, blank[n]], axis=1) for n, c in held.items()}
         if held is not None and held["t"].shape[1:] == columns["t"].shape[1:]:
             rows = {name: np.concatenate([held[name], column]) for name, column in rows.items()}
-            rows = _closed_up(rows, columns.get("autoreset"))
+            rows = _close_gaps(rows, columns.get("autoreset"))
         ended = rows["terminated"] | rows["truncated"]
         goes_on = rows["valid"][1:] & ~ended[:-1] & (rows["t"][1:] == rows["t"][:-1] + 1)
         count = len(ended)
@@ -392,7 +427,7 @@ class NStep:
         }
 
     def get_state(self) -> dict[str, Any]:
-        """Entry ``held``, by worker."""
+        """Return ``held``, the held rows by worker, copied."""
         return {
             "held": {
                 worker: {name: column.copy() for name, column in rows.items()}
@@ -401,18 +436,20 @@ class NStep:
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         self._held = {
             int(worker): {name: np.array(column) for name, column in rows.items()}
             for worker, rows in state["held"].items()
         }
 
 
-def _closed_up(rows: Rows, autoreset: Array | None) -> dict[str, Array]:
-    """The rows (K + T, N, …), in which each lane's held rows are followed by its next transition.
+def _close_gaps(rows: Rows, autoreset: Array | None) -> dict[str, Array]:
+    """Return rows (K + T, N, …) in which each environment's held rows precede its next transition.
 
-    Of the last T, which are new, `autoreset` (T, N) marks rows that are no transition. Those that
-    come before a lane's first transition are moved above its K held rows.
+    Args:
+        rows: K held rows, then T new ones.
+        autoreset: flags (T, N) of new rows that are no transitions, or None. Flagged rows before an
+            environment's first transition are moved above its held rows.
     """
     if autoreset is None or not autoreset[0].any():
         return dict(rows)

@@ -1,8 +1,8 @@
 """Returns and advantages: pure functions of arrays.
 
-T steps, N environments; every array is (T, N) unless a comment says otherwise. `terminated` and
-`truncated` are kept apart: an episode that was only cut off goes on in value, one that ended does
-not.
+T steps, N environments; arrays are (T, N) unless a comment says otherwise. `terminated` and
+`truncated` are separate flags: the value after a truncated step is bootstrapped, after a terminated
+step it is 0.
 """
 
 from typing import NamedTuple
@@ -15,9 +15,10 @@ Flags = NDArray[np.bool_]
 
 
 class Advantages(NamedTuple):
-    """Both (T, N), float32."""
+    """Advantages and returns, each (T, N), float32."""
 
     advantages: NDArray[np.float32]
+    """Estimated advantages of the actions taken."""
     returns: NDArray[np.float32]
     """Targets of the value function: advantages + values."""
 
@@ -25,13 +26,13 @@ class Advantages(NamedTuple):
 def next_values(
     values: Floats, last_values: Floats, final_values: Floats, truncated: Flags
 ) -> NDArray[np.float64]:
-    """The value of what came after each step.
+    """Return the value of the observation after each step, float64.
 
     Args:
         values: V(s_t).
-        last_values: (N,) V of the observation after the fragment's last step.
-        final_values: V of the episode's final observation, read where `truncated`.
-        truncated: the episode was cut off at this step.
+        last_values: values (N,) of the observations after the fragment's last step.
+        final_values: values of episodes' final observations, read only where `truncated`.
+        truncated: flags of steps at which the episode was cut off.
     """
     following = np.concatenate([values[1:], last_values[None]]).astype(np.float64)
     return np.where(truncated, final_values, following)
@@ -44,16 +45,16 @@ def generalized_advantages(
     ends: tuple[Flags, Flags],
     discounts: tuple[float, float],
 ) -> Advantages:
-    """Generalized advantage estimation (Schulman et al. 2016, equation 16).
+    """Return advantages and returns by generalized advantage estimation (Schulman et al. 2016).
 
-    δ_t = r_t + gamma (1 - terminated_t) V(s_{t+1}) - V(s_t); the λ-recursion stops where an episode
-    was terminated or truncated and at the end of the fragment.
+    Equation 16: δ_t = r_t + gamma (1 - terminated_t) V(s_{t+1}) - V(s_t). The λ-recursion stops at
+    terminated and truncated steps and at the end of the fragment.
 
     Args:
         rewards: r_t.
         values: V(s_t).
-        following: V(s_{t+1}) as `next_values` gives it.
-        ends: terminated and truncated.
+        following: V(s_{t+1}), the result of `next_values`.
+        ends: flags terminated and truncated.
         discounts: gamma and λ.
     """
     terminated, truncated = ends
@@ -71,23 +72,23 @@ def generalized_advantages(
 
 
 class Bounds(NamedTuple):
-    """Upper bounds of V-trace's importance weights; None: none."""
+    """Upper bounds of V-trace's importance weights; None for no bound."""
 
     rho: float | None
-    """Of the weight of each temporal difference: which policy's values are found."""
+    """Bound of the weight of a temporal difference; decides which policy's values are learnt."""
     c: float | None
-    """Of the weight with which a difference is traced back: how fast they are found."""
+    """Bound of the trace weight of a temporal difference; decides how fast values are learnt."""
     pg_rho: float | None
-    """Of the weight of the policy's gradient."""
+    """Bound of the weight of the policy gradient."""
 
 
 class Traced(NamedTuple):
-    """Both (T, N), float64."""
+    """Results of V-trace, each (T, N), float64."""
 
     advantages: NDArray[np.float64]
-    """Of the policy's gradient, its importance weight included."""
+    """Advantages for the policy gradient, times its importance weight."""
     targets: NDArray[np.float64]
-    """v_s, of the value function."""
+    """Targets v_t of the value function."""
 
 
 def v_trace(
@@ -99,21 +100,22 @@ def v_trace(
     ratios: Floats,
     bounds: Bounds,
 ) -> Traced:
-    """V-trace (Espeholt et al. 2018, equation 1), for steps that another policy has chosen.
+    """Return advantages and value targets by V-trace (Espeholt et al. 2018, eq. 1), off-policy.
 
-    v_t = V(s_t) + δ_t + gamma c_t (v_{t+1} - V(s_{t+1})) with δ_t = min(rho, ratio_t)
-    (r_t + gamma V(s_{t+1}) - V(s_t)) and c_t = λ min(c, ratio_t); the advantage is
-    min(pg_rho, ratio_t) (r_t + gamma v_{t+1} - V(s_t)). After the last step of an episode or of the
-    fragment v_{t+1} is V(s_{t+1}), which is 0 where the episode was terminated.
+    v_t = V(s_t) + δ_t + gamma c_t (v_{t+1} - V(s_{t+1})) with δ_t = min(rho, ratio_t) (r_t + gamma
+    V(s_{t+1}) - V(s_t)) and c_t = λ min(c, ratio_t); the advantage is min(pg_rho, ratio_t) (r_t +
+    gamma v_{t+1} - V(s_t)). After the last step of an episode or of the fragment v_{t+1} is
+    V(s_{t+1}), which is 0 if the episode was terminated.
 
     Args:
         rewards: r_t.
-        values: V(s_t), by the policy that learns.
-        following: V(s_{t+1}) likewise, as `next_values` gives it.
-        ends: terminated and truncated.
+        values: V(s_t) of the policy that learns.
+        following: V(s_{t+1}) of the policy that learns, the result of `next_values`.
+        ends: flags terminated and truncated.
         discounts: gamma and λ.
-        ratios: probability of the action by the policy that learns / by the one that chose it.
-        bounds: of the weights.
+        ratios: probability of the action under the policy that learns, divided by that under the
+            policy that chose it.
+        bounds: bounds of the weights.
     """
     terminated, truncated = ends
     gamma, lambda_ = discounts

@@ -1,6 +1,7 @@
-"""Values that change with the environment steps sampled so far.
+"""Values that change with the number of environment steps sampled so far.
 
-A schedule's length is a setting, so that a stop which is changed later changes no old curve.
+The length of a schedule is a setting of its own, so that a later change of the stop criterion does
+not change the values so far.
 """
 
 import itertools
@@ -12,9 +13,11 @@ from pydantic import BeforeValidator, Field
 
 from trainables.core.settings import Section
 
+#: (Environment steps, value) of each point.
 Points: TypeAlias = tuple[tuple[int, float], ...]
 
 
+#: Description of allowed schedules, for error messages.
 SHAPES = "'constant' or 'linear', or points [[environment steps, value], …] of rising steps"
 
 
@@ -23,7 +26,8 @@ def _is_size(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 
-def _read(given: object) -> object:
+def _parse_schedule(given: object) -> object:
+    """Return a schedule of the settings with points as tuples; raises ValueError if it is none."""
     if given in ("constant", "linear"):
         return given
     if not isinstance(given, list | tuple) or not given:
@@ -37,8 +41,10 @@ def _read(given: object) -> object:
     return tuple((steps, float(value)) for steps, value in points)
 
 
-#: How a value goes on from where it begins.
-Schedule: TypeAlias = Annotated[Literal["constant", "linear"] | Points, BeforeValidator(_read)]
+#: Course of a value over the environment steps.
+Schedule: TypeAlias = Annotated[
+    Literal["constant", "linear"] | Points, BeforeValidator(_parse_schedule)
+]
 
 
 class ScheduleConfig(Section):
@@ -58,13 +64,14 @@ class ScheduleConfig(Section):
 
 
 def due(first: float, schedule: Schedule, length: int | None, timesteps: int) -> float:
-    """The value `timesteps` environment steps after the beginning.
+    """Return the value of a schedule after `timesteps` environment steps.
 
     Args:
-        first: the value at the beginning, unless the schedule is a list of points.
-        schedule: how it goes on; before the first point and after the last it is constant.
-        length: environment steps after which a linear schedule has reached 0.
-        timesteps: sampled so far, by all workers.
+        first: initial value; not used if the schedule is a list of points.
+        schedule: course of the value. Between points it is linear; before the first one and after
+            the last one it is constant.
+        length: environment steps after which a linear schedule is 0; None keeps it constant.
+        timesteps: environment steps sampled so far by all workers.
     """
     if not isinstance(schedule, str):
         steps, values = zip(*schedule, strict=True)
@@ -75,5 +82,5 @@ def due(first: float, schedule: Schedule, length: int | None, timesteps: int) ->
 
 
 def learning_rate(config: ScheduleConfig, timesteps: int) -> float:
-    """The rate of an update that is made `timesteps` environment steps after the beginning."""
+    """Return the learning rate after `timesteps` environment steps."""
     return due(config.lr, config.lr_schedule, config.schedule_timesteps, timesteps)

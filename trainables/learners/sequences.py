@@ -1,8 +1,8 @@
-"""Rows for a policy with a memory: whole sequences, each with the memory it began with.
+"""Batches of sequences for policies with a memory; each sequence has its initial memory.
 
-A sequence is cut where an episode begins, where a row is not to be learnt from, and after so many
-steps. So none holds a reset, and every row that is learnt from is replayed just as
-it was played. T steps, N environments, B rows, S sequences, M numbers of memory.
+Sequences are cut where an episode begins, at rows that are not learnt from, and after a number of
+steps. So no sequence contains a reset, and learning replays every row as it was played. T steps, N
+environments, B rows, S sequences, M numbers of a memory.
 """
 
 from dataclasses import dataclass
@@ -16,24 +16,27 @@ from trainables.rollout.batch import Array, Fragment, TrainBatch, rows
 
 @dataclass(frozen=True)
 class SequenceBatch(TrainBatch):
-    """Sequence after sequence, each step after step."""
+    """A batch whose rows are sequences, one after the other, each in the order of its steps."""
 
     memory: Array
-    """(B, M) with which the policy saw each observation."""
+    """Memory with which the policy saw each observation, (B, M)."""
     begins: NDArray[np.bool_]
-    """(B,) True at the first step of a sequence."""
+    """Flags (B,) of the first steps of sequences."""
 
     @property
     def seq_lens(self) -> NDArray[np.int64]:
-        """(S,) steps of each sequence."""
+        """Number of steps of each sequence, (S,)."""
         return np.diff(np.append(np.flatnonzero(self.begins), len(self)))
 
     def columns(self) -> dict[str, Array]:
-        """All sequences."""
+        """Return the columns of all sequences, as `replayed` does."""
         return self.replayed(np.arange(np.count_nonzero(self.begins)))
 
     def replayed(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
-        """Columns of these sequences, with ``positions`` and ``states`` as in `networks.Replay`."""
+        """Return the columns of the sequences with indices `chosen`, in that order.
+
+        Columns ``positions`` and ``states`` assign rows to sequences; see `networks.Replay`.
+        """
         lengths = self.seq_lens[chosen]
         firsts = np.flatnonzero(self.begins)[chosen]
         sequence = np.repeat(np.arange(len(chosen)), lengths)
@@ -47,9 +50,13 @@ class SequenceBatch(TrainBatch):
         }
 
     def minibatches(self, size: int, stream: np.random.Generator) -> list[dict[str, Array]]:
-        """All sequences in a drawn order, in as many parts as minibatches of `size` rows.
+        """Return all sequences in a random order, divided into minibatches of about `size` rows.
 
-        Parts are of about as many rows: sequences stay whole.
+        Numbers of rows differ, since sequences stay whole.
+
+        Args:
+            size: number of rows of a minibatch.
+            stream: random numbers for the order.
         """
         parts = -(-len(self) // size)
         order = stream.permutation(np.count_nonzero(self.begins))
@@ -61,9 +68,12 @@ class SequenceBatch(TrainBatch):
 
 
 def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> SequenceBatch:
-    """The valid rows of a fragment (T, N), environment after environment, cut into sequences.
+    """Return the valid rows of a fragment, environment by environment, cut into sequences.
 
-    `batch` is its T·N rows, step after step; a sequence has at most `longest` of them.
+    Args:
+        fragment: fragment (T, N).
+        batch: its T·N rows, step by step.
+        longest: largest number of steps of a sequence.
     """
     order, begins = _cut(fragment, longest)
     columns = {name: column[order] for name, column in vars(batch).items()}
@@ -71,20 +81,24 @@ def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> Sequenc
 
 
 class Judged(NamedTuple):
-    """Rows of a fragment for the current networks: the valid ones and their successors."""
+    """Rows of a fragment to be evaluated by the current networks."""
 
     batch: TrainBatch
-    """B rows in sequences, each with a row more: the observation after its last step."""
+    """Valid rows in sequences; each sequence is followed by the observation after its last step."""
     row: NDArray[np.int64]
-    """(B,) of the fragment's T·N."""
+    """Index of each row among the fragment's T·N rows, (B,)."""
     follows: NDArray[np.bool_]
-    """(B,) it is the observation that came after that row."""
+    """Flags (B,) of rows that are the observation after that row of the fragment."""
 
 
 def to_judge(fragment: Fragment, longest: int) -> Judged:
-    """The valid rows of a fragment with the column ``new_obs``, to be evaluated by other weights.
+    """Return the valid rows of a fragment and the observations after them, to be evaluated.
 
-    For a policy with a memory the batch is one of sequences.
+    For a policy with a memory the batch is a `SequenceBatch`.
+
+    Args:
+        fragment: fragment (T, N) with the column ``new_obs``.
+        longest: largest number of steps of a sequence.
     """
     order, begins = _cut(fragment, longest)
     ends = np.append(np.flatnonzero(begins), len(order))[1:]
@@ -104,7 +118,7 @@ def to_judge(fragment: Fragment, longest: int) -> Judged:
 
 
 def _cut(fragment: Fragment, longest: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """The valid ones of the T·N rows, environment after environment, and where sequences begin."""
+    """Return indices (B,) of valid rows, by environment, and flags (B,) of sequence starts."""
     steps, envs = fragment.valid.shape
     order = np.arange(steps * envs).reshape(steps, envs).T.reshape(-1)
     fresh = np.ones((steps, envs), dtype=np.bool_)

@@ -1,9 +1,9 @@
-"""Minibatch SGD: epochs of shuffled minibatches, the one learning loop, alone or with other ranks.
+"""Minibatch SGD: the one learning loop, over epochs of shuffled minibatches, on one rank or more.
 
 In data-parallel learning every rank draws minibatches from its own batch. Minibatch k of an epoch
-is the union of all ranks' minibatches k: means, standardised fields and the gradient are those of
-the union, so that the weights are what one process would have made of it. R rows of this process's
-minibatch, S statistics.
+is the union of the k-th minibatches of all ranks: means, standardised columns and the gradient are
+those of the union, so that the weights equal those that one process would learn. R rows of this
+process's minibatch, S statistics.
 """
 
 from collections.abc import Sequence
@@ -19,43 +19,46 @@ from trainables.rollout.batch import TrainBatch
 
 
 class Learner(Protocol):
-    """A learner that takes gradient steps."""
+    """Protocol of a learner, which makes gradient steps."""
 
     stats: tuple[str, ...]
     """Names of the statistics; one of them is ``kl``."""
 
     @property
     def policy(self) -> Policy:
-        """Whose weights it moves."""
+        """Policy that learns."""
 
     def learning(self) -> AbstractContextManager[None]:
-        """Entered while steps are taken on one batch."""
+        """Return a context manager that is entered around the steps on one batch."""
 
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Any]:
-        """The minibatches of one epoch, as `step` takes them; see `torch_learner.shuffled`."""
+        """Return the minibatches of one epoch, as `step` takes them.
+
+        See `torch_learner.shuffled`.
+        """
 
     def standardize_few(self, minibatches: list[Any], by: Moments) -> None:
-        """Standardise, in place, the advantages of minibatches with fewer than `LEAST_ROWS` rows.
+        """Standardise the advantages of minibatches with fewer than `LEAST_ROWS` rows, in place.
 
-        The loss, which standardises those of larger ones, leaves them as they are.
+        The loss standardises those of larger minibatches only.
         """
 
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
-        """(B,) log-probabilities of a batch's actions and values of its observations, now."""
+        """Return current log-probabilities (B,) of a batch's actions, and current values (B,)."""
 
     def step(self, minibatch: Any, rate: float, share: float = 1.0) -> tuple[Any, float]:
-        """One gradient step.
+        """Make one gradient step.
 
         Args:
-            minibatch: one of `minibatches`; without a row only beside other ranks.
-            rate: the learning rate.
-            share: of the union's rows that these are; 1 alone.
+            minibatch: one of `minibatches`; it may be empty if there are other ranks.
+            rate: learning rate.
+            share: share of the union's rows that are in this minibatch; 1 without other ranks.
 
         Returns:
-            (S,) statistics as means over the rows, times `share`, as an array or a tensor; the norm
-            of the gradient of the union before it is clipped.
+            Means (S,) of the statistics over the rows, times `share`, as an array or a tensor; and
+            the norm of the union's gradient before clipping.
         """
 
 
@@ -72,22 +75,22 @@ def learn(
     batch_size: int | None = None,
     standardize: Sequence[str] = (),
 ) -> dict[str, float]:
-    """Learn from one batch; returns the means of the statistics over all minibatches.
+    """Learn from one batch; return the means of the statistics over all minibatches, by name.
 
     Args:
-        learner: takes the steps.
-        batch: of this process.
-        stream: draws the order of its rows.
-        epochs: passes over the batch.
-        minibatch_size: rows of a minibatch, at most.
-        rate: the learning rate of every step.
-        target_kl: no further epoch once the mean KL of one exceeds it; None: none.
-        normalize_advantages: the loss standardises the advantages of every minibatch that has
-            `LEAST_ROWS` rows; of smaller ones it is done here, by the whole batch.
-        batch_size: rows by which the minibatches are counted, learnt from or not: all ranks take
-            the same number of steps; None: those of the batch.
-        standardize: columns that get mean 0 and deviation 1 in each minibatch of all ranks, by the
-            whole batch where that has few rows; the loss then does nothing of the kind.
+        learner: makes the gradient steps.
+        batch: batch of this process.
+        stream: random numbers for the order of the rows.
+        epochs: number of passes over the batch.
+        minibatch_size: largest number of rows of a minibatch.
+        rate: learning rate.
+        target_kl: mean KL divergence of an epoch above which no other epoch follows, or None.
+        normalize_advantages: True if the loss standardises advantages; those of minibatches with
+            fewer than `LEAST_ROWS` rows are standardised here, by the moments of the whole batch.
+        batch_size: number of rows that decides the number of minibatches, which must be equal on
+            all ranks; by default that of the batch.
+        standardize: columns to standardise here in each union of minibatches, so that the loss need
+            not; small unions by the moments of the whole batch.
     """
     reduce = learner.policy.reduce
     stats: list[NDArray[Any]] = []
@@ -108,7 +111,7 @@ def learn(
 
                 by = {name: of_batch[name] for name in standardize}
                 shares = union(minibatches, by, reduce)
-            # A minibatch without a row on any rank is one for all of them: none takes a step.
+            # A minibatch that is empty on all ranks is skipped by all of them.
             pairs = [(m, share) for m, share in zip(minibatches, shares, strict=True) if share >= 0]
             if not pairs:
                 return {}
@@ -131,7 +134,10 @@ def learn(
 
 
 def explained_variance(batch: TrainBatch, reduce: Reduce | None) -> dict[str, float]:
-    """Share of the returns' variance that the old values explain; absent if there is none."""
+    """Return ``explained_variance``: the share of the returns' variance that old values explain.
+
+    The result is empty if the returns have no variance.
+    """
     returns = batch.returns.astype(np.float64)
     columns = np.stack([returns, returns - batch.values])
     deviations = columns - means(columns, reduce)[0][:, None]

@@ -1,10 +1,10 @@
-"""Standardised advantages: by the rows of a minibatch, or of the whole batch where those are few.
+"""Standardised advantages: by the rows of a minibatch, or of the whole batch if those are few.
 
 A minibatch of one row has no deviation: standardised by itself its advantage is 0, and the actor
-never moves. Of two rows the advantages are always 1 and -1, whatever was gained. So the mean and
-deviation of a minibatch with fewer than `LEAST_ROWS` rows are those of the whole batch, in every
-learner alike: the loss leaves such minibatches as they are, and the learning loop
-(`trainables.learners.sgd`) standardises them before it takes a step. R rows.
+never changes. The advantages of two rows would always be 1 and -1, whatever the rewards were. So
+minibatches with fewer than `LEAST_ROWS` rows get mean and deviation of the whole batch, in every
+learner: the loss leaves such minibatches unchanged, and the learning loop
+(`trainables.learners.sgd`) standardises them before a step. R rows.
 """
 
 import logging
@@ -19,36 +19,35 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
-#: Replaces tensors by their sums over all ranks.
+#: Function that replaces tensors by their sums over all ranks.
 Reduce: TypeAlias = Callable[[Sequence["Tensor"]], None]
-#: Rows from which a minibatch is standardised by itself. The deviation of R normal numbers is off
-#: by a share of about 1/√(2(R - 1)): by 27 % of 8 rows, by 71 % of 2.
+#: Least number of rows that are standardised by their own moments. The relative error of the
+#: deviation of R normal numbers is about 1/√(2(R - 1)): 27 % for 8 rows, 71 % for 2.
 LEAST_ROWS = 8
-#: Below it a deviation counts as none; it is added to the divisor.
+#: Number added to a deviation before it divides.
 SMALL = 1e-8
 
 
 class Moments(NamedTuple):
-    """Mean and deviation by which a column is standardised."""
+    """Mean and deviation with which a column is standardised."""
 
     mean: float
+    """Mean of the column."""
     deviation: float
+    """Standard deviation of the column."""
 
     def standardized(self, column: Any) -> Any:
-        """Return a column (R,), an array or a tensor, with this mean taken off, by the deviation.
-
-        The columns from which the moments come then have mean 0 and deviation 1.
-        """
+        """Return a column (R,), array or tensor, minus the mean and divided by the deviation."""
         return (column - self.mean) / (self.deviation + SMALL)
 
 
 def moments(column: NDArray[Any], reduce: Reduce | None = None) -> Moments:
     """Return the moments of a column (R,) over the rows of all ranks.
 
-    A single row, which has no deviation, is left as it is; the log says so.
+    A single row has no deviation: its moments are 0 and 1, and a warning is logged.
     """
     wide = column.astype(np.float64)[None]
-    with np.errstate(all="ignore"):  # what is not finite is found in the loss
+    with np.errstate(all="ignore"):  # the loss reports numbers that are not finite
         (mean,), count = means(wide, reduce)
         (variance,), _ = means(np.square(wide - mean), reduce)
     if count == 1:
@@ -61,9 +60,9 @@ def moments(column: NDArray[Any], reduce: Reduce | None = None) -> Moments:
 
 
 def means(columns: NDArray[np.float64], reduce: Reduce | None) -> tuple[NDArray[np.float64], float]:
-    """Return the means (C,) of columns (C, R) over the rows of all ranks, and how many those are.
+    """Return the means (C,) of columns (C, R) over the rows of all ranks, and the number of rows.
 
-    Without a row they are 0.
+    Without rows the means are 0.
     """
     sums, count = columns.sum(axis=1), np.array([float(columns.shape[1])])
     if reduce is not None:

@@ -1,4 +1,4 @@
-"""The learner in torch: its minibatches and steps, also beside other ranks.
+"""The learner in torch: its minibatches and gradient steps, alone or with other ranks.
 
 B rows of a minibatch, S statistics.
 """
@@ -22,11 +22,18 @@ from trainables.rollout.batch import TrainBatch
 
 Minibatch: TypeAlias = dict[str, Tensor]
 Loss: TypeAlias = Callable[[Any, Mapping[str, Tensor]], tuple[Tensor, Tensor]]
-"""Networks and the columns of a minibatch → the loss, and (S,) statistics."""
+"""Function of networks and columns of a minibatch that returns the loss and statistics (S,)."""
 
 
 class TorchLearner:
-    """Minimises a loss, a mean over rows, by torch's gradients; `grad_clip` bounds their norm."""
+    """Minimises a loss, which is a mean over rows, with gradients by torch.
+
+    Args:
+        policy: policy that learns.
+        loss: the loss.
+        stats: names of its statistics.
+        grad_clip: largest norm of the gradient, or None for no limit.
+    """
 
     def __init__(
         self, policy: ActorCriticPolicy, loss: Loss, stats: tuple[str, ...], grad_clip: float | None
@@ -37,23 +44,26 @@ class TorchLearner:
         self._grad_clip = grad_clip
 
     def learning(self) -> AbstractContextManager[None]:
-        """Nothing has to be prepared."""
+        """Return a context manager that does nothing."""
         return nullcontext()
 
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Minibatch]:
-        """Columns on the policy's device."""
+        """Return the minibatches of one epoch on the policy's device; see `shuffled`."""
         return shuffled(batch, size, stream, self.policy.device, count)
 
     def standardize_few(self, minibatches: list[Minibatch], by: Moments) -> None:
-        """Standardise what the loss leaves as it is; see `Learner`."""
+        """Standardise the advantages of small minibatches, in place.
+
+        See `Learner.standardize_few`.
+        """
         for one in minibatches:
             if len(one["advantages"]) < LEAST_ROWS:
                 one["advantages"] = by.standardized(one["advantages"])
 
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Log-probabilities and values; see `Learner`."""
+        """Return current log-probabilities (B,) of a batch's actions, and current values (B,)."""
         on = self.policy.device
         columns = {name: torch.from_numpy(one).to(on) for name, one in batch.columns().items()}
         model: Any = self.policy.model
@@ -63,10 +73,10 @@ class TorchLearner:
         return found.logp.cpu().numpy(), found.values.cpu().numpy()
 
     def step(self, minibatch: Minibatch, rate: float, share: float = 1.0) -> tuple[Tensor, float]:
-        """One gradient step; see `Learner`."""
+        """Make one gradient step; see `Learner.step`."""
         if len(minibatch["actions"]):
             loss, measured = self.loss(self.policy.model, minibatch)
-        else:  # the other ranks wait for this one's part of the gradient
+        else:  # the other ranks wait for a gradient of this one: zeros
             loss = torch.stack([p.sum() for p in self.policy.model.parameters()]).sum() * 0.0
             measured = torch.zeros(len(self.stats))
         if share != 1.0:
@@ -81,10 +91,17 @@ def shuffled(
     device: torch.device | None = None,
     count: int | None = None,
 ) -> list[Minibatch]:
-    """The batch in a drawn order, in minibatches of at most `size` rows, as equal as can be.
+    """Return the batch in a random order as minibatches of equal size, ±1 row.
 
-    Sequences are drawn whole, so their minibatches are of about so many rows. There are as many
-    minibatches as `count` rows need (None: those of the batch); some are empty if rows are few.
+    Sequences stay whole, so that their minibatches have about equal numbers of rows.
+
+    Args:
+        batch: the batch.
+        size: largest number of rows of a minibatch.
+        stream: random numbers for the order.
+        device: device of the tensors; by default the CPU.
+        count: number of rows that decides the number of minibatches, by default that of the batch.
+            If it is larger than the batch, some minibatches may be empty.
     """
     on = device or torch.device("cpu")
     if isinstance(batch, SequenceBatch):
@@ -93,7 +110,7 @@ def shuffled(
             for one in batch.minibatches(size, stream)
         ]
     order = torch.from_numpy(stream.permutation(len(batch)))
-    # Rows as a whole: indexing takes an image byte by byte.
+    # `index_select` copies whole rows, where indexing copies an image byte by byte.
     given = {name: torch.from_numpy(column) for name, column in vars(batch).items()}
     columns = {name: torch.index_select(one, 0, order).to(on) for name, one in given.items()}
     parts = -(-(len(batch) if count is None else count) // size)
@@ -102,7 +119,7 @@ def shuffled(
 
 
 def normalized(advantages: Tensor) -> Tensor:
-    """Return advantages (B,) with mean 0 and deviation 1; fewer than `LEAST_ROWS` as they are."""
+    """Return advantages (B,) with mean 0 and deviation 1; fewer than `LEAST_ROWS` unchanged."""
     if len(advantages) < LEAST_ROWS:
         return advantages
     return (advantages - advantages.mean()) / (advantages.std(correction=0) + SMALL)
@@ -111,10 +128,17 @@ def normalized(advantages: Tensor) -> Tensor:
 def union(
     minibatches: list[Minibatch], of_batch: Mapping[str, Moments], reduce: Reduce | None
 ) -> list[float]:
-    """Standardise columns in place over all ranks' rows; returns this rank's share of each union.
+    """Standardise columns in place over the rows of all ranks.
 
-    A union of fewer than `LEAST_ROWS` rows is standardised by the moments of the whole batch, which
-    `of_batch` has for each column. A share of -1 says that the union has no row at all.
+    Unions of fewer than `LEAST_ROWS` rows are standardised by the moments of the whole batch.
+
+    Args:
+        minibatches: this rank's minibatches of one epoch.
+        of_batch: column → its moments over the whole batch.
+        reduce: function that replaces tensors by their sums over all ranks, or None.
+
+    Returns:
+        This rank's share of the rows of each union; -1 for a union without rows.
     """
     own = torch.tensor([float(len(m["actions"])) for m in minibatches], dtype=torch.float64)
     sums = torch.stack([_sums(m[name]) for name in of_batch for m in minibatches] or [own[:0]])
@@ -133,6 +157,6 @@ def union(
 
 
 def _sums(column: Tensor) -> Tensor:
-    """(2,) sum and sum of squares, in float64."""
+    """Return sum and sum of squares of a column, (2,), float64."""
     wide = column.double()
     return torch.stack([wide.sum(), wide.square().sum()])

@@ -1,10 +1,11 @@
-"""The same steps in a kernel of C, where one is built: faster, with other bits.
+"""The steps of PPO and A2C in a compiled kernel, if one is built: faster, with other rounding.
 
     python -m trainables.learners.fused.compiled
 
-builds it beside its source, with the system's compiler; nothing else needs one. It sums every
-number in one order on every processor that has AVX2, so that its results have one name, `name`,
-which stands in checkpoints: another kernel's, or numpy's, are equal up to rounding only.
+builds it beside its source with the system's C compiler; nothing else requires a compiler. The
+kernel sums numbers in the same order on every processor with AVX2, so that its results depend only
+on its version. Checkpoints store that version as `name`; results of another kernel, or of numpy,
+are equal up to rounding.
 """
 
 import ctypes
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 Array = NDArray[Any]
+#: Source of the kernel, and the built library.
 SOURCE = Path(__file__).with_name("kernel.c")
 BUILT = SOURCE.with_suffix(".so")
 _FLAGS = (
@@ -42,12 +44,12 @@ _FLAGS = (
     *("-Wall", "-Wextra", "-Werror", "-Wno-psabi", "-fno-asynchronous-unwind-tables"),
     *("-fPIC", "-shared", "-s", "-Wl,-z,noseparate-code"),
 )
-#: Hidden layers and columns of choices that `Problem` in kernel.c has room for.
+#: Largest numbers of hidden layers and of columns of choices in kernel.c's `Problem`.
 MOST_LAYERS, MOST_COLUMNS = 16, 64
 
 
 class Problem(ctypes.Structure):
-    """The problem of a gradient step, as kernel.c declares it."""
+    """Description of a gradient step, with the fields of kernel.c."""
 
     _fields_ = (
         *((name, ctypes.c_long) for name in ("bits", "features", "layers", "head", "choices")),
@@ -61,10 +63,15 @@ class Problem(ctypes.Structure):
 
 
 class Kernel:
-    """A built kernel; `bits` are the registers to use, of those that this processor has.
+    """A loaded kernel.
+
+    Args:
+        path: file of the library.
+        bits: width of the vector registers to use; by default the widest of this processor.
 
     Raises:
-        OSError: the file cannot be loaded, or this processor has no AVX2.
+        OSError: the file cannot be loaded, is built from another kernel.c, or this processor has no
+            registers of that width.
     """
 
     def __init__(self, path: Path, bits: int | None = None) -> None:
@@ -85,15 +92,19 @@ class Kernel:
 
 
 def build(path: Path = BUILT, *options: str) -> Path:
-    """Compile the kernel.
+    """Compile the kernel to `path`, and return `path`.
+
+    Args:
+        path: file of the library.
+        options: more options of the compiler.
 
     Raises:
-        RuntimeError: there is no compiler, or it failed; the message is its own.
+        RuntimeError: there is no compiler, or it failed; the message is the compiler's.
     """
     compiler = os.environ.get("CC") or shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         raise RuntimeError("no C compiler is installed (cc, gcc, or $CC)")
-    anew = path.with_suffix(f".{os.getpid()}")  # a process that uses the old one keeps it
+    anew = path.with_suffix(f".{os.getpid()}")  # processes that use the old file keep it
     command = [compiler, *_FLAGS, *options, "-o", str(anew), str(SOURCE), "-lm"]
     ran = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
     if ran.returncode:
@@ -104,7 +115,7 @@ def build(path: Path = BUILT, *options: str) -> Path:
 
 @cache
 def built() -> Kernel | None:
-    """The kernel of this installation; None: it is not built, or is of no use here."""
+    """Return this installation's kernel; None if it is not built or cannot be used."""
     try:
         return Kernel(BUILT)
     except OSError as error:
@@ -114,7 +125,10 @@ def built() -> Kernel | None:
 
 
 def not_covered(layout: ActionLayout, architecture: Architecture) -> str:
-    """Why the kernel has no room for a policy that `fused.ppo` covers; empty if it has."""
+    """Return why the kernel does not support a policy that `fused.ppo` supports.
+
+    The result is empty if it does.
+    """
     if len(architecture.hidden) > MOST_LAYERS:
         return f"model.hidden has more than {MOST_LAYERS} layers"
     if len(layout.choice_columns) > MOST_COLUMNS:
@@ -123,7 +137,15 @@ def not_covered(layout: ActionLayout, architecture: Architecture) -> str:
 
 
 class CompiledLearner(FusedLearner):
-    """Takes the steps of a `FusedLearner` with a kernel."""
+    """A `FusedLearner` whose gradients and Adam steps a kernel computes.
+
+    Args:
+        policy: policy that learns.
+        loss: options of the loss.
+        stats: names of the parts of the loss, as in `FusedLearner`.
+        threads: number of threads of numpy's matrix products.
+        kernel: the kernel.
+    """
 
     def __init__(
         self,
@@ -153,26 +175,33 @@ class CompiledLearner(FusedLearner):
             relu=architecture.activation == "relu",
             **{n: v.ctypes.data for n, v in zip(_VECTORS, vectors, strict=False)},
         )
-        self._told = ctypes.byref(self._problem)
-        self._ask(loss)
+        self._problem_pointer = ctypes.byref(self._problem)
+        self._set_loss(loss)
         self._work: Array = np.empty(0, dtype=self._kind)
         self.adam.kernel = self
 
     def gradient(self, columns: Array) -> Array:
-        """Write the gradient of one minibatch's loss; see `FusedLearner.gradient`."""
+        """Compute the gradient of one minibatch's loss; return the parts of the loss (S,).
+
+        Args:
+            columns: minibatch, as `FusedLearner.gradient` takes it.
+
+        Raises:
+            NotFiniteError: the loss is NaN or infinite.
+        """
         rows, item = columns.shape[1], columns.itemsize
-        if self.loss is not self._asked:
-            self._ask(self.loss)
+        if self.loss is not self._current_loss:
+            self._set_loss(self.loss)
         self._problem.normalize = self.loss.normalize_advantages and rows >= LEAST_ROWS
         if columns.strides[1] != item:
             columns = np.ascontiguousarray(columns)
-        needed = int(self._library.kernel_work(self._told, ctypes.c_long(rows)))
+        needed = int(self._library.kernel_work(self._problem_pointer, ctypes.c_long(rows)))
         if len(self._work) < needed:
             self._work = np.empty(needed, dtype=self._kind)
             self._problem.work = self._work.ctypes.data
         parts = np.empty(5)
         loss = self._library.kernel_gradient(
-            self._told,
+            self._problem_pointer,
             ctypes.c_void_p(columns.ctypes.data),
             ctypes.c_long(columns.strides[0] // item),
             ctypes.c_long(rows),
@@ -182,28 +211,29 @@ class CompiledLearner(FusedLearner):
             raise NotFiniteError(f"the loss is {loss}")
         return parts[: len(self.stats)].astype(self._kind)
 
-    def _ask(self, loss: Loss) -> None:
-        """Compute this loss from now on."""
-        problem, self._asked = self._problem, loss
+    def _set_loss(self, loss: Loss) -> None:
+        """Set the loss that the kernel computes."""
+        problem, self._current_loss = self._problem, loss
         problem.plain = loss.clip_param is None
         problem.clip, problem.clip_by = loss.clip_param or 0.0, loss.vf_clip_param or 0.0
         problem.clip_values = loss.vf_clip_param is not None
         problem.value_weight, problem.entropy_weight = loss.vf_loss_coeff, loss.entropy_coeff
 
     def norm(self) -> float:
-        """Of the gradient."""
-        return float(self._library.kernel_norm(self._told))
+        """Return the norm of the gradient."""
+        return float(self._library.kernel_norm(self._problem_pointer))
 
     def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
-        """Adam's step; see `flat.Kernel`."""
+        """Make one step of Adam; see `flat.Kernel.move`."""
         numbers = (scale, *betas, eps, decay, rate)
-        self._library.kernel_adam(self._told, *map(ctypes.c_double, numbers))
+        self._library.kernel_adam(self._problem_pointer, *map(ctypes.c_double, numbers))
 
 
 _VECTORS = ("weights", "gradient", "first", "second")
 
 
 def _longs(numbers: Sequence[int], room: int) -> Any:
+    """Return numbers as a C array of `room` longs."""
     return (ctypes.c_long * room)(*numbers)
 
 

@@ -1,8 +1,8 @@
-"""Log-probabilities and entropies of actions that were taken, and their gradients by the heads.
+"""Log-probabilities and entropies of actions taken, and their gradients with respect to the heads.
 
-As `policies.networks.ActorCritic` computes them in torch. K columns of choices, M choices of a
-column at most, G columns of real numbers, B rows. A head is (A, B): the logits of all choices, then
-the means.
+They are those of `policies.networks.ActorCritic` in torch. K columns of choices, M the largest
+number of choices of a column, G columns of real numbers, B rows. A head is (A, B): the logits of
+all choices, then the means.
 """
 
 import math
@@ -19,30 +19,35 @@ HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Choices:
-    """Independent columns of choices."""
+    """Distribution of independent columns of choices."""
 
     def __init__(self, layout: ActionLayout) -> None:
         _, absent = choice_grid(layout)
         self.shape = absent.shape
-        """(K, M)."""
+        """Shape (K, M) of the grid of choices."""
         self._present = ~absent if absent.any() else None
         self._columns = list(layout.choice_columns)
         self._scalar = layout.scalar
 
     @property
     def rows(self) -> int:
-        """Rows that `taken` gives."""
+        """Number of rows of the result of `taken`, K·M."""
         return math.prod(self.shape)
 
     def taken(self, actions: Array) -> Array:
-        """(K·M, B) ones where a choice was taken, of actions (B,) or (B, columns)."""
+        """Return ones (K·M, B) where a choice was taken, for actions (B,) or (B, columns)."""
         chosen = actions[:, None] if self._scalar else actions[:, self._columns]
         choices = np.arange(self.shape[1])
         ones: Array = chosen.T.astype(np.int64)[:, None, :] == choices[:, None]
         return ones.reshape(self.rows, -1)
 
     def evaluate(self, head: Array, taken: Array) -> tuple[Array, Array]:
-        """(B,) log-probabilities of what was taken, and (B,) entropies."""
+        """Return log-probabilities (B,) of the choices taken, and entropies (B,).
+
+        Args:
+            head: logits (A, B).
+            taken: result of `taken`, (K·M, B).
+        """
         logits = head
         if self._present is not None:
             logits = np.full((*self.shape, head.shape[1]), NO_CHOICE, dtype=head.dtype)
@@ -60,9 +65,12 @@ class Choices:
         return logp, np.add.reduce(self._entropies, axis=(0, 1))
 
     def gradient(self, by_logp: Array, by_entropy: float, out: Array) -> None:
-        """Write the loss's gradient by the logits to `out`, after `evaluate`.
+        """Write the gradient of the loss with respect to the logits of `evaluate` to `out`.
 
-        `by_logp` (B,) is its gradient by each log-probability, `by_entropy` by each row's entropy.
+        Args:
+            by_logp: gradient (B,) with respect to each log-probability.
+            by_entropy: gradient with respect to each row's entropy.
+            out: array (A, B).
         """
         error = (self._taken - self._probabilities) * by_logp
         if by_entropy:
@@ -75,9 +83,12 @@ class Choices:
 
 
 class Reals:
-    """Independent Gaussian columns, whose deviations do not depend on the observation.
+    """Distribution of independent Gaussian columns with the same deviations in all rows.
 
-    Their logarithms `log_std` (G,) are weights, whose gradient (G,) is written to `gradient`.
+    Args:
+        layout: layout of the actions.
+        log_std: log standard deviations (G,), which are weights.
+        gradient: array (G,) for their gradient.
     """
 
     def __init__(self, layout: ActionLayout, log_std: Array, gradient: Array) -> None:
@@ -86,12 +97,17 @@ class Reals:
         self._log_std, self._gradient = log_std, gradient
 
     def taken(self, actions: Array) -> Array:
-        """(G, B) of actions (B, columns)."""
+        """Return the real numbers (G, B) of actions (B, columns)."""
         numbers: Array = actions[:, self._columns].T
         return numbers
 
     def evaluate(self, means: Array, taken: Array) -> tuple[Array, float]:
-        """(B,) log-probabilities of what was taken, and the entropy of every row."""
+        """Return log-probabilities (B,) of the numbers taken, and the entropy of every row.
+
+        Args:
+            means: means (G, B).
+            taken: result of `taken`, (G, B).
+        """
         self._inverse = np.exp(-self._log_std)[:, None]
         self._scaled = (taken - means) * self._inverse
         self._squares = np.square(self._scaled)
@@ -99,7 +115,13 @@ class Reals:
         return np.add.reduce(terms, axis=0), float((self._log_std + (0.5 + HALF_LOG_2PI)).sum())
 
     def gradient(self, by_logp: Array, by_entropy: float, out: Array) -> None:
-        """Write the loss's gradients by the means, and by the deviations; see `Choices`."""
+        """Write the gradients of the loss with respect to means and log standard deviations.
+
+        Args:
+            by_logp: gradient (B,) with respect to each log-probability.
+            by_entropy: gradient with respect to each row's entropy.
+            out: array (G, B) for the gradient with respect to the means.
+        """
         np.multiply(self._scaled * self._inverse, by_logp, out=out)
         np.matmul(self._squares - 1.0, by_logp, out=self._gradient)
         self._gradient += by_entropy * len(by_logp)

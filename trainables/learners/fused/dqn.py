@@ -1,6 +1,6 @@
-"""Q-learning's gradient steps on flat vectors: the loss of rows of a replay and its gradient.
+"""Q-learning's gradient steps on flat vectors: the loss of rows of a replay, and its gradient.
 
-The same loss and optimiser as in torch (`trainables.algorithms.dqn`), up to rounding. D features, H
+Loss and optimiser are those in torch (`trainables.algorithms.dqn`), up to rounding. D features, H
 units of a layer, A choices, B rows; activations are (H, B).
 """
 
@@ -26,23 +26,24 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Layers = list[tuple[Array, Array]]
-"""Weights (H, H of the layer below) and biases (H, 1) of each."""
+"""Weights (H, H of the layer below) and biases (H, 1) of each layer."""
 
 
 class Learnt(NamedTuple):
-    """The figures of one gradient step."""
+    """Results of one gradient step."""
 
     loss: float
+    """Loss before the step."""
     mean_q: float
-    """Of the choices taken."""
+    """Mean value of the choices taken."""
     norm: float
-    """Of the gradient, before it was clipped."""
+    """Norm of the gradient before clipping."""
     errors: Array
-    """(B,) sizes of the differences."""
+    """Absolute temporal differences, (B,)."""
 
 
 def not_covered(architecture: QArchitecture, optimizer: OptimizerConfig) -> str:
-    """Why a network like this learns in torch; empty if it need not."""
+    """Return why a network must learn in torch; empty if this learner supports it."""
     if optimizer.name not in KNOWN:
         return f"optimizer.name is {optimizer.name}"
     if architecture.trunk.own is not None:
@@ -58,17 +59,18 @@ def not_covered(architecture: QArchitecture, optimizer: OptimizerConfig) -> str:
 
 
 class FusedQLearner:
-    """Takes the steps of Q-learning for a perceptron.
+    """Makes Q-learning's gradient steps for a perceptron.
 
-    The policy's weights and optimiser are used in place, and so is the target network.
+    It works in place on the weights and moments of the policy, and on the target network.
 
     Args:
-        policy: learns.
+        policy: policy that learns.
         target: its target network.
-        double: whether the policy names the choice that follows, and not the target network.
-        gamma: discount of rows that have no ``discounts``.
-        grad_clip: bound on the gradient's norm, or None.
-        threads: of its products.
+        double: True if the policy's network selects the next choice (double Q-learning), not the
+            target network.
+        gamma: discount factor of rows without ``discounts``.
+        grad_clip: largest norm of the gradient, or None for no limit.
+        threads: number of threads of matrix products.
     """
 
     def __init__(
@@ -105,26 +107,33 @@ class FusedQLearner:
         self._activation = policy.model.architecture.trunk.activation
         self._masks = policy.model.architecture.trunk.masks
         trunk = policy.model.architecture.trunk
-        self._highest = np.float32(trunk.highest_byte), np.float32(trunk.highest_number)
+        self._largest_pixels = np.float32(trunk.highest_byte), np.float32(trunk.highest_number)
         self._double, self._gamma, self._grad_clip = double, gamma, grad_clip
         self._threads = threads
         self._ready = False
 
     def update(self, rows: Mapping[str, Array], rate: float) -> Learnt:
-        """One gradient step on rows (B, …) of a replay.
+        """Make one gradient step on rows (B, …) of a replay.
+
+        Args:
+            rows: columns of the replay.
+            rate: learning rate.
 
         Raises:
-            NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
+            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged.
         """
         with self.learning():
             loss, values, errors = self.gradient(rows)
             return Learnt(loss, values, self.adam.step(rate, self._grad_clip), errors)
 
     def gradient(self, rows: Mapping[str, Array]) -> tuple[float, float, Array]:
-        """Write the gradient of the loss of rows; returns loss, mean value, sizes of differences.
+        """Compute the gradient of the loss of rows.
+
+        Returns:
+            Loss, mean value of the choices taken, and absolute temporal differences (B,).
 
         Raises:
-            NotFiniteError: NaN or infinity in the loss.
+            NotFiniteError: the loss is NaN or infinite.
         """
         count = len(rows["rewards"])
         each, actions = np.arange(count), rows["actions"]
@@ -134,7 +143,7 @@ class FusedQLearner:
             before, after = before[: -self._masks], after[: -self._masks]
         ahead = self._forward(self._target, after)[-1]
         judge = ahead
-        if self._double:  # both in one product: what was seen, then what came next
+        if self._double:  # one product for both: current observations, then next ones
             units = self._forward(self._layers, np.concatenate([before, after], axis=1))
             judge = units[-1][:, count:]
             units = [one[:, :count] for one in units]
@@ -162,12 +171,12 @@ class FusedQLearner:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Around steps that follow each other: what is made ready for one holds for all."""
+        """Prepare a series of steps inside the block; blocks inside it prepare nothing again."""
         if self._ready:
             yield
             return
         self._shared.adopt()
-        # What is not finite is found in the loss and the norm: numpy need not warn of it.
+        # Loss and norm are checked for numbers that are not finite, so numpy need not warn.
         with blas_threads(self._threads), np.errstate(all="ignore"):
             self._ready = True
             try:
@@ -177,13 +186,13 @@ class FusedQLearner:
         self._shared.show_gradients()
 
     def _columns(self, observations: Array) -> Array:
-        """Return (D, B) features of observations (B, …)."""
+        """Return features (D, B) of observations (B, …), with pixels scaled to at most 1."""
         flat = observations.reshape(len(observations), -1).T
-        highest = self._highest[observations.dtype != np.uint8]
+        highest = self._largest_pixels[observations.dtype != np.uint8]
         return flat if highest == 1.0 else flat / highest
 
     def _forward(self, layers: Layers, x: Array) -> list[Array]:
-        """(H, B) of each layer for features (D, B); the last one's are the values."""
+        """Return the outputs (H, B) of each layer for features (D, B); the last are the values."""
         units: list[Array] = []
         for i, (weight, bias) in enumerate(layers):
             x = weight @ x
@@ -194,7 +203,13 @@ class FusedQLearner:
         return units
 
     def _backward(self, x: Array, units: list[Array], error: Array) -> None:
-        """Write the gradient, after `_forward` of features (D, B), of `error` (A, B) by values."""
+        """Compute the gradient of the weights.
+
+        Args:
+            x: features (D, B).
+            units: results of `_forward` for them.
+            error: gradient (A, B) of the loss with respect to the values.
+        """
         for i in range(len(units) - 1, -1, -1):
             weight, bias = self._gradients[i]
             below = units[i - 1] if i else x

@@ -1,6 +1,6 @@
 """Weights, gradient and an optimiser's moments of a policy as flat vectors, and steps on them.
 
-P parameters.
+P is the number of parameters.
 """
 
 import itertools
@@ -19,37 +19,43 @@ Betas = tuple[float, float]
 
 
 class Kernel(Protocol):
-    """Makes Adam's steps on the vectors of a `FlatOptimizer`."""
+    """Protocol of a kernel that makes Adam's steps on the vectors of a `FlatOptimizer`."""
 
     def norm(self) -> float:
-        """Of the gradient."""
+        """Return the norm of the gradient."""
 
     def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
-        """One step with the gradient times `scale`.
+        """Make one step of Adam.
 
-        The corrections of the moments are in `eps` and, with the learning rate, in `rate`.
+        Args:
+            scale: factor of the gradient.
+            betas: decay of the two moments.
+            eps: number added to the root of the second moment, times its bias correction.
+            decay: weight decay.
+            rate: learning rate, times the bias corrections.
         """
 
 
-#: Steps between two looks for moments that have faded away; from a step's number alone, which a
-#: checkpoint holds, so that a restored run looks when an uninterrupted one does.
+#: Number of steps between two searches for vanished moments. It depends on the step's number alone,
+#: which checkpoints store, so that restored runs search at the same steps.
 FADING_STEPS = 16
-#: Smaller ones are nothing: beside eps of 1e-8, the first moves no weight by more than 1e-22 of the
-#: learning rate, and the second's root changes no bit of the sum.
+#: Sizes below which first and second moments are set to 0. With eps of 1e-8, such a first moment
+#: moves no weight by more than 1e-22 of the learning rate, and the root of such a second moment
+#: changes no bit of the sum.
 FADED_FIRST, FADED_SECOND = 1e-30, 1e-36
-#: The optimisers that `FlatOptimizer` knows.
+#: Names of the optimisers that `FlatOptimizer` supports.
 KNOWN = ("adam", "rmsprop")
-#: Of `FlatOptimizer`'s vectors, those that hold what an optimiser keeps of the weights.
-_KEPT = {"exp_avg": "_first", "exp_avg_sq": "_second", "square_avg": "_second"}
+#: Moment → attribute of `FlatOptimizer` with its vector.
+_VECTOR_OF_MOMENT = {"exp_avg": "_first", "exp_avg_sq": "_second", "square_avg": "_second"}
 
 
 class FlatOptimizer:
-    """Adam (Kingma & Ba 2015) or RMSprop on one vector, in place; as `torch.optim` does it.
+    """Adam (Kingma & Ba 2015) or RMSprop on one vector, in place, by the rules of `torch.optim`.
 
     Args:
-        shapes: of the parameters by name, in the order in which they lie one after the other.
-        kind: type of the numbers.
-        config: says which optimiser it is, and how it moves the weights.
+        shapes: name → shape of each parameter, in the order of their numbers in the vectors.
+        kind: dtype of the numbers.
+        config: settings of the optimiser.
     """
 
     def __init__(
@@ -60,43 +66,48 @@ class FlatOptimizer:
         ends = np.cumsum([0, *self._sizes]).tolist()
         self._spans = dict(zip(self.shapes, itertools.pairwise(ends), strict=True))
         self.vectors = np.zeros((5, ends[-1]), dtype=kind)
-        """Weights, gradient, both moments, and one to compute with."""
+        """Rows (5, P): weights, gradient, first and second moments, and a scratch row."""
         self.weights, self.gradient, self._first, self._second, self._scratch = self.vectors
         self.kernel: Kernel | None = None
-        """The compiled kernel that makes Adam's steps in numpy's place."""
+        """Compiled kernel that makes Adam's steps instead of numpy, or None."""
         self.moved = False
-        """True once a step was made."""
+        """True after the first step."""
         self._steps = np.zeros(len(self._sizes), dtype=np.float32)
         self.moments: Mapping[str, Mapping[str, Array]] = {
             name: self._moments(name, index) for index, name in enumerate(self.shapes)
         }
-        """Parameter → what the optimiser keeps of it, as parts of the vectors."""
+        """Parameter → moment → array, a view of the vectors."""
 
     def span(self, vector: Array, *names: str) -> Array:
-        """The part of a vector in which these parameters lie side by side, flat."""
+        """Return the part of a vector that holds these adjacent parameters, flat."""
         return vector[self._spans[names[0]][0] : self._spans[names[-1]][1]]
 
     def part(self, vector: Array, name: str) -> Array:
-        """The part of a vector that belongs to a parameter, in its shape."""
+        """Return the part of a vector that holds a parameter, in its shape."""
         return self.span(vector, name).reshape(self.shapes[name])
 
     def _moments(self, name: str, index: int) -> dict[str, Array]:
+        """Return moment → view of the vectors, of one parameter."""
         return {
             kind: self._steps[index : index + 1].reshape(())
             if kind == "step"
-            else self.part(getattr(self, _KEPT[kind]), name)
+            else self.part(getattr(self, _VECTOR_OF_MOMENT[kind]), name)
             for kind in MOMENTS[self.config.name]
         }
 
     def step(self, learning_rate: float, grad_clip: float | None) -> float:
-        """Move the weights against the gradient; returns its norm before clipping.
+        """Make one step against the gradient; return the norm of the gradient before clipping.
+
+        Args:
+            learning_rate: step size.
+            grad_clip: largest norm of the gradient, or None for no limit.
 
         Raises:
-            NotFiniteError: NaN or infinity in the gradient; the weights are untouched.
+            NotFiniteError: the gradient is NaN or infinite; the weights are unchanged.
         """
         gradient, scratch, config, kernel = self.gradient, self._scratch, self.config, self.kernel
         if self._steps[0] % FADING_STEPS == 0:
-            self._forget_what_faded()
+            self._clear_vanished_moments()
         norm = kernel.norm() if kernel else math.sqrt(float(np.dot(gradient, gradient)))
         if not math.isfinite(norm):
             raise NotFiniteError(f"the gradient's norm is {norm}")
@@ -121,17 +132,20 @@ class FlatOptimizer:
             self._adam(ahead, learning_rate)
         return norm
 
-    def _forget_what_faded(self) -> None:
-        """Let moments that no weight can feel be 0, before they are subnormal.
+    def _clear_vanished_moments(self) -> None:
+        """Set moments to 0 that are too small to change a weight, before they become subnormal.
 
-        Units that are never active have no gradient, so their moments shrink with every step, and
-        do not come to 0 by themselves. Below 1.2e-38 many processors need a hundred times as long
-        for a number.
+        Units that are never active have no gradient, so that their moments shrink in every step
+        without reaching 0. Many processors take a hundred times as long for numbers below 1.2e-38.
         """
         for moment, least in ((self._first, FADED_FIRST), (self._second, FADED_SECOND)):
             np.multiply(moment, np.abs(moment, out=self._scratch) >= least, out=moment)
 
     def _rmsprop(self, ahead: Array, learning_rate: float) -> None:
+        """Make one step of RMSprop.
+
+        `ahead` is the gradient with weight decay, and may be overwritten.
+        """
         alpha = self.config.alpha
         direction = ahead.copy() if self.config.weight_decay else ahead
         scratch = np.multiply(ahead, ahead, out=self._scratch)
@@ -145,6 +159,10 @@ class FlatOptimizer:
         self.weights -= scratch
 
     def _adam(self, ahead: Array, learning_rate: float) -> None:
+        """Make one step of Adam.
+
+        `ahead` is the gradient with weight decay, and may be overwritten.
+        """
         scratch = self._scratch
         (beta1, beta2), eps = self.config.betas, self.config.eps
         self._first *= beta1
@@ -156,7 +174,7 @@ class FlatOptimizer:
         self._second += scratch
         self._steps += 1.0
         root, rate = self._corrections(beta1, beta2)
-        # lr · (m / c1) / (√v / √c2 + eps), with the constants drawn out of the vectors.
+        # lr · (m / c1) / (√v / √c2 + eps), with constants taken out of the vector operations.
         np.sqrt(self._second, out=scratch)
         scratch += eps * root
         np.divide(self._first, scratch, out=scratch)
@@ -164,7 +182,10 @@ class FlatOptimizer:
         self.weights -= scratch
 
     def _corrections(self, beta1: float, beta2: float) -> tuple[Any, Any]:
-        """√c2 and √c2 / c1 for the steps made so far: numbers, or (P,) where parameters differ."""
+        """Return √c2 and √c2 / c1, the bias corrections for the steps made so far.
+
+        They are numbers, or arrays (P,) if parameters have made different numbers of steps.
+        """
         steps: Any = float(self._steps[0])
         if (self._steps != steps).any():  # torch made steps with gradients of some of them
             steps = np.repeat(self._steps, self._sizes).astype(np.float64)

@@ -1,7 +1,7 @@
-"""Actor and critic as one stack of perceptrons, forwards and backwards.
+"""Actor and critic as one stack of perceptrons: forward and backward pass.
 
-Both have the same hidden layers, so each layer of the two is one stacked product. D features, H
-units of a layer, A numbers of the actor's head, B rows; activations are (2, H, B).
+Both have the same hidden layers, so that each layer of the two is one stacked product. D features,
+H units of a layer, A outputs of the actor's head, B rows; activations are (2, H, B).
 """
 
 from typing import Any
@@ -18,14 +18,21 @@ NETS = ("actor", "critic")
 
 
 def parameter_order(architecture: Architecture, reals: bool) -> list[str]:
-    """Names of all parameters, actor and critic of a layer side by side."""
+    """Return the names of all parameters; those of actor and critic are adjacent in each layer."""
     layers = range(len(architecture.hidden) + 1)
     order = [f"{net}.{i}.{part}" for i in layers for part in ("weight", "bias") for net in NETS]
     return [*order, *(["log_std"] if reals else [])]
 
 
 class Buffers:
-    """Arrays that a pass over B rows computes and overwrites."""
+    """Arrays that a forward and a backward pass over B rows overwrite.
+
+    Args:
+        hidden: units of the hidden layers.
+        head: outputs of the actor's head, A.
+        rows: number of rows, B.
+        kind: dtype.
+    """
 
     def __init__(self, hidden: tuple[int, ...], head: int, rows: int, kind: np.dtype[Any]) -> None:
         self.units, self.errors, self.slopes = (
@@ -39,14 +46,20 @@ class Buffers:
 
 
 class Perceptrons:
-    """Networks without a shared trunk: reads weights from `adam` and writes gradients to it."""
+    """Actor and critic without a shared trunk; weights and gradients are views of flat vectors.
+
+    Args:
+        adam: the vectors.
+        architecture: sizes and options of the networks.
+        head: outputs of the actor's head, A.
+    """
 
     def __init__(self, adam: FlatOptimizer, architecture: Architecture, head: int) -> None:
         self._activation: Activation = architecture.activation
         sizes = (architecture.features, *architecture.hidden)
         last = len(architecture.hidden)
         self._layers, self._gradients = (
-            [_stacked(adam, vector, i, (sizes[i + 1], sizes[i])) for i in range(last)]
+            [_stack_layer(adam, vector, i, (sizes[i + 1], sizes[i])) for i in range(last)]
             for vector in (adam.weights, adam.gradient)
         )
         shapes = ((head, sizes[-1]), (1, sizes[-1]))
@@ -62,11 +75,14 @@ class Perceptrons:
         )
 
     def forward(self, x: Array, buffers: Buffers) -> None:
-        """Fill `buffers` with the heads and values of features (D, B)."""
+        """Run the networks on features (D, B).
+
+        Write hidden units, heads and values to `buffers`.
+        """
         below = x
         for (weight, bias), units in zip(self._layers, buffers.units, strict=True):
             if below is x:
-                np.matmul(_flat(weight), x, out=_flat(units))
+                np.matmul(_merge_nets(weight), x, out=_merge_nets(units))
             else:
                 np.matmul(weight, below, out=units)
             np.add(units, bias[:, :, None], out=units)
@@ -79,9 +95,13 @@ class Perceptrons:
             np.add(out, bias[:, None], out=out)
 
     def backward(self, x: Array, head_error: Array, value_error: Array, buffers: Buffers) -> None:
-        """Write the gradient of a loss, after `forward` of the same features (D, B).
+        """Compute the gradient of the weights, after `forward` of the same features.
 
-        `head_error` (A, B) and `value_error` (1, B) are its gradients by the heads and the values.
+        Args:
+            x: features (D, B).
+            head_error: gradient (A, B) of the loss with respect to the heads.
+            value_error: gradient (1, B) of the loss with respect to the values.
+            buffers: buffers that `forward` filled.
         """
         top = buffers.units[-1] if buffers.units else x
         errors = (head_error, value_error)
@@ -98,18 +118,18 @@ class Perceptrons:
         for i in range(len(self._layers) - 1, -1, -1):
             error, (weight, bias) = buffers.errors[i], self._gradients[i]
             error *= slope(buffers.units[i], self._activation, buffers.slopes[i])
-            np.matmul(_flat(error), buffers.ones, out=bias.reshape(-1))
+            np.matmul(_merge_nets(error), buffers.ones, out=bias.reshape(-1))
             if i == 0:
-                np.matmul(_flat(error), x.T, out=_flat(weight))
+                np.matmul(_merge_nets(error), x.T, out=_merge_nets(weight))
                 return
             np.matmul(error, buffers.units[i - 1].transpose(0, 2, 1), out=weight)
             np.matmul(self._layers[i][0].transpose(0, 2, 1), error, out=buffers.errors[i - 1])
 
 
-def _stacked(
+def _stack_layer(
     adam: FlatOptimizer, vector: Array, layer: int, shape: tuple[int, int]
 ) -> tuple[Array, Array]:
-    """Weights (2, H, H of the layer below) and biases (2, H) of a hidden layer of both networks."""
+    """Return weights (2, H, H of the layer below) and biases (2, H) of a layer of both networks."""
     weights, biases = (
         adam.span(vector, *(f"{net}.{layer}.{part}" for net in NETS)) for part in ("weight", "bias")
     )
@@ -121,13 +141,13 @@ def _halves(units: Array, x: Array) -> tuple[Array, Array]:
     return (x, x) if units is x else (units[0], units[1])
 
 
-def _flat(stacked: Array) -> Array:
-    """(2, H, …) as (2H, …)."""
+def _merge_nets(stacked: Array) -> Array:
+    """Return (2, H, …) as (2H, …)."""
     return stacked.reshape(-1, stacked.shape[-1])
 
 
 def slope(units: Array, activation: Activation, out: Array) -> Array:
-    """The activation's derivative, computed from its values."""
+    """Return the activation's derivative, computed from its values, in `out`."""
     if activation == "tanh":
         np.multiply(units, units, out=out)
         return np.subtract(1.0, out, out=out)

@@ -1,7 +1,7 @@
-"""A policy of perceptrons that learns without torch: its weights lie in flat vectors.
+"""A policy of perceptrons that learns without torch: its weights are flat vectors.
 
-To import torch takes longer than many a trial of a small network. So the policy is made there only
-when somebody asks for it, by `FlatPolicy.in_torch`, and then has the same numbers for good.
+Importing torch takes longer than many trials of small networks. So the torch policy is made only
+when `FlatPolicy.in_torch` is called; from then on both share weights and moments.
 """
 
 import itertools
@@ -38,9 +38,12 @@ if TYPE_CHECKING:
 
 
 class FlatPolicy(Policy):
-    """Actor and critic of perceptrons, with the initial weights of this seed.
+    """Actor and critic that are perceptrons, with the initial weights of a seed.
 
-    The fused learner learns those that it covers; others are learnt elsewhere and kept here.
+    Args:
+        networks: layout of the actions, and architecture.
+        config: settings of the optimiser.
+        seed: seed of the trial.
     """
 
     def __init__(
@@ -55,13 +58,13 @@ class FlatPolicy(Policy):
         reals = len(self.layout.real_columns)
         order = parameter_order(self.architecture, bool(reals))
         self._names = [*(["log_std"] if reals else []), *shapes]
-        """In the order of torch's modules."""
+        """Names of the parameters, in the order of torch's modules."""
         noise = self.architecture.noise
         shapes["log_std"] = (reals,) if noise is None else (self.architecture.units, reals)
         self.flat = FlatOptimizer({name: shapes[name] for name in order}, np.float32, config)
         self._shows_gradients = False
         normals = Normals(rng.integer(seed, "init"))
-        with blas_threads(1):  # more would round otherwise
+        with blas_threads(1):  # more threads would round differently
             for name, (inputs, outputs, gain) in layers.items():
                 self._part(f"{name}.weight")[:] = orthogonal((outputs, inputs), gain, normals)
         if reals:
@@ -69,13 +72,14 @@ class FlatPolicy(Policy):
             self._part("log_std")[:] = at_first
 
     def _part(self, name: str) -> Array:
+        """Return the weights of a parameter, as a view in its shape."""
         return self.flat.part(self.flat.weights, name)
 
     # ---- in torch ----------------------------------------------------------------------------
 
     @cached_property
     def _twin(self) -> "tuple[ActorCriticPolicy, SharedVectors]":
-        """The policy in torch, and what keeps the two alike."""
+        """Policy in torch, and the vectors that both share; made at the first access."""
         from trainables.learners.fused.shared import SharedVectors
         from trainables.policies.networks import ActorCritic
         from trainables.policies.torch_policy import ActorCriticPolicy
@@ -90,40 +94,41 @@ class FlatPolicy(Policy):
 
     @property
     def _is_in_torch(self) -> bool:
+        """True if the policy in torch was made."""
         return "_twin" in vars(self)
 
     def in_torch(self) -> "ActorCriticPolicy":
-        """The policy in torch, on the same numbers."""
+        """Return the policy in torch, which shares weights and moments with this one."""
         return self._twin[0]
 
     @property
     def model(self) -> "ActorCritic | OwnActorCritic":
-        """The networks in torch."""
+        """Networks in torch."""
         return self.in_torch().model
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """As `Policy.onnx_graph`."""
+        """Return the policy as one ONNX file, as `Policy.onnx_graph` does."""
         return self.in_torch().onnx_graph(spaces, connectors)
 
     # ---- learning ----------------------------------------------------------------------------
 
     def get_hyperparameters(self) -> OptimizerConfig:
-        """The optimiser's settings as they are in force."""
+        """Return the settings of the optimiser."""
         return self.flat.config
 
     def adopt(self) -> None:
-        """Let the vectors hold what the policy in torch does."""
+        """Update the vectors from the policy in torch, if that was made."""
         if self._is_in_torch:
             self._twin[1].adopt()
 
     def show_gradients(self) -> None:
-        """Let the gradients be those of the latest step on the vectors."""
+        """Publish the gradients of the latest step on the vectors."""
         self._shows_gradients = True
         if self._is_in_torch:
             self._twin[1].show_gradients()
 
     def gradients(self) -> dict[str, Array]:
-        """Of the latest step, as applied, by parameter; empty before the first."""
+        """Return parameter → gradient of the latest step, as applied; empty before the first."""
         if self._is_in_torch:
             return self.in_torch().gradients()
         shown = self._names if self._shows_gradients else []
@@ -132,18 +137,18 @@ class FlatPolicy(Policy):
     # ---- state -------------------------------------------------------------------------------
 
     def weights(self) -> dict[str, Array]:
-        """Every weight by name, copied."""
+        """Return a copy of all weights: name → array."""
         self.adopt()
         return {name: self._part(name).copy() for name in self._names}
 
     def load_weights(self, weights: Weights) -> None:
-        """Take back what `weights` gave; moments stay."""
+        """Load weights as `weights` returns them; the optimiser's moments do not change."""
         self.adopt()
         for name in self._names:
             self._part(name)[...] = weights[name]
 
     def kept_moments(self) -> dict[str, dict[str, Array]]:
-        """Return the optimiser's moments of each parameter, copied; empty before the first step."""
+        """Return parameter → copied moments of the optimiser; empty before the first step."""
         self.adopt()
         known = self.flat.moments if self.flat.moved or self._is_in_torch else {}
         return {
@@ -152,7 +157,10 @@ class FlatPolicy(Policy):
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave; raises ValueError if it is not of such a policy."""
+        """Restore a state of `get_state`.
+
+        Raises ValueError for a state of another kind of policy.
+        """
         kind = self.flat.weights.dtype.name
         kept = {name: (self.flat.shapes[name], kind) for name in self._names}
         check_fits(state, kept, self._names, [(self.flat.config, self._names)])
@@ -164,7 +172,7 @@ class FlatPolicy(Policy):
 
 
 def _layers(layout: ActionLayout, architecture: Architecture) -> dict[str, tuple[int, int, float]]:
-    """Layer → how many numbers it takes and gives, and the gain of its initial weights."""
+    """Return layer → number of inputs, number of outputs, and gain of its initial weights."""
     sizes = (architecture.features, *architecture.hidden)
     heads = (architecture.head(layout), POLICY_GAIN), (1, VALUE_GAIN)
     found: dict[str, tuple[int, int, float]] = {}

@@ -1,7 +1,7 @@
 """Gradient steps of actor-critic methods on flat vectors: a minibatch's loss and its gradient.
 
-The same losses (of PPO, of A2C), minibatches and optimisers as in torch, up to rounding.
-B rows of a minibatch, N of a batch.
+Losses (of PPO, of A2C), minibatches and optimisers are those in torch, up to rounding. B rows of a
+minibatch, N rows of a batch.
 """
 
 import itertools
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from trainables.policies.torch_policy import ActorCriticPolicy
 
 Array = NDArray[Any]
-#: Rows of a minibatch's columns between its features and its actions.
+#: Columns of a batch that are between its features and its actions in a packed minibatch.
 SCALARS = ("logp", "values", "advantages", "returns")
-#: From the rows of `Buffers.parts` to the parts of the loss.
+#: Factors from the means of `Buffers.parts` to the parts of the loss.
 _SIGNS = np.array([-1.0, 0.5, 1.0, 1.0, 1.0])
-#: Sizes of minibatches for which buffers are kept.
+#: Largest number of minibatch sizes for which buffers are kept.
 MOST_SIZES = 8
-#: Choices of an action, of all its columns as if each were as long as the longest: each is a row of
-#: what is learnt from.
+#: Largest number of choices, counted as columns times choices of the longest column: a packed
+#: minibatch has one row for each.
 MOST_CHOICES = 1024
 
 
 def not_covered(
     layout: ActionLayout, architecture: Architecture, optimizer: OptimizerConfig
 ) -> str:
-    """Why a policy like this learns in torch; empty if it need not."""
+    """Return why a policy must learn in torch; empty if this learner supports it."""
     named = {
         "model.custom_model is set": architecture.own,
         "model.custom_action_dist is set": architecture.distribution,
@@ -65,10 +65,10 @@ def not_covered(
 
 @dataclass(frozen=True, kw_only=True)
 class Loss:
-    """Options of the loss and its gradient, as the algorithms' settings explain them."""
+    """Options of the loss and its gradient; the settings of the algorithms describe them."""
 
     clip_param: float | None
-    """None: the policy's own gradient (Sutton et al. 1999), with no ratio to an older one."""
+    """Clipping range of the ratio, or None for the plain policy gradient (Sutton et al. 1999)."""
     vf_clip_param: float | None
     vf_loss_coeff: float
     entropy_coeff: float
@@ -77,11 +77,16 @@ class Loss:
 
 
 class FusedLearner:
-    """Takes the steps of PPO or A2C for a policy of perceptrons; a `sgd.Learner`.
+    """Makes the gradient steps of PPO or A2C for a policy of perceptrons; a `sgd.Learner`.
 
-    The policy's weights and optimiser are used in place. `stats` names the parts of the loss: of
-    the policy, of the values, entropy, KL, share of the ratios that are clipped; or the first of
-    these.
+    It works in place on the policy's weights and moments.
+
+    Args:
+        policy: policy that learns.
+        loss: options of the loss.
+        stats: names of the parts of the loss: policy loss, value loss, entropy, KL divergence,
+            share of clipped ratios; or of the first of these.
+        threads: number of threads of matrix products.
     """
 
     def __init__(
@@ -93,14 +98,14 @@ class FusedLearner:
     ) -> None:
         layout, architecture = policy.layout, policy.architecture
         self.policy, self.stats = policy, stats
-        self._shared = policy if isinstance(policy, FlatPolicy) else _shared(policy)
+        self._shared = policy if isinstance(policy, FlatPolicy) else _make_vectors(policy)
         self.adam = self._shared.flat
         self.adam.kernel = None
         self.loss = loss
         self._networks = Perceptrons(self.adam, architecture, layout.head_size)
         self._features, self._hidden = architecture.features, architecture.hidden
         self._head, self._masks = layout.head_size, architecture.masks
-        self._highest = architecture.highest_byte, architecture.highest_number
+        self._largest_pixels = architecture.highest_byte, architecture.highest_number
         self._choices = Choices(layout) if layout.choice_columns else None
         self._logits = layout.logits
         self._reals: Reals | None = None
@@ -114,9 +119,12 @@ class FusedLearner:
 
     @contextmanager
     def learning(self) -> Iterator[None]:
-        """Steps are taken with what the policy holds now; it then shows the latest gradients."""
+        """Take over the policy's current state before the block.
+
+        Publish the latest gradients after it.
+        """
         self._shared.adopt()
-        # What is not finite is found in the loss and the norm: numpy need not warn of it.
+        # Loss and norm are checked for numbers that are not finite, so numpy need not warn.
         with blas_threads(self._threads), np.errstate(all="ignore"):
             yield
         self._shared.show_gradients()
@@ -125,9 +133,9 @@ class FusedLearner:
     def minibatches(
         self, batch: TrainBatch, size: int, stream: np.random.Generator, count: int
     ) -> list[Array]:
-        """Minibatches as `torch_learner.shuffled` draws them.
+        """Return minibatches as `torch_learner.shuffled` draws them, packed for `gradient`.
 
-        They are views of one array, which the next epoch overwrites.
+        They are views of one array, which the next call overwrites.
         """
         if self._packed[0] is not batch:
             columns = self.columns(batch)
@@ -141,41 +149,44 @@ class FusedLearner:
         return [drawn[:, first:last] for first, last in itertools.pairwise(ends)]
 
     def standardize_few(self, minibatches: list[Array], by: Moments) -> None:
-        """Standardise what the loss leaves as it is; see `sgd.Learner`."""
+        """Standardise the advantages of small minibatches, in place.
+
+        See `sgd.Learner.standardize_few`.
+        """
         row = self._features + SCALARS.index("advantages")
         for one in minibatches:
             if one.shape[1] < LEAST_ROWS:
                 one[row] = by.standardized(one[row])
 
     def step(self, minibatch: Array, rate: float, share: float = 1.0) -> tuple[Array, float]:
-        """One gradient step, of this process alone; see `sgd.Learner`.
+        """Make one gradient step, without other ranks; see `sgd.Learner.step`.
 
         Raises:
-            NotFiniteError: NaN or infinity in the loss or the gradient; the weights are untouched.
+            NotFiniteError: loss or gradient is NaN or infinite; the weights are unchanged.
         """
         measured = self.gradient(minibatch)
         return measured, self.adam.step(rate, self.loss.grad_clip)
 
     def evaluate(self, batch: TrainBatch) -> tuple[Array, Array]:
-        """Log-probabilities and values; see `sgd.Learner`."""
-        buffers = self._sized(len(batch))
+        """Return current log-probabilities (B,) of a batch's actions, and current values (B,)."""
+        buffers = self._buffers_for(len(batch))
         with self.learning():
             features, _, taken = self._parts(self.columns(batch))
             logp, _ = self._judge(features, taken, buffers)
         return logp, buffers.values[0].copy()
 
     def gradient(self, columns: Array) -> Array:
-        """Write the gradient of one minibatch's loss; returns (S,) the parts of the loss.
+        """Compute the gradient of one minibatch's loss; return the parts of the loss (S,).
 
         Args:
-            columns: features, `SCALARS`, then actions as the distributions take them, and masks
-                where there are any; each (B,).
+            columns: rows (…, B): features, `SCALARS`, actions as the distributions take them, and
+                any action mask.
 
         Raises:
-            NotFiniteError: NaN or infinity in the loss.
+            NotFiniteError: the loss is NaN or infinite.
         """
         of, rows = self.loss, columns.shape[1]
-        buffers = self._sized(rows)
+        buffers = self._buffers_for(rows)
         x, (old, before, advantages, returns), taken = self._parts(columns)
         logp, entropies = self._judge(x, taken, buffers)
 
@@ -202,7 +213,14 @@ class FusedLearner:
         return means[: len(self.stats)]
 
     def _value_errors(self, values: Array, before: Array, returns: Array, out: Array) -> Array:
-        """(B,) errors that move the values; the squares that count for the loss go to `out`."""
+        """Return the gradient (B,) of half the value loss, and write the squared errors to `out`.
+
+        Args:
+            values: values (B,) by the current weights.
+            before: values (B,) when the batch was sampled.
+            returns: targets (B,).
+            out: array (B,).
+        """
         errors: Array = values - returns
         np.square(errors, out=out)
         bound = self.loss.vf_clip_param
@@ -210,60 +228,67 @@ class FusedLearner:
             moved = values - before
             clipped = np.minimum(np.maximum(moved, -bound), bound)
             squares = np.square(before + clipped - returns)
-            # Where the clipped value is the worse one and beyond the bound, it does not move.
+            # If the clipped value is the worse one, and was clipped, its gradient is 0.
             errors *= (clipped == moved) | (out >= squares)
             np.maximum(out, squares, out=out)
         return errors
 
     def columns(self, batch: TrainBatch) -> Array:
-        """(rows, N): features, `SCALARS` and actions of a batch, as `gradient` takes them."""
+        """Return features, `SCALARS`, actions and masks of a batch as rows (…, N)."""
         observations = batch.observations.reshape(len(batch), -1)
         parts = [observations.T, *(getattr(batch, name)[None] for name in SCALARS)]
         parts += [one.taken(batch.actions) for one in (self._choices, self._reals) if one]
         if self._masks:
             parts = [parts[0][: -self._masks], *parts[1:], parts[0][-self._masks :]]
         made = np.concatenate(parts, dtype=self._kind, casting="unsafe")
-        if (highest := self._highest[observations.dtype != np.uint8]) != 1.0:
+        if (highest := self._largest_pixels[observations.dtype != np.uint8]) != 1.0:
             made[: self._features] /= highest
         return made
 
     def _parts(self, columns: Array) -> tuple[Array, Array, Array]:
-        """Features, `SCALARS` and actions."""
+        """Split packed columns into features, `SCALARS`, and actions with masks."""
         scalars = self._features + len(SCALARS)
         return columns[: self._features], columns[self._features : scalars], columns[scalars:]
 
     def _judge(self, x: Array, taken: Array, buffers: Buffers) -> tuple[Array, Any]:
-        """Fill `buffers` with heads and values; returns what `_evaluate` does of the heads."""
+        """Run the networks into `buffers`.
+
+        Returns log-probabilities and entropies as `_evaluate` does.
+        """
         self._networks.forward(x, buffers)
         return self._evaluate(buffers.head, taken)
 
     def _evaluate(self, head: Array, taken: Array) -> tuple[Array, Any]:
-        """(B,) log-probabilities of actions, and their entropies: (B,), or one number."""
-        if self._masks:  # an invalid choice has neither a share nor a gradient
+        """Return log-probabilities (B,) of actions, and entropies (B,) or one for all rows."""
+        if self._masks:  # an invalid choice has no probability and no gradient
             valid, taken = taken[-self._masks :] > 0, taken[: -self._masks]
             head[: self._logits][~valid] = NO_CHOICE
         if self._choices is None:
-            return self._of_reals(head, taken)
+            return self._evaluate_reals(head, taken)
         logp, entropies = self._choices.evaluate(head[: self._logits], taken[: self._choices.rows])
         if self._reals is None:
             return logp, entropies
-        logp_reals, entropy = self._of_reals(head[self._logits :], taken[self._choices.rows :])
+        logp_reals, entropy = self._evaluate_reals(
+            head[self._logits :], taken[self._choices.rows :]
+        )
         return logp + logp_reals, entropies + entropy
 
-    def _of_reals(self, means: Array, taken: Array) -> tuple[Array, float]:
+    def _evaluate_reals(self, means: Array, taken: Array) -> tuple[Array, float]:
+        """Return log-probabilities (B,) of real numbers, and their entropy."""
         if self._reals is None:
             raise ValueError("actions of this layout have no real numbers")
         return self._reals.evaluate(means, taken)
 
     def _head_error(self, by_logp: Array, by_entropy: float, error: Array) -> Array:
+        """Write the loss's gradient with respect to the head to `error` (A, B); return `error`."""
         if self._choices is not None:
             self._choices.gradient(by_logp, by_entropy, error[: self._logits])
         if self._reals is not None:
             self._reals.gradient(by_logp, by_entropy, error[self._logits :])
         return error
 
-    def _sized(self, rows: int) -> Buffers:
-        """Buffers for a minibatch of so many rows."""
+    def _buffers_for(self, rows: int) -> Buffers:
+        """Return the buffers for minibatches of this number of rows."""
         if rows not in self._buffers:
             if len(self._buffers) == MOST_SIZES:
                 self._buffers.clear()
@@ -271,8 +296,8 @@ class FusedLearner:
         return self._buffers[rows]
 
 
-def _shared(policy: "ActorCriticPolicy") -> "SharedVectors":
-    """The vectors of a policy that was made in torch."""
+def _make_vectors(policy: "ActorCriticPolicy") -> "SharedVectors":
+    """Return new flat vectors for a policy that was made in torch."""
     from trainables.learners.fused.shared import SharedVectors
 
     reals = bool(policy.layout.real_columns)
@@ -280,13 +305,17 @@ def _shared(policy: "ActorCriticPolicy") -> "SharedVectors":
 
 
 def _clipped_gains(log_ratio: Array, advantages: Array, clip: float, parts: Array) -> Array:
-    """(B,) the gradient by log-probabilities; writes the gains, the KL and what is clipped."""
+    """Return the gradient (B,) of PPO's clipped loss with respect to log-probabilities.
+
+    Writes the clipped gains, the KL divergence and flags of clipped ratios to rows 0, 3 and 4 of
+    `parts`.
+    """
     ratio = np.exp(log_ratio)
     moved = ratio - 1.0
     gains = ratio * advantages
     clipped = np.minimum(np.maximum(ratio, 1.0 - clip), 1.0 + clip)
     clipped *= advantages
-    # Only where the unclipped gain is the smaller one, or the same, does the ratio count.
+    # The gradient is not 0 only if the unclipped gain is the smaller one, or both are equal.
     by_logp: Array = gains * np.less_equal(gains, clipped)
     by_logp *= -1.0 / len(gains)
     np.minimum(gains, clipped, out=parts[0])
@@ -296,7 +325,7 @@ def _clipped_gains(log_ratio: Array, advantages: Array, clip: float, parts: Arra
 
 
 def _normalized(advantages: Array) -> Array:
-    """(B,) with mean 0 and deviation 1."""
+    """Return advantages (B,) with mean 0 and deviation 1."""
     centred: Array = advantages - np.add.reduce(advantages) / len(advantages)
     deviation = math.sqrt(np.dot(centred, centred) / len(centred))
     centred /= deviation + SMALL

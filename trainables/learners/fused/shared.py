@@ -1,8 +1,8 @@
-"""A policy of torch on flat vectors: what one of the two does, the other sees.
+"""A torch policy on flat vectors, which share their memory.
 
-The policy's parameters, its optimiser's moments and its gradients become views of the vectors: a
-step made there is seen by all that reads the policy (acting, checkpoints, exports, torch's own
-steps), and the other way round.
+The policy's parameters, moments and gradients become views of the vectors. A step on the vectors is
+visible to all readers of the policy (acting, checkpoints, exports, torch's own steps), and a step
+in torch to all readers of the vectors.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 
 class SharedVectors:
-    """The vectors `flat`, and a policy of torch with the same parameters."""
+    """Flat vectors, and a torch policy with the same parameters.
+
+    Args:
+        flat: vectors and optimiser.
+        policy: the torch policy.
+    """
 
     def __init__(self, flat: FlatOptimizer, policy: "TorchPolicy") -> None:
         self.flat, self.policy = flat, policy
@@ -33,14 +38,18 @@ class SharedVectors:
 
     @classmethod
     def of(cls, policy: "TorchPolicy", order: Sequence[str]) -> "SharedVectors":
-        """New vectors for a policy, with its parameters in this order."""
+        """Return new vectors for a policy, with its parameters in this order."""
         parameters = [policy.parameters[name] for name in order]
         shapes = {name: tuple(p.shape) for name, p in zip(order, parameters, strict=True)}
         kind: Array = parameters[0].detach().numpy()
         return cls(FlatOptimizer(shapes, kind.dtype, policy.get_hyperparameters()), policy)
 
     def adopt(self) -> None:
-        """Take over what the policy holds, where it is not in the vectors already."""
+        """Copy weights and moments of the policy into the vectors.
+
+        Make the policy's views of these. Weights and moments that are such views already are not
+        copied.
+        """
         for name, parameter in self._parameters.items():
             weight, shared = self._weights[name], self._moments[name]
             if parameter.data_ptr() != weight.data_ptr():
@@ -53,12 +62,15 @@ class SharedVectors:
                     moments[moment] = tensor
 
     def lend(self) -> None:
-        """Give the policy what the vectors hold."""
+        """Make the policy's weights and moments views of the vectors.
+
+        Its own values are dropped.
+        """
         for name, parameter in self._parameters.items():
             parameter.data = self._weights[name]
             self.policy.moments(name).update(self._moments[name])
 
     def show_gradients(self) -> None:
-        """Let the policy's gradients be those of the latest step."""
+        """Make the policy's gradients views of the vectors."""
         for name, parameter in self._parameters.items():
             parameter.grad = self._gradients[name]

@@ -1,6 +1,6 @@
-"""Gaussians that are squashed by tanh: numbers drawn from a head, and the gradient by the head.
+"""Gaussians squashed by tanh: draws from the outputs of an actor, and gradients of them.
 
-The log-probability is that of the squashed number, in (-1, 1). B rows, K numbers, H hidden units.
+Log-probabilities are those of the squashed numbers, in (-1, 1). B rows, K numbers, H hidden units.
 """
 
 import math
@@ -18,39 +18,53 @@ LOG_2 = math.log(2.0)
 
 
 def log_slope(x: Array) -> Array:
-    """log(1 - tanh(x)²), also where that is nearly 0."""
+    """Return log(1 - tanh(x)²), in a form that stays exact where its argument is nearly 0."""
     return 2.0 * (LOG_2 - x - np.logaddexp(0.0, -2.0 * x))
 
 
 class SquashedGaussians:
-    """A head (B, 2K) is means and log standard deviations."""
+    """Gaussians of heads (B, 2K): means and log standard deviations."""
 
     def draw(
         self, layers: list[Array], width: int, stream: np.random.Generator
     ) -> tuple[Array, Array]:
-        """(B, K) numbers, and their log-probabilities (B,); the head is the last of the layers."""
+        """Return squashed numbers (B, K) and their log-probabilities (B,).
+
+        Args:
+            layers: outputs of the actor's layers; the last one is the head.
+            width: number of numbers, K.
+            stream: random numbers.
+        """
         means, log_std = layers[-1][:, :width], layers[-1][:, width:]
         noise = stream.standard_normal(means.shape, np.float32).astype(means.dtype, copy=False)
         self._inside = (log_std >= LOG_STD[0]) & (log_std <= LOG_STD[1])
         log_std = np.clip(log_std, *LOG_STD)
-        self._away = np.exp(log_std) * noise
-        x = means + self._away
+        self._deviations = np.exp(log_std) * noise
+        x = means + self._deviations
         self.drawn = np.tanh(x)
         each = -0.5 * np.square(noise) - log_std - HALF_LOG_2PI - log_slope(x)
         return self.drawn, np.add.reduce(each, axis=1)
 
     def gradient(self, rows: int, by_drawn: Array, by_logp: float) -> tuple[Array]:
-        """(rows, 2K) by the first rows' head, of a loss with these gradients."""
-        drawn, away, inside = self.drawn[:rows], self._away[:rows], self._inside[:rows]
+        """Return the gradient (rows, 2K) of a loss with respect to the heads of the first rows.
+
+        Args:
+            rows: number of rows of the loss.
+            by_drawn: gradient (rows, K) of the loss with respect to the drawn numbers.
+            by_logp: gradient of the loss with respect to each log-probability.
+        """
+        drawn, away, inside = self.drawn[:rows], self._deviations[:rows], self._inside[:rows]
         # d log(1 - tanh²(x)) / dx = -2 tanh(x)
         by_x = by_drawn * (1.0 - np.square(drawn)) + 2.0 * by_logp * drawn
         return (np.concatenate([by_x, (by_x * away - by_logp) * inside], axis=1),)
 
 
 class StateDependentGaussians:
-    """Means (B, K), and noise that is a matrix (H, K) times the last hidden units (gSDE).
+    """Gaussians of means (B, K), with noise that is a matrix (H, K) times hidden units (gSDE).
 
-    `log_std` (H, K) are weights, whose gradient is written to `gradient`.
+    Args:
+        log_std: log standard deviations (H, K) of the matrix, which are weights.
+        gradient: array (H, K) for their gradient.
     """
 
     def __init__(self, log_std: Array, gradient: Array) -> None:
@@ -59,22 +73,36 @@ class StateDependentGaussians:
     def draw(
         self, layers: list[Array], width: int, stream: np.random.Generator
     ) -> tuple[Array, Array]:
-        """(B, K) numbers by one matrix, and their log-probabilities (B,)."""
+        """Return squashed numbers (B, K), with one matrix of noise, and log-probabilities (B,).
+
+        Args:
+            layers: outputs of the actor's layers; the last two are hidden units and head.
+            width: number of numbers, K.
+            stream: random numbers.
+        """
         units, head = layers[-2:]
         noise = stream.standard_normal((units.shape[1], width), np.float32)
         self._inside = np.abs(head) <= MEAN_CLIP
         self._std = np.exp(self._log_std)
         self._matrix, self._units = self._std * noise.astype(head.dtype, copy=False), units
-        self._away = units @ self._matrix
+        self._deviations = units @ self._matrix
         self._variance = np.square(units) @ np.square(self._std) + LEAST_VARIANCE
-        x = np.clip(head, -MEAN_CLIP, MEAN_CLIP) + self._away
+        x = np.clip(head, -MEAN_CLIP, MEAN_CLIP) + self._deviations
         self.drawn = np.tanh(x)
-        each = -0.5 * (np.square(self._away) / self._variance + np.log(self._variance))
+        each = -0.5 * (np.square(self._deviations) / self._variance + np.log(self._variance))
         return self.drawn, np.add.reduce(each - HALF_LOG_2PI - log_slope(x), axis=1)
 
     def gradient(self, rows: int, by_drawn: Array, by_logp: float) -> tuple[Array, Array]:
-        """(rows, K) by the first rows' head and (rows, H) by their units, of a loss with these."""
-        drawn, away, variance = self.drawn[:rows], self._away[:rows], self._variance[:rows]
+        """Return the gradients with respect to heads (rows, K) and hidden units (rows, H).
+
+        Writes the gradient with respect to the log standard deviations to its array.
+
+        Args:
+            rows: number of rows of the loss.
+            by_drawn: gradient (rows, K) of the loss with respect to the drawn numbers.
+            by_logp: gradient of the loss with respect to each log-probability.
+        """
+        drawn, away, variance = self.drawn[:rows], self._deviations[:rows], self._variance[:rows]
         units, scaled = self._units[:rows], away / variance
         by_x = by_drawn * (1.0 - np.square(drawn)) + 2.0 * by_logp * drawn
         by_away = by_x - by_logp * scaled

@@ -1,9 +1,9 @@
-"""Perceptrons of torch's parameters, forwards and backwards in numpy: one, or several side by side.
+"""Perceptrons on torch's parameters: forward and backward pass in numpy, of one or several stacked.
 
-Weights are read and gradients written where torch has them, so the policy's own optimisers step.
-Units and errors are written to buffers that are kept: to get and give back some megabytes at every
-update takes as long as the products. B rows, I inputs, O outputs; with several networks every array
-has them as its first axis.
+Weights are read and gradients written in torch's memory, so that the policy's own optimisers make
+the steps. Units and errors are written to buffers that are kept: allocating some megabytes for each
+update would take as long as the products. B rows, I inputs, O outputs. With n stacked networks
+every array has them as its first axis.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -22,12 +22,13 @@ Layers = list[tuple[Array, Array]]
 
 
 class Stack:
-    """Layers ``<i>.weight`` and ``<i>.bias`` of a module.
+    """Layers ``<i>.weight`` and ``<i>.bias`` of a torch module.
 
     Args:
-        layers: of linear layers (O, I) and (O,), or of ones side by side, (n, I, O) and (n, 1, O).
-        activation: after each layer but the last.
-        learns: whether `backward` will be called: the parameters' gradients are then its arrays.
+        layers: linear layers with weights (O, I) and biases (O,), or stacked ones with (n, I, O)
+            and (n, 1, O).
+        activation: activation after each layer but the last.
+        learns: True if `backward` will be called; gradients of the parameters are then allocated.
     """
 
     def __init__(
@@ -36,13 +37,17 @@ class Stack:
         self._activation: Activation = activation
         self.layers: Layers = [_views(layer) for layer in layers]
         self.kind = self.layers[0][0].dtype
-        self._gradients: Layers = [_gradients(layer) for layer in layers] if learns else []
+        self._gradients: Layers = [_allocate_gradients(layer) for layer in layers] if learns else []
         self._buffers: dict[tuple[str, int, tuple[int, ...]], Array] = {}
 
     def forward(self, x: Array, first: int | None = None) -> list[Array]:
-        """Return the input of each layer, and last the output, of the `first` networks or of all.
+        """Return the inputs of each layer, and last the output.
 
-        All but `x` hold until the next call.
+        All arrays but `x` are overwritten in the next call.
+
+        Args:
+            x: inputs (B, I), or (n, B, I).
+            first: number of stacked networks to run, from the first; None for all.
         """
         seen = [x]
         for i, layer in enumerate(self.layers):
@@ -56,61 +61,77 @@ class Stack:
         return seen
 
     def backward(self, seen: list[Array], error: Array, top: Array | None = None) -> None:
-        """Write the gradient of a loss, whose gradient by the last layer's outputs is `error`.
+        """Compute the gradient of the weights, after `forward`.
 
-        `top` is what it depends on the last hidden units by beside that, if by anything.
+        Args:
+            seen: result of `forward`.
+            error: gradient of the loss with respect to the output.
+            top: gradient of the loss with respect to the last hidden units that does not pass
+                through the output, or None.
         """
         for i in range(len(self.layers) - 1, -1, -1):
             weight, bias = self._gradients[i]
             if weight.ndim == 3:
-                np.matmul(_turned(seen[i]), error, out=weight)
+                np.matmul(_transpose(seen[i]), error, out=weight)
             else:
                 np.matmul(error.T, seen[i], out=weight)
             np.add.reduce(error, axis=-2, out=bias, keepdims=bias.ndim > 1)
             if i:
-                error = self._below(i, error, seen[i])
+                error = self._errors_below(i, error, seen[i])
                 if top is not None and i == len(self.layers) - 1:
                     error += top
                 error *= self._slope(seen[i])
 
     def by_inputs(self, seen: list[Array], error: Array, columns: slice) -> Array:
-        """The gradient by these columns of the inputs, of `error` by the outputs of `forward`."""
+        """Return the gradient of a loss with respect to columns of the inputs, after `forward`.
+
+        Args:
+            seen: result of `forward`.
+            error: gradient of the loss with respect to the output.
+            columns: range of columns of the inputs.
+        """
         count = len(error) if error.ndim > 2 else None
         for i in range(len(self.layers) - 1, 0, -1):
-            error = self._below(i, error, seen[i])
+            error = self._errors_below(i, error, seen[i])
             error *= self._slope(seen[i])
         weight = self.layers[0][0][:count]
-        gradient: Array = np.matmul(error, _turned(weight[..., columns, :]))
+        gradient: Array = np.matmul(error, _transpose(weight[..., columns, :]))
         return gradient
 
-    def _below(self, layer: int, error: Array, units: Array) -> Array:
-        """The gradient by the units that a layer was given, of `error` by what it gave."""
+    def _errors_below(self, layer: int, error: Array, units: Array) -> Array:
+        """Return the gradient of a loss with respect to the inputs of a layer, in a buffer.
+
+        Args:
+            layer: index of the layer.
+            error: gradient of the loss with respect to the layer's outputs.
+            units: inputs of the layer.
+        """
         weight = self.layers[layer][0]
-        turned = _turned(weight[: len(error)] if error.ndim > 2 else weight)
-        # A product over one number is an outer one, for which BLAS takes five times as long.
+        turned = _transpose(weight[: len(error)] if error.ndim > 2 else weight)
+        # With one output the product is an outer product, for which BLAS takes five times as long.
         product = np.matmul if error.shape[-1] > 1 else np.multiply
         return product(error, turned, out=self._buffer("errors", layer, units.shape))
 
     def _buffer(self, of: str, layer: int, shape: tuple[int, ...]) -> Array:
-        """An array that is written anew whenever it is asked for."""
+        """Return a buffer of this shape, which the next use overwrites."""
         key = (of, layer, shape)
         if key not in self._buffers:
             self._buffers[key] = np.empty(shape, dtype=self.kind)
         return self._buffers[key]
 
     def _slope(self, units: Array) -> Array:
-        """The activation's derivative, from its values."""
+        """Return the activation's derivative, computed from its values."""
         return units > 0 if self._activation == "relu" else 1.0 - np.square(units)
 
 
 def _views(layer: "nn.Module") -> tuple[Array, Array]:
-    """Weights (…, I, O) and biases of a layer, in torch's memory."""
+    """Return weights (…, I, O) and biases of a layer as views of torch's memory."""
     weight, bias = (getattr(layer, name).detach().numpy() for name in ("weight", "bias"))
     return (weight if weight.ndim == 3 else weight.T), bias
 
 
-def _gradients(layer: "nn.Module") -> tuple[Array, Array]:
-    """Arrays in torch's shapes, which torch knows as the layer's gradients."""
+def _allocate_gradients(layer: "nn.Module") -> tuple[Array, Array]:
+    """Allocate gradients of a layer's parameters; return them as views of torch's memory."""
     import torch
 
     for parameter in layer.parameters():
@@ -119,5 +140,6 @@ def _gradients(layer: "nn.Module") -> tuple[Array, Array]:
     return weight, bias
 
 
-def _turned(x: Array) -> Array:
+def _transpose(x: Array) -> Array:
+    """Return an array with the last two axes swapped."""
     return x.swapaxes(-1, -2)

@@ -1,7 +1,7 @@
-"""Losses of SAC and TD3 in closed form: gradients where the policy's optimisers take them.
+"""Losses of SAC and TD3 in closed form; gradients are written to those of the policy's parameters.
 
-The same losses as in torch (`trainables.algorithms.sac`, `trainables.algorithms.td3`), up to
-rounding. B rows, K numbers of an action.
+The losses are those in torch (`trainables.algorithms.sac`, `trainables.algorithms.td3`), up to
+rounding. B rows, K numbers of an action, A choices.
 """
 
 from abc import ABC, abstractmethod
@@ -26,14 +26,15 @@ Rows = Mapping[str, Array]
 
 
 class SoftLosses(ABC):
-    """SAC's losses of one batch after the other.
+    """Base class of SAC's losses, computed for one batch after the other.
 
-    `look` comes first: the actor's view of this step's observations and, behind them, of the next.
+    `look` must be called first for each batch: it runs the actor on the observations and, after
+    them, on the next observations.
 
     Args:
         model: the networks.
-        gamma: discount.
-        target_entropy: of the actor, to which the temperature leads.
+        gamma: discount factor.
+        target_entropy: entropy of the actor to which the temperature is adapted, nats.
     """
 
     def __init__(self, model: "Twins", gamma: float, target_entropy: float) -> None:
@@ -48,7 +49,12 @@ class SoftLosses(ABC):
         self.units: list[Array] = []
 
     def look(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Run the actor as it is on all observations, and draw what it would do."""
+        """Run the actor on all observations of a batch, and draw its actions.
+
+        Args:
+            rows: columns of the batch.
+            stream: random numbers for the actions.
+        """
         self.count = len(rows["rewards"])
         both = np.concatenate([rows["observations"], rows["new_obs"]]).astype(self.kind, copy=False)
         self.alpha = float(np.exp(self.log_alpha[0]))
@@ -56,7 +62,11 @@ class SoftLosses(ABC):
         self.entropy = float(self.entropies(stream)[: self.count].mean())
 
     def critics(self, rows: Rows) -> tuple[float, float]:
-        """Half the squared errors of both critics, averaged over rows; and their mean value."""
+        """Compute the gradient of the critics.
+
+        Returns:
+            Half the squared errors of both critics, averaged over rows; and their mean value.
+        """
         targets = valued(rows, self.following(), self.gamma, self.kind)
         units, taken = self.taken(rows)
         q = units[-1][:, taken[0], taken[1]]
@@ -67,33 +77,48 @@ class SoftLosses(ABC):
         return 0.5 * float(np.square(errors).sum()) / self.count, float(q.mean())
 
     def temperature(self) -> None:
-        """The logarithm of alpha times how far the entropy is above its target."""
+        """Compute the gradient of the temperature's loss, log(alpha) · (entropy - target)."""
         self._by_log_alpha[:] = self.entropy - self.target_entropy
 
     @abstractmethod
     def entropies(self, stream: np.random.Generator) -> Array:
-        """(2B,) of the actor's heads, or estimates of them by one draw."""
+        """Return the entropies (2B,) of the actor's distributions, or estimates by one draw."""
 
     @abstractmethod
     def following(self) -> Array:
-        """(B,) soft values of the next observations, by the targets."""
+        """Return the soft values (B,) of the next observations, by the target critics."""
 
     @abstractmethod
     def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """The critics' layers, and which of their outputs (2, B, …) value what was done."""
+        """Run the critics for the actions taken.
+
+        Returns:
+            Inputs and outputs of the critics' layers, and the index of the outputs (2, B, …) that
+            value the actions taken.
+        """
 
     @abstractmethod
     def actor(self) -> float:
-        """The mean of alpha log p - min Q of what the actor would do."""
+        """Compute the gradient of the actor.
+
+        Returns the mean of alpha log p - min Q of its actions.
+        """
 
     @property
     def first(self) -> list[Array]:
-        """The actor's layers for this step's observations."""
+        """Inputs and outputs of the actor's layers for this step's observations."""
         return [one[: self.count] for one in self.units]
 
 
 class SoftLossesOfNumbers(SoftLosses):
-    """Soft losses where an action is real numbers between `bounds`, of a squashed Gaussian."""
+    """SAC's losses for real numbers between bounds, drawn from a squashed Gaussian.
+
+    Args:
+        model: the networks.
+        gamma: discount factor.
+        target_entropy: entropy of the actor to which the temperature is adapted, nats.
+        bounds: bounds of the numbers.
+    """
 
     def __init__(self, model: "Twins", gamma: float, target_entropy: float, bounds: Bounds) -> None:
         super().__init__(model, gamma, target_entropy)
@@ -103,24 +128,28 @@ class SoftLossesOfNumbers(SoftLosses):
             self.drawer = StateDependentGaussians(*view(model.actor_log_std))
 
     def entropies(self, stream: np.random.Generator) -> Array:
-        """(2B,) minus the log-probabilities of what is drawn."""
+        """Draw actions; return minus their log-probabilities, (2B,)."""
         self.drawn, self.logp = self.drawer.draw(self.units, len(self.bounds.low), stream)
         return -self.logp
 
     def following(self) -> Array:
-        """(B,) what the lower target says of the drawn action, with its entropy."""
+        """Return the lower target critic's values (B,) of drawn actions, plus entropy terms."""
         x = np.concatenate([self.units[0], self.drawn], axis=1)[self.count :]
         least: Array = self.target_nets.forward(x)[-1][..., 0].min(axis=0)
         return least - self.alpha * self.logp[self.count :]
 
     def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """Critics of the actions that were taken have one output."""
+        """Run the critics for the actions taken; each critic has one output."""
         actions = self.bounds.unscaled(rows["actions"]).astype(self.kind, copy=False)
         x = np.concatenate([self.units[0][: self.count], actions], axis=1)
         return self.critic_nets.forward(x), (np.arange(self.count), 0)
 
     def actor(self) -> float:
-        """The gradient goes through the lower critic to what was drawn."""
+        """Compute the gradient of the actor through the lower critic and the drawn actions.
+
+        Returns:
+            The mean of alpha log p - min Q.
+        """
         count, logp = self.count, self.logp[: self.count]
         x = np.concatenate([self.units[0], self.drawn], axis=1)[:count]
         units = self.critic_nets.forward(x)
@@ -134,29 +163,33 @@ class SoftLossesOfNumbers(SoftLosses):
 
 
 class SoftLossesOfChoices(SoftLosses):
-    """Soft losses where an action is one of A choices, weighed by their probabilities."""
+    """SAC's losses for A choices, as expectations over their probabilities."""
 
     def entropies(self, stream: np.random.Generator) -> Array:
-        """(2B,) of the distributions; nothing is drawn."""
+        """Return the entropies (2B,) of the distributions; nothing is drawn."""
         self.logs = log_softmax(self.units[-1])
         self.shares = np.exp(self.logs)
         entropies: Array = -(self.shares * self.logs).sum(axis=1)
         return entropies
 
     def following(self) -> Array:
-        """(B,) expected values, by the lower target of each choice, with the entropy."""
+        """Return the expected values (B,) of the lower target critic, plus the entropy terms."""
         shares, logs = self.shares[self.count :], self.logs[self.count :]
         least = self.target_nets.forward(self.units[0][self.count :])[-1].min(axis=0)
         expected: Array = (shares * (least - self.alpha * logs)).sum(axis=1)
         return expected
 
     def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """Critics have one output for each choice."""
+        """Run the critics, which have one output per choice."""
         units = self.critic_nets.forward(self.units[0][: self.count])
         return units, (np.arange(self.count), rows["actions"])
 
     def actor(self) -> float:
-        """The gradient of an expected value, by the logits."""
+        """Compute the gradient of the actor, whose loss is an expectation over choices.
+
+        Returns:
+            The mean of the expected alpha log p - min Q.
+        """
         shares, logs = self.shares[: self.count], self.logs[: self.count]
         costs = self.alpha * logs - self.critic_nets.forward(self.first[0])[-1].min(axis=0)
         each = (shares * costs).sum(axis=1, keepdims=True)
@@ -165,7 +198,7 @@ class SoftLossesOfChoices(SoftLosses):
 
 
 def view(parameter: "torch.Tensor") -> tuple[Array, Array]:
-    """A parameter and its gradient, in torch's memory."""
+    """Return a parameter and a new gradient of it, as arrays in torch's memory."""
     import torch
 
     parameter.grad = torch.zeros_like(parameter)
@@ -177,9 +210,9 @@ class DelayedLosses:
 
     Args:
         model: the networks.
-        gamma: discount.
-        smoothing: standard deviation of what is added to the target's action, and the bound on it.
-        bounds: of the numbers of an action.
+        gamma: discount factor.
+        smoothing: standard deviation of the noise on the target's action, and bound of that noise.
+        bounds: bounds of the numbers of an action.
     """
 
     def __init__(
@@ -194,7 +227,15 @@ class DelayedLosses:
         self.features, self.bounds = model.architecture.features, bounds
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
-        """The squared errors of both critics, averaged over rows; and their mean value."""
+        """Compute the gradient of the critics.
+
+        Args:
+            rows: columns of a batch.
+            stream: random numbers for the noise on the target's action.
+
+        Returns:
+            The squared errors of both critics, averaged over rows; and their mean value.
+        """
         kind, count = self.kind, len(rows["rewards"])
         deviation, clip = self.smoothing
         following = rows["new_obs"].astype(kind, copy=False)
@@ -212,7 +253,10 @@ class DelayedLosses:
         return float(np.square(errors).sum()) / count, float(units[-1].mean())
 
     def actor(self, rows: Rows) -> float:
-        """The mean of -Q of what the actor would do, by the first critic."""
+        """Compute the gradient of the actor.
+
+        Returns the mean of -Q of its actions, by the first critic.
+        """
         seen = self.actor_net.forward(rows["observations"].astype(self.kind, copy=False))
         best = np.tanh(seen[-1])
         units = self.critic_nets.forward(np.concatenate([seen[0], best], axis=1), first=1)
@@ -223,8 +267,15 @@ class DelayedLosses:
 
 
 def valued(rows: Rows, following: Array, gamma: float, kind: np.dtype[Any]) -> Array:
-    """(B,) targets: reward and discounted value of what follows, which an episode's end has not.
+    """Return the critics' targets (B,): reward plus discounted value of the next observation.
 
-    An episode that was cut off goes on: its last row has its true next observation.
+    Terminated rows have no next value. Truncated rows do: their ``new_obs`` is the episode's final
+    observation.
+
+    Args:
+        rows: columns of a batch.
+        following: values of the next observations, (B,).
+        gamma: discount factor.
+        kind: dtype of the result.
     """
     return (rows["rewards"] + gamma * following * ~rows["terminated"]).astype(kind)
