@@ -202,7 +202,7 @@ class World:
             for module in (sweep.slices.slice, sweep.slices.checkpoints, trainables.trainable):
                 stack.enter_context(mock.patch.object(module, "time", worker))
             # What is held is written by a thread on the real clock: here only a slice itself does.
-            wake = mock.patch.object(sweep.slices.checkpoints.Saving, "_wake")
+            wake = mock.patch.object(sweep.slices.checkpoints.Saving, "_schedule_write")
             stack.enter_context(wake)
             # Signs of life are given by a thread on the real clock: here nobody hears any.
             never = threading.TIMEOUT_MAX

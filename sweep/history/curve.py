@@ -1,12 +1,12 @@
-"""A learning curve, read at steps between its results.
+"""A learning curve, interpolated between its results.
 
-A result without the metric says nothing, and one where it is NaN says as little: a loop that
-evaluates now and then reports the one or the other in between. A rung is therefore taken at the
-first result at or past it that has a number, and the value at the rung lies on the line between
-that result and the one before: trials that report at other steps are compared at equal ones.
+A result without the metric, or with the metric as NaN, is ignored: a training loop that evaluates
+only now and then reports these in between. A trial is therefore at a rung from the first result at
+or past it that has a number, and its value at the rung is interpolated linearly between that result
+and the one before. So trials that report at different steps are compared at equal ones.
 
-NaN that stays is another thing. A trial whose metric has been NaN for more than twice as many
-results as ever between two numbers has diverged (`Divergence`): nothing is waited for.
+Permanent NaN is different. A trial whose metric has been NaN for more than twice as many results as
+ever between two numbers has diverged (`Divergence`), and is not waited for.
 """
 
 import math
@@ -22,21 +22,24 @@ if TYPE_CHECKING:
 
 
 class Point(NamedTuple):
-    """One iteration on a curve; `time` is the value of ``time_attr``; None: not reported there."""
+    """One iteration on a curve.
+
+    `time` is the value of `time_attr`, and `value` is None if not reported.
+    """
 
     iteration: int
     time: float
     value: float | None
     others: tuple[float | None, ...] = ()
-    """The results that `Objective.also` names, then those of the constraints."""
+    """Results named by `Objective.other_results`: further objectives, then constraints."""
     seconds: float = 0.0
-    """Seconds that the iteration took."""
+    """Duration of the iteration in seconds."""
     steps: float = 0.0
-    """Environment steps of the iteration."""
+    """Number of environment steps in the iteration."""
 
     @classmethod
     def of(cls, row: Row, objective: "Objective") -> "Point":
-        """Return the point of a result: the numbers by which it is compared."""
+        """Return the point of a result, with the numbers by which trials are compared."""
         found, others = row.metrics.get, objective.other_results
         time = number(found(objective.time_attr))
         return cls(
@@ -44,28 +47,28 @@ class Point(NamedTuple):
             float(row.iteration) if time is None else time,
             number(found(objective.metric)),
             tuple([number(found(path)) for path in others]) if others else (),
-            _amount(found("time_this_iter_s")),
-            _amount(found("timesteps_this_iter")),
+            _finite_or_zero(found("time_this_iter_s")),
+            _finite_or_zero(found("timesteps_this_iter")),
         )
 
 
 def is_known(value: float | None) -> bool:
-    """Return whether a result says something: it has the metric, and not as NaN."""
+    """Return whether a value of the metric can be used: it is neither None nor NaN."""
     return value is not None and value == value
 
 
 @dataclass
 class Divergence:
-    """Tells NaN that stays from NaN between two evaluations, one value after the other."""
+    """Counter that tells permanent NaN from NaN between two evaluations."""
 
     numbers: int = 0
     longest: int = 0
-    """The most NaN in a row between two numbers."""
+    """Largest number of successive NaN between two numbers."""
     since: int = 0
-    """NaN since the last number."""
+    """Number of NaN since the last number."""
 
     def add(self, value: float | None) -> None:
-        """Take in one more result; one without the metric is none."""
+        """Add the next value of the metric; None is ignored."""
         if value is None:
             return
         if math.isnan(value):
@@ -77,28 +80,28 @@ class Divergence:
 
     @property
     def is_there(self) -> bool:
-        """True if the metric has been NaN for too long, measured by two numbers at least."""
+        """True if the metric has been NaN for too long; needs at least two earlier numbers."""
         return self.numbers >= 2 and self.since > 2 * self.longest
 
 
 class Reading(NamedTuple):
-    """A value of a curve, and the step of ``time_attr`` that it is of."""
+    """A value of a curve, and the `time_attr` at which it was read."""
 
     value: float
     step: float
     sides: tuple[Point, Point] | None = None
-    """The results before and after the step, if the value was interpolated between them."""
+    """Results before and after the step if the value was interpolated between them, else None."""
 
 
 def readings(
     points: Iterable[Point], levels: Sequence[float]
 ) -> Iterator[tuple[list[float], Reading | None, bool]]:
-    """Read a curve at ascending levels, once.
+    """Read a curve at ascending levels in one pass.
 
-    Yields for each level the values up to it, oldest first, of which the last is the one at the
-    level (the same list each time, to be read at once); that one with its step, None if there is
-    none; and whether a result at or past the level has a number. Without one, the last value before
-    the level stands. Where the first number comes after the level, it is taken as it is.
+    Yields for each level: the values up to it, oldest first, the last being the value at the level
+    (the same list object each time, so read it at once); that value with its step, or None if there
+    is none; and True if a result at or past the level has a number. Without such a result, the last
+    value before the level is used. If the first number comes after the level, it is used as it is.
     """
     values: list[float] = []
     known = (point for point in points if is_known(point.value))
@@ -111,22 +114,22 @@ def readings(
         if after is None:
             yield values, None if before is None else Reading(values[-1], before.time), False
             continue
-        reading = _between(before, after, level)
+        reading = _interpolate(before, after, level)
         values.append(reading.value)
         yield values, reading, True
         values.pop()
 
 
-def _between(before: Point | None, after: Point, level: float) -> Reading:
-    """Return the value at a level on the line between two results, or that of the later one."""
+def _interpolate(before: Point | None, after: Point, level: float) -> Reading:
+    """Return the value at `level`, interpolated between two results, or that of the later one."""
     late = after.value or 0.0
     if before is None or after.time == level:
         return Reading(late, after.time)
     early = before.value or 0.0
     if early == late:
-        return Reading(late, level)  # not rounded: equal trials stay equal
+        return Reading(late, level)  # without rounding, so that equal trials stay equal
     if not (math.isfinite(early) and math.isfinite(late)):
-        return Reading(late, after.time)  # there is no line
+        return Reading(late, after.time)  # no interpolation is possible
     share = (level - before.time) / (after.time - before.time)
     return Reading(early * (1.0 - share) + late * share, level, (before, after))
 
@@ -136,14 +139,17 @@ class Followed:
     """Summary of a whole curve, updated as the curve grows."""
 
     first: Point | None = field(default=None, init=False)
-    """The first result with a number."""
+    """First result with a number."""
     newest: Point | None = field(default=None, init=False)
     divergence: Divergence = field(default_factory=Divergence, init=False)
     _count: int = field(default=0, init=False)
     _last: Point | None = field(default=None, init=False)
 
-    def bring_up(self, curve: Sequence[Point]) -> "Followed":
-        """Take in the points that were added; a curve that was cut is read anew."""
+    def update(self, curve: Sequence[Point]) -> "Followed":
+        """Read the points added since the last call, or all points if the curve was cut.
+
+        Return self.
+        """
         count = self._count
         if count == len(curve) and (not count or curve[-1] is self._last):
             return self
@@ -158,7 +164,7 @@ class Followed:
         return self
 
 
-def _amount(value: Scalar | None) -> float:
-    """Return a value to be summed over iterations; 0 if it is no finite number."""
+def _finite_or_zero(value: Scalar | None) -> float:
+    """Return a value as a float, or 0 if it is no finite number."""
     found = number(value)
     return found if found is not None and math.isfinite(found) else 0.0

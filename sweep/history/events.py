@@ -1,8 +1,7 @@
-"""The events of a sweep: what its ledger holds, in order, each with a number ``k``.
+"""The events of a sweep: the contents of its ledger, in order, each with a number ``k``.
 
-Everything else that is known of a sweep is a fold over these (`sweep.history.history`). An event is
-immutable and plain data. Times are seconds since 1970 (UTC) and are labels only: nothing is decided
-by them.
+Everything else known of a sweep is a fold over these (`sweep.history.history`). Events are
+immutable plain data. Times are seconds since 1970 (UTC) and are labels only: no decision uses them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,26 +10,26 @@ from enum import StrEnum
 from typing import Any, ClassVar
 
 # -------------------------------------------------------------------------------------------------
-# What people ask of a sweep, as events: they stand in its history like every other decision.
+# Commands of users are events too: they are part of the history like every other decision.
 #
-# A hold is about a trial: it is not run until it is let go, whatever the scheduler wants. What is
-# changed of a sweep's budget counts from its event on. All are plain data; times are seconds,
-# sizes bytes.
+# A held trial is not run until it is released, whatever the scheduler decides. A change of the
+# budget takes effect with its event. All events are plain data; times are in seconds, sizes in
+# bytes.
 
 
 class UserHold(StrEnum):
-    """A person's wish for a trial."""
+    """A user's hold on a trial."""
 
     NONE = ""
     PAUSE = "pause"
-    """It saves and waits until a person resumes it."""
+    """The trial saves and waits until a user resumes it."""
     STOP = "stop"
-    """It saves and ends."""
+    """The trial saves and ends."""
 
 
 @dataclass(frozen=True)
 class HoldChanged:
-    """A trial is held, or let go again."""
+    """A user held or released a trial."""
 
     kind: ClassVar[str] = "hold"
     trial: int
@@ -39,7 +38,7 @@ class HoldChanged:
 
 @dataclass(frozen=True)
 class Suspended:
-    """The whole sweep is paused, or goes on; a new driver goes on."""
+    """A user paused (`on`) or resumed the whole sweep; a new driver resumes it too."""
 
     kind: ClassVar[str] = "suspend"
     on: bool
@@ -47,22 +46,22 @@ class Suspended:
 
 @dataclass(frozen=True)
 class Changed:
-    """The sweep was given another end or size; what is None or absent stays as it was."""
+    """A user changed the sweep's limits; fields that are None or absent stay unchanged."""
 
     kind: ClassVar[str] = "set"
     trials: int | None = None
-    """The total of searched settings."""
+    """Total number of searched settings."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
-    """Key of the spec's ``budget`` → its new value."""
+    """Key of the spec's `budget` → its new value; None removes the limit."""
     max_disk: int | None = None
     jobs: int | None = None
-    """The number of slots of the search, for later drivers too; in a final evaluation, that of
-    the evaluation."""
+    """Number of slots of the search, also for later drivers; in a final evaluation, that of the
+    evaluation."""
 
 
 @dataclass(frozen=True)
 class Dropped:
-    """Checkpoints of a replica, or its log, that were let go: to save disk, or as they are lost."""
+    """Checkpoints of a replica, or its log, were deleted to save disk, or are lost."""
 
     kind: ClassVar[str] = "drop"
     trial: int
@@ -73,9 +72,9 @@ class Dropped:
 
 @dataclass(frozen=True)
 class Measured:
-    """Trials are compared by another metric, also for what they did before: results hold them all.
+    """Trials are compared by another metric from now on, including their earlier results.
 
-    The objective that a history is folded with is that of the newest such event.
+    A history is folded with the metric of the newest such event.
     """
 
     kind: ClassVar[str] = "metric"
@@ -84,16 +83,16 @@ class Measured:
 
 @dataclass(frozen=True)
 class Recoded:
-    """The trainable of a script is another one from now on; its file lies beside the older ones."""
+    """The trainable of a script was replaced; its new file is stored beside the older ones."""
 
     kind: ClassVar[str] = "code"
     source: str
-    """The digest of what it does."""
+    """Digest of the new code."""
 
 
 @dataclass(frozen=True)
 class OtherKernel:
-    """From now on trials go on here, too, where the kernel of their checkpoints is not built."""
+    """From now on trials may continue without the compiled kernel of their checkpoints."""
 
     kind: ClassVar[str] = "kernel"
 
@@ -103,7 +102,7 @@ UserCommand = HoldChanged | Suspended | Changed | Dropped | Measured | Recoded |
 
 Scalar = bool | int | float | str
 Metrics = Mapping[str, Scalar]
-#: Name → number, text, or a list of them: what a decision compared, for a person who asks why.
+#: Name → number, text, or a list of them: the values behind a decision, for its explanation.
 Evidence = Mapping[str, Any]
 
 
@@ -118,10 +117,10 @@ class Status(StrEnum):
     STOPPED = "STOPPED"
     FAILED = "FAILED"
 
-    __hash__ = str.__hash__  # Enum's own is a function in Python, and each look-up calls it
+    __hash__ = str.__hash__  # Enum's own hash is a Python function, called by each look-up
 
 
-#: Status → what it may become. The ledger refuses every other move.
+#: Status → allowed next statuses. The ledger refuses every other change.
 MOVES: Mapping[Status, frozenset[Status]] = {
     Status.WAITING: frozenset({Status.RUNNING, Status.STOPPED}),
     Status.RUNNING: frozenset(
@@ -140,8 +139,8 @@ FINISHED = frozenset({Status.COMPLETED, Status.PRUNED, Status.STOPPED, Status.FA
 def group_status(statuses: Sequence[Status]) -> Status:
     """Return the status of a trial from those of its replicas.
 
-    It runs while one runs, and is not done before all are; it failed if one did, and is completed
-    only if all are.
+    RUNNING if any replica runs; PAUSED if some have not finished; else FAILED, PRUNED or STOPPED if
+    any replica is; COMPLETED only if all are.
     """
     if len(statuses) == 1:
         return statuses[0]
@@ -154,72 +153,74 @@ def group_status(statuses: Sequence[Status]) -> Status:
 
 
 class End(StrEnum):
-    """The end of a slice."""
+    """The reason for which a slice ended."""
 
     GOAL = "goal"
-    """It reached what it was asked to reach."""
+    """The trial reached the slice's goal."""
     UNMEASURED = "unmeasured"
-    """It passed its goal and has never had the metric; the trial goes on if that may still come."""
+    """The trial passed its goal without ever reporting the metric; it continues if that may still
+    come."""
     TIME = "time"
-    """Its time was up; the trial goes on from its last checkpoint."""
+    """The slice's time was up; the trial continues from its last checkpoint."""
     DONE = "done"
-    """A stopping criterion was met, or the trainable said ``done``."""
+    """A stopping criterion was met, or the trainable reported ``done``."""
     ASKED = "asked"
-    """The driver asked it to stop, because a person or the system asked the driver."""
+    """The driver requested the end, for a user or because the system is shutting down."""
     CRASHED = "crashed"
-    """The trainable raised."""
+    """The trainable raised an exception."""
     UNSAVED = "unsaved"
-    """No checkpoint was taken; the trial goes on from its last one, and nobody is charged."""
+    """No checkpoint could be saved; the trial continues from its last one, without counting a
+    failure."""
     DIVERGED = "diverged"
     """The metric was NaN or infinite."""
     LIMIT = "limit"
-    """A limit of the trial was passed, for good."""
+    """The trial exceeded a limit and ends."""
     LOST = "lost"
-    """Its process died."""
+    """The process of the slice died."""
     INTERRUPTED = "interrupted"
-    """Its driver was killed or stopped; nobody is charged."""
+    """The driver was killed or stopped; the trial's failures are not affected."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """Up to where a trial shall run: the first iteration with ``time_attr`` at least `at`."""
+    """The point up to which a trial runs: the first iteration with `time_attr` of at least `at`."""
 
     at: float | None = None
-    """None: until a stopping criterion is met."""
+    """Value of `time_attr`; None to run until a stopping criterion is met."""
     top: float | None = None
-    """The level at which the trial is COMPLETED, not PAUSED, should it get so far."""
+    """Level at which the trial is COMPLETED instead of PAUSED."""
 
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint as the ledger names it; `file` is relative to the trial's folder."""
+    """The ledger's record of a checkpoint; `file` is relative to the trial's folder."""
 
     iteration: int
     digest: str
     file: str
     size: int
     value: float | None = None
-    """The metric at that iteration, if there was one."""
+    """Metric at that iteration, or None."""
 
 
 @dataclass(frozen=True)
 class ParentCheckpoint:
-    """The checkpoint of another trial that a bred one begins from."""
+    """A checkpoint of another trial from which an offspring starts."""
 
     trial: int
     replica: int
     time: float
-    """The value of ``time_attr`` there."""
+    """Value of `time_attr` at the checkpoint."""
     saved: Saved
 
 
-#: The entry of a result that was lost with its slice, and stands until it is trained again.
+#: Key in a result that was lost with its slice; the result stays until it is computed again.
 UNSAVED = "unsaved"
 
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one iteration, its keys flattened with ``/``."""
+    """The result of one iteration; nested keys are joined with ``/``."""
 
     iteration: int
     metrics: Metrics
@@ -227,85 +228,85 @@ class Row:
 
 @dataclass(frozen=True)
 class TermBegan:
-    """A driver took the sweep over; slices that still ran in an older term are lost."""
+    """A driver took over the sweep; slices that still ran in an older term are lost."""
 
     kind: ClassVar[str] = "epoch"
     host: str
     pid: int
     trials: int
-    """The total of searched settings wanted from now on."""
+    """Total number of searched settings from now on."""
     jobs: int | None = None
-    """The number of slots of its pool; None if written before this was recorded."""
+    """Number of slots of the pool; None in events from before this was recorded."""
     jobs_given: bool = False
-    """True if a person chose the number; otherwise it follows from the machine and the trials."""
+    """True if a user chose the number of slots; otherwise it follows from machine and trials."""
     pool: str = ""
-    """The name of its pool; empty: written before this was recorded."""
+    """Name of the pool; empty in events from before this was recorded."""
     unrecorded_s: float = 0.0
-    """Seconds that the driver before it ran after its last event, until it was killed."""
+    """Seconds for which the previous driver ran after its last event until it was killed."""
 
 
 @dataclass(frozen=True)
 class FinalEvaluationBegan:
-    """A driver took the sweep over to train its best trials under test seeds.
+    """A driver took over the sweep to train its best trials under test seeds.
 
-    The search is where it was: it neither goes on nor ends.
+    The search neither continues nor ends.
     """
 
     kind: ClassVar[str] = "exam"
     host: str
     pid: int
     trials: tuple[int, ...]
-    """The best trials, best first."""
+    """Numbers of the best trials, best first."""
     seeds: int
-    """The number of tests that each of them shall have in all."""
+    """Total number of test seeds for each of these trials."""
     jobs: int | None = None
-    """The number of slots of its pool, which is not the search's; None if not recorded."""
+    """Number of slots of its pool, independent of the search's; None if not recorded."""
     pool: str = ""
     unrecorded_s: float = 0.0
     """As in `TermBegan`."""
 
 
-#: How the reason of an end by the limit of this name begins.
+#: Prefix of the reason of an end by the limit of this name.
 FAIL_FAST = "limits.fail_fast"
 
 
 @dataclass(frozen=True)
 class TermEnded:
-    """The driver left: ``finished``, ``stopped`` by a person, or ``failed`` by the outside."""
+    """The driver ended: ``finished``, ``stopped`` by a user, or ``failed`` by an outside error."""
 
     kind: ClassVar[str] = "end"
     how: str
     reason: str = ""
-    """Why it is finished before all trials are."""
+    """Reason for finishing before all trials did."""
 
 
 @dataclass(frozen=True)
 class Created:
-    """A trial with its settings; WAITING."""
+    """A trial was created with its settings; its status is WAITING."""
 
     kind: ClassVar[str] = "trial"
     trial: int
     searched: Mapping[str, Any]
-    """The searcher's proposal: name → value; inactive parameters are absent."""
+    """Proposal of the searcher: name → value, without inactive parameters."""
     config: Mapping[str, Any]
-    """The settings of the trainable: nested, with fixed and derived values."""
+    """Settings of the trainable: nested, with fixed and derived values."""
     seen: int
-    """The number of the last event that the searcher had seen."""
+    """Number of the last event that the searcher had seen."""
     replicas: int = 1
-    """Under how many seeds it begins."""
+    """Number of seeds that the trial starts with."""
     births: tuple[ParentCheckpoint, ...] = ()
-    """The beginning of each replica of a bred trial; empty if the settings were searched."""
+    """Starting checkpoint of each replica of an offspring; empty if the settings were searched."""
     clone_of: int | None = None
-    """The trial that a person made it from; it does not count among the searched ones."""
+    """Trial that a user cloned, or None; clones do not count as searched."""
     origin: str = ""
-    """The part of the searcher that proposed it, `prior`; empty: its own model."""
+    """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
     why: str = ""
-    """Why the settings were proposed, in words."""
+    """Reason for the proposal, as a text."""
 
 
 @dataclass(frozen=True)
 class Opened:
-    """A slice was decided and is about to be submitted; RUNNING."""
+    """A slice was decided and is about to be submitted; the replica's status is RUNNING."""
 
     kind: ClassVar[str] = "slice"
     trial: int
@@ -314,41 +315,41 @@ class Opened:
     goal: Goal
     why: str
     evidence: Evidence = field(default_factory=dict)
-    """The numbers that the decision was based on."""
+    """Values that the decision was based on."""
 
 
 @dataclass(frozen=True)
 class Sums:
     """Sums over all results of a replica, for readers that need no curve.
 
-    It follows from the results, and `sweep verify` compares it with them.
+    They follow from the results, and `sweep verify` compares both.
     """
 
     iteration: int
     time: float
-    """The newest value of ``time_attr``."""
+    """Newest value of `time_attr`."""
     known_until: float
-    """The value of ``time_attr`` up to which it can be compared."""
+    """Value of `time_attr` up to which the replica can be compared."""
     value: float | None
-    """The newest number of the metric; NaN where it diverged."""
+    """Newest number of the metric; NaN if it diverged, None if there is none."""
     score: float | None
     others: tuple[float | None, ...]
-    """The scores in the further objectives, then the newest value of each constraint."""
+    """Scores in the further objectives, then the newest value of each constraint."""
     seconds: float
-    """Training so far."""
+    """Seconds of training so far."""
     steps: float
     """Environment steps so far."""
     counters: Mapping[str, Any]
-    """Counters of the newest result (`sweep.spec.stopping.COUNTERS`)."""
+    """Counters in the newest result (`sweep.spec.stopping.COUNTERS`)."""
     noise: float | None = None
-    """`Replica.noise`."""
+    """Value of `Replica.noise`."""
 
 
 @dataclass(frozen=True)
 class Reported:
     """Results of a slice that still runs.
 
-    Nothing is decided by them before the slice has ended: they may have to be trained again.
+    No decision uses them before the slice has ended, since they may have to be computed again.
     """
 
     kind: ClassVar[str] = "report"
@@ -356,21 +357,21 @@ class Reported:
     replica: int
     slice: int
     source: int
-    """The iteration after which they stand; older results after it are replaced."""
+    """Iteration after which the rows follow; they replace older results after it."""
     rows: tuple[Row, ...] = ()
-    """They have a table of their own."""
+    """Results, stored in a table of their own."""
     sums: Sums | None = None
-    """Of all results of its replica, these included."""
+    """Sums over all results of the replica, including these."""
 
     @property
     def new_rows(self) -> tuple[Row, ...]:
-        """The results that no event before it had."""
+        """Results that no earlier event had."""
         return self.rows
 
 
 @dataclass(frozen=True)
 class Closed:
-    """A slice ended; its results and checkpoints come with it."""
+    """A slice ended, with these results and checkpoints."""
 
     kind: ClassVar[str] = "outcome"
     trial: int
@@ -379,46 +380,50 @@ class Closed:
     end: End
     status: Status
     reason: str
-    """Why the trial has this status, in words."""
+    """Reason for the new status, as a text."""
     source: int = 0
-    """The iteration after which its results stand; older results after it are replaced."""
+    """Iteration after which the rows follow; they replace older results after it."""
     error: str = ""
-    """The traceback, where there was one."""
+    """Traceback, or empty."""
     error_at: int = 0
-    """The iteration at which it happened."""
+    """Iteration at which the error occurred."""
     skipped: tuple[str, ...] = ()
-    """Checkpoints that could not be used, and why."""
+    """Messages about checkpoints that could not be used."""
     exactness: str = ""
-    """The exactness of this trial's checkpoints, in words."""
+    """Exactness level of the trial's checkpoints, as a text."""
     saved: tuple[Saved, ...] = ()
     dropped: tuple[str, ...] = ()
-    """Digests of older checkpoints that nothing needs from now on."""
+    """Digests of older checkpoints that are not needed from now on."""
     remembered: Mapping[str, Any] = field(default_factory=dict)
-    """Findings of its trainable for all trials (`Trainable.remembers`): name → data."""
+    """Findings of the trainable for all trials (`Trainable.remembers`): name → data."""
     instead: str = ""
-    """The value found in place of the metric, in words, if that was no number."""
+    """Description of the value found in place of the metric, if that was not a number."""
     rows: tuple[Row, ...] = ()
-    """Its results; they have a table of their own."""
+    """Results of the slice, stored in a table of their own."""
     sums: Sums | None = None
-    """Of all results of its replica, these included; None: written before this was recorded."""
+    """Sums over all results of the replica, including these; None in events from before this was
+    recorded."""
     saved_to: int | None = None
-    """The last iteration that need not be trained again; None: no result was lost with its slice.
-    Rows after it have the entry `UNSAVED`."""
+    """Last iteration that need not be computed again, after which rows have the key `UNSAVED`; None
+    if no result was lost with the slice."""
     reported_to: int | None = None
-    """The last iteration that a `Reported` of the slice had; None: there was none."""
+    """Last iteration in a `Reported` of the slice; None if there was none."""
     log: int = 0
-    """Bytes of its replica's log."""
+    """Size of the replica's log in bytes."""
 
     @property
     def new_rows(self) -> tuple[Row, ...]:
-        """The results that no `Reported` had; others come again since they were lost."""
+        """Results that no `Reported` of the slice had.
+
+        The others are repeated because they were lost.
+        """
         upto = self.reported_to
         return self.rows if upto is None else tuple(r for r in self.rows if r.iteration > upto)
 
 
 @dataclass(frozen=True)
 class Moved:
-    """A decision about a replica that does not run."""
+    """A decision changed the status of a replica that does not run."""
 
     kind: ClassVar[str] = "move"
     trial: int
@@ -426,9 +431,9 @@ class Moved:
     reason: str
     replica: int = 0
     waited: bool = False
-    """True if it is pruned only because the sweep ended while it waited."""
+    """True if the replica is pruned only because the sweep ended while it waited."""
     evidence: Evidence = field(default_factory=dict)
-    """The numbers that the decision was based on."""
+    """Values that the decision was based on."""
 
 
 @dataclass(frozen=True)
@@ -436,11 +441,11 @@ class RankedSettings:
     """Settings of a trial of an earlier sweep."""
 
     trial: int
-    """Its number there."""
+    """Number of the trial in that sweep."""
     rank: int
-    """Its place among the trials of that sweep, from 1."""
+    """Rank among the trials of that sweep, from 1."""
     settings: Mapping[str, Any]
-    """Its values of the parameters that are searched here."""
+    """Values of the parameters that this sweep searches."""
 
 
 @dataclass(frozen=True)
@@ -451,12 +456,12 @@ class EarlierSweep:
     ranked: int
     """Number of its trials that have a rank."""
     trials: tuple[RankedSettings, ...]
-    """Those that are learnt from, the best first."""
+    """Trials that the prior uses, best first."""
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """Settings and their ranks in earlier sweeps, which this one needs no more."""
+    """Settings and ranks were copied from earlier sweeps, which are not needed afterwards."""
 
     kind: ClassVar[str] = "learnt"
     sweeps: tuple[EarlierSweep, ...]
@@ -464,18 +469,18 @@ class Learnt:
 
 @dataclass(frozen=True)
 class Widened:
-    """The space that holds from now on."""
+    """The search space was replaced."""
 
     kind: ClassVar[str] = "space"
     space: Mapping[str, Any]
-    """The key ``space`` as a spec has it."""
+    """New `space` section, as in a spec."""
     trial: int
-    """The first trial that is searched in it."""
+    """Number of the first trial searched in it."""
 
 
 @dataclass(frozen=True)
 class SpaceExhausted:
-    """The searcher has no further point: no more trials are searched."""
+    """The searcher has no further point: no more settings are searched."""
 
     kind: ClassVar[str] = "exhausted"
     reason: str

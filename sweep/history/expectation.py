@@ -1,9 +1,9 @@
-"""The pick: what the settings of each trial are expected to score under a new seed.
+"""The pick: the expected score of each trial's settings under a new seed.
 
-A score is luck in part: of the seed, of the episodes of its evaluation, and of having been chosen
-for it. So the best of many scores claims more than its settings are worth. The model that tells
-the lucky from the good is in `posterior`; here is what it is given of a trial, and what is asked of
-it. All numbers are functions of the trials as they are, however they came to be so.
+A score is partly luck: of the seed, of the evaluation's episodes, and of having been chosen for it.
+So the best of many scores overstates its settings. The model that separates luck from quality is in
+`posterior`; this module extracts its input from trials and derives results from its output. All
+numbers depend only on the current state of the trials, not on the order of events.
 """
 
 import math
@@ -18,19 +18,22 @@ from sweep.history.objective import Objective
 from sweep.history.order import Kept
 from sweep.history.trial import Trial
 
-if TYPE_CHECKING:  # to import numpy takes as long as many a command that asks for no pick
+if TYPE_CHECKING:  # numpy is imported only where a pick is computed: many commands need none
     from sweep.history.posterior.outlook import Outlook
     from sweep.history.posterior.shrinkage import Estimates, Scores, Whole
 
-#: Trials with a score before there is a variance between settings to speak of.
+#: Minimum number of trials with a score from which a variance between settings is estimated.
 FEWEST = 3
-#: Trials that come to rest at a level, at least, and the least ratio of two levels.
+#: Minimum number of trials that pause at a level for it to count, and minimum ratio of two levels.
 CROWD, RATIO = 3, 1.2
-#: Trials that have come far before there is an outlook, and the range by the error of the pick.
+#: For an outlook: the minimum number of trials that trained far, and the minimum ratio of the range
+#: to the pick's error.
 WHOLE, APART = 6, 2.0
-#: Candidates to be the best, and points at which their chances are added up.
+#: Maximum number of candidates for the best trial, and points of the grid on which their chances
+#: are integrated.
 CANDIDATES, GRID = 200, 401
-#: More seeds that are thought of, and how sure a difference has to be.
+#: Maximum number of further seeds considered, and the z-score from which a difference is
+#: significant.
 MOST_SEEDS, SURE = 20, 1.645
 _TINY, _NARROW = 1e-300, 1e-9
 
@@ -41,38 +44,39 @@ class Expected:
 
     value: float
     error: float | None
-    """Its standard error; None: too few trials or seeds to say."""
+    """Standard error of `value`; None with too few trials or seeds."""
     noise: float | None
-    """The variance of one further seed's score."""
+    """Variance of the score of one further seed; None if unknown."""
     seeds: int
-    """The number of seeds behind it."""
+    """Number of seeds behind the expectation."""
 
     def seeds_to_tell_from(self, other: "Expected") -> int | None:
-        """Return how many further seeds of both would probably show which is better.
+        """Return how many further seeds of both trials would probably show which is better.
 
-        Returns 0 if that is clear now, None if `MOST_SEEDS` would not be enough or if nothing is
-        known of their spread.
+        Returns 0 if that is already clear. Returns None if `MOST_SEEDS` would not suffice or the
+        spread between seeds is unknown.
         """
         if None in (self.error, other.error, self.noise, other.noise):
             return None
         apart = abs(self.value - other.value)
         pairs = [(one.error or 0.0, one.noise or 0.0) for one in (self, other)]
         for more in range(MOST_SEEDS + 1):
-            left = math.hypot(*(_left(error, noise, more) for error, noise in pairs))
+            left = math.hypot(*(_remaining_error(error, noise, more) for error, noise in pairs))
             learnt = math.sqrt(max(0.0, math.hypot(pairs[0][0], pairs[1][0]) ** 2 - left**2))
-            # Told apart with more than even odds: the difference then is normal about that of now.
-            if _beyond(apart, learnt, SURE * left) >= 0.5:
+            # The future difference is normal around the present one: require even odds of
+            # significance.
+            if _tail_probability(apart, learnt, SURE * left) >= 0.5:
                 return more
         return None
 
 
-def _left(error: float, noise: float, more: int) -> float:
-    """Return the error after so many more seeds."""
+def _remaining_error(error: float, noise: float, more: int) -> float:
+    """Return the standard error that is left after `more` further seeds."""
     return error * math.sqrt(noise / (noise + more * error * error)) if more and error else error
 
 
-def _beyond(mean: float, deviation: float, reach: float) -> float:
-    """Return the probability that a normal number is further from 0 than `reach`."""
+def _tail_probability(mean: float, deviation: float, reach: float) -> float:
+    """Return the probability that |x| exceeds `reach` for x ~ Normal(mean, deviation)."""
     if deviation == 0:
         return float(mean > reach)
     sides = ((reach - mean) / deviation, (reach + mean) / deviation)
@@ -81,38 +85,39 @@ def _beyond(mean: float, deviation: float, reach: float) -> float:
 
 @dataclass(frozen=True)
 class Spreads:
-    """The standard deviations of scores at the end of training, by where they come from."""
+    """Standard deviations of scores at the end of training, by cause."""
 
     settings: float
     seeds: float
     evaluations: float
-    """Part of `seeds`: of the episodes of one evaluation."""
+    """Part of `seeds` that is due to the episodes of one evaluation."""
 
 
-class _Seen(NamedTuple):
-    """The part of a trial that decides its expectation; a greater score is better."""
+class _TrialScores(NamedTuple):
+    """The properties of a trial that determine its expectation; greater scores are better."""
 
     path: tuple[tuple[float, float, tuple[float, ...]], ...]
-    """Level, score, and the scores of its seeds there; the levels ascend."""
+    """Tuples of level, score, and the seeds' scores there, by ascending level."""
     rests: bool
     """True if the trial ever reached a goal or its end; else the path holds its present level."""
     evaluations: float
-    """Variance of a score through its evaluation."""
+    """Variance of a score that is due to its evaluation."""
     steps: float
     top: float | None
 
     @property
     def seeds(self) -> tuple[float, ...]:
-        """The scores of its seeds at the last level."""
+        """Scores of the trial's seeds at the last level."""
         return self.path[-1][2]
 
     @property
     def exponent(self) -> int:
-        """The power of two that none of its scores exceeds."""
+        """Smallest power of two that exceeds all its scores, as an exponent."""
         return math.frexp(max(abs(one) for _, score, its in self.path for one in (score, *its)))[1]
 
 
-def _seen(trial: Trial) -> _Seen | None:
+def _extract_scores(trial: Trial) -> _TrialScores | None:
+    """Return the trial's properties for the model; None without a score or if one is not finite."""
     if trial.score is None:
         return None
     sign = trial.objective.sign
@@ -133,30 +138,30 @@ def _seen(trial: Trial) -> _Seen | None:
     noises = [replica.noise for replica in trial.counted]
     known = [noise for noise in noises if noise is not None and math.isfinite(noise)]
     noise = math.fsum(known) / len(known) if known else 0.0
-    return _Seen(points, bool(trial.rests), noise, trial.steps, trial.goal.top)
+    return _TrialScores(points, bool(trial.rests), noise, trial.steps, trial.goal.top)
 
 
 class Expectations(Kept):
-    """The expectations of all trials, kept up with the history."""
+    """The expectations of all trials, updated with the history."""
 
     def __init__(self, objective: Objective) -> None:
         super().__init__()
         self._objective = objective
-        self._of: dict[int, _Seen] = {}
+        self._of: dict[int, _TrialScores] = {}
         self._crowds: Counter[float] = Counter()
-        """Level → the number of trials with a goal or an end there."""
+        """Level → number of trials that paused or ended there."""
         self._tops: Counter[float | None] = Counter()
         self._exponents: Counter[int] = Counter()
-        """The power of two that no score of a trial exceeds → how many trials have it."""
+        """`_Seen.exponent` → number of trials with it."""
         self._table: _Table | None = None
         self._stale: dict[int, None] = {}
-        """The numbers of trials whose rows in the table are out of date."""
+        """Numbers of trials whose rows in the table are out of date."""
         self._fit: _Fit | None = None
 
-    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Update the expectations; `touched` are the numbers of the trials that have changed."""
+    def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
+        """Update the expectations; `touched` lists the numbers of changed trials."""
         for number in self.changed(trials, touched):
-            old, new = self._of.pop(number, None), _seen(trials[number])
+            old, new = self._of.pop(number, None), _extract_scores(trials[number])
             if new is not None:
                 self._of[number] = new
             if old == new:
@@ -171,11 +176,11 @@ class Expectations(Kept):
             self._fit = None
 
     def of(self, trial: Trial) -> Expected | None:
-        """Return the expectation of a trial; None if it has no score yet."""
+        """Return the expectation of a trial, or None if it has no score yet."""
         seen = self._of.get(trial.number)
         if seen is None:
             return None
-        fit, sign, seeds = self._fitted, self._objective.sign, len(seen.seeds)
+        fit, sign, seeds = self._current_fit, self._objective.sign, len(seen.seeds)
         found = fit.estimates
         if found is None:
             middle = sign * math.fsum(score / seeds for score in seen.seeds)
@@ -186,31 +191,34 @@ class Expectations(Kept):
 
     @property
     def order(self) -> Sequence[int]:
-        """The numbers of the trials that have an expectation, the greatest first.
+        """Numbers of the trials that have an expectation, best first.
 
-        Of equals the one with fewer steps is first, then the one with the lower number.
+        Of equals, the trial with fewer steps is first, then the one with the lower number.
         """
-        return self._fitted.order
+        return self._current_fit.order
 
     def place(self, number: int) -> float:
-        """Return the index of a trial in the `order`; infinite if it is not in it."""
-        return self._fitted.places.get(number, math.inf)
+        """Return the index of a trial in `order`; infinite if it is not there."""
+        return self._current_fit.places.get(number, math.inf)
 
     @property
     def spreads(self) -> Spreads | None:
-        """The standard deviations of scores by cause; None if there are too few trials."""
-        found = self._fitted.estimates
+        """Standard deviations of scores by cause; None with too few trials."""
+        found = self._current_fit.estimates
         if found is None:
             return None
         parts = (1 - found.share, found.share, min(found.evaluations, found.share))
         return Spreads(*(math.sqrt(part) * found.deviation for part in parts))
 
     def chances(self) -> dict[int, float]:
-        """Return the chance of each of the first trials to be the best; empty if not known."""
+        """Return trial → probability of being the best, for the first `CANDIDATES`.
+
+        Empty if unknown.
+        """
         import numpy as np
         from scipy import special
 
-        fit = self._fitted
+        fit = self._current_fit
         if fit.estimates is None:
             return {}
         numbers = fit.order[:CANDIDATES]
@@ -220,7 +228,8 @@ class Expectations(Kept):
         value, error = value / scale, np.maximum(error / scale, _NARROW)
         low, high = float((value - 5 * error).min()), float((value + 5 * error).max())
         near = np.linspace(-5, 5, GRID)
-        narrow = error < (high - low) / GRID * 10  # the common grid would pass over them
+        # they would fall between the points of the common grid
+        narrow = error < (high - low) / GRID * 10
         parts = [v + e * near for v, e in zip(value[narrow], error[narrow], strict=True)]
         grid = np.unique(np.concatenate([np.linspace(low, high, GRID), *parts]))
         below = special.ndtr((grid[:, None] - value) / error)
@@ -230,35 +239,39 @@ class Expectations(Kept):
         return dict(zip(numbers, (found / found.sum()).tolist(), strict=True))
 
     def outlook(self, more: float = 1.0) -> "Outlook | None":
-        """Return what `more` times as much training again is expected to bring.
+        """Return the expected improvement from `more` times the training so far.
 
-        Returns None while it cannot be said: fewer than `WHOLE` trials have come to the end or to a
-        level of more than half of the way, or the range is less than `APART` times the error of the
-        pick, so that settings cannot be told apart.
+        Returns None if fewer than `WHOLE` trials have trained for more than half of the way, or if
+        the range of scores is less than `APART` times the pick's error.
         """
         import numpy as np
 
         from sweep.history.posterior.outlook import outlook
 
-        fit, table = self._fitted, self._table
+        fit, table = self._current_fit, self._table
         if fit.estimates is None or table is None:
             return None
-        far = np.array([self._unseen(level) < 0.5 for level in table.columns])
+        far = np.array([self._unseen_share(level) < 0.5 for level in table.columns])
         if int(far[table.last[table.last >= 0]].sum()) < WHOLE:
             return None
         found, pick = outlook(fit.estimates.value, more), fit.rows[fit.order[0]]
         error = float(fit.estimates.error[pick])
         return found if found is not None and found.range > APART * error else None
 
-    # ---- the table, row by row as trials change ----------------------------------------------
+    # ---- the table of scores, updated row by row ---------------------------------------------
 
     @property
-    def _fitted(self) -> "_Fit":
+    def _current_fit(self) -> "_Fit":
+        """The estimates for the current trials, computed if out of date."""
         if self._fit is None:
-            self._fit = self._made()
+            self._fit = self._compute_fit()
         return self._fit
 
-    def _made(self) -> "_Fit":
+    def _compute_fit(self) -> "_Fit":
+        """Update the table and return estimates for all trials.
+
+        Without estimates if fewer than `FEWEST`.
+        """
         import numpy as np
 
         from sweep.history.posterior.shrinkage import estimate
@@ -279,13 +292,13 @@ class Expectations(Kept):
             own = scores.at[np.arange(len(rows)), scores.last]
             order = rows[np.lexsort((rows, table.steps[rows], -own))]
             return _Fit(order.tolist())
-        found = estimate(scores, self._unseen(columns[-1])).times(exponent)
+        found = estimate(scores, self._unseen_share(columns[-1])).times(exponent)
         order = rows[np.lexsort((rows, table.steps[rows], -found.value))]
         of = {number: row for row, number in enumerate(numbers)}
         return _Fit(order.tolist(), of, found)
 
     def _columns(self) -> tuple[float, ...]:
-        """The levels at which scores are compared, ascending."""
+        """Return the levels at which scores are compared, ascending."""
         crowded = sorted((n, c) for n, c in self._crowds.items() if c > 0)
         most = max((count for _, count in crowded), default=0)
         kept: list[float] = []
@@ -296,8 +309,8 @@ class Expectations(Kept):
                 kept.append(level)
         return tuple(reversed(kept)) or (0.0,)
 
-    def _unseen(self, level: float) -> float:
-        """The share of a training to its end that no trial has had."""
+    def _unseen_share(self, level: float) -> float:
+        """Return the fraction of a full training that lies beyond `level`, 0 to 1."""
         tops = [top for top, count in self._tops.items() if top is not None and count > 0]
         top = max(tops, default=None)
         return 0.0 if top is None or level >= top else 1 - max(0.0, level) / top
@@ -305,10 +318,10 @@ class Expectations(Kept):
 
 @dataclass
 class _Table:
-    """One row for each trial; scores are divided by a power of two, so that no square overflows."""
+    """Scores with one row for each trial, divided by a power of two so that no square overflows."""
 
     columns: tuple[float, ...]
-    """The levels, ascending."""
+    """Levels, ascending."""
     exponent: int
     rows: int
 
@@ -316,31 +329,32 @@ class _Table:
         import numpy as np
 
         self.scores = np.full((self.rows, len(self.columns)), np.nan)
-        """At each level; NaN below the first, and above the last."""
+        """Score at each level, (trials, levels); NaN below a trial's first level and above its
+        last."""
         self.alike = self.scores.copy()
-        """The same of the seeds that the trial had at the level before."""
+        """The same, but only over the seeds that the trial had at the previous level."""
         self.last = np.full(self.rows, -1)
-        """The column of the last score; -1: there is none."""
+        """Column of each trial's last score; -1 without a score."""
         self.seeds = np.ones((self.rows, len(self.columns)))
         self.squares = np.zeros(self.rows)
-        """Of the seeds' distances from their mean."""
+        """Sum of squared distances of the seeds' scores from their mean."""
         self.evaluations = np.zeros(self.rows)
         self.steps = np.zeros(self.rows)
 
     def fits(self, columns: tuple[float, ...], exponent: int, rows: int) -> bool:
-        """Return whether the table can hold these rows, at these levels and this exponent."""
+        """Return whether the table has these levels and this exponent, and enough rows."""
         return (columns, exponent) == (self.columns, self.exponent) and rows <= self.rows
 
     def of(self, rows: "Whole") -> "Scores":
-        """Return the rows of some trials."""
+        """Return the rows of some trials as the model's input."""
         from sweep.history.posterior.shrinkage import Scores
 
         at, alike, seeds = self.scores[rows], self.alike[rows], self.seeds[rows]
         last, squares, evaluations = self.last[rows], self.squares[rows], self.evaluations[rows]
         return Scores(at, alike, seeds, last, squares, evaluations)
 
-    def put(self, row: int, seen: _Seen | None) -> None:
-        """Write the row of a trial."""
+    def put(self, row: int, seen: _TrialScores | None) -> None:
+        """Write the row of a trial; None clears it."""
         import numpy as np
 
         self.scores[row] = self.alike[row] = np.nan
@@ -353,7 +367,8 @@ class _Table:
             first = min(above or here, here)
             before = int(self.seeds[row, first - 1]) if first and self.last[row] >= 0 else len(its)
             alike = score if before >= len(its) else math.fsum(x / before for x in its[:before])
-            # What it passes without a rest it reaches, too: it may end well before its goal.
+            # Levels passed without a pause count as reached: the trial may end well before its
+            # goal.
             self.scores[row, first : here + 1] = math.ldexp(score, small)
             self.alike[row, first : here + 1] = math.ldexp(score, small)
             self.alike[row, first] = math.ldexp(alike, small)
@@ -366,21 +381,21 @@ class _Table:
         self.steps[row] = seen.steps
 
     def _column(self, level: float) -> int:
-        """Return the highest column that a level reaches, or the first."""
+        """Return the highest column whose level is at most `level`, or the first."""
         return max(0, bisect_right(self.columns, level) - 1)
 
 
 @dataclass(frozen=True)
 class _Fit:
-    """The estimates made of a table, and the order of the trials by them."""
+    """Estimates from a table, and the order of the trials by them."""
 
     order: list[int]
     rows: dict[int, int] = field(default_factory=dict)
     """Trial → its row in the estimates."""
     estimates: "Estimates | None" = None
-    """None: too few trials; the order is that of the scores."""
+    """Estimates; None with too few trials, whose order is then that of the scores."""
 
     @cached_property
     def places(self) -> dict[int, int]:
-        """Trial → its place in the order."""
+        """Trial → its index in the order."""
         return {number: place for place, number in enumerate(self.order)}

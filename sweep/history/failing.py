@@ -1,7 +1,8 @@
-"""The end of a sweep whose first trials all failed with one error: a mistake in its program.
+"""End a sweep whose first trials all failed with one error: a mistake in its program.
 
-It is a function of the history, so a sweep that was killed and resumed ends where the other would
-have. Trials that failed before such an end count no more, so that a resumed sweep goes on.
+The result is a function of the history, so a sweep that was killed and resumed ends at the same
+point. Trials that failed before such an end are not counted again, so that a resumed sweep can
+continue.
 """
 
 import itertools
@@ -13,59 +14,61 @@ from sweep.history.replica import Replica
 from sweep.history.trial import Trial
 from trainables.errors import shorten
 
-#: Numbers and addresses, by which the texts of one error differ.
+#: Pattern of numbers and addresses, which may differ between the texts of one error.
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
 
 
 def failing(history: History, most: int | None) -> str:
-    """Return why the sweep ends; empty: it goes on.
+    """Return the reason for which the sweep ends; empty to continue.
 
     Args:
-        history: so far.
-        most: how many first trials may fail with one error; None: any number.
+        history: history so far.
+        most: number of first trials that must fail with one error; None disables the check.
     """
     if most is None or history.count(Status.FAILED) < most:
         return ""
     if not (history.to_create or history.of(Status.WAITING, Status.RUNNING, Status.PAUSED)):
         return ""
     until = history.failing_until
-    counted = (t for t in history.trials if t.status is not Status.FAILED or _at(t) > until)
+    counted = (t for t in history.trials if t.status is not Status.FAILED or _failed_at(t) > until)
     first = list(itertools.islice(counted, most))
-    if len(first) < most or not all(map(_raised, first)):
+    if len(first) < most or not all(map(_has_raised, first)):
         return ""
-    errors = [_error(trial) for trial in first]
-    if len({kind for kind, _ in errors}) > 1 or _another_works(history, first):
+    errors = [_error_key(trial) for trial in first]
+    if len({kind for kind, _ in errors}) > 1 or _has_further_trial(history, first):
         return ""
     what = f"first {most} trials failed with one error" if most > 1 else "first trial failed"
     return f"{FAIL_FAST}: the {what}, so the sweep stops: {errors[0][1]}"
 
 
-def _at(trial: Trial) -> int:
-    """The number of the event by which it failed."""
+def _failed_at(trial: Trial) -> int:
+    """Return the number of the event by which the trial failed."""
     return max(replica.since for replica in trial.replicas if replica.status is Status.FAILED)
 
 
-def _raised(trial: Trial) -> bool:
-    """Return whether a trial failed by raising or losing processes, not by divergence."""
+def _has_raised(trial: Trial) -> bool:
+    """Return whether a trial failed by exceptions or lost processes, not by divergence."""
     failed = [replica for replica in trial.replicas if replica.status is Status.FAILED]
     return any(replica.crashes or replica.lost for replica in failed)
 
 
-def _another_works(history: History, failed: list[Trial]) -> bool:
-    """Return whether a trial that has not failed trained further than all that did."""
-    furthest = max(_came_to(replica) for trial in failed for replica in trial.replicas)
+def _has_further_trial(history: History, failed: list[Trial]) -> bool:
+    """Return whether a trial that has not failed trained further than all failed ones."""
+    furthest = max(
+        _last_finished_iteration(replica) for trial in failed for replica in trial.replicas
+    )
     others = history.replicas(*(status for status in Status if status is not Status.FAILED))
     return any(replica.iteration > furthest for replica in others)
 
 
-def _came_to(replica: Replica) -> int:
-    """The last iteration that a replica finished, recorded or not."""
+def _last_finished_iteration(replica: Replica) -> int:
+    """Return the last iteration that a replica finished, recorded or not."""
     return max([replica.iteration, *(at - 1 for at in replica.crashes)])
 
 
-def _error(trial: Trial) -> tuple[tuple[str, ...], str]:
-    """Return the key by which the error of a trial is compared, and its text in one line."""
+def _error_key(trial: Trial) -> tuple[tuple[str, ...], str]:
+    """Return the key by which a trial's error is compared, and the error in one line."""
     replica = next((r for r in trial.replicas if r.status is Status.FAILED), trial.replicas[0])
     lines = replica.error.splitlines()
     frames = [index for index, line in enumerate(lines) if _FRAME.match(line)]

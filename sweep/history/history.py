@@ -1,8 +1,7 @@
-"""The history of a sweep in memory: a fold over its events, and what schedulers and searchers read.
+"""The history of a sweep in memory: a fold over its events, read by schedulers and searchers.
 
 The same fold runs when the driver records an event and when a ledger is read, so a resumed driver
-sees exactly what the first one saw. Schedulers and searchers treat what they are handed as
-read-only.
+sees exactly what the first one saw. Schedulers and searchers must not change what they receive.
 """
 
 import copy
@@ -63,7 +62,7 @@ class History:
     """All trials of a sweep up to event ``k``."""
 
     failing_until = 0
-    """The number of the last event by which `limits.fail_fast` ended the sweep."""
+    """Number of the last event by which `limits.fail_fast` ended the sweep."""
     other_kernel = False
     """True if trials may continue without the kernel of their checkpoints."""
 
@@ -72,45 +71,47 @@ class History:
     ) -> None:
         self.objective = objective
         self.shows_unsaved = shows_unsaved or summed
-        """True if results count that may have to be trained again: for people to look at. Nothing
-        is decided by such a history."""
+        """True if results count that may have to be computed again. Such a history is for display
+        only; no decision uses it."""
         self.summed = summed
-        """True if it is read without results: its replicas have `Replica.sums` and no curves."""
+        """True if the history is read without results: replicas then have `Replica.sums` and no
+        curves."""
         self.trials = []
         self.k = 0
         self.term = 0
         self.wanted = 0
-        """The total of searched settings."""
+        """Total number of searched settings."""
         self.ended = ""
-        """The way in which the newest term ended; empty while it runs."""
+        """How the newest term ended; empty while it runs."""
         self.began_at = 0.0
         self.exhausted = ""
-        """Why there is no further point; empty while there may be one."""
+        """Reason for which there is no further point to search; empty while there may be one."""
         self.learnt: tuple[EarlierSweep, ...] = ()
         """Settings and their ranks in earlier sweeps, for searchers."""
         self.suspended = False
         """True if a person paused the whole sweep."""
         self.why = ""
-        """Why it finished before all trials did."""
+        """Reason for finishing before all trials did."""
         self.changed: dict[str, float | None] = {}
-        """Keys of the spec's budget that were given another value."""
+        """Changed keys of the spec's budget → new values."""
         self.max_disk: int | None = None
-        """The size of all checkpoints that is allowed, if that was changed."""
+        """Changed limit of the size of all checkpoints in bytes; None if unchanged."""
         self.spent_s = 0.0
-        """Seconds of the terms before this one, from their first event to the driver's end."""
+        """Seconds driven in earlier terms, from their first events to their drivers' ends."""
         self._span: tuple[float, float] | None = None
         self.remembered: dict[str, Any] = {}
-        """Findings of trials for all (`Trainable.remembers`); the first of a name stands."""
+        """Findings of trials for all others (`Trainable.remembers`); the first one of a name is
+        kept."""
         self.jobs: int | None = None
-        """The number of slots of the last search; None if not recorded."""
+        """Number of slots of the last search; None if not recorded."""
         self.jobs_given = False
-        """True if a person chose that number."""
+        """True if a user chose that number."""
         self.pool = ""
-        """The pool that the search was run with last; empty: not recorded."""
+        """Name of the pool of the last search; empty if not recorded."""
         self.final_evaluation: FinalEvaluationBegan | None = None
-        """The final evaluation of the newest term; None if the term searches."""
+        """Final evaluation of the newest term; None if the term searches."""
 
-    # ---- what is asked of it ----------------------------------------------------------------
+    # ---- queries ----------------------------------------------------------------------------
 
     @property
     def trials(self) -> list[Trial]:
@@ -121,45 +122,45 @@ class History:
     def trials(self, trials: list[Trial]) -> None:
         self._trials = trials
         self._touched: list[int] = []
-        """The numbers of trials in the order in which something happened to them."""
+        """Numbers of changed trials, in the order of the changes."""
         self._orders: dict[Hashable, Kept] = {}
         self._overlays: dict[Callable[[Trial], Trial], Overlay] = {}
         self._points: set[str] = set()
-        """The settings of the first `_pointed` trials, but for those that were bred."""
+        """Keys of the settings of the first `_pointed` trials, without offspring."""
         self._pointed = 0
 
     def touch(self, trial: int) -> None:
-        """Something about a trial has changed."""
+        """Record that a trial has changed."""
         self._touched.append(trial)
 
     def order(self, key: Key) -> Sequence[Entry]:
-        """The entries of the trials that have one, ascending; see `sweep.history.order`."""
+        """Return the entries of all trials that have one, ascending; see `sweep.history.order`."""
         return self.kept(key).entries
 
     def kept(self, key: Key) -> Order:
-        """The order itself, as it is now."""
-        return self.following(key, lambda: Order(key))
+        """Return the order itself, up to date."""
+        return self.summary(key, lambda: Order(key))
 
     def total(self, amounts: Amounts) -> float:
-        """The sum of these amounts of all trials; see `sweep.history.order`."""
-        return self.following(amounts, lambda: Total(amounts)).sum
+        """Return the sum of these amounts over all trials; see `sweep.history.order`."""
+        return self.summary(amounts, lambda: Total(amounts)).sum
 
-    def following(self, name: Hashable, make: Callable[[], K]) -> K:
-        """Return the object kept under this name, or made now, updated to the latest events."""
+    def summary(self, name: Hashable, make: Callable[[], K]) -> K:
+        """Return the summary stored under `name`, created by `make` if missing, and up to date."""
         kept: Any = self._orders.get(name)
         if kept is None:
             kept = self._orders[name] = make()
-        kept.bring_up(self._trials, self._touched)
+        kept.update(self._trials, self._touched)
         found: K = kept
         return found
 
     def ordered(self, *keys: Key) -> list[Trial]:
-        """The trials that have an entry for one of these keys, by number."""
+        """Return the trials that have an entry for one of these keys, by number."""
         numbers = {entry[-1] for key in keys for entry in self.order(key)}
         return [self._trials[number] for number in sorted(numbers)]
 
     def of(self, *statuses: Status) -> list[Trial]:
-        """The trials with one of these statuses, by number."""
+        """Return the trials with one of these statuses, by number."""
         return self.ordered(*map(order.of_status, statuses))
 
     def count(self, status: Status) -> int:
@@ -169,22 +170,22 @@ class History:
         return bisect_left(entries, (status.value, math.inf), first) - first
 
     def replicas(self, *statuses: Status) -> list[Replica]:
-        """The replicas with one of these statuses, by trial and index."""
+        """Return the replicas with one of these statuses, by trial and index."""
         trials = self.ordered(*map(order.having, statuses))
         return [r for trial in trials for r in trial.replicas if r.status in statuses]
 
     def tests(self, *statuses: Status) -> list[Replica]:
-        """The tests with one of these statuses, by trial and index."""
+        """Return the tests with one of these statuses, by trial and index."""
         trials = self.ordered(order.tested)
         return [test for trial in trials for test in trial.tests if test.status in statuses]
 
     @property
     def everyone(self) -> list[Replica]:
-        """All replicas, and the trials' tests under further seeds."""
+        """All replicas, then all tests under further seeds."""
         return [*self.replicas(*Status), *self.tests(*Status)]
 
     def has(self, searched: Mapping[str, Any]) -> bool:
-        """Return whether a trial that was not bred has these settings."""
+        """Return whether a trial other than an offspring has these settings."""
         for trial in self._trials[self._pointed :]:
             if trial.parent is None:
                 self._points.add(equality_key(trial.searched))
@@ -192,12 +193,12 @@ class History:
         return equality_key(searched) in self._points
 
     def replica(self, trial: int, index: int) -> Replica:
-        """One replica or test that exists."""
+        """Return an existing replica or test."""
         its = self.trials[trial]
         return its.tests[index - FIRST_TEST] if is_test(index) else its.replicas[index]
 
     def with_sums(self, events: Iterable[Event]) -> list[Event]:
-        """Events that are about to be recorded, those of slices with the sums of their results."""
+        """Return events that are about to be recorded, adding sums to those with results."""
         return [
             replace(e, sums=self.replica(e.trial, e.replica).sums_after(e.source, e.rows))
             if isinstance(e, Reported | Closed)
@@ -206,22 +207,22 @@ class History:
         ]
 
     def children(self, parent: int) -> list[Trial]:
-        """The trials that were bred from `parent`, by number."""
+        """Return the offspring of `parent`, by number."""
         families = self.order(order.bred)
         first, end = bisect_left(families, (parent,)), bisect_left(families, (parent + 1,))
         return [self.trials[number] for _, number in families[first:end]]
 
     @property
     def expectations(self) -> Expectations:
-        """The expected scores of the settings of all trials under a new seed."""
-        return self.following(Expectations, lambda: Expectations(self.objective))
+        """Expected scores of all trials' settings under a new seed."""
+        return self.summary(Expectations, lambda: Expectations(self.objective))
 
     def expected(self, trial: Trial) -> Expected | None:
-        """Return the expected score of a trial's settings; None if it has no score yet."""
+        """Return the expected score of a trial's settings, or None if it has no score yet."""
         return self.expectations.of(trial)
 
     def ranked(self, trials: Iterable[Trial] | None = None) -> list[Trial]:
-        """Trials with a score, best first."""
+        """Return the trials that have a score, best first."""
         if trials is None:
             trials = (self.trials[entry[-1]] for entry in self.order(order.scored))
         scored = [trial for trial in trials if trial.score is not None]
@@ -229,7 +230,7 @@ class History:
 
     @property
     def best(self) -> Trial | None:
-        """The first that is `ranked`: the pick; None: no trial has a score."""
+        """The pick: the first trial in `ranked`; None if no trial has a score."""
         found = self.expectations.order
         if ranking.is_by_expectation(self.objective) and found:
             return self.trials[found[0]]
@@ -237,14 +238,17 @@ class History:
 
     @property
     def highest(self) -> Trial | None:
-        """The feasible trial with the best score, luck and all; None: there is none."""
+        """The feasible trial with the best measured score, which is partly luck.
+
+        None if there is none.
+        """
         trials = (self.trials[entry[-1]] for entry in self.order(order.scored))
         return next((trial for trial in trials if trial.feasible), None)
 
     def front(self) -> list[Trial]:
-        """The trials that none is better than in every objective, best in the metric first.
+        """Return the trials that no trial beats in every objective, best in the metric first.
 
-        Where there is one objective these are the pick, and those of which as much is expected.
+        With one objective these are the pick and all trials with an equal expectation.
         """
         if not self.objective.objectives:
             good = [trial for trial in self.ranked() if trial.feasible]
@@ -259,24 +263,26 @@ class History:
 
     @property
     def to_create(self) -> int:
-        """The number of searched settings that are still to be proposed."""
+        """Number of settings that still have to be proposed."""
         return 0 if self.exhausted else max(0, self.wanted - self.searched)
 
     @property
     def searched(self) -> int:
-        """The number of trials with searched settings; bred ones and clones do not count."""
+        """Number of trials with searched settings; offspring and clones do not count."""
         return len(self.order(order.counted))
 
     @property
     def waiting(self) -> list[Trial]:
-        """Clones that were made and have not begun, by number."""
+        """Clones that have not started and are not held, by number."""
         return [trial for trial in self.of(Status.WAITING) if not trial.held]
 
     def unrecorded_s(self, drove_at: float) -> float:
-        """Return how long the newest driver ran after its last event, until it was killed.
+        """Return for how many seconds the newest driver ran after its last event.
+
+        It is 0 if no term runs, or if the driver ended properly.
 
         Args:
-            drove_at: its newest sign of life, on the clock of events.
+            drove_at: last renewal of its lease, on the clock of events.
         """
         if self._span is None or self.ended:
             return 0.0
@@ -284,12 +290,12 @@ class History:
 
     @property
     def driven_s(self) -> float:
-        """Seconds that drivers have run the search, up to the newest event."""
+        """Seconds for which drivers have run the search, up to the newest event."""
         first, last = self._span or (0.0, 0.0)
         return self.spent_s + max(0.0, last - first)
 
     def for_scheduler(self) -> "History":
-        """Return the history for schedulers: a held trial has ended, a clone may be begun."""
+        """Return the history for schedulers: held trials appear as ended, clones can be started."""
         waiting, held = len(self.waiting), self.order(order.held)
         if not waiting and not held:
             return self
@@ -302,50 +308,58 @@ class History:
         return seen
 
     def showing(self, otherwise: Set[int], shown: Callable[[Trial], Trial]) -> "History":
-        """This history with the trials `otherwise` as they are `shown`.
+        """Return this history with the trials `otherwise` replaced by `shown(trial)`.
 
-        It is good until the next call with the same function.
+        The result is valid until the next call with the same function.
         """
         kept = self._overlays.setdefault(shown, Overlay())
-        kept.bring_up(self._trials, self._touched, otherwise, shown)
+        kept.update(self._trials, self._touched, otherwise, shown)
         seen = copy.copy(self)
         seen._trials, seen._touched, seen._orders = kept.trials, kept.touched, kept.orders
         return seen
 
-    # ---- the fold ---------------------------------------------------------------------------
+    # ---- fold over events -------------------------------------------------------------------
 
     def extend(self, recorded: Sequence[Recorded]) -> None:
-        """Take in events in the order of their numbers."""
+        """Apply events in the order of their numbers.
+
+        Raises:
+            DamagedLedger: an event does not follow from those before it.
+        """
         for record in recorded:
             try:
-                self._take_in(record)
+                self._apply_record(record)
             except (LookupError, TypeError, ValueError, ArithmeticError) as error:
                 found = f"event {record.k} does not follow from those before it"
                 raise DamagedLedger("the ledger", f"{found} ({error!r})") from error
 
-    def _take_in(self, record: Recorded) -> None:
+    def _apply_record(self, record: Recorded) -> None:
+        """Apply one event."""
         event = record.event
         match event:
             case TermBegan() | FinalEvaluationBegan() | TermEnded():
-                self._turn(event, record)
+                self._apply_term(event, record)
             case Learnt() | Widened() | SpaceExhausted():
-                self._supply(event)
+                self._apply_supply(event)
             case HoldChanged() | Suspended() | Changed() | Dropped():
-                self._wish(event)
+                self._apply_command(event)
             case Measured():
-                self._value_anew()
+                self._reset_values()
             case Recoded() | OtherKernel():
-                # of other code results say by standing after it
+                # results after the event come from the new code
                 self.other_kernel |= isinstance(event, OtherKernel)
             case Reported():
                 self._report(event)
             case _:
                 self._apply(event, record)
         self.k = record.k
-        if self._span and record.term == self.term:  # others write where nobody drives
+        if self._span and record.term == self.term:  # between terms, other commands write events
             self._span = (self._span[0], record.at)
 
-    def _turn(self, event: TermBegan | FinalEvaluationBegan | TermEnded, record: Recorded) -> None:
+    def _apply_term(
+        self, event: TermBegan | FinalEvaluationBegan | TermEnded, record: Recorded
+    ) -> None:
+        """Apply the beginning or end of a term."""
         if isinstance(event, TermEnded):
             self.ended, self.why = event.how, event.reason
             if event.reason.startswith(FAIL_FAST):
@@ -369,7 +383,8 @@ class History:
         self.why = ""
         self._span = (record.at, record.at)
 
-    def _wish(self, event: HoldChanged | Suspended | Changed | Dropped) -> None:
+    def _apply_command(self, event: HoldChanged | Suspended | Changed | Dropped) -> None:
+        """Apply a user's command."""
         match event:
             case HoldChanged():
                 for replica in self.trials[event.trial].replicas:
@@ -390,32 +405,36 @@ class History:
                     replica.log, replica.log_deleted = 0, True
                 self.touch(event.trial)
 
-    def _value_anew(self) -> None:
-        """Checkpoints are worth what the curves say, which are of the newest metric from k = 1."""
+    def _reset_values(self) -> None:
+        """Set the values of all checkpoints from the curves, after the metric changed."""
         for trial in self.trials:
             for replica in (*trial.replicas, *trial.tests):
-                replica.value_anew()
+                replica.reset_values()
 
     def _resize(self, jobs: int | None) -> None:
-        """So many slots from now on, of the final evaluation if there is one; None: as before."""
+        """Set the number of slots of the running search or final evaluation.
+
+        None changes nothing.
+        """
         if jobs is not None and self.final_evaluation is not None:
             self.final_evaluation = replace(self.final_evaluation, jobs=jobs)
         elif jobs is not None:
             self.jobs, self.jobs_given = jobs, True
 
-    def _supply(self, event: Learnt | Widened | SpaceExhausted) -> None:
-        """Take in an event about the searcher's supply beside the sweep's own trials."""
+    def _apply_supply(self, event: Learnt | Widened | SpaceExhausted) -> None:
+        """Apply an event about the searcher's input or an exhausted space."""
         if isinstance(event, Learnt):
             self.learnt = event.sweeps
             return
         self.exhausted = event.reason if isinstance(event, SpaceExhausted) else ""
 
     def _apply(self, event: Created | Opened | Closed | Moved, record: Recorded) -> None:
+        """Apply an event about one trial."""
         match event:
             case Created():
                 self._create(event)
             case Opened():
-                self._open(self._joined(event), event, record)
+                self._open(self._get_or_add_replica(event), event, record)
             case Closed():
                 self._close(self.replica(event.trial, event.replica), event, record)
             case Moved():
@@ -424,28 +443,29 @@ class History:
                 self._move(replica, event.status, event.reason, record.at)
         self.touch(event.trial)
         if isinstance(event, Created) or not is_test(event.replica):
-            self._note(self.trials[event.trial], record.k)
+            self._record_change(self.trials[event.trial], record.k)
 
-    def _note(self, trial: Trial, k: int) -> None:
-        """Remember that something happened to a trial, and what it is worth if it rests now."""
+    def _record_change(self, trial: Trial, k: int) -> None:
+        """Record that a trial changed at event `k`, and a milestone if it pauses or ends now."""
         trial.k = k
         status = trial.status
         if status not in (Status.WAITING, Status.RUNNING) and not trial.unfinished:
             trial.rests.append(trial.rest(k))
 
     def _create(self, event: Created) -> None:
+        """Add a trial."""
         if event.trial != len(self.trials):
             raise ValueError(f"trial {event.trial}, and there are {len(self.trials)} before it")
         for birth in event.births:
-            self.replica(birth.trial, birth.replica)  # raises, where there is no such parent
+            self.replica(birth.trial, birth.replica)  # raises if the parent does not exist
         searched, config = dict(event.searched), dict(event.config)
         births = event.births or (None,) * event.replicas
         trial = Trial.new(event.trial, searched, config, self.objective, births)
         trial.seen, trial.clone_of, trial.origin = event.seen, event.clone_of, event.origin
         self.trials.append(trial)
 
-    def _joined(self, event: Opened) -> Replica:
-        """The replica that is opened; one that is new is added to its trial."""
+    def _get_or_add_replica(self, event: Opened) -> Replica:
+        """Return the replica of the event, added to its trial if it is new."""
         trial = self.trials[event.trial]
         siblings, index = trial.replicas, event.replica
         if is_test(index):
@@ -457,6 +477,7 @@ class History:
         return siblings[index]
 
     def _open(self, replica: Replica, event: Opened, record: Recorded) -> None:
+        """Mark a replica as running a slice."""
         replica.goal = event.goal
         replica.slices = event.slice + 1
         replica.since = record.k
@@ -465,7 +486,7 @@ class History:
         self._move(replica, Status.RUNNING, event.why, record.at)
 
     def _report(self, event: Reported) -> None:
-        """Take in what a slice that runs reported: no decision sees it before the slice ends."""
+        """Apply results of a running slice, which no decision uses before the slice ends."""
         replica = self.replica(event.trial, event.replica)
         replica.saved_to = None
         if self.shows_unsaved:
@@ -483,6 +504,7 @@ class History:
             _sum_up(replica)
 
     def _close(self, replica: Replica, event: Closed, record: Recorded) -> None:
+        """Apply the end of a slice."""
         replica.saved_to, replica.reported_to = event.saved_to, None
         if self.summed:
             self._take_sums(replica, event)
@@ -498,14 +520,15 @@ class History:
         replica.exactness = event.exactness or replica.exactness
         if event.remembered:
             self.remembered = {**event.remembered, **self.remembered}
-        self._charge(replica, event)
+        self._count_failures(replica, event)
         if event.end is not End.INTERRUPTED:
             replica.since = record.k
         self._move(replica, event.status, event.reason, record.at)
 
     def _take_results(self, replica: Replica, event: Closed) -> None:
+        """Apply the results of a slice that ended to the replica's curve."""
         replica.take(event.source, event.rows)
-        # Not read from the event's rows: the slice may have reported all of them before it ended.
+        # The event's rows do not suffice: the slice may have reported all of them before it ended.
         replica.reported = replica.reported or _has_metric(replica.tail)
         _add_names(replica, event.rows)
         counts = self.shows_unsaved or event.status in FINISHED
@@ -515,14 +538,15 @@ class History:
             replica.last = event.rows[-1].metrics
 
     def _take_sums(self, replica: Replica, event: Reported | Closed) -> None:
+        """Apply the event's sums in a history without curves."""
         if event.sums is None:
             raise ValueError("a slice without sums")
         replica.sums, replica.last = event.sums, event.sums.counters
         replica.seconds, replica.steps = event.sums.seconds, event.sums.steps
         replica.reported = replica.reported or event.sums.value is not None
 
-    def _charge(self, replica: Replica, event: Closed) -> None:
-        """Count what the replica is to blame for; a slice that ended well clears lost workers."""
+    def _count_failures(self, replica: Replica, event: Closed) -> None:
+        """Update the replica's failure counts; a slice that ended well resets the lost workers."""
         if event.end is End.LOST:
             replica.lost += 1
         elif event.end is not End.INTERRUPTED:
@@ -532,6 +556,7 @@ class History:
             replica.crashes.append(event.error_at)
 
     def _move(self, replica: Replica, status: Status, reason: str, at: float) -> None:
+        """Set the status of a replica."""
         if replica.status is Status.FAILED:
             replica.lost, replica.crashes = 0, []
         if replica.status in FINISHED and replica.unsaved and not self.shows_unsaved:
@@ -542,17 +567,17 @@ class History:
 
 
 def _has_metric(points: Iterable[Point]) -> bool:
-    """Return whether one of the results has the metric, be it NaN."""
+    """Return whether one of the results has the metric, even as NaN."""
     return any(point.value is not None for point in points)
 
 
 def _add_names(replica: Replica, rows: Sequence[Row]) -> None:
-    """Add the names of the numbers in `rows`, until one of them was the metric."""
+    """Add the names of the numbers in `rows`, unless a result had the metric already."""
     if not replica.reported:
         replica.names = tuple(sorted({*replica.names, *numbers(row.metrics for row in rows)}))
 
 
 def _sum_up(replica: Replica) -> None:
-    """Sum up what counts of a replica's results."""
+    """Sum seconds and steps over the results that count."""
     replica.seconds = stats.total(point.seconds for point in replica.curve)
     replica.steps = stats.total(point.steps for point in replica.curve)

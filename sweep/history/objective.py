@@ -9,40 +9,40 @@ from sweep.spec.objective import Aggregate, Constraint, Mode, Objectives, Score
 
 @dataclass(frozen=True)
 class Objective:
-    """The compared results, their directions, and the time against which they are read."""
+    """The compared results, their directions, and the time attribute of the curves."""
 
     metric: str
     mode: Mode
     score: Score
     time_attr: str = "training_iteration"
     aggregate: Aggregate = field(default_factory=Aggregate)
-    """The aggregate of several replicas."""
+    """Aggregate over several replicas."""
     objectives: Objectives = ()
-    """Further objectives: result → mode."""
+    """Further objectives: pairs of result and mode."""
     constraints: tuple[Constraint, ...] = ()
 
     @property
     def sign(self) -> float:
-        """+1 where more is better, -1 where less is."""
+        """+1 if the metric is maximised, -1 if it is minimised."""
         return 1.0 if self.mode == "max" else -1.0
 
     @property
     def signs(self) -> tuple[float, ...]:
-        """The sign of every objective, the metric's first."""
+        """Sign of every objective, the metric's first."""
         return (self.sign, *(1.0 if mode == "max" else -1.0 for _, mode in self.objectives))
 
     @cached_property
     def other_results(self) -> tuple[str, ...]:
-        """The results beside the metric that are compared."""
+        """Names of the compared results other than the metric."""
         return (*(path for path, _ in self.objectives), *(c.path for c in self.constraints))
 
     @property
     def is_simple(self) -> bool:
-        """True if the metric alone decides."""
+        """True if there is only the metric, without further objectives or constraints."""
         return not (self.objectives or self.constraints)
 
 
 def rank(objective: Objective, score: float | None, number: int) -> tuple[bool, float, int]:
-    """Sorts best first; a missing score or NaN is last; of equals the lower number is first."""
+    """Return a key that sorts best first: missing scores and NaN last, then by number."""
     missing = score is None or math.isnan(score)
     return (missing, 0.0 if missing else -objective.sign * (score or 0.0), number)

@@ -1,18 +1,18 @@
-"""Optuna's words for a sweep's objective and space, for searchers and for the copy in its tables.
+"""Optuna's classes for a sweep's objective and space, for searchers and for the copy in its tables.
 
     value = ask(trial, name, domain, view)           let a sampler propose
-    encode(domain, value, view)                      a value as it stands in a study
+    encode(domain, value, view)                      convert a value to that of a study
 
-A domain stands in a study in one of two views:
+A domain has one of two views in a study:
 
     modelled   for samplers: choices as canonical JSON strings, without weights, since a model finds
-               out by itself which of them do well; ordered ones as their places; on a log scale
-               with a step as any number; as quantiles normal numbers and what Optuna cannot hold
-    shown      for people (the copy in Optuna's tables): the values themselves, and lists and
-               mappings as canonical JSON, since Optuna's tables hold none
+               out by itself which are good; ordered choices as indices; on a log scale with a step
+               as any number; normal domains, and those that Optuna cannot hold, as quantiles
+    shown      for people (the copy in Optuna's tables): the values themselves; lists and mappings
+               as canonical JSON, since Optuna's tables cannot hold them
 
 A sampler's choices are strings since Optuna compares them with ``==`` and takes 1, 1.0 and True for
-the same. A parameter with two such choices stands in JSON for people too.
+the same. A parameter with two such choices is shown as JSON too.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,7 +32,7 @@ from sweep.history.events import Status
 from sweep.history.objective import Objective
 from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, choice_key
 
-#: What is made in Optuna is no news to a person.
+#: Studies are an implementation detail: do not print Optuna's messages about them.
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
 View = Literal["modelled", "shown"]
@@ -49,33 +49,33 @@ STATES: Mapping[Status, TrialState] = {
 
 
 def direction(objective: Objective) -> Direction:
-    """Optuna's word for the mode of the metric."""
+    """Return Optuna's direction of the metric."""
     return directions(objective)[0]
 
 
 def directions(objective: Objective) -> list[Direction]:
-    """Optuna's words for the modes of all objectives, the metric's first."""
+    """Return Optuna's directions of all objectives, the metric's first."""
     return ["maximize" if sign > 0 else "minimize" for sign in objective.signs]
 
 
 def finite(violations: Sequence[float]) -> tuple[float, ...]:
-    """Return violations as Optuna holds them: an unknown one is larger than any known one."""
+    """Return violations limited to a large finite number, since Optuna cannot hold infinity."""
     return tuple(min(violation, 1e100) for violation in violations)
 
 
 def distribution(domain: Domain, view: View = "modelled") -> BaseDistribution:
-    """Optuna's distribution of a domain."""
-    match _stand_in(domain, view):
+    """Return Optuna's distribution of a domain."""
+    match _equivalent_domain(domain, view):
         case Float(low=low, high=high, log=log, step=step):
             return FloatDistribution(low, high, log=log, step=step)
         case Int(low=low, high=high, log=log, step=step):
             return IntDistribution(low, high, log=log, step=step)
         case Choice() as choice:
-            return CategoricalDistribution(_coded(choice, view))
+            return CategoricalDistribution(_coded_choices(choice, view))
 
 
-def _stand_in(domain: Domain, view: View) -> Float | Int | Choice:
-    """Return a domain of those kinds that Optuna knows, in whose range it computes exactly."""
+def _equivalent_domain(domain: Domain, view: View) -> Float | Int | Choice:
+    """Return an equivalent domain that Optuna knows and represents exactly."""
     match domain:
         case Float() | Int() if not _is_exact_in_optuna(domain):
             if view == "modelled":
@@ -93,17 +93,17 @@ def _stand_in(domain: Domain, view: View) -> Float | Int | Choice:
 
 
 _QUANTILE = Float(0.0, 1.0)
-#: The most values of a grid that a sampler is given one by one. Of more the Gaussian process lists
-#: all, gigabytes of them, and a real number that it rounds to a step is no multiple of that step.
+#: Maximum number of values of a grid for a sampler. Beyond it, Optuna's Gaussian process would list
+#: all values in gigabytes of memory, and rounding to a step would be inexact.
 MOST_VALUES = 10_000
-#: The farthest value from 0, in steps: beyond it neighbours are equal once they are rounded.
+#: Maximum distance of a value from 0 in steps: beyond it neighbours are equal after rounding.
 MOST_STEPS = 10**9
-#: The widths of a continuous range whose squares are numbers, too.
+#: Minimum and maximum width of a continuous range, so that its square is a positive finite number.
 WIDTHS = (1e-150, 1e150)
 
 
 def _is_exact_in_optuna(domain: Float | Int) -> bool:
-    """Return whether Optuna's samplers hold each value of the range, in little memory."""
+    """Return whether Optuna's samplers can represent every value of the range in little memory."""
     size = domain.size()
     if size is None:
         return domain.log or WIDTHS[0] <= domain.high - domain.low <= WIDTHS[1]
@@ -112,7 +112,7 @@ def _is_exact_in_optuna(domain: Float | Int) -> bool:
 
 
 def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
-    """A value as it stands in the study; always one that `distribution` contains."""
+    """Return a value as stored in a study; `distribution` always contains it."""
     match domain:
         case Float() | Int() if view == "modelled" and not _is_exact_in_optuna(domain):
             return domain.quantile(value)
@@ -125,14 +125,14 @@ def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
         case Normal():
             return domain.quantile(value)
         case Choice() | Ordinal() if view == "shown":
-            return _coded(domain, view)[domain.index[choice_key(value)]]
+            return _coded_choices(domain, view)[domain.index[choice_key(value)]]
         case Choice():
             return choice_key(value)
     return value
 
 
-def _coded(domain: Choice | Ordinal, view: View) -> list[Any]:
-    """The choices as they stand in a study, in their order, no two of them equal."""
+def _coded_choices(domain: Choice | Ordinal, view: View) -> list[Any]:
+    """Return the choices as stored in a study, in order and pairwise different."""
     if view == "shown":
         shown = [
             value if value is None or isinstance(value, str | int | float) else choice_key(value)
@@ -144,7 +144,7 @@ def _coded(domain: Choice | Ordinal, view: View) -> list[Any]:
 
 
 def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
-    """The value that stands in the study as `coded`, or rounds to it."""
+    """Return the value that `coded` represents in a study, rounded to the domain."""
     match domain:
         case Float() | Int() if view == "modelled" and not _is_exact_in_optuna(domain):
             return domain.at(coded)
@@ -157,13 +157,13 @@ def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
         case Normal():
             return domain.snap(coded) if view == "shown" else domain.at(coded)
         case Choice() | Ordinal() if view == "shown":
-            return domain.values[_coded(domain, view).index(coded)]
+            return domain.values[_coded_choices(domain, view).index(coded)]
         case Choice() | Ordinal():
             return domain.by_key[coded]
 
 
 def ask(trial: optuna.Trial, name: str, domain: Domain, view: View = "modelled") -> Any:
-    """The value that the trial's sampler proposes."""
+    """Return the value that the trial's sampler proposes."""
     match distribution(domain, view):
         case FloatDistribution(low=low, high=high, log=log, step=step):
             coded: Any = trial.suggest_float(name, low, high, log=log, step=step)

@@ -1,12 +1,12 @@
-"""Trials against each other: expectation, aggregate, several objectives, constraints.
+"""The order of trials: by expectation, aggregate, several objectives and constraints.
 
-Trials rank by what their settings are expected to score under a new seed (`expectation`), unless
-a sweep asks for something else than what is to be expected: the worst of the seeds, or a bound.
-There, the scores decide, and expectations between equals.
+Trials rank by the expected score of their settings under a new seed (`expectation`), unless the
+sweep asks for the worst seed or a bound instead. In that case measured scores decide, and
+expectations break ties.
 
-A trial that breaks a constraint ranks behind all that break none, by how much it breaks them. Of
-the others those rank first that none is better than in every objective: the front; then those that
-only the front is better than, and so on; within one front the order is as with one objective.
+A trial that violates a constraint ranks behind all feasible ones, by its total violation. Among
+feasible trials, the front ranks first: those that no trial beats in every objective. Then follow
+those that only the front beats, and so on. Within a front the order is as with one objective.
 """
 
 import math
@@ -19,11 +19,11 @@ from sweep.history.trial import Trial, rank_key
 
 
 def values(trial: Trial) -> tuple[float | None, ...]:
-    """The scores in all objectives, the metric's first; None: it has none yet."""
+    """Return the scores in all objectives, the metric's first; None for one that is missing."""
     return (trial.score, *trial.others)
 
 
-#: Trial → its place by expectation, infinite where it has none.
+#: Trial → its rank by expectation, infinite without one.
 Places = Callable[[int], float]
 
 
@@ -33,7 +33,7 @@ def is_by_expectation(objective: Objective) -> bool:
 
 
 def ranked(trials: Iterable[Trial], objective: Objective, places: Places) -> list[Trial]:
-    """Trials, best first."""
+    """Return the trials, best first."""
     chosen = list(trials)
     scores = {trial.number: trial.score for trial in chosen}
     chosen.sort(key=lambda trial: rank_key(trial, scores[trial.number]))
@@ -50,16 +50,16 @@ def ranked(trials: Iterable[Trial], objective: Objective, places: Places) -> lis
         level = dict(zip([t.number for t in good], levels(good, objective), strict=True))
         good.sort(key=lambda trial: level[trial.number])
     bad = [trial for trial in chosen if not trial.feasible]
-    return [*good, *sorted(bad, key=_excess)]
+    return [*good, *sorted(bad, key=_total_violation)]
 
 
 def order_text(trial: Trial, expected: Expected | None, is_pick: bool) -> str:
-    """Return text by which a store of texts sorts trials best first, of equals the lowest number.
+    """Return a text whose alphabetical order is the order of trials, best first.
 
-    The order is that of `ranked`, from this trial alone, the pick first of all: of several
-    objectives the metric decides, then the others in their order, since a front would take a
-    comparison with all other trials. The characters are digits and lowercase letters in fields of
-    fixed width, so that every collation sorts them alike.
+    The order is that of `ranked` as far as one trial alone determines it, with the pick first. With
+    several objectives, the metric decides, then the others in turn, since fronts need all trials.
+    Equal trials are ordered by number. The text has fields of fixed width with digits and lowercase
+    letters, so that every collation sorts it alike.
     """
     objective = trial.objective
     missing, cost, number = rank_key(trial, trial.score)
@@ -68,25 +68,25 @@ def order_text(trial: Trial, expected: Expected | None, is_pick: bool) -> str:
     pairs = zip(objective.signs[1:], trial.others, strict=True)
     costs += [math.inf if v is None or math.isnan(v) else -sign * v for sign, v in pairs]
     costs.append(0.0 if expected is None else trial.steps)
-    excess, *rest = (_sortable(value) for value in (_excess(trial), *costs))
+    excess, *later_fields = (_sort_key(value) for value in (_total_violation(trial), *costs))
     missing = missing or expected is None
     first = [str(int(not is_pick)), excess, str(int(missing))]
-    return ".".join([*first, *rest, f"{number:010}"])
+    return ".".join([*first, *later_fields, f"{number:010}"])
 
 
-def _sortable(value: float) -> str:
-    """Return 16 hexadecimal digits that sort as numbers do."""
+def _sort_key(value: float) -> str:
+    """Return 16 hexadecimal digits that sort as the numbers do."""
     (bits,) = struct.unpack(">Q", struct.pack(">d", value + 0.0))  # -0.0 equals 0.0
     return f"{bits ^ (2**64 - 1 if bits >> 63 else 1 << 63):016x}"
 
 
-def _excess(trial: Trial) -> float:
-    """Return by how much a trial breaks its constraints, in all."""
+def _total_violation(trial: Trial) -> float:
+    """Return the sum of a trial's constraint violations."""
     return sum(violation for violation in trial.violations if violation > 0)
 
 
 def front(trials: Iterable[Trial], objective: Objective, places: Places) -> list[Trial]:
-    """The trials that none is better than; best in the metric first; none that breaks a limit."""
+    """Return the feasible trials that none beats in every objective, best in the metric first."""
     good = [trial for trial in ranked(trials, objective, places) if trial.feasible]
     complete = [trial for trial in good if is_complete(trial)]
     found = zip(complete, levels(complete, objective), strict=True)
@@ -99,7 +99,7 @@ def is_complete(trial: Trial) -> bool:
 
 
 def levels(trials: Sequence[Trial], objective: Objective) -> list[int]:
-    """Return the number of fronts before each trial; one that lacks a score comes after all fronts.
+    """Return the index of each trial's front; trials that lack a score come after all fronts.
 
     Zhang et al., An Efficient Approach to Nondominated Sorting for Evolutionary Multiobjective
     Optimization, 2015: in lexicographic order no later point is better than an earlier one.
@@ -115,7 +115,7 @@ def levels(trials: Sequence[Trial], objective: Objective) -> list[int]:
     for index in sorted(costs, key=lambda index: costs[index]):
         cost = costs[index]
         level = next(
-            (n for n, other in enumerate(fronts) if not any(_better(c, cost) for c in other)),
+            (n for n, other in enumerate(fronts) if not any(_dominates(c, cost) for c in other)),
             len(fronts),
         )
         fronts[level : level + 1] = [[*(fronts[level] if level < len(fronts) else []), cost]]
@@ -123,6 +123,6 @@ def levels(trials: Sequence[Trial], objective: Objective) -> list[int]:
     return [found[index] for index in range(len(trials))]
 
 
-def _better(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    """Return whether `one` is no worse anywhere and better somewhere; equal points are not."""
+def _dominates(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    """Return whether `one` is nowhere worse and somewhere better than `other`."""
     return one != other and all(a <= b for a, b in zip(one, other, strict=True))

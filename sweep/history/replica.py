@@ -1,4 +1,4 @@
-"""A replica in memory: a trial under one seed, with its slices, its curve and its checkpoints."""
+"""A replica in memory: a trial under one seed, with its slices, curve and checkpoints."""
 
 import itertools
 import math
@@ -21,94 +21,95 @@ from sweep.history.events import (
 from sweep.history.objective import Objective
 from sweep.spec.stopping import COUNTERS
 
-#: Values of a curve that show how far neighbours lie apart.
+#: Number of values of a curve from which the noise between neighbours is estimated.
 NEWEST = 8
 
 
 @dataclass
 class Replica:
-    """A trial under one seed and everything that happened to it."""
+    """A trial under one seed, and everything that happened to it."""
 
     trial: int
     index: int
     objective: Objective
     birth: ParentCheckpoint | None = None
-    """The parent's checkpoint that it began from; None: from the beginning."""
+    """Checkpoint of the parent that the replica started from; None if it started anew."""
     joined_at: Goal | None = None
-    """The goal of its trial when this seed was added to it; None if it was there from the first."""
+    """Goal of the trial when this seed was added; None if the seed was there from the start."""
     status: Status = Status.WAITING
     reason: str = ""
     waited: bool = False
     """True if it was pruned only because the sweep ended while it waited."""
     held: UserHold = UserHold.NONE
-    """A person's wish for it; it is not run while it is held."""
+    """A user's hold; a held replica is not run."""
     goal: Goal = field(default_factory=Goal)
     curve: list[Point] = field(default_factory=list)
-    """Its results that count; in a history with `History.shows_unsaved`, all of `attempt`."""
+    """Results that count; in a history with `History.shows_unsaved`, all of `attempt`."""
     tail: list[Point] = field(default_factory=list)
-    """Results of its newest attempt after those that count: of a slice that still runs, or lost
-    with one that ended. They are trained again."""
+    """Results of the newest attempt that do not count: of a running slice, or lost with one that
+    ended. They will be computed again."""
     tail_after: int | None = None
-    """The iteration after which `tail` stands in place of the curve; None: there is none."""
+    """Iteration after which `tail` replaces the curve; None without a tail."""
     saved_to: int | None = None
-    """The last iteration that was not lost with its slice; None: none was lost."""
+    """Last iteration that was not lost with its slice; None if none was lost."""
     reported_to: int | None = None
-    """The last iteration that the slice that runs has reported; None: it has reported nothing."""
+    """Last iteration reported by the running slice; None if it has reported nothing."""
     sums: Sums | None = None
-    """Sums over its results, if these were not read; None if its `curve` is there."""
+    """Sums over the results in a history without curves; None if `curve` is filled."""
     last: Metrics = field(default_factory=dict)
-    """The newest result, all its keys, of `sums` those that count; to look at, nothing is decided
-    by it."""
+    """Newest result with all its keys, or the counters in `sums`; for display only, no decision
+    uses it."""
     checkpoints: dict[str, Saved] = field(default_factory=dict)
     """Digest → checkpoint, oldest first; only those that are still kept."""
     log: int = 0
-    """Bytes of its log when its newest slice ended."""
+    """Bytes of the log when the newest slice ended."""
     log_deleted: bool = False
-    """True if its log was deleted and it has printed nothing since."""
+    """True if the log was deleted and nothing has been printed since."""
     slices: int = 0
     since: int = 0
-    """The event since which it waits for a slot or has one; an interruption does not count."""
+    """Number of the event since which it waits for a slot or has one; interruptions do not count.
+    """
     lost: int = 0
-    """Slices lost to a dead worker since the last one that ended well."""
+    """Number of slices lost to dead workers since the last slice that ended well."""
     crashes: list[int] = field(default_factory=list)
-    """Iterations ahead at which the trainable raised, in order."""
+    """Iterations after the present one at which the trainable raised, in order."""
     error: str = ""
-    """The newest traceback."""
+    """Newest traceback."""
     exactness: str = ""
     reported: bool = False
-    """True if a result ever had the metric; one that was lost again counts too."""
+    """True if a result ever had the metric, even if that result was lost."""
     names: tuple[str, ...] = ()
-    """Under which names its results had numbers, while none was the metric; sorted."""
+    """Names under which results had numbers before one had the metric, sorted."""
     instead: str = ""
-    """The value found in place of the metric in its results, if that was no number."""
+    """Description of the value found in place of the metric, if that was not a number."""
     started_at: float | None = None
     ended_at: float | None = None
     seconds: float = 0.0
-    """Training so far; iterations that were lost and done again count once."""
+    """Seconds of training so far; iterations computed twice count once."""
     steps: float = 0.0
     """Environment steps so far."""
     _followed: Followed = field(default_factory=Followed, init=False, repr=False, compare=False)
 
     @property
     def ended_early(self) -> bool:
-        """True if this replica failed or diverged, which ends its whole trial."""
+        """True if this replica failed or was pruned, which ends its whole trial."""
         return self.status in (Status.FAILED, Status.PRUNED) and not self.waited
 
     @property
     def catching_up(self) -> bool:
-        """True if this replica was added later and has not caught up with its trial."""
+        """True if the replica was added later and has not reached its trial's goal of that time."""
         if self.joined_at is None or (self.status in FINISHED and not self.waited):
             return False
         return self.joined_at.at is None or not self.reached(self.joined_at.at)
 
     @property
     def name(self) -> str:
-        """The name that the trainable is given."""
+        """Name passed to the trainable."""
         return f"{self.trial:05d}_{self.index}"
 
     @property
     def iteration(self) -> int:
-        """Iterations finished, those of its ancestors included."""
+        """Number of finished iterations, including those of its ancestors."""
         if self.sums is not None:
             return self.sums.iteration
         born_at = self.birth.saved.iteration if self.birth else 0
@@ -116,7 +117,7 @@ class Replica:
 
     @property
     def time(self) -> float:
-        """The newest value of ``time_attr``."""
+        """Newest value of `time_attr`."""
         if self.sums is not None:
             return self.sums.time
         born_at = self.birth.time if self.birth else 0.0
@@ -124,13 +125,13 @@ class Replica:
 
     @property
     def known_until(self) -> float:
-        """The value of ``time_attr`` up to which it can be compared.
+        """Value of `time_attr` up to which the replica can be compared.
 
-        That is its newest result that has the metric, or any where the metric diverged.
+        It is that of the newest result with the metric, or of any result if the metric diverged.
         """
         if self.sums is not None:
             return self.sums.known_until
-        seen = self._followed.bring_up(self.curve)
+        seen = self._followed.update(self.curve)
         if seen.divergence.is_there or (self.birth and not self.curve):
             return self.time
         if seen.newest is not None:
@@ -139,17 +140,17 @@ class Replica:
 
     @property
     def known_from(self) -> float:
-        """The value of ``time_attr`` at its first number of the metric; infinite: it has none."""
-        first = self._followed.bring_up(self.curve).first
+        """Value of `time_attr` at the first number of the metric; infinite without one."""
+        first = self._followed.update(self.curve).first
         return math.inf if first is None else first.time
 
     @property
     def is_known(self) -> bool:
-        """True if one of its results has a number of the metric; read from its curve."""
-        return self._followed.bring_up(self.curve).newest is not None
+        """True if a result has a number of the metric; needs the curve."""
+        return self._followed.update(self.curve).newest is not None
 
     def divergence_at(self, iterations: Iterable[int]) -> Iterator[tuple[int, Divergence]]:
-        """Yield iterations, each once and ascending, with the metric's divergence up to there."""
+        """Yield these iterations in ascending order, each with the metric's divergence up to it."""
         points, seen = iter(self.curve), Divergence()
         point = next(points, None)
         for iteration in sorted({*iterations}):
@@ -160,12 +161,12 @@ class Replica:
 
     @property
     def has_diverged(self) -> bool:
-        """True if the metric is NaN for good, see `sweep.history.curve`; read from its curve."""
-        return self._followed.bring_up(self.curve).divergence.is_there
+        """True if the metric stays NaN, see `sweep.history.curve`; needs the curve."""
+        return self._followed.update(self.curve).divergence.is_there
 
     @property
     def value(self) -> float | None:
-        """The newest number of the metric; NaN where it diverged."""
+        """Newest number of the metric; NaN if it diverged, None if there is none."""
         if self.sums is not None:
             return self.sums.value
         if self.has_diverged:
@@ -181,11 +182,11 @@ class Replica:
 
     @property
     def noise(self) -> float | None:
-        """The variance of its score through the episodes of an evaluation; None: not known.
+        """Variance of the score that is due to the episodes of an evaluation; None if unknown.
 
-        From the second differences of the curve's newest values, in which its course leaves little
-        (Gasser, Sroka and Jennen-Steinmetz, Residual Variance and Residual Pattern in Nonlinear
-        Regression, 1986).
+        It is computed from second differences of the curve's newest values, which contain little of
+        its trend (Gasser, Sroka and Jennen-Steinmetz, Residual Variance and Residual Pattern in
+        Nonlinear Regression, 1986).
         """
         if self.sums is not None:
             return self.sums.noise
@@ -202,7 +203,7 @@ class Replica:
 
     @property
     def attempt(self) -> list[Point]:
-        """All results of its newest attempt, those that do not count included."""
+        """All results of the newest attempt, including those that do not count."""
         after = self.tail_after
         if after is None:
             return self.curve
@@ -210,12 +211,12 @@ class Replica:
 
     @property
     def attempted(self) -> int:
-        """The last iteration that its newest attempt reported."""
+        """Last iteration that the newest attempt reported."""
         return self.tail[-1].iteration if self.tail else self.iteration
 
     @property
     def unsaved(self) -> int:
-        """The number of its results that were lost with their slice and are to be trained again."""
+        """Number of results that were lost with their slice and will be computed again."""
         if self.saved_to is None:
             return 0
         return max(0, self.attempted - self.saved_to)
@@ -225,7 +226,7 @@ class Replica:
         return self.saved_to is not None and iteration > self.saved_to
 
     def take(self, source: int, rows: Sequence[Row]) -> list[Point]:
-        """Replace the results after iteration `source` in `attempt`; returns the new points."""
+        """Replace the results of `attempt` after iteration `source`; return the new points."""
         points = [Point.of(row, self.objective) for row in rows]
         if self.tail_after is None:
             self.tail, self.tail_after = points, source
@@ -235,7 +236,7 @@ class Replica:
         return points
 
     def count(self, upto: int | None = None) -> None:
-        """Have the results of its newest attempt count up to an iteration; None: all of them."""
+        """Let the results of the newest attempt count, up to iteration `upto`; None for all."""
         self.curve, self.tail, self.tail_after = self.attempt, [], None
         if upto is not None and self.curve and self.curve[-1].iteration > upto:
             both = self.curve
@@ -243,7 +244,7 @@ class Replica:
             self.tail, self.tail_after = both[len(self.curve) :], upto
 
     def sums_after(self, source: int, rows: Sequence[Row]) -> Sums:
-        """Return the sums once the results after iteration `source` are replaced by `rows`."""
+        """Return the sums after replacing the results after iteration `source` by `rows`."""
         after = replace(self)
         after.take(source, rows)
         after.count()
@@ -261,8 +262,8 @@ class Replica:
             after.noise,
         )
 
-    def value_anew(self) -> None:
-        """Read off the curve, which may be of another metric now, what checkpoints are worth."""
+    def reset_values(self) -> None:
+        """Set the values of all checkpoints from the curve, whose metric may have changed."""
         values = {point.iteration: point.value for point in self.curve}
         for digest, saved in self.checkpoints.items():
             value = values.get(saved.iteration)
@@ -271,14 +272,15 @@ class Replica:
         self.instead = ""
 
     def reached(self, level: float) -> bool:
-        """Return whether it can be compared at `level`.
+        """Return whether the replica can be compared at `level`.
 
-        It can from its first result at or past it that has the metric, or when it has ended.
+        It can from its first result at or past the level that has the metric, and once it has
+        finished.
         """
         return (self.time if self.status in FINISHED else self.known_until) >= level
 
     def is_past(self, goal: Goal) -> bool:
-        """Return whether it has trained up to a goal, be it that it cannot be compared there."""
+        """Return whether it has trained up to a goal, even if it cannot be compared there."""
         return goal.at is not None and self.time >= goal.at
 
     @property
@@ -287,7 +289,11 @@ class Replica:
         return self.unfinished and not self.reported and self.is_past(self.goal)
 
     def score_at(self, level: float = math.inf) -> float | None:
-        """The score over the curve up to `level`; None: none yet, or it diverged."""
+        """Return the score over the curve up to `level`; None without one, NaN if it diverged.
+
+        Raises:
+            ValueError: the history has no curves and `level` is not past the newest result.
+        """
         if self.sums is not None:
             if level <= self.sums.time:
                 raise ValueError(f"trial {self.trial}: a score at {level:g} needs its curve")
@@ -295,7 +301,7 @@ class Replica:
         return self.scores_at((level,))[0]
 
     def scores_at(self, levels: Sequence[float]) -> list[float | None]:
-        """`score_at` each of some ascending levels, reading the curve once."""
+        """Return `score_at` for each of some ascending levels, reading the curve once."""
         score, mode = self.objective.score, self.objective.mode
         now = [math.nan] if self.has_diverged else []
         return [
@@ -304,19 +310,19 @@ class Replica:
         ]
 
     def step_at(self, level: float) -> float | None:
-        """Return the value of ``time_attr`` that the newest value in `score_at` is of."""
+        """Return the `time_attr` of the newest value in `score_at`, or None if there is none."""
         reading = self.reading_at(level)
         return None if reading is None else reading.step
 
     def reading_at(self, level: float) -> Reading | None:
-        """Return the newest value in `score_at`, with its step; None if there is none."""
+        """Return the newest value in `score_at` with its step, or None if there is none."""
         return next(readings(self.curve, (level,)))[1]
 
     @property
     def unfinished(self) -> bool:
-        """True if this replica was interrupted before its goal; False if a person holds the trial.
+        """True if this replica was interrupted before its goal and no user holds it.
 
-        A clone may begin past its first goal; it is there when it has trained at all.
+        A clone may start past its first goal; it reaches that goal with its first own iteration.
         """
         on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.begun
         on_the_way = on_the_way or self.unsaved > 0
@@ -324,12 +330,12 @@ class Replica:
 
     @property
     def newest(self) -> Saved | None:
-        """The newest checkpoint that is kept."""
+        """The newest kept checkpoint, or None."""
         return max(self.checkpoints.values(), key=lambda saved: saved.iteration, default=None)
 
     @property
     def best_checkpoint(self) -> Saved | None:
-        """The checkpoint with the best value; of equals the newest; without values the newest."""
+        """The kept checkpoint with the best value; the newest of equals, or if none has a value."""
         valued = [saved for saved in self.checkpoints.values() if saved.value is not None]
         sign = self.objective.sign
         return max(
@@ -338,11 +344,11 @@ class Replica:
 
     @property
     def files(self) -> set[str]:
-        """The names of its checkpoints' files."""
+        """File names of the kept checkpoints."""
         return {saved.file for saved in self.checkpoints.values()}
 
     def other(self, index: int) -> float | None:
-        """The score in a further objective, or the newest value of what a constraint bounds."""
+        """Return the score in a further objective, or the newest value of a constraint's result."""
         if self.sums is not None:
             return self.sums.others[index]
         found, objectives = self.series(index), self.objective.objectives
@@ -351,7 +357,10 @@ class Replica:
         return found[-1] if found else None
 
     def series(self, index: int) -> list[float]:
-        """The values of one of `Point.others`, oldest first; iterations without one left out."""
+        """Return the values of one of `Point.others`, oldest first.
+
+        A final NaN means divergence.
+        """
         values = [point.others[index] for point in self.curve if point.others]
         divergence = Divergence()
         for value in values:
@@ -360,5 +369,5 @@ class Replica:
         return [*known, math.nan] if divergence.is_there else known
 
     def value_at(self, iteration: int) -> Point | None:
-        """The point of one iteration; None: its curve has none."""
+        """Return the point of one iteration, or None if the curve has none."""
         return next((point for point in self.curve if point.iteration == iteration), None)

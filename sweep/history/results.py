@@ -1,4 +1,4 @@
-"""Results as the ledger holds them: one level of scalars, paths joined with ``/``."""
+"""Results in the form of the ledger: one level of scalars, with paths joined by ``/``."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -8,19 +8,18 @@ from sweep.history.events import Metrics, Scalar
 from trainables.core.results import VOLATILE_KEYS
 from trainables.errors import printable, shorten
 
-#: Characters of a text value that are kept.
+#: Maximum number of characters kept of a text value.
 LONGEST_TEXT = 200
-#: A whole number that is not between these may be more than a float holds, and is then kept as one:
-#: Python reads none of more than 4300 digits.
+#: Integers outside these bounds are stored as floats: Python parses none of more than 4300 digits.
 _LEAST, _LARGEST = -(2**1023), 2**1023
-#: What `instead_of_number` calls a result that is there and has no value yet.
+#: Text of `instead_of_number` for a key whose value is None.
 NOTHING = "None"
-#: Values that need not be looked at.
+#: Types of values that are kept unchanged.
 _PLAIN = frozenset({bool, float})
 
 
 def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
-    """Nested results as one level with ``/`` between; only scalars, and no settings."""
+    """Return a nested result as one level joined with ``/``: scalars only, without `config`."""
     flat: dict[str, Scalar] = {}
     for key, value in result.items():
         path = f"{prefix}{key}"
@@ -32,12 +31,13 @@ def flatten(result: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
             flat[path] = value
         elif type(value) is dict or isinstance(value, Mapping):
             flat.update(flatten(value, f"{path}/"))
-        elif (scalar := _scalar(value)) is not None:
+        elif (scalar := _to_scalar(value)) is not None:
             flat[path] = scalar
     return flat
 
 
-def _scalar(value: Any) -> Scalar | None:
+def _to_scalar(value: Any) -> Scalar | None:
+    """Return a value as a scalar for the ledger, or None if it is not one."""
     if hasattr(value, "item") and getattr(value, "shape", None) == ():
         value = value.item()
     if isinstance(value, str):
@@ -48,18 +48,19 @@ def _scalar(value: Any) -> Scalar | None:
 
 
 def instead_of_number(result: Mapping[str, Any], path: str, prefix: str = "") -> str:
-    """Return the value at `path` of a nested result, in words, if it is no number; else nothing."""
+    """Return a description of the value at `path` of a nested result; empty if it is a number."""
     for key, value in result.items():
         here = f"{prefix}{key}"
         if here == path:
-            return _described(value)
+            return _describe(value)
         if isinstance(value, Mapping) and path.startswith(f"{here}/"):
             return instead_of_number(value, path, f"{here}/")
     return ""
 
 
-def _described(value: Any) -> str:
-    if number(_scalar(value)) is not None:
+def _describe(value: Any) -> str:
+    """Return a description of a value, or an empty text if it is a number."""
+    if number(_to_scalar(value)) is not None:
         return ""
     if isinstance(value, str):
         return f"a text, {shorten(value, 40)}"
@@ -74,7 +75,7 @@ def _described(value: Any) -> str:
 
 
 def numbers(results: Iterable[Metrics]) -> set[str]:
-    """The names under which results have numbers, without times, dates and the like."""
+    """Return the names under which results have numbers, without times, dates and the like."""
     return {
         name
         for metrics in results
@@ -84,12 +85,12 @@ def numbers(results: Iterable[Metrics]) -> set[str]:
 
 
 def number(value: Scalar | None) -> float | None:
-    """The value as a float; None if there is none, or if it is text."""
+    """Return a value as a float; None if it is None or a text."""
     if isinstance(value, float):
         return value
     if not isinstance(value, int):
         return None
     try:
         return float(value)
-    except OverflowError:  # a whole number of more than 308 digits
+    except OverflowError:  # an integer of more than 308 digits
         return math.inf if value > 0 else -math.inf

@@ -1,9 +1,8 @@
 """A trial in memory: one choice of settings, trained under one seed or several.
 
 A replica is a trial under one seed (`sweep.history.replica`). A trial has a score, a status and a
-place in time as a group: it is at a rung when all its replicas are, and what is compared is an
-aggregate of theirs. Most trials have one replica and are that replica. Where the numbers come from
-is `sweep.history.history`'s; nothing here is written by anyone else.
+time as a group: it has reached a rung when all its replicas have, and scores are aggregated over
+them. Most trials have one replica. Only `sweep.history.history` changes trials.
 """
 
 import math
@@ -28,44 +27,45 @@ from sweep.spec.objective import Mode
 
 @dataclass(frozen=True)
 class Milestone:
-    """The pause of a trial at a rung, or its end, with its score at that time."""
+    """A pause of a trial at a rung, or its end, with its score at that time."""
 
     k: int
-    """The number of the event."""
+    """Number of the event."""
     status: Status
     score: float | None
     others: tuple[float | None, ...] = ()
-    """The scores in the further objectives."""
+    """Scores in the further objectives."""
     violations: tuple[float, ...] = ()
-    """The violation of each constraint; 0 or less if it held."""
+    """Violation of each constraint; 0 or less if the constraint held."""
     level: float = math.inf
-    """The level at which its score is compared; see `Trial.level`."""
+    """Level at which the score is compared; see `Trial.level`."""
     scores: tuple[float | None, ...] = ()
-    """Of its seeds."""
+    """Scores of the seeds."""
 
 
 @dataclass
 class Trial:
-    """One choice of settings; what is asked of it as a whole."""
+    """One choice of settings with its replicas, seen as a whole."""
 
     number: int
     searched: dict[str, Any]
     config: dict[str, Any]
     objective: Objective
     replicas: list[Replica]
-    """By their index; never empty."""
+    """Replicas by index; never empty."""
     seen: int = 0
-    """The number of the last event that its proposal was made after."""
+    """Number of the last event before its proposal."""
     k: int = 0
-    """The number of the newest event about it; 0: it is in no ledger yet."""
+    """Number of the newest event about the trial; 0 if it is in no ledger yet."""
     rests: list[Milestone] = field(default_factory=list)
-    """Which scores were known at which event, so that past proposals can be replayed."""
+    """Pauses and the end so far, so that past proposals can be reproduced from the scores known
+    then."""
     clone_of: int | None = None
-    """The trial that a person made it from."""
+    """Trial that a user cloned, or None."""
     origin: str = ""
-    """The part of the searcher that proposed it, `prior`; empty: its own model."""
+    """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
     tests: list[Replica] = field(default_factory=list)
-    """Trained under test seeds; no decision of the search sees them."""
+    """Replicas under test seeds, which no decision of the search uses."""
 
     @classmethod
     def new(
@@ -76,33 +76,33 @@ class Trial:
         objective: Objective,
         births: Sequence[ParentCheckpoint | None] = (None,),
     ) -> "Trial":
-        """A trial that waits; `births` has one entry for each replica."""
+        """Return a waiting trial; `births` has one entry for each replica."""
         replicas = [Replica(number, i, objective, birth) for i, birth in enumerate(births)]
         return cls(number, searched, config, objective, replicas)
 
     @property
     def parent(self) -> int | None:
-        """The trial that it was bred from; None: its settings were searched."""
+        """Number of the parent trial; None if the settings were searched."""
         birth = self.replicas[0].birth
         return None if birth is None else birth.trial
 
     @property
     def counted(self) -> list[Replica]:
-        """The replicas that stand where the trial stands, without those that are catching up."""
+        """Replicas that count: all but those that are catching up."""
         if len(self.replicas) == 1:
-            return self.replicas  # the first is there from the beginning
+            return self.replicas  # a first replica never catches up
         return [replica for replica in self.replicas if not replica.catching_up]
 
     @property
     def status(self) -> Status:
-        """The status of the group."""
+        """Status of the group; see `group_status`."""
         return group_status([replica.status for replica in self.replicas])
 
     def may_go_on(self, replica: Replica) -> bool:
-        """Return whether one of its replicas may still continue.
+        """Return whether one of its replicas may still be continued.
 
-        What ended with its sweep goes on with it, and what failed, or ended since another seed had
-        failed, may be tried again.
+        Replicas that ended only with their sweep may be. If a replica failed, it and those that
+        ended because of that may be retried.
         """
         failed = any(one.status is Status.FAILED for one in self.replicas)
         again = failed and replica.status is not Status.COMPLETED
@@ -110,16 +110,16 @@ class Trial:
 
     @property
     def counts(self) -> bool:
-        """True if its settings were searched, so that it is one of ``--trials``."""
+        """True if its settings were searched, so that it counts for ``--trials``."""
         return self.parent is None and self.clone_of is None
 
     @property
     def held(self) -> UserHold:
-        """A person's wish for the trial."""
+        """A user's hold on the trial."""
         return self.replicas[0].held
 
     def without_the_held(self) -> "Trial":
-        """The trial as schedulers see it: while it is held and does not run, it has ended."""
+        """Return the trial for schedulers: while held and not running, it appears as stopped."""
         if not self.held or self.status not in (Status.PAUSED, Status.WAITING):
             return self
         ended = [
@@ -129,67 +129,80 @@ class Trial:
 
     @property
     def deciding(self) -> Replica:
-        """The replica that says best why the group stands where it does."""
+        """The replica that explains the group's status."""
         status = self.status
         return next((r for r in self.replicas if r.status is status), self.replicas[0])
 
     @property
     def reason(self) -> str:
-        """Why the group has its status, in words."""
+        """Reason for the group's status, as a text."""
         return self.deciding.reason
 
     @property
     def goal(self) -> Goal:
-        """Up to where it was decided to run: the furthest goal of its replicas."""
+        """The furthest goal of its replicas."""
         goals = [replica.goal for replica in self.counted]
         return max(goals, key=lambda goal: math.inf if goal.at is None else goal.at)
 
     @property
     def iteration(self) -> int:
-        """Iterations that every replica has finished."""
+        """Number of iterations that every replica has finished."""
         return min(replica.iteration for replica in self.counted)
 
     @property
     def time(self) -> float:
-        """The value of ``time_attr`` that every replica has reached, or ended before."""
+        """Value of `time_attr` that every unfinished replica has reached.
+
+        Of all if all finished.
+        """
         counted = self.counted
         go_on = [replica for replica in counted if replica.status not in FINISHED]
         return min(replica.time for replica in go_on or counted)
 
     @property
     def level(self) -> float:
-        """The level at which its score is compared: its goal, if reached; infinite at the end."""
+        """Level at which the score is compared: its goal if reached, else its time.
+
+        Infinite at the end.
+        """
         at = self.goal.at
         if self.status is Status.COMPLETED:
             return math.inf
         return at if at is not None and self.reached(at) else self.time
 
     def rest(self, k: int) -> Milestone:
-        """Return its present status, level and scores, as of event `k`."""
+        """Return a milestone with the present status, level and scores, as of event `k`."""
         scores = tuple(replica.score_at() for replica in self.counted)
-        score = self._together(scores)
+        score = self._aggregate(scores)
         others, violations = self.others, self.violations
         return Milestone(k, self.status, score, others, violations, self.level, scores)
 
     @property
     def known_until(self) -> float:
-        """The value of ``time_attr`` up to which every replica can be compared, or ended before."""
+        """Value of `time_attr` up to which every unfinished replica can be compared."""
         counted = self.counted
         go_on = [replica for replica in counted if replica.status not in FINISHED]
         return min(replica.known_until for replica in go_on or counted)
 
     @property
     def known_from(self) -> float:
-        """The value of ``time_attr`` from which every replica has the metric."""
+        """Value of `time_attr` from which every replica has the metric."""
         return max(replica.known_from for replica in self.counted)
 
     @property
     def is_known(self) -> bool:
-        """True if every replica ever had the metric; else the trial was compared with no other."""
+        """True if every replica has had the metric.
+
+        Otherwise the trial was compared with no other.
+        """
         return all(replica.is_known for replica in self.counted)
 
     def reached(self, level: float) -> bool:
-        """Return whether the group is at `level`: every replica there, done, or at a limit."""
+        """Return whether the group is at `level`: each replica reached it or ended regularly.
+
+        At least one must have reached it. Replicas stopped by a limit count as ended regularly,
+        unless a user holds the trial or a replica failed.
+        """
         over = {Status.COMPLETED}
         if not self.held and not any(replica.ended_early for replica in self.replicas):
             over.add(Status.STOPPED)
@@ -200,16 +213,16 @@ class Trial:
         )
 
     def score_at(self, level: float = math.inf) -> float | None:
-        """The aggregate of the replicas' scores at `level`; None: one of them has none yet."""
-        return self._together([replica.score_at(level) for replica in self.counted])
+        """Return the aggregate of the replicas' scores at `level`; None if one has no score yet."""
+        return self._aggregate([replica.score_at(level) for replica in self.counted])
 
     def scores_at(self, levels: Sequence[float]) -> list[float | None]:
-        """`score_at` each of some ascending levels, reading each curve once."""
+        """Return `score_at` for each of some ascending levels, reading each curve once."""
         columns = [replica.scores_at(levels) for replica in self.counted]
-        return [self._together(scores) for scores in zip(*columns, strict=True)]
+        return [self._aggregate(scores) for scores in zip(*columns, strict=True)]
 
     def steps_at(self, level: float) -> list[float]:
-        """Return the steps of the newest values in `score_at`, each once, ascending."""
+        """Return the different steps of the newest values in `score_at`, ascending."""
         return sorted({reading.step for reading in self.readings_at(level)})
 
     def readings_at(self, level: float) -> list[Reading]:
@@ -217,7 +230,8 @@ class Trial:
         found = (replica.reading_at(level) for replica in self.counted)
         return [reading for reading in found if reading is not None]
 
-    def _together(self, scores: Sequence[float | None], mode: Mode | None = None) -> float | None:
+    def _aggregate(self, scores: Sequence[float | None], mode: Mode | None = None) -> float | None:
+        """Return the aggregate of scores of replicas; None if one of them is missing."""
         found = [score for score in scores if score is not None]
         if len(found) < len(scores):
             return None
@@ -227,20 +241,23 @@ class Trial:
 
     @property
     def score(self) -> float | None:
-        """The score over the whole curve."""
+        """Score over the whole curve."""
         return self.score_at()
 
     @property
     def others(self) -> tuple[float | None, ...]:
-        """The scores in the further objectives, each aggregated as the metric's."""
+        """Scores in the further objectives, aggregated like the metric's."""
         return tuple(
-            self._together([r.other(index) for r in self.counted], mode)
+            self._aggregate([r.other(index) for r in self.counted], mode)
             for index, (_, mode) in enumerate(self.objective.objectives)
         )
 
     @property
     def violations(self) -> tuple[float, ...]:
-        """Its replicas' worst violation of each constraint; 0 or less if it holds."""
+        """Worst violation of each constraint over the replicas.
+
+        0 or less if the constraint holds.
+        """
         first = len(self.objective.objectives)
         newest = [
             [r.other(first + index) for r in self.counted]
@@ -258,7 +275,7 @@ class Trial:
 
     @property
     def unsaved(self) -> int:
-        """The number of results of its replicas that were lost with their slices."""
+        """Number of results of all replicas that were lost with their slices."""
         return sum(replica.unsaved for replica in self.replicas)
 
     @property
@@ -268,7 +285,7 @@ class Trial:
 
     @property
     def leader(self) -> Replica:
-        """The replica with the best score; of equals the first."""
+        """The replica with the best score; the first of equals."""
         return min(
             self.counted,
             key=lambda r: rank(self.objective, r.score_at(), r.index),
@@ -276,33 +293,36 @@ class Trial:
 
     @property
     def steps(self) -> float:
-        """Environment steps of all its replicas."""
+        """Environment steps of all replicas."""
         return math.fsum(replica.steps for replica in self.replicas)
 
     @property
     def slices(self) -> int:
-        """The number of slices of its replicas."""
+        """Number of slices of all replicas."""
         return sum(replica.slices for replica in self.replicas)
 
     @property
     def started_at(self) -> float | None:
-        """When its first slice began, seconds since 1970."""
+        """Start of the first slice, in seconds since 1970; None before."""
         return min((r.started_at for r in self.replicas if r.started_at), default=None)
 
     @property
     def ended_at(self) -> float | None:
-        """When its last replica ended; None: one has not."""
+        """End of the last replica, in seconds since 1970; None before all have ended."""
         if self.status not in FINISHED:
             return None
         return max((r.ended_at for r in self.replicas if r.ended_at), default=None)
 
     def total(self, key: str) -> float | None:
-        """The sum of the newest values of `key` over the replicas; None: nobody reports it."""
+        """Return the sum of the newest values of `key` over the replicas.
+
+        None if none reports it.
+        """
         values = (number(replica.last.get(key)) for replica in self.replicas)
         found = [value for value in values if value is not None]
         return sum(found) if found else None
 
 
 def rank_key(trial: Trial, score: float | None) -> tuple[bool, float, int]:
-    """Sorts trials best first; of equals the older one is first."""
+    """Return a key that sorts trials best first by `score`; the older of equals is first."""
     return rank(trial.objective, score, trial.number)

@@ -1,5 +1,5 @@
-"""The model behind the pick, as functions of arrays.
+"""The statistical model behind the pick, as functions of arrays.
 
-shrinkage  what scores say of settings once luck is taken off them
-outlook    by how much more training is expected to improve the pick
+shrinkage  expected scores of settings with the luck removed
+outlook    expected improvement of the pick from more training
 """

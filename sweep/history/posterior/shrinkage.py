@@ -1,28 +1,26 @@
-"""Expectations of settings from scores with the luck taken off, as a function of arrays.
+"""Expectations of settings from scores with the luck removed, as a function of arrays.
 
 A score is the mean of all settings, plus the effect of the setting, plus the effect of the seed,
-plus the error of its evaluation. The expectation of a setting is what is left of its score when
-the last two are taken off it: empirical Bayes (Efron and Morris, Stein's Estimation Rule and Its
-Competitors, 1973).
+plus the error of its evaluation. The expectation of a setting is its score without the last two:
+empirical Bayes (Efron and Morris, Stein's Estimation Rule and Its Competitors, 1973).
 
 1. Scores are compared at *levels*: the goals at which trials pause, and the end.
 2. From each level to the next there is a regression over the trials that reached both, under the
    seeds that they had at both. Trials are promoted by their score at the lower level, so the
-   regression holds for those that were not, too (Anderson, Maximum Likelihood Estimates for a
-   Multivariate Normal Distribution when some Observations are Missing, 1957). It gives the mean and
-   the variance that scores would have at each level, had all trials reached it, each under one
-   seed; and it takes an expectation from its level to the end.
+   regression is valid for trials that were not promoted, too (Anderson, Maximum Likelihood
+   Estimates for a Multivariate Normal Distribution when some Observations are Missing, 1957). It
+   gives the mean and variance that scores would have at each level had all trials reached it, each
+   under one seed; and it transfers an expectation from its level to the end.
 3. The share of this variance that is between seeds of one setting is pooled over the settings with
    several seeds. The mean of n seeds has an n-th of their variance, so the variance under one seed
-   depends on the share, as this does on that; both are found together. The share is at least that
-   between evaluations, which neighbours on a curve show. Before there is much to pool it is near
-   `SHARE`.
-4. A score of n seeds gives way to the mean as its noise, seeds and evaluations over n, compares
-   with the variance between settings. Settings with several seeds have a noise of their own, and
-   among each other a mean and a variance of their own, by a few rounds of EM.
+   depends on the share and vice versa; both are solved together. The share is at least that between
+   evaluations, which neighbours on a curve show. With little data it is near `SHARE`.
+4. A score of n seeds is shrunk towards the mean by the ratio of its noise (seeds and evaluations
+   over n) to the variance between settings. Settings with several seeds have a noise of their own,
+   and as a group a mean and a variance of their own, by a few rounds of EM.
 
-The error is the deviation of what is not known: the setting's effect, the mean that scores give way
-to, the regressions, the share, and training that no trial has had yet.
+The error is the standard deviation of all that is unknown: the setting's effect, the mean that
+scores are shrunk towards, the regressions, the share, and training that no trial has had yet.
 """
 
 from collections.abc import Sequence
@@ -35,65 +33,65 @@ from numpy.typing import NDArray
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int_]
 
-#: The share of seeds and evaluations in the variance between trainings, and the degrees of freedom
-#: that it counts for: its mean over many tasks of reinforcement learning, and how far these differ.
+#: Prior of the share of seeds and evaluations in the variance between trainings, and its weight in
+#: degrees of freedom: the mean over many reinforcement learning tasks, and their spread.
 SHARE, SHARE_FREEDOM = 0.3, 2.0
 LEAST_SHARE, GREATEST_SHARE = 0.02, 0.9
-#: Halvings of the bounds of the share.
+#: Number of bisection steps for the share.
 HALVINGS = 20
-#: Degrees of freedom that the noise of all settings counts for in that of one.
+#: Weight of the pooled noise in the noise of one setting, in degrees of freedom.
 NOISE_FREEDOM = 2.0
-#: Trials that a slope of 1 from level to level counts for.
+#: Weight of a slope of 1 between levels, in trials.
 PAIRS = 3.0
-#: Trials without a change of the mean from level to level, which those that reached both join.
+#: Weight of an unchanged mean between levels, in trials.
 STILL = 1.0
-#: The share of new variance from level to level, and the trials that it counts for.
+#: Prior of the share of new variance from level to level, and its weight in trials.
 NEW, NEW_PAIRS = 0.3, 2.0
-#: The steepest slope from level to level, and squared deviations from its middle that count.
+#: Maximum slope between levels, and maximum squared deviation from the middle.
 STEEPEST, FURTHEST = 10.0, 1e6
-#: Settings that the mean of all counts for among those with several seeds, and rounds of EM.
+#: Weight of the overall mean among settings with several seeds, in settings, and rounds of EM.
 ALL, ROUNDS = 1.5, 10
-#: Variance for all of a training that no trial has had yet, by the variance of scores.
+#: Variance of a training of which nothing was seen, relative to the variance of scores.
 UNSEEN = 0.5
 _TINY = 1e-300
 
 
 class Scores(NamedTuple):
-    """Measured scores, a row for each trial; greater is better, and none is much above 1."""
+    """Measured scores with one row for each trial; greater is better, and none is much above 1."""
 
     at: Floats
     """Score at each level, ascending, (trials, levels); NaN if the trial did not reach it."""
     alike: Floats
-    """The same of the seeds that the trial had at the level before."""
+    """The same, but only over the seeds that the trial had at the previous level."""
     seeds: Floats
-    """The number of each trial's seeds at each level."""
+    """Number of each trial's seeds at each level, (trials, levels)."""
     last: Whole
-    """The column of each trial's last score."""
+    """Column of each trial's last score."""
     squares: Floats
-    """The sum of squares of its seeds' distances from their mean there."""
+    """Sum of squared distances of each trial's seeds from their mean at its last level."""
     evaluations: Floats
-    """The variance of each score through its evaluation."""
+    """Variance of each score that is due to its evaluation."""
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates from scores; arrays have an entry for each trial."""
+    """Estimates from scores; arrays have one entry for each trial."""
 
     value: Floats
-    """The expected score under a new seed at the end of training."""
+    """Expected score under a new seed at the end of training."""
     error: Floats
     noise: Floats
-    """The variance of one further seed's score."""
+    """Variance of the score of one further seed."""
     deviation: float
     """Standard deviation between trainings at the last level."""
     share: float
-    """The share of the variance that is between seeds, 0 to 1."""
+    """Share of the variance that is between seeds, 0 to 1."""
     evaluations: float
-    """The share of the variance that is between evaluations, 0 to 1."""
+    """Share of the variance that is between evaluations, 0 to 1."""
 
     def times(self, exponent: int) -> "Estimates":
-        """Return them in units that are so many powers of two smaller."""
-        with np.errstate(over="ignore"):  # they may be more than a float can be
+        """Return the estimates multiplied by 2 ** `exponent`."""
+        with np.errstate(over="ignore"):  # the results may exceed the range of floats
             return replace(
                 self,
                 value=np.ldexp(self.value, exponent),
@@ -104,11 +102,16 @@ class Estimates:
 
 
 def estimate(scores: Scores, unseen: float) -> Estimates:
-    """Shrink the scores; no trial has had the last share `unseen` of a training yet."""
+    """Return estimates from scores.
+
+    Args:
+        scores: scores of all trials.
+        unseen: fraction of a full training that no trial has reached, 0 to 1.
+    """
     last, moments = scores.last, _moments(scores)
-    seeds, own = _own(scores.seeds, last), _own(scores.at, last)
+    seeds, own = _at_last_level(scores.seeds, last), _at_last_level(scores.at, last)
     found = _Squares.of(scores.squares, seeds - 1, last, scores.at.shape[1])
-    levels, share = _parted(moments, found)
+    levels, share = _solve_share(moments, found)
     variance = np.maximum(levels.variance[last], _TINY)
     evaluations = min(float(np.median(scores.evaluations / variance)), GREATEST_SHARE)
     if evaluations > share:
@@ -116,28 +119,28 @@ def estimate(scores: Scores, unseen: float) -> Estimates:
         variance = np.maximum(levels.variance[last], _TINY)
     own_freedom = NOISE_FREEDOM + seeds - 1
     noise = (NOISE_FREEDOM * share * variance + scores.squares) / own_freedom
-    shrunk = _shrunk(levels, share, own, last, seeds, noise)
-    # Few seeds may all be lucky, and so may few trials: wider, as Student's t is.
+    shrunk = _shrink(levels, share, own, last, seeds, noise)
+    # With few seeds or trials, widen the error as Student's t does.
     few = np.where(seeds > 1, (own_freedom + 1) / (own_freedom - 1), 1.0)
     few *= (len(last) + 1) / (len(last) - 1)
-    # How the expectation moves with the share, which is known to within its own error.
+    # Add the effect of the share's own error on the expectation.
     lean = np.where(seeds > 1, shrunk.kept / seeds, 1.0) * (own - levels.mean[last])
     of_share = lean**2 * share**2 * 2 / (SHARE_FREEDOM + float(found.freedom.sum()))
     spread = (shrunk.spread + of_share) * few + (1 - shrunk.kept) ** 2 * shrunk.doubt
-    value, spread = _to_the_end(levels, share, shrunk.value, spread, last)
+    value, spread = _transfer_to_end(levels, share, shrunk.value, spread, last)
     whole = float(levels.variance[-1])
     error = np.sqrt(spread + whole * UNSEEN * unseen)
     return Estimates(value, error, noise, float(np.sqrt(whole)), share, evaluations)
 
 
-def _own(of_levels: Floats, last: Whole) -> Floats:
+def _at_last_level(of_levels: Floats, last: Whole) -> Floats:
     """Return the entry of each row at the last level of its trial."""
     found: Floats = of_levels[np.arange(len(last)), last]
     return found
 
 
 class _Squares(NamedTuple):
-    """Squares of seeds about the mean of their trial, level by level of the trials' last."""
+    """Squared deviations of seeds from their trial's mean, summed by the trials' last levels."""
 
     sums: Floats
     freedom: Floats
@@ -152,59 +155,62 @@ class _Squares(NamedTuple):
         return cls(sums, counts)
 
     def by(self, variance: Floats, share: float) -> float:
-        """Return how large they are, by what they should be with this share of the variance."""
+        """Return the ratio of the squares to their expectation under this share of the variance."""
         seen = float((self.sums / np.maximum(variance, _TINY)).sum())
         due = share * (SHARE_FREEDOM + float(self.freedom.sum()))
         return (SHARE * SHARE_FREEDOM + seen) / due
 
 
 class _Pairs(NamedTuple):
-    """Trials that reached a level and the one before, under the same seeds at both."""
+    """Sums over trials that reached both a level and the previous one, under the same seeds."""
 
     trials: int = 0
     lower: float = 0.0
     upper: float = 0.0
-    """The means at the one before, and at the level."""
+    """Means at the previous level (`lower`) and at this level (`upper`)."""
     along: float = 0.0
     together: float = 0.0
     across: float = 0.0
-    """Sums about these means: squares at the one before, products, squares at the level."""
+    """Sums of squares and products about the means: previous level, both, this level."""
     part: float = 1.0
-    """The mean of 1 / n, of the n seeds of each."""
+    """Mean of 1 / n over the trials' numbers of seeds n."""
 
 
-class _Fresh(NamedTuple):
-    """Trials that began at a level, so that nothing selected them."""
+class _FirstScores(NamedTuple):
+    """Trials whose first score is at this level, so that no selection took place before."""
 
     trials: int = 0
     mean: float = 0.0
     variance: float = 0.0
     part: float = 1.0
-    """The mean of 1 / n, of the n seeds of each."""
+    """Mean of 1 / n over the trials' numbers of seeds n."""
 
 
 @dataclass
 class _Levels:
-    """The scores that trainings of all trials under one seed each would have at each level."""
+    """Distribution of scores at each level, had all trials reached it under one seed each."""
 
     mean: Floats
     variance: Floats
     start: Floats
     slope: Floats
-    """From the level before: start + slope · score."""
+    """Regression from the previous level: start + slope · score."""
     new: Floats
-    """The part of the variance that the level before does not explain."""
+    """Part of the variance that the previous level does not explain."""
     pairs: Floats
     middle: Floats
-    """The number of trials that reached both, and their mean at the level before."""
+    """Number of trials that reached both levels (`pairs`), and their mean at the previous one."""
     gap: Floats
-    """The square of the part of their change of the mean that so few trials may owe to luck."""
+    """Square of the possible error in the change of the mean, due to few trials."""
     doubt: Floats
-    """The variance of the mean's error."""
+    """Variance of the mean's error."""
 
 
 def _without_outliers(scores: Floats) -> Floats:
-    """Return scores of which none is further below the worst tenth than the best is above it."""
+    """Return a copy of the scores with very low ones raised.
+
+    In each column, no score stays further below the lowest tenth than the best is above it.
+    """
     out = scores.copy()
     for column in out.T:
         there = column[~np.isnan(column)]
@@ -214,7 +220,7 @@ def _without_outliers(scores: Floats) -> Floats:
     return out
 
 
-def _moments(scores: Scores) -> list[tuple[_Pairs, _Fresh]]:
+def _moments(scores: Scores) -> list[tuple[_Pairs, _FirstScores]]:
     """Return sums of the scores at each level."""
     at, alike = _without_outliers(scores.at), _without_outliers(scores.alike)
     there, before = ~np.isnan(at), np.zeros(len(at), bool)
@@ -222,7 +228,7 @@ def _moments(scores: Scores) -> list[tuple[_Pairs, _Fresh]]:
     for level in range(at.shape[1]):
         both = there[:, level - 1] & there[:, level] if level else before
         fresh = there[:, level] & ~before
-        pairs, first = _Pairs(), _Fresh()
+        pairs, first = _Pairs(), _FirstScores()
         if both.any():
             lower, upper = at[both, level - 1], alike[both, level]
             middle, above = float(lower.mean()), float(upper.mean())
@@ -233,17 +239,19 @@ def _moments(scores: Scores) -> list[tuple[_Pairs, _Fresh]]:
             pairs = _Pairs(len(lower), middle, above, along, together, across, part)
         if fresh.any():
             own, part = at[fresh, level], float((1 / scores.seeds[fresh, level]).mean())
-            first = _Fresh(len(own), float(own.mean()), float(own.var()), part)
+            first = _FirstScores(len(own), float(own.mean()), float(own.var()), part)
         found.append((pairs, first))
         before |= there[:, level]
     return found
 
 
-def _parted(moments: Sequence[tuple[_Pairs, _Fresh]], squares: _Squares) -> tuple["_Levels", float]:
-    """Return the levels, and the share of seeds in their variance.
+def _solve_share(
+    moments: Sequence[tuple[_Pairs, _FirstScores]], squares: _Squares
+) -> tuple["_Levels", float]:
+    """Return the levels, and the share of seeds in their variance, found by bisection.
 
-    The larger the share, the larger the variance under one seed, and the smaller are squares by it:
-    so the share is found by halving.
+    The larger the share, the larger the variance under one seed, and the smaller the squares
+    relative to it.
     """
     low, high = LEAST_SHARE, GREATEST_SHARE
     for _ in range(HALVINGS):
@@ -253,7 +261,7 @@ def _parted(moments: Sequence[tuple[_Pairs, _Fresh]], squares: _Squares) -> tupl
         else:
             high = share
     levels = _levels(moments, high)
-    # Seeds may differ more than all trials seem to, which then must have been alike by luck.
+    # If seeds differ more than the trials do, the trials were alike by luck: raise the variance.
     more = max(1.0, squares.by(levels.variance, high))
     least = squares.sums / (squares.freedom + SHARE_FREEDOM)
     levels.variance = np.maximum(more * levels.variance, least)
@@ -261,8 +269,8 @@ def _parted(moments: Sequence[tuple[_Pairs, _Fresh]], squares: _Squares) -> tupl
     return levels, high
 
 
-def _levels(moments: Sequence[tuple[_Pairs, _Fresh]], share: float) -> _Levels:
-    """Estimate the scores at each level, were all trials there."""
+def _levels(moments: Sequence[tuple[_Pairs, _FirstScores]], share: float) -> _Levels:
+    """Return the distribution of scores at each level for a given share of seeds."""
     found, begun = _Levels(*(np.zeros(len(moments)) for _ in range(9))), 0
     mean = variance = doubt = 0.0
     for level, (pairs, fresh) in enumerate(moments):
@@ -275,7 +283,7 @@ def _levels(moments: Sequence[tuple[_Pairs, _Fresh]], share: float) -> _Levels:
             whole = begun + fresh.trials
             both = (begun * mean + fresh.trials * fresh.mean) / whole
             apart = (mean - both) ** 2, (fresh.mean - both) ** 2
-            own = fresh.variance / _of_means(share, fresh.part)
+            own = fresh.variance / _variance_factor(share, fresh.part)
             parts = begun * (variance + apart[0]) + fresh.trials * (own + apart[1])
             doubt = (begun**2 * doubt + fresh.trials * own) / whole**2
             mean, variance, begun = both, parts / max(1, whole - 1), whole
@@ -283,24 +291,27 @@ def _levels(moments: Sequence[tuple[_Pairs, _Fresh]], share: float) -> _Levels:
     return found
 
 
-def _of_means(share: float, part: float) -> float:
-    """Return the variance of means of n seeds by that under one seed; `part` is 1 / n."""
+def _variance_factor(share: float, part: float) -> float:
+    """Return the variance of means of n seeds relative to that under one seed; `part` is 1 / n."""
     return 1 - share * (1 - part)
 
 
 def _regress(
     found: _Levels, level: int, pairs: _Pairs, mean: float, variance: float, share: float
 ) -> tuple[float, float]:
-    """Regress a level on the one before; returns the slope, and the error of the mean by it."""
-    less = _of_means(share, pairs.part)
+    """Regress a level on the previous one.
+
+    Return the slope, and the variance it adds to the mean.
+    """
+    less = _variance_factor(share, pairs.part)
     middle, above = (pairs.lower, pairs.upper) if pairs.trials else (mean, mean)
     along = pairs.along + PAIRS * less * variance
     slope = 1.0
     if along > 0:
         slope = min(max(0.0, (pairs.together + PAIRS * less * variance) / along), STEEPEST)
-    rest = max(0.0, pairs.across - 2 * slope * pairs.together + slope * slope * pairs.along)
+    residual = max(0.0, pairs.across - 2 * slope * pairs.together + slope * slope * pairs.along)
     start = middle + (above - middle) * pairs.trials / (pairs.trials + STILL) - slope * middle
-    new = (rest / less + NEW_PAIRS * NEW * variance) / (pairs.trials + NEW_PAIRS)
+    new = (residual / less + NEW_PAIRS * NEW * variance) / (pairs.trials + NEW_PAIRS)
     found.start[level], found.slope[level], found.new[level] = start, slope, new
     found.pairs[level], found.middle[level] = pairs.trials, middle
     found.gap[level] = ((above - middle) / (pairs.trials + STILL)) ** 2
@@ -309,28 +320,28 @@ def _regress(
 
 
 class _Shrunk(NamedTuple):
-    """Expectations of trials at their own levels."""
+    """Expectations of trials at their own last levels."""
 
     value: Floats
     spread: Floats
-    """Their variances, were the mean known that they give way to."""
+    """Variances of the expectations, given the mean that they are shrunk towards."""
     doubt: Floats
-    """The variance of this mean's error."""
+    """Variance of the error of that mean."""
     kept: Floats
-    """The part of a score's distance from the mean that is kept."""
+    """Part of a score's distance from the mean that is kept, 0 to 1."""
 
 
-def _shrunk(
+def _shrink(
     levels: _Levels, share: float, own: Floats, last: Whole, seeds: Floats, noise: Floats
 ) -> _Shrunk:
-    """Take the luck off scores, each at its trial's own level."""
+    """Shrink scores towards the mean, each at its trial's own level."""
     mean, between = levels.mean.copy(), (1 - share) * levels.variance
     doubt = levels.doubt.copy()
     several = np.flatnonzero(seeds > 1)
-    fresh = 1 - 1 / seeds[several]  # the first seed was selected with its luck
+    fresh = 1 - 1 / seeds[several]  # the first seed's luck was selected
     for _ in range(ROUNDS if len(several) else 0):
         at = last[several]
-        kept = _kept(between[at], noise[several] / seeds[several])
+        kept = _shrinkage_factor(between[at], noise[several] / seeds[several])
         value = mean[at] + kept * (own[several] - mean[at])
         spread = (1 - kept) * between[at]
         for level in np.unique(at):
@@ -341,25 +352,25 @@ def _shrunk(
             mean[level] = middle
             between[level] = (ALL * prior + float((fresh[here] * around).sum())) / weight
             doubt[level] = levels.variance[level] / weight
-    # Trials with one seed keep the mean of all: theirs were chosen by the luck of that seed.
+    # Trials with one seed use the mean of all: the others were chosen by their first seed's luck.
     one = seeds == 1
     centre = np.where(one, levels.mean[last], mean[last])
     prior = np.where(one, (1 - share) * levels.variance[last], between[last])
     unsure = np.where(one, levels.doubt[last], doubt[last])
-    kept = _kept(prior, noise / seeds)
+    kept = _shrinkage_factor(prior, noise / seeds)
     return _Shrunk(centre + kept * (own - centre), (1 - kept) * prior, unsure, kept)
 
 
-def _kept(between: Floats, noise: Floats) -> Floats:
-    """Return which part of a score's distance from the mean is of the setting."""
+def _shrinkage_factor(between: Floats, noise: Floats) -> Floats:
+    """Return the share of the variance between settings in the total, 0 to 1."""
     whole = between + noise
     return np.where(whole > 0, between / np.maximum(whole, _TINY), 1.0)
 
 
-def _to_the_end(
+def _transfer_to_end(
     levels: _Levels, share: float, value: Floats, spread: Floats, last: Whole
 ) -> tuple[Floats, Floats]:
-    """Take expectations and their variances from the trials' own levels to the last one."""
+    """Transfer expectations and variances from the trials' own levels to the last one."""
     for level in range(1, len(levels.mean)):
         rises, slope, new = last < level, levels.slope[level], levels.new[level]
         width = max(float(levels.variance[level - 1]), _TINY)

@@ -101,7 +101,7 @@ class _Deal:
 
     def unsettled(self, history: History, trials: int) -> Iterator[Bracket]:
         """Yield the brackets, in order, in which there may be something to decide."""
-        end, open_ = self.first, history.following(self, lambda: _Open(self))
+        end, open_ = self.first, history.summary(self, lambda: _Open(self))
         for first in sorted(open_.firsts):
             bracket = self.bracket(first, trials)
             yield bracket
@@ -116,7 +116,7 @@ class _Deal:
         members = history.trials[bracket.first : bracket.first + bracket.size]
         full = len(members) == bracket.size
         if full and all(trial.status in FINISHED for trial in members):
-            history.following(self, lambda: _Open(self)).firsts.discard(bracket.first)
+            history.summary(self, lambda: _Open(self)).firsts.discard(bracket.first)
 
 
 @dataclass
@@ -127,7 +127,7 @@ class _Open(Kept):
     firsts: set[int] = field(default_factory=set)
     """The numbers of their first trials."""
 
-    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
+    def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Open those whose trials have changed."""
         for number in self.changed(trials, touched):
             if number >= self.deal.first:
@@ -258,11 +258,11 @@ class Brackets(schedulers.Scheduler):
         alive = trials[bracket.first : bracket.first + bracket.size]
         if len(alive) < bracket.size:
             return
-        for number, (step, following) in enumerate(itertools.pairwise(bracket.steps), start=1):
+        for number, (step, summary) in enumerate(itertools.pairwise(bracket.steps), start=1):
             if not all(seeding.has_arrived(trial, step) for trial in alive):
                 return
             count = self._count(bracket, number)
-            there = [t for t in alive if seeding.is_there(t, step) and not _left(t, following)]
+            there = [t for t in alive if seeding.is_there(t, step) and not _left(t, summary)]
             ranking = ranked_at([seeding.under(t, step.seeds) or t for t in there], step.level)
             alive = []
             for place, (its, _) in enumerate(ranking, start=1):
@@ -273,25 +273,25 @@ class Brackets(schedulers.Scheduler):
                 why = f"{standing(ranking, place, step.level)} at {where}, where {count} go on"
                 if place <= count or seeding.is_past(trial, step):
                     alive.append(trial)
-                    goal = Goal(following.level, top=bracket.rungs[-1])
-                    yield from _promoted(trial, step, following, goal, why, compared)
+                    goal = Goal(summary.level, top=bracket.rungs[-1])
+                    yield from _promoted(trial, step, summary, goal, why, compared)
                 elif waits(trial):
                     yield Stop(trial.number, Status.PRUNED, f"stopped: {why}", compared)
 
 
 def _promoted(
-    trial: Trial, step: Step, following: Step, goal: Goal, why: str, compared: Evidence
+    trial: Trial, step: Step, summary: Step, goal: Goal, why: str, compared: Evidence
 ) -> Iterator[Resume | AddSeed]:
     """Yield what brings a trial to the following step, if it rests before it."""
-    if following.seeds > step.seeds:
+    if summary.seeds > step.seeds:
         if seeding.gets_more(trial, step):
-            why = f"promoted to {following.seeds} seeds: {why}"
-            yield from seeding.more_seeds(trial, following.seeds, goal, why, compared)
-    elif waits(trial) and not trial.reached(following.level):
+            why = f"promoted to {summary.seeds} seeds: {why}"
+            yield from seeding.more_seeds(trial, summary.seeds, goal, why, compared)
+    elif waits(trial) and not trial.reached(summary.level):
         yield Resume(trial.number, goal, f"promoted: {why}", compared)
 
 
-def _left(trial: Trial, following: Step) -> bool:
+def _left(trial: Trial, summary: Step) -> bool:
     """Return whether a person stopped a trial below a step, which frees its place for another."""
     ended = trial.held is UserHold.STOP and trial.status in FINISHED
-    return ended and trial.status is not Status.COMPLETED and not seeding.is_there(trial, following)
+    return ended and trial.status is not Status.COMPLETED and not seeding.is_there(trial, summary)

@@ -48,7 +48,7 @@ class Study:
         self._remembers = isinstance(pruner, SuccessiveHalvingPruner | HyperbandPruner)
         name = ("shown to a pruner", interval, self._remembers)
         remembers = pruner if self._remembers else None
-        shown = history.following(name, lambda: _Shown(history, interval, remembers))
+        shown = history.summary(name, lambda: _Shown(history, interval, remembers))
         self._shown, self._study = shown, shown.study
         if self._remembers:
             self._study = _new_study(history)
@@ -125,7 +125,7 @@ class _Shown(Kept):
         self._lent: dict[int, dict[int, float]] = {}
         """Completed trial → its own values, where it has others for now."""
 
-    def bring_up(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
+    def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
         """Show the trials that have changed as they are now."""
         for number, own in self._lent.items():
             self.trials[number].intermediate_values = own

@@ -235,7 +235,7 @@ def test_a_decision_among_five_thousand_trials_is_not_made_from_all_of_them() ->
         trials.append(trial(n, rests, wanted))
     found = Expectations(wanted)
     began = time.process_time()
-    found.bring_up(trials, [])
+    found.update(trials, [])
     found.order  # noqa: B018 it is made now
     whole = time.process_time() - began
     fastest = math.inf
@@ -244,7 +244,7 @@ def test_a_decision_among_five_thousand_trials_is_not_made_from_all_of_them() ->
         touched.append(n)
         trials[n].rests[-1] = trial(n, {RUNGS[0]: [float(n) / 10]}, wanted).rests[0]
         began = time.process_time()
-        found.bring_up(trials, touched)
+        found.update(trials, touched)
         assert found.order
         fastest = min(fastest, time.process_time() - began)
     assert fastest < whole / 10  # the best of nine, a fiftieth where nothing else runs
