@@ -1,17 +1,17 @@
 """Drives a sweep: history → plan → slices → history.
 
-session           one driver's term: signals, trackers, what a person sees
-prepare           from what a person typed to a checked spec
-creation          from a spec to a new sweep: its plugins, its checks, its folder
-launch            from a sweep's name to the parts of a driver
+session           one term of a driver: signals, trackers, display
+prepare           reads and checks a spec, and prepares the launch of a driver
+creation          creates a new sweep from a spec: plugins, checks, folder
+launch            opens an existing sweep and assembles its driver's parts
 driver            the loop: resume, plan, submit, record
-context           what a driver is made of, and what it sends to a worker
+context           the parts of a driver, and the messages that it sends to workers
 decisions         plans and outcomes as events
-proposals         new trials: searched, bred or cloned
-control           what becomes of a person's request
+proposals         new trials: searched, offspring or clones
+control           decides on users' requests
 limits            budgets of the sweep, its disk, and hard limits of slices
-capacity          how many trials fit on the machine
-outbox            events to the trackers, each once and in order
-sync              where runs are tracked; sends what is missing without a driver
-final_evaluation  the best trials trained anew under held-out seeds
+capacity          number of trials that fit on the machine
+outbox            sends events to the trackers, each once and in order
+sync              tracking of a sweep; sends missing rows without a driver
+final_evaluation  retrains the best trials under held-out seeds
 """

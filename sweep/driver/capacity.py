@@ -1,7 +1,7 @@
-"""Capacity of a machine: how many trials fit at once, and the GPUs of each slot.
+"""Capacity of a machine: the number of concurrent trials, and the GPUs of each slot.
 
-All trials of a sweep are given the same. A share of a GPU below 1 is a place on one device, which
-several trials share; nothing holds a trial to its share of the memory.
+All trials of a sweep get the same resources. A GPU share below 1 is a place on one device, shared
+by several trials; nothing enforces a trial's share of the memory.
 """
 
 import itertools
@@ -20,21 +20,21 @@ from sweep.spec import SweepSpec
 from sweep.views.formatting import plural
 from trainables.core.processes import worker
 
-#: Where the driver of NVIDIA's GPUs lists them.
+#: Folder in which NVIDIA's driver lists the GPUs.
 _NVIDIA = Path("/proc/driver/nvidia/gpus")
 VISIBLE = "CUDA_VISIBLE_DEVICES"
-#: Words that stand there where a process shall see none.
+#: Values of that variable for a process without GPUs.
 _NO_DEVICE = ("void", "nodevfiles", "none")
-#: Slots where nothing bounds them: on a cluster, as many as it has workers.
+#: Number of slots without any limit; a cluster then uses as many as it has workers.
 UNBOUNDED = 1_000_000
-#: Files that a driver opens beside those of its workers, at most: ledger, trackers, libraries.
+#: Maximum number of files that a driver opens for ledger, trackers and libraries.
 DRIVER_FILES = 48
-#: The pool whose slices run in the driver's own process.
+#: Name of the pool whose slices run in the driver's own process.
 INLINE = "inline"
 
 
 def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) -> tuple[str, ...]:
-    """The devices that this process may use, as CUDA names them."""
+    """Return the GPUs that this process may use, by CUDA's names."""
     if (visible := environment.get(VISIBLE)) is not None:
         named = (name.strip() for name in visible.split(","))
         return tuple(name for name in itertools.takewhile(_is_device, named) if name)
@@ -43,21 +43,26 @@ def gpus(environment: Mapping[str, str] = os.environ, listed: Path = _NVIDIA) ->
 
 
 def _is_device(name: str) -> bool:
-    """Return whether it names a device; CUDA drops the first that does not, and all behind it."""
+    """Return whether `name` is a device; CUDA ignores the first invalid name and all after it."""
     return name.lower() not in _NO_DEVICE and not name.startswith("-")
 
 
 def most_at_once(
     spec: SweepSpec, devices: Sequence[str] | None = None, clustered: bool = False
 ) -> int:
-    """Return how many trials fit beside each other by their resources, whatever ``--jobs`` says.
+    """Return how many trials fit at once by their resources, whatever ``--jobs`` says.
 
-    Processor cores bound this only where ``machine.cpu`` says how many there are: without it a
-    person may start more trials than cores. On a cluster each worker is given what a trial needs
-    by who starts it; cores and GPUs of the driver's machine bound nothing there.
+    Processor cores limit the number only if the spec has `machine.cpu`; without it users may start
+    more trials than there are cores. On a cluster, whoever starts a worker gives it a trial's
+    resources, so cores and GPUs of the driver's machine do not count.
+
+    Args:
+        spec: the spec of the sweep.
+        devices: the available GPUs; None to detect them.
+        clustered: True if the pool is a cluster.
 
     Raises:
-        BadConfig: not even one fits.
+        BadConfig: not even one trial fits.
     """
     wants, machine = spec.resources, spec.machine
     found = gpus() if devices is None else devices
@@ -65,14 +70,16 @@ def most_at_once(
     places = [float(spec.limits.max_concurrent or UNBOUNDED)]
     cores = machine.cpu or joblib.cpu_count()
     if wants.cpu > cores and not clustered:
-        raise _too_much(spec, ("cpu",), wants.cpu, f"{cores:g} cores", "machine.cpu says otherwise")
+        raise _too_little_error(
+            spec, ("cpu",), wants.cpu, f"{cores:g} cores", "machine.cpu says otherwise"
+        )
     if machine.cpu is not None and not clustered:
         places.append(machine.cpu // wants.cpu)
     if wants.gpu and not clustered:
         per_device = math.floor(1 / wants.gpu + 1e-9)
         places.append(count // wants.gpu if wants.gpu >= 1 else count * per_device)
         if not places[-1]:
-            raise _too_much(
+            raise _too_little_error(
                 spec, ("gpu",), wants.gpu, f"{count} GPUs", "machine.gpu says otherwise"
             )
     for name, amount in wants.custom.items():
@@ -80,17 +87,17 @@ def most_at_once(
         places.append(math.floor(total / amount + 1e-9))
         if not places[-1]:
             hint = f"say how many there are: machine: {{custom: {{{name}: {amount:g}}}}}"
-            raise _too_much(spec, ("custom", name), amount, f"{total:g} '{name}'", hint)
+            raise _too_little_error(spec, ("custom", name), amount, f"{total:g} '{name}'", hint)
     return int(min(places))
 
 
 def allow_files(slots: int, pool: str) -> None:
-    """See that a driver with so many slots may open the files that it needs.
+    """Raise this process's limit of open files to the number needed for `slots` slots.
 
-    A driver that runs out of them later can neither write, nor end its workers, nor say so.
+    A driver that runs out of files can neither write nor end its workers nor report it.
 
     Raises:
-        StorageError: the system allows this process fewer.
+        StorageError: the system's hard limit is lower.
     """
     local = 0 if pool == INLINE or pools.is_clustered(pool) else slots
     needed = DRIVER_FILES + worker.FILES * local
@@ -107,7 +114,7 @@ def allow_files(slots: int, pool: str) -> None:
 
 
 def resized(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
-    """Return the number of slots for a running pool that is asked for `jobs`, and that in words."""
+    """Return the new number of slots of a running pool asked for `jobs`, and a text about it."""
     slots = min(jobs, most_at_once(spec, clustered=pool.clustered))
     if type(pool).resize is Pool.resize and slots != pool.slots:
         later = f"{slots} when `sweep resume` takes another --pool"
@@ -116,15 +123,19 @@ def resized(spec: SweepSpec, pool: Pool, jobs: int) -> tuple[int, str]:
     return slots, f"{slots} at once{why}"
 
 
-def _too_much(
+def _too_little_error(
     spec: SweepSpec, path: tuple[str, ...], value: float, there: str, hint: str
 ) -> BadConfig:
+    """Return the error for a resource of which a trial needs more than there is."""
     problem = f"{value:g} is more than the machine has, so that no trial could ever run"
     return spec.source.refuse(("resources", *path), value, f"at most {there}", hint, problem)
 
 
 def variables(spec: SweepSpec, slot: int, devices: Sequence[str] | None = None) -> dict[str, str]:
-    """Environment variables of the process in slot `slot`, counted from 0."""
+    """Return the environment variables that select the GPUs of slot `slot`, counted from 0.
+
+    They are empty if the spec requests no GPU. `devices` None detects the GPUs.
+    """
     wants = spec.resources.gpu
     if not wants:
         return {}
@@ -139,7 +150,7 @@ def variables(spec: SweepSpec, slot: int, devices: Sequence[str] | None = None) 
 
 
 def check_pool(spec: SweepSpec, blocks: bool) -> None:
-    """Raise BadConfig for limits that nobody could keep a trial to in the driver's own process."""
+    """Raise BadConfig for limits that cannot be enforced if slices run in the driver's process."""
     for key in ("trial_memory", "no_progress_s"):
         if blocks and getattr(spec.limits, key) is not None:
             hint = f"remove limits.{key}, or use --pool loky"

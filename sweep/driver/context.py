@@ -1,4 +1,4 @@
-"""Parts of a driver, and the messages that it sends a worker."""
+"""The parts of a driver, and the messages that it sends to workers."""
 
 import itertools
 from collections.abc import Callable, Collection, Mapping
@@ -24,7 +24,7 @@ from sweep.slices.store import SweepStore
 from sweep.spec import SweepSpec
 from trainables.checkpoint import signing
 
-#: A slice is sent only the newest of what trials have found out; its checkpoint has its own.
+#: Maximum number of earlier trials' findings sent with a slice; its checkpoint has its own.
 MOST_REMEMBERED = 100
 
 
@@ -40,29 +40,30 @@ class DriverContext:
     searcher: Searcher
     pool: Pool
     complete: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Adds the settings that follow from the stopping criteria, and what ``auto`` means."""
+    """Function that adds settings derived from the stopping criteria, and the values of ``auto``.
+    """
     paths: tuple[str, ...]
     """Folders in which workers find the trainable's module."""
     saves: bool = True
     """True if the trainable can be paused."""
     check_held: Callable[[], None] = lambda: None
-    """Raises SweepLocked when somebody else has taken the sweep."""
+    """Function that raises SweepLocked once another process has taken the sweep."""
     fixed: Collection[str] = ()
-    """Settings that no child of a trial may change."""
+    """Settings that offspring must keep from their parents."""
     kept: Kept | None = None
-    """The file of a script's pickled trainable."""
+    """File of a script's pickled trainable, or None."""
     store: SweepStore | None = None
-    """The store of the checkpoints; None: the folder."""
+    """Store of the checkpoints; None for the folder alone."""
     unsure: Mapping[str, str] = field(default_factory=dict)
-    """Results that the spec names and of which nobody knows whether they come → the key there."""
+    """Results named in the spec that the trainable may not report → their keys in the spec."""
 
     @property
     def checkpoints(self) -> SweepStore:
-        """The store of the checkpoints."""
+        """Store of the checkpoints."""
         return self.store or SweepStore(self.folder)
 
     def slice(self, opened: Opened) -> SliceSpec:
-        """All that a worker needs to know for a slice that was opened."""
+        """Return the message to a worker for a slice that was opened."""
         spec, folder = self.spec, self.folder
         trial = self.history.trials[opened.trial]
         replica = self.history.replica(opened.trial, opened.replica)
@@ -98,8 +99,8 @@ class DriverContext:
             trial_s=limits.trial_s,
             log_bytes=limits.trial_log,
             spent=tuple((point.iteration, point.seconds) for point in timed),
-            watched=self._watched(replica),
-            asks_at=self._asks_at(replica, opened.goal),
+            watched=self._plateau_values(replica),
+            asks_at=self._stop_without_metric_at(replica, opened.goal),
             diverging=tuple(
                 replica.divergence_at([replica.iteration, *(saved.iteration for saved in kept)])
             ),
@@ -114,15 +115,18 @@ class DriverContext:
             else replace(self.kept, file=_absolute(Path(self.kept.file)), trust=trust),
         )
 
-    def _asks_at(self, replica: Replica, goal: Goal) -> float | None:
-        """The next rung, from its goal on, at which one that never had the metric is looked at."""
+    def _stop_without_metric_at(self, replica: Replica, goal: Goal) -> float | None:
+        """Return the next rung, from its goal on, at which a replica without the metric must stop.
+
+        Returns None if it has reported the metric or there is no such rung.
+        """
         if replica.reported or goal.at is None:
             return None
         levels = (goal.at, *self.scheduler.levels)
         return min((at for at in levels if at >= goal.at and at > replica.time), default=None)
 
-    def _watched(self, replica: Replica) -> tuple[tuple[int, float | None], ...]:
-        """The curve of what a plateau watches, as far as it is known."""
+    def _plateau_values(self, replica: Replica) -> tuple[tuple[int, float | None], ...]:
+        """Return iteration and value of the plateau's metric; empty without a plateau."""
         plateau = self.spec.stop.plateau
         if plateau is None:
             return ()
@@ -133,5 +137,5 @@ class DriverContext:
 
 
 def _absolute(path: Path) -> str:
-    """It as text that means the same wherever a trial has gone."""
+    """Return an absolute path as a text, valid after a trial changes its working folder."""
     return str(path.absolute())

@@ -1,8 +1,8 @@
-"""Decisions on a person's request: a function of the request and the history.
+"""Decisions on users' requests: a function of the request and the history.
 
-A request that cannot be granted as a whole changes nothing. Trials that wait are moved in the same
-transaction as the answer; those that run are asked, through a file that their slices look for, to
-save and end, and are moved when they have.
+A request that cannot be fulfilled completely changes nothing. Waiting trials are changed in the
+same transaction as the answer. Running trials are told by a stop file to save and end, and are
+changed when they have ended.
 """
 
 import json
@@ -35,56 +35,57 @@ STOPPED = "stopped by a person"
 
 @dataclass(frozen=True)
 class Response:
-    """The events to record, and the driver's actions after that."""
+    """The events to record, and what the driver does afterwards."""
 
     answer: Answer
     events: tuple[Event, ...] = ()
     asked: tuple[int, ...] = ()
-    """Trials whose slices shall save and end."""
+    """Trials whose slices have to save and end."""
     let_go: tuple[int, ...] = ()
-    """Trials whose slices need not any more."""
+    """Trials whose stop files are removed."""
     leave: bool = False
-    """True if the driver shall end as after Ctrl-C."""
+    """True if the driver has to end as after Ctrl-C."""
     jobs: int | None = None
-    """Slots that the pool shall have."""
+    """New number of slots of the pool, or None."""
 
 
 @dataclass(frozen=True)
 class RequestHandler:
-    """The parts by which requests are decided."""
+    """Decides on requests, given the history and parts of the driver."""
 
     history: History
     proposer: Proposer | None = None
-    """The maker of clones; None where none are made."""
+    """Creator of clones; None if this driver creates none."""
     saves: bool = True
     """True if the trainable can be paused."""
     driven: bool = True
     """True if a driver runs."""
     resized: Callable[[int], tuple[int, str]] = lambda jobs: (jobs, f"{jobs} at once")
-    """Function of the number of slots asked for: the number the pool gets, and that in words."""
+    """Function of the requested number of slots; returns the number that the pool gets, and a text.
+    """
 
     def decide(self, request: Request) -> Response:
-        """Return the response to `request`; a refused one is answered with the reason."""
+        """Return the response to `request`; a refusal contains the reason."""
         try:
             answer: Callable[[Request], Response] = getattr(self, request.verb)
             return answer(request)
         except UsageError as error:
             return Response(Answer(False, str(error)))
 
-    # ---- one for each `Verb`, by its name -----------------------------------------------
+    # ---- one method for each `Verb`, with its name ----------------------------------------
 
     def stop(self, request: Request) -> Response:
-        """End trials, or the driver's term."""
+        """Stop the named trials, or end the driver's term."""
         if not (numbers := _numbers(request)):
             self._check_term(request)
             again = "resume" if self.history.final_evaluation is None else "best --test-seeds"
             text = f"slices save and end; go on with `sweep {again}`"
             return Response(Answer(True, text), leave=True)
         trials = [self._open_trial(number) for number in numbers]
-        return self._hold(trials, UserHold.STOP, "stopped", _stopped(trials))
+        return self._hold(trials, UserHold.STOP, "stopped", _stop_moves(trials))
 
     def pause(self, request: Request) -> Response:
-        """Hold trials, or all of them."""
+        """Pause the named trials, or the whole sweep."""
         if not self.saves:
             raise UsageError(
                 "pause: the trainable has no save_checkpoint(); stop the trial instead"
@@ -100,23 +101,23 @@ class RequestHandler:
         return self._hold(trials, UserHold.PAUSE, "paused")
 
     def unpause(self, request: Request) -> Response:
-        """Let held trials go, or the whole sweep."""
+        """Resume the named paused trials, or the whole sweep."""
         if not (numbers := _numbers(request)):
             self._check_term(request)
             if not self.history.suspended:
                 raise UsageError("unpause: the sweep is not paused; name the paused trials")
             return Response(Answer(True, "it goes on"), (Suspended(False),))
         for number in numbers:
-            if self._trial(number).held is not UserHold.PAUSE:  # an ended one may be held, too
+            if self._trial(number).held is not UserHold.PAUSE:  # ended trials may be held too
                 raise UsageError(f"trial {number} is not paused; `sweep status` lists the trials")
         events: list[Event] = [HoldChanged(number, UserHold.NONE) for number in numbers]
         events += topped_up(self.history)
         return Response(
-            Answer(True, f"{_listed(numbers)} let go", numbers), tuple(events), let_go=numbers
+            Answer(True, f"{_list_trials(numbers)} let go", numbers), tuple(events), let_go=numbers
         )
 
     def clone(self, request: Request) -> Response:
-        """Make a trial with the settings of another, some of them changed."""
+        """Create a trial with the settings of another, some of them changed."""
         (number,) = _numbers(request)
         body, parent = request.body, self._trial(number)
         if self.proposer is None:
@@ -130,7 +131,7 @@ class RequestHandler:
         return Response(Answer(True, text, (made.trial,)), (made, *topped_up(self.history)))
 
     def set(self, request: Request) -> Response:
-        """Give the sweep another end, or the pool another size."""
+        """Change the sweep's limits, or the size of the pool."""
         trials, jobs = request.body.get("trials"), request.body.get("jobs")
         if trials is not None and trials < self.history.searched:
             raise UsageError(
@@ -155,23 +156,26 @@ class RequestHandler:
         events.append(Changed(trials, budget, max_disk, jobs))
         return Response(Answer(True, ", ".join(changes)), tuple(events), jobs=jobs)
 
-    # ---- parts --------------------------------------------------------------------------
+    # ---- helpers ------------------------------------------------------------------------
 
     def _hold(
         self, trials: Sequence[Trial], hold: UserHold, done: str, moves: Sequence[Moved] = ()
     ) -> Response:
+        """Return the response that holds `trials`; running ones are told to save and end."""
         running = tuple(t.number for t in trials if t.status is Status.RUNNING)
         numbers = tuple(trial.number for trial in trials)
         held = [HoldChanged(number, hold) for number in numbers]
-        text = f"{_listed(numbers)} {done}"
+        text = f"{_list_trials(numbers)} {done}"
         if running:
-            text += f"; {_listed(running)} at the next checkpoint"
+            text += f"; {_list_trials(running)} at the next checkpoint"
         return Response(Answer(True, text, numbers), (*held, *moves), asked=running)
 
     def _trial(self, number: int) -> Trial:
+        """Return a trial by number; UnknownName if it does not exist."""
         return overview.find_trial(self.history, "the sweep", number)
 
     def _open_trial(self, number: int) -> Trial:
+        """Return a trial that has not finished; UsageError if it has."""
         trial = self._trial(number)
         if trial.status in FINISHED:
             raise UsageError(
@@ -180,7 +184,7 @@ class RequestHandler:
         return trial
 
     def _check_term(self, request: Request) -> None:
-        """Refuse what is about a driver's term if that driver has gone."""
+        """Refuse a request to a driver's term that is over."""
         if request.term != self.history.term or not self.driven:
             raise UsageError(
                 f"{request.verb}: no driver is running, so only single trials can be changed; "
@@ -191,11 +195,11 @@ class RequestHandler:
 def changed_before(
     history: History, requests: Sequence[Request]
 ) -> tuple[list[Changed], dict[int, Answer]]:
-    """Return the changes by earlier requests of `sweep set`, which a driver's own options follow.
+    """Return the changes of earlier `sweep set` requests, to be recorded before newer options.
 
     Returns:
-        The changes, to be recorded before the newer word, and the answers by request; what was
-        pruned by the end is not brought back yet.
+        The changes, and the answers by request number. Trials pruned by the sweep's end are not yet
+        brought back.
     """
     handler = RequestHandler(history, driven=False)
     decided = {r.number: handler.decide(r) for r in requests if r.verb is Verb.SET}
@@ -205,12 +209,13 @@ def changed_before(
 
 
 def settled(history: History) -> list[Moved]:
-    """Return the moves of trials that were to be stopped and run no more."""
+    """Return the moves of held trials that were to be stopped and have ended their slices."""
     held = history.ordered(order.held)
-    return _stopped([trial for trial in held if trial.held is UserHold.STOP])
+    return _stop_moves([trial for trial in held if trial.held is UserHold.STOP])
 
 
-def _stopped(trials: Sequence[Trial]) -> list[Moved]:
+def _stop_moves(trials: Sequence[Trial]) -> list[Moved]:
+    """Return the moves to STOPPED of all waiting and paused replicas of `trials`."""
     return [
         Moved(trial.number, Status.STOPPED, STOPPED, replica.index)
         for trial in trials
@@ -220,9 +225,11 @@ def _stopped(trials: Sequence[Trial]) -> list[Moved]:
 
 
 def _numbers(request: Request) -> tuple[int, ...]:
+    """Return the trials that a request names, each once."""
     return tuple(dict.fromkeys(request.body.get("trials_named", ())))
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _list_trials(numbers: Sequence[int]) -> str:
+    """Return a text such as ``trials 1, 2``."""
     word = "trial" if len(numbers) == 1 else "trials"
     return f"{word} {', '.join(map(str, numbers))}"

@@ -1,4 +1,4 @@
-"""Decisions as events: what a plan begins and ends, and what a slice's outcome means."""
+"""Decisions as events: the slices and ends of a plan, and the meaning of a slice's outcome."""
 
 import difflib
 import shlex
@@ -36,15 +36,15 @@ from sweep.spec import Limits, SweepSpec
 from trainables.errors import shorten
 
 # -------------------------------------------------------------------------------------------------
-# A scheduler's plan as events: trials that end, trials that are made, slices that are opened.
+# The plan of a scheduler as events: trials that end, new trials, opened slices.
 #
-# A clone that waits takes the place of the first new trial that the scheduler wants.
+# A waiting clone replaces the first new trial of the plan.
 
 _CLONE = "a clone takes the place of a new trial"
 
 
 def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event], bool]:
-    """The events of one transaction, and whether the space had fewer points than were wanted."""
+    """Return the events of a plan for one transaction, and True if the space ran out of points."""
     trials = history.trials
     begun = [*zip(history.waiting, plan.fresh, strict=False)]
     searched, exhausted = proposer.search(history, plan.fresh[len(begun) :])
@@ -56,21 +56,21 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
         if replica.status not in FINISHED
     ]
     opened = [
-        _opened(replica.trial, replica.index, resume, replica.slices)
+        _opened_event(replica.trial, replica.index, resume, replica.slices)
         for resume in plan.resume
         for replica in trials[resume.trial].replicas
-        if replica.status not in FINISHED  # one seed may be there already
+        if replica.status not in FINISHED  # one seed may have reached the goal already
         and (resume.goal.at is None or not replica.reached(resume.goal.at))
     ]
-    opened += [_opened(more.trial, more.index, more) for more in plan.seeds]
+    opened += [_opened_event(more.trial, more.index, more) for more in plan.seeds]
     opened += [
-        _opened(replica.trial, replica.index, replace(fresh, why=f"{_CLONE}: {fresh.why}"))
+        _opened_event(replica.trial, replica.index, replace(fresh, why=f"{_CLONE}: {fresh.why}"))
         for trial, fresh in begun
         for replica in trial.replicas
     ]
     new: list[NewTrial | Exploit] = [*plan.fresh[len(begun) :][: len(searched)], *plan.breed]
     opened += [
-        _opened(event.trial, index, decision)
+        _opened_event(event.trial, index, decision)
         for event, decision in zip([*searched, *bred], new, strict=True)
         for index in range(event.replicas)
     ]
@@ -78,7 +78,7 @@ def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event
 
 
 def check_plan(plan: object, free: int, to_create: int, name: str) -> None:
-    """Raise UsageError for what a scheduler may not answer that was asked about `free` slots."""
+    """Raise UsageError if a scheduler's plan is not a Plan, or needs too many slots or trials."""
     who = f"scheduler: plan() of '{name}'"
     if not isinstance(plan, Plan):
         raise UsageError(f"{who} returned {shorten(plan)}; expected a sweep.schedulers.Plan")
@@ -91,19 +91,20 @@ def check_plan(plan: object, free: int, to_create: int, name: str) -> None:
         raise UsageError(f"{who} requested {wanted} new trials; expected {allowed}")
 
 
-def _opened(
+def _opened_event(
     trial: int, replica: int, decision: Resume | NewTrial | Exploit | AddSeed, number: int = 0
 ) -> Opened:
+    """Return the event of a slice that `decision` starts."""
     return Opened(trial, replica, number, decision.goal, decision.why, decision.evidence)
 
 
 # -------------------------------------------------------------------------------------------------
-# What becomes of a trial when one of its slices ends.
+# The consequences of a slice's end for its trial.
 #
-# A lost worker is retried from the last checkpoint, `max_failures` times in a row. An exception
-# is retried once; when it repeats at the same iteration the trial is FAILED at once, since an
-# exact resume repeats it for ever. A disk that takes no checkpoint is no trial's fault, and a
-# metric that nobody reports is none either: the sweep ends, and can be resumed.
+# A lost worker is retried from the last checkpoint, up to `max_failures` times in a row. An
+# exception is retried once; if it repeats at the same iteration, the trial FAILED, since an exact
+# resume would always repeat it. A disk that refuses checkpoints, or a metric that no trial reports,
+# is not counted as a trial's failure: the sweep ends and can be resumed.
 
 _WHY = {
     End.GOAL: "waits at its rung",
@@ -114,13 +115,13 @@ _WHY = {
     End.DIVERGED: "it diverged",
     End.LIMIT: "a limit was passed",
 }
-#: How a slice ended → where its trial stands then, if it does not go on.
+#: End of a slice → status of its trial, for ends after which it does not continue.
 _STATUS = {End.DONE: Status.COMPLETED, End.LIMIT: Status.STOPPED}
-#: Names of results that a message lists.
+#: Maximum number of result names listed in a message.
 MOST_NAMES = 30
-#: Of those that could be meant.
+#: Maximum number of suggestions in a message.
 MOST_NEAR = 3
-#: How alike two names are of which one is taken for the other: val_loss is not train_loss.
+#: Minimum similarity of a misspelt name; val_loss and train_loss are less similar.
 _SAME_WORD = 0.8
 _END = "its end"
 
@@ -128,13 +129,13 @@ _END = "its end"
 def judge(
     replica: Replica, outcome: SliceOutcome, dropped: tuple[str, ...], limits: Limits
 ) -> Closed:
-    """The event of a slice that returned."""
+    """Return the event for a slice that returned or was lost."""
     if outcome.end is End.CRASHED:
-        status, reason = _crashed(replica, outcome, limits.max_failures)
+        status, reason = _judge_crashed(replica, outcome, limits.max_failures)
     elif outcome.end is End.LOST:
-        status, reason = _retried(replica, outcome.why, limits.max_failures)
+        status, reason = _judge_lost(replica, outcome.why, limits.max_failures)
     elif outcome.end is End.UNSAVED:
-        what = _refused_by(outcome.error)
+        what = _refusing_place(outcome.error)
         status, reason = Status.PAUSED, f"the {what} took no checkpoint: {outcome.error}"
     else:
         status = _STATUS.get(outcome.end, Status.PAUSED)
@@ -142,14 +143,14 @@ def judge(
             status = Status.FAILED if limits.not_finite == "fail" else Status.PRUNED
         reason = _reason(replica, outcome) + _missing_metric(replica, outcome)
         reason += never_waited(replica, outcome)
-    return _closed(replica, outcome, status, reason, dropped)
+    return _closed_event(replica, outcome, status, reason, dropped)
 
 
-#: Ends after which a trial goes on from its newest checkpoint, if it goes on.
+#: Ends after which a trial continues, if at all, from its newest checkpoint.
 _LOST = frozenset({End.CRASHED, End.LOST, End.UNSAVED, End.INTERRUPTED})
 
 
-def _closed(
+def _closed_event(
     replica: Replica,
     outcome: SliceOutcome,
     status: Status,
@@ -157,7 +158,10 @@ def _closed(
     dropped: tuple[str, ...],
     lost: bool | None = None,
 ) -> Closed:
-    """The event of a slice that is over; `lost` is whether it ended without saving."""
+    """Return the event of a slice that is over.
+
+    `lost` is True if results after the last checkpoint are lost; None derives it from the end.
+    """
     said = Closed(
         outcome.trial,
         outcome.replica,
@@ -178,63 +182,70 @@ def _closed(
     )
     first = outcome.source if replica.reported_to is None else replica.reported_to
     if not (outcome.end in _LOST if lost is None else lost):
-        return replace(said, source=first, rows=_after(first, outcome.rows))
+        return replace(said, source=first, rows=_rows_after(first, outcome.rows))
     nothing = not outcome.rows and replica.reported_to is None
-    if nothing and outcome.source >= replica.iteration:  # what the attempt before it told stands
+    if nothing and outcome.source >= replica.iteration:  # the results of the previous attempt stay
         return replace(said, source=replica.attempted, saved_to=replica.saved_to)
     saved_to = max((saved.iteration for saved in outcome.saved), default=outcome.source)
     first = min(first, saved_to)
-    rows = tuple(_marked(row, saved_to) for row in _after(first, outcome.rows))
+    rows = tuple(_mark_unsaved(row, saved_to) for row in _rows_after(first, outcome.rows))
     some = bool(rows) and rows[-1].iteration > saved_to
     return replace(said, source=first, rows=rows, saved_to=saved_to if some else None)
 
 
-def _after(iteration: int, rows: Sequence[Row]) -> tuple[Row, ...]:
+def _rows_after(iteration: int, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Return the rows after an iteration."""
     return tuple(row for row in rows if row.iteration > iteration)
 
 
-def _marked(row: Row, saved_to: int) -> Row:
-    """A result that says of itself that it was lost with its slice, if it was."""
+def _mark_unsaved(row: Row, saved_to: int) -> Row:
+    """Return a row, with the key `UNSAVED` if it was lost with its slice."""
     return (
         row if row.iteration <= saved_to else replace(row, metrics={**row.metrics, UNSAVED: True})
     )
 
 
 def disk_refused(closed: Sequence[Closed], folder: object) -> str:
-    """Why the sweep cannot go on, if the disk took a slice's checkpoints no longer."""
+    """Return why the sweep cannot continue if the disk refused a slice's checkpoints.
+
+    Else empty.
+    """
     for event in closed:
         if event.end is End.UNSAVED:
             return (
                 f"trial {event.trial}: {event.reason}: {folder}; what was saved before is safe, "
-                f"resume the sweep when the {_refused_by(event.error)} is well"
+                f"resume the sweep when the {_refusing_place(event.error)} is well"
             )
     return ""
 
 
-def _refused_by(error: str) -> str:
-    """Return the word for the place of a refusal: errors of a storage begin with its URL."""
+def _refusing_place(error: str) -> str:
+    """Return ``storage`` or ``disk``: errors of an object storage begin with its URL."""
     return "storage" if "://" in error.partition(" ")[0] else "disk"
 
 
 def withdrawn(replica: Replica, why: str) -> Closed:
-    """The event of a replica's newest slice, of which nothing came; it is charged to nobody."""
+    """Return the event that interrupts a replica's newest slice without results or failure."""
     at = (replica.trial, replica.index, replica.slices - 1)
     nothing = SliceOutcome(*at, End.INTERRUPTED, replica.iteration)
-    return _closed(replica, nothing, Status.PAUSED, why, ())
+    return _closed_event(replica, nothing, Status.PAUSED, why, ())
 
 
 def interrupted(history: History, spec: SweepSpec, left: SliceOutcome, why: str) -> Closed:
-    """The event of a slice whose driver went away, by what is left of it; nobody is charged."""
+    """Return the event of a slice whose driver ended, with its journal's contents.
+
+    It counts as no failure of the trial.
+    """
     replica, outcome = history.replica(left.trial, left.replica), replace(left, end=End.INTERRUPTED)
     dropped = _no_longer_needed(history, spec, replica, outcome)
-    return _closed(replica, outcome, Status.PAUSED, why, dropped)
+    return _closed_event(replica, outcome, Status.PAUSED, why, dropped)
 
 
 def given_up(history: History, patient: bool) -> list[Moved]:
-    """Return the moves of seeds that wait while another of their trial has ended before its end.
+    """Return the moves of waiting seeds whose trial has ended early because of another seed.
 
-    If `patient`, only when all have come to the goals that were decided before, so that how far
-    they got, and in which order they end, is the same whenever slices end.
+    If `patient`, only once all seeds of the trial have reached their goals, so that the result does
+    not depend on the order in which slices end.
     """
     return [
         Moved(trial.number, Status.STOPPED, f"another seed ended: {ended.reason}", replica.index)
@@ -248,13 +259,13 @@ def given_up(history: History, patient: bool) -> list[Moved]:
 
 
 def topped_up(history: History) -> list[Moved]:
-    """Brings back what was pruned only because the sweep ended, as there is more to do now."""
+    """Return the moves that resume replicas pruned only because the sweep had ended."""
     waited = (replica for replica in history.replicas(Status.PRUNED) if replica.waited)
     return [Moved(r.trial, Status.PAUSED, "the sweep has more to do", r.index) for r in waited]
 
 
 def tried_again(history: History) -> list[Moved]:
-    """Brings back what has ended of trials that failed."""
+    """Return the moves that resume the ended replicas of failed trials."""
     return [
         Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
         for trial in history.ordered(order.having(Status.FAILED))
@@ -264,9 +275,10 @@ def tried_again(history: History) -> list[Moved]:
 
 
 def _reason(replica: Replica, outcome: SliceOutcome) -> str:
+    """Return the reason for a replica's status after a slice without failure."""
     if outcome.end is End.ASKED and replica.held:
         return f"a person asked it to {replica.held}"
-    if outcome.end is End.DONE and not outcome.why:  # by no criterion
+    if outcome.end is End.DONE and not outcome.why:  # no criterion was met
         top, time_attr = replica.goal.top, replica.objective.time_attr
         last = outcome.rows[-1].metrics if outcome.rows else {}
         time = number(last.get(time_attr))
@@ -276,15 +288,18 @@ def _reason(replica: Replica, outcome: SliceOutcome) -> str:
     return f"{_WHY[outcome.end]}: {outcome.why}" if outcome.why else _WHY[outcome.end]
 
 
-def _retried(replica: Replica, what: str, max_failures: int) -> tuple[Status, str]:
-    """Return the status of a trial that lost a process, and the reason."""
+def _judge_lost(replica: Replica, what: str, max_failures: int) -> tuple[Status, str]:
+    """Return status and reason after a lost process."""
     times = replica.lost + 1
     if times > max_failures:
         return Status.FAILED, f"{what}; no retries are left"
     return Status.PAUSED, f"{what}; retry {times} of {max_failures}"
 
 
-def _crashed(replica: Replica, outcome: SliceOutcome, max_failures: int) -> tuple[Status, str]:
+def _judge_crashed(
+    replica: Replica, outcome: SliceOutcome, max_failures: int
+) -> tuple[Status, str]:
+    """Return status and reason after an exception."""
     at = outcome.error_at
     where = f"saving after iteration {at - 1}" if outcome.while_saving else f"iteration {at}"
     what = f"{where} raised {outcome.why}"
@@ -296,18 +311,18 @@ def _crashed(replica: Replica, outcome: SliceOutcome, max_failures: int) -> tupl
 
 
 def _missing_metric(replica: Replica, outcome: SliceOutcome) -> str:
-    """A note when the trial has no score yet, with the names that did appear."""
+    """Return a note with the reported names if the replica has never had the metric; else empty."""
     metric = replica.objective.metric
     rows = outcome.rows
     seen = replica.reported or any(number(row.metrics.get(metric)) is not None for row in rows)
     if seen or not rows or outcome.end is End.TIME or outcome.end is End.ASKED:
         return ""
     names = sorted({*replica.names, *numbers(row.metrics for row in rows)})
-    return f"; {_without(metric, names, outcome.instead)}"
+    return f"; {_describe_missing(metric, names, outcome.instead)}"
 
 
 def never_waited(replica: Replica, came: SliceOutcome | Closed) -> str:
-    """A note when a trial ran past its rung to its end, having nothing to wait there with."""
+    """Return a note if a replica ran past its rung to its end because it saved no checkpoint."""
     at, time_attr = replica.goal.at, replica.objective.time_attr
     if came.end is not End.DONE or at is None or came.saved or replica.checkpoints:
         return ""
@@ -322,35 +337,39 @@ def never_waited(replica: Replica, came: SliceOutcome | Closed) -> str:
     )
 
 
-# ---- a metric that nobody reports -----------------------------------------------------------
+# ---- a metric that no trial reports ----------------------------------------------------------
 
 
 def without_metric(
     history: History, name: str, rungs: Sequence[float] | None, at_end: bool = False
 ) -> UnknownMetric | None:
-    """Why the sweep cannot go on, if no trial has ever had the metric and one should have had it.
+    """Return the error if no trial has ever had the metric although one should have had it.
 
-    That is one that has come to its first rung or, where there are none, to its end. It is a
-    function of the history alone, so a sweep that was killed and resumed ends where the other does.
+    That is one that reached its first rung or, without rungs, its end. The result depends only on
+    the history, so a sweep that was killed and resumed ends at the same point.
 
     Args:
-        history: so far.
-        name: the sweep's.
-        rungs: where trials are compared beside their goals, ascending; None: not at these either.
-        at_end: nothing more would be trained, so that an evaluation to come never comes.
+        history: history so far.
+        name: name of the sweep.
+        rungs: ascending levels at which trials are compared beside their goals; None if goals are
+            no comparisons either.
+        at_end: True if nothing more will be trained, so that no later evaluation can come.
     """
     if history.reported:
         return None
     for trial in history.trials:
         for replica in trial.replicas:
-            where = _where(trial, replica, rungs)
-            if where and (at_end or _due(trial, replica)):
+            where = _missing_place(trial, replica, rungs)
+            if where and (at_end or _is_due(trial, replica)):
                 return _unknown_metric(name, replica, where)
     return None
 
 
-def _where(trial: Trial, replica: Replica, rungs: Sequence[float] | None) -> str:
-    """Return the place of a replica that lacks the metric there, in words; empty if it may."""
+def _missing_place(trial: Trial, replica: Replica, rungs: Sequence[float] | None) -> str:
+    """Return where a replica should have the metric, as a text.
+
+    Empty if it need not have it yet.
+    """
     if not replica.curve:
         return ""
     if _is_over(trial, replica):
@@ -363,19 +382,19 @@ def _where(trial: Trial, replica: Replica, rungs: Sequence[float] | None) -> str
 
 
 def _is_over(trial: Trial, replica: Replica) -> bool:
-    """Return whether the trial was trained to its end: not crashed, diverged or stopped."""
+    """Return whether a replica was trained to its end: not crashed, diverged or stopped by hand."""
     if replica.status is Status.COMPLETED:
         return True
     cut = bool(trial.held) or any(r.ended_early for r in trial.replicas)
     return replica.status is Status.STOPPED and not cut
 
 
-def _due(trial: Trial, replica: Replica) -> bool:
-    """Return whether the metric had to be there by now.
+def _is_due(trial: Trial, replica: Replica) -> bool:
+    """Return whether the metric should have been reported by now.
 
-    An evaluation brings its results at its interval, maybe an iteration later; a mean over episodes
-    comes when one has ended. A trainable that reports None under its name has none yet, and one
-    that evaluates now and then may leave it out: there it is due where its name is written wrong.
+    An evaluation reports at its interval, possibly one iteration later; a mean over episodes needs
+    one ended episode. A trainable that reports None has no value yet, and one that evaluates now
+    and then may omit the key: then the metric is due only if its name seems to be misspelt.
     """
     metric = replica.objective.metric
     if replica.instead == NOTHING:
@@ -392,11 +411,12 @@ def _due(trial: Trial, replica: Replica) -> bool:
 
 
 def _unknown_metric(name: str, replica: Replica, where: str) -> UnknownMetric:
+    """Return the error that names the missing metric and similar results."""
     metric = replica.objective.metric
-    close = _near(metric, replica.names)
+    close = _similar_names(metric, replica.names)
     other = shlex.quote(close[0]) if close else "NAME"
     instead = replica.instead or ("a text" if isinstance(replica.last.get(metric), str) else "")
-    found = _without(metric, replica.names, instead)
+    found = _describe_missing(metric, replica.names, instead)
     then = " T" if found.endswith("?") else "; t"
     return UnknownMetric(
         f"metric: trial {replica.trial} reached {where}, and {found}{then}he training is kept: "
@@ -404,41 +424,42 @@ def _unknown_metric(name: str, replica: Replica, where: str) -> UnknownMetric:
     )
 
 
-def _without(metric: str, names: Sequence[str], instead: str) -> str:
-    """That results have no such number, and which they have: `names`, and the nearest of them."""
+def _describe_missing(metric: str, names: Sequence[str], instead: str) -> str:
+    """Return a text: results lack the metric, and have `names`, with suggestions."""
     has = f"its results had no metric '{metric}'"
     if not instead and any(name.startswith(f"{metric}/") for name in names):
         instead = "a nested dict"
     if instead:
         has = f"in its results '{metric}' is {instead}, and no number"
-    close = " or ".join(f"'{key}'" for key in _near(metric, names))
+    close = " or ".join(f"'{key}'" for key in _similar_names(metric, names))
     shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
     return f"{has}, they have: {shown or 'no numbers'}" + (f"; did you mean {close}?" * bool(close))
 
 
 def _is_misspelt(metric: str, names: Sequence[str]) -> bool:
-    """Return whether a name differs from it in a letter or so, or stands below it."""
+    """Return whether a similar name exists, or one nested below the metric's name."""
     within = any(name.startswith(f"{metric}/") for name in names)
     return within or bool(difflib.get_close_matches(metric, names, 1, cutoff=_SAME_WORD))
 
 
-def _near(metric: str, names: Sequence[str]) -> list[str]:
-    """The names that could be meant: what stands within it, else what is written alike."""
+def _similar_names(metric: str, names: Sequence[str]) -> list[str]:
+    """Return suggestions: names nested below the metric's name, else similar names."""
     within = [name for name in names if name.startswith(f"{metric}/")]
     return within[:MOST_NEAR] or difflib.get_close_matches(metric, names, MOST_NEAR, cutoff=0.6)
 
 
 # -------------------------------------------------------------------------------------------------
-# What came of slices: their events, and which files may go after those are recorded.
+# The events of ended slices, and the deletion of files after those are recorded.
 
 
 def outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOutcome]) -> Closed:
-    """The event of a slice that is over."""
+    """Return the event of an ended slice, with the size of its log."""
     folder = context.folder.trial(opened.trial, opened.replica)
     return replace(_outcome_event(context, opened, future), log=log_size(folder))
 
 
 def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceOutcome]) -> Closed:
+    """Return the event of an ended slice from its future."""
     replica = context.history.replica(opened.trial, opened.replica)
     history, spec, error = context.history, context.spec, future.exception()
     if isinstance(error, StaleProcess):
@@ -451,7 +472,7 @@ def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceO
     dropped = _no_longer_needed(history, spec, replica, outcome)
     if isinstance(error, LimitPassed):
         outcome = replace(outcome, end=End.LIMIT)
-        return _closed(replica, outcome, Status.STOPPED, str(error), dropped, lost=True)
+        return _closed_event(replica, outcome, Status.STOPPED, str(error), dropped, lost=True)
     if isinstance(error, StorageError):
         return interrupted(history, spec, outcome, str(error))
     if error is not None:
@@ -462,7 +483,7 @@ def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceO
 def _no_longer_needed(
     history: History, spec: SweepSpec, replica: Replica, outcome: SliceOutcome
 ) -> tuple[str, ...]:
-    """Digests of checkpoints that the policy spares, or from which the replica fell back."""
+    """Return digests of checkpoints that the policy does not keep, or that the replica skipped."""
     known = list(replica.checkpoints.values())
     again = {saved.digest for saved in outcome.saved}
     kept = [saved for saved in known if saved.iteration <= outcome.source]
@@ -475,7 +496,7 @@ def _no_longer_needed(
 
 
 def let_go(context: DriverContext, event: Closed | Dropped) -> None:
-    """Delete the files that the history has let go of, where no slice runs."""
+    """Delete the files that the history no longer names; no slice of the replica may run."""
     if isinstance(event, Closed):
         reports.remove(context.folder, event.trial, event.replica, event.slice)
     if isinstance(event, Dropped) and event.log:

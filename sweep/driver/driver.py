@@ -1,13 +1,13 @@
 """The driver: history → plan → slices → history.
 
-    resume what was interrupted on its way to a goal
+    resume replicas that were interrupted before their goals
     plan    = scheduler.plan(history, free slots)
     decide    one transaction: new trials with their settings, slices opened, reasons
     submit    only after that
     record    one transaction: results, checkpoints, status
 
-It is the ledger's only writer, knows no plugin by name and keeps nothing that the ledger does not
-hold: killed at any instant, the next driver goes on from the history alone.
+The driver is the ledger's only writer, knows no plugin by name and has no state that is not in the
+ledger: if it is killed at any instant, the next driver continues from the history alone.
 """
 
 import contextlib
@@ -39,16 +39,16 @@ from sweep.slices.messages import SliceOutcome
 from sweep.slices.reports import Reports
 from trainables.core import failpoints
 
-#: Seconds between two looks at the clock and at what a person asked.
+#: Seconds between two checks of the clock and of users' requests.
 TICK_S = 0.2
-#: Seconds that slices have to save and end when they are asked to.
+#: Seconds that slices have to save and end after a stop was requested.
 GRACE_S = 30.0
 
 
 class Driver:
-    """Runs a sweep to its end, or until it is asked to stop.
+    """Runs a sweep to its end, or until it is told to stop.
 
-    `watch` is called with what was recorded, and at every tick with nothing.
+    `watch` is called with newly recorded events, and at every tick with an empty sequence.
     """
 
     def __init__(self, context: DriverContext, watch: Callable[[Sequence[Recorded]], None]) -> None:
@@ -64,57 +64,58 @@ class Driver:
         )
         self._running: dict[Future[SliceOutcome], Opened] = {}
         self._ended: SimpleQueue[Future[SliceOutcome]] = SimpleQueue()
-        """Slices that have ended, of which nothing is recorded yet."""
+        """Futures of ended slices whose outcome is not recorded yet."""
         self._queue: deque[Opened] = deque()
         self._requests = Requests(context.ledger.path)
         self._failing_at = (0, "")
-        """The number of an event, and whether trials all failed with one error up to it."""
+        """Number of an event, and the result of `failing` for the history up to it."""
         self._budget_tracker = BudgetTracker(context.spec, ledger.now())
-        self._why = ""
-        """The used-up part of the budget, in words; nothing new begins then."""
-        self._unmeasured: SweepError | None = None
-        """That no trial has the metric; nothing new begins then."""
+        self._exhausted_budget = ""
+        """Exhausted part of the budget as a text; empty while budget remains."""
+        self._metric_error: SweepError | None = None
+        """Error that no trial has the metric; nothing new is started then."""
         self._guard = Guard(context)
         self._reports = Reports(context.folder)
-        self._asked_at: float | None = None
-        """When it was first asked to stop, on the monotonic clock."""
-        self._at_once = False
-        """True if it shall wait for no slice."""
+        self._stop_asked_at: float | None = None
+        """Time of the first request to stop, on the monotonic clock; None before."""
+        self._ends_at_once = False
+        """True if the driver must not wait for slices any more."""
         self._refusal: SweepError | None = None
-        """Why the sweep cannot go on for now."""
+        """Error for which the sweep cannot continue now, or None."""
 
     def ask_to_stop(self) -> None:
-        """Slices save and end; asked again it does no more. Safe in a signal handler."""
-        if self._asked_at is None:
-            self._asked_at = time.monotonic()
-        with contextlib.suppress(OSError):  # on a disk that is full they end when they can
+        """Let slices save and end, then end the driver; safe in a signal handler and idempotent."""
+        if self._stop_asked_at is None:
+            self._stop_asked_at = time.monotonic()
+        with contextlib.suppress(OSError):  # if the disk is full, they end at their own ends
             self.context.folder.stop_file(self.history.term).touch()
 
     def end_at_once(self) -> None:
-        """Wait for no slice any more. Safe in a signal handler."""
-        self._at_once = True
+        """End the driver without waiting for slices; safe in a signal handler."""
+        self._ends_at_once = True
         self.ask_to_stop()
         if self.context.pool.blocks:
             raise KeyboardInterrupt
 
     @property
-    def _is_asked(self) -> bool:
-        return self._asked_at is not None
+    def _is_stopping(self) -> bool:
+        """True if a stop was requested."""
+        return self._stop_asked_at is not None
 
     def run(self) -> str:
-        """Returns how it ended: ``finished`` or ``stopped``.
+        """Run the driver and return how it ended: ``finished`` or ``stopped``.
 
         Raises:
-            StorageError: the disk is full; everything is saved that could be.
-            UnknownMetric: no trial has what they are compared by; everything is saved.
-            SweepLocked: somebody else has taken the sweep; nothing was written since.
+            StorageError: the disk is full; everything that could be saved is saved.
+            UnknownMetric: no trial has the metric; everything is saved.
+            SweepLocked: another process has taken the sweep; nothing was written since.
         """
         for _ in self.turns():
             pass
-        return "stopped" if self._is_asked else "finished"
+        return "stopped" if self._is_stopping else "finished"
 
     def turns(self) -> Generator[None, None, None]:
-        """`run` in steps, for who wants something to happen between two of them."""
+        """Do the same as `run`, but yield after each turn so that the caller can act in between."""
         self._settle()
         with contextlib.closing(self._requests):
             while not self._advance():
@@ -126,30 +127,30 @@ class Driver:
                     failpoints.reach("submitted")
                 self._collect()
                 yield
-        if self._refusal is None and not self._is_asked:
-            self._refusal = self._missing_metric(at_end=not self._why)
+        if self._refusal is None and not self._is_stopping:
+            self._refusal = self._missing_metric(at_end=not self._exhausted_budget)
         if self._refusal is not None:
             with contextlib.suppress(StorageError):
-                self._record(self._ending("failed", str(self._refusal)))
+                self._record(self._end_events("failed", str(self._refusal)))
             raise self._refusal
-        how, why = ("stopped", "") if self._is_asked else ("finished", self._why)
+        how, why = ("stopped", "") if self._is_stopping else ("finished", self._exhausted_budget)
         if how == "finished":
-            with contextlib.suppress(OSError):  # a copy lacks its pictures, and nothing else
+            with contextlib.suppress(OSError):  # only MLflow's attachments would be missing
                 sync.enter(
                     self.context.ledger, self.context.folder, self.context.spec, self.history
                 )
-        self._record(self._ending(how, why))
+        self._record(self._end_events(how, why))
 
     # ---- one turn ---------------------------------------------------------------------------
 
     def _advance(self) -> bool:
-        """Answer requests and queue what there is to do; returns whether the sweep is finished."""
-        if not self._is_asked:
+        """Answer requests and queue new slices; return whether the driver is done."""
+        if not self._is_stopping:
             self._handle_requests()
-        if self._asked_at is not None:
+        if self._stop_asked_at is not None:
             self._queue.clear()
-            late = time.monotonic() > self._asked_at + GRACE_S
-            return not self._running or self._at_once or late
+            late = time.monotonic() > self._stop_asked_at + GRACE_S
+            return not self._running or self._ends_at_once or late
         if self.history.suspended:
             return False
         if self._nothing_new():
@@ -158,19 +159,19 @@ class Driver:
         return not (self._running or self._queue)
 
     def _decide(self) -> None:
-        """Resume what was interrupted, then ask the scheduler.
+        """Resume interrupted replicas, then follow the scheduler's plan.
 
-        With `deterministic`, those without the metric wait until the rest of the batch is done, as
-        it is only looked at then whether the sweep goes on.
+        With `deterministic`, replicas without the metric wait until the rest of the batch is done,
+        since only then it is checked whether the sweep continues.
         """
-        on_their_way = self._on_their_way()
+        on_their_way = self._interrupted_replicas()
         measured = [replica for replica in on_their_way if not replica.is_unmeasured]
         waits = self.context.spec.deterministic and (self._running or self._queue or measured)
         self._resume_interrupted(measured if waits else on_their_way)
         self._follow(self._plan())
 
     def _collect(self) -> None:
-        """Wait for slices and record what came of them, in the order of their trials."""
+        """Wait for ended slices and record their outcomes in the order of their trials."""
         self.context.check_held()
         by_trial = sorted(
             self._newly_ended(), key=lambda f: (self._running[f].trial, self._running[f].replica)
@@ -194,9 +195,10 @@ class Driver:
         self._watch(())
 
     def _newly_ended(self) -> list[Future[SliceOutcome]]:
-        """The slices that have ended since the last turn; a tick is waited for the first one.
+        """Return the slices that ended since the last turn, waiting up to one tick for the first.
 
-        They report themselves, so that a turn costs the same with any number of slots.
+        Futures add themselves to a queue, so the cost of a turn does not depend on the number of
+        slots.
         """
         try:
             ended = [self._ended.get(timeout=TICK_S)]
@@ -208,13 +210,13 @@ class Driver:
         return ended
 
     def _settle(self) -> None:
-        """End what waits of trials that go on no more."""
+        """End waiting replicas of trials that do not continue."""
         patient = self.context.spec.deterministic is not None
         given_up = decisions.given_up(self.history, patient)
         self._record([*given_up, *control.settled(self.history)])
 
     def _save_disk(self) -> None:
-        """Let go of checkpoints that are cheap to make again, if all together are too large."""
+        """Delete checkpoints that are cheap to recompute if all together exceed the limit."""
         most = self.history.max_disk or self.context.spec.checkpoint.max_disk
         dropped, refusal = limits.to_drop(self.history, most)
         self._record(dropped)
@@ -224,14 +226,14 @@ class Driver:
             self._give_up(refusal)
 
     def _give_up(self, why: str) -> None:
-        """Let slices save what they can, then end with exit code 4."""
+        """Let slices save and end, then raise StorageError with this reason."""
         self._refusal = self._refusal or StorageError(why)
         self.ask_to_stop()
 
-    # ---- what people ask ----------------------------------------------------------------
+    # ---- users' requests ----------------------------------------------------------------
 
     def _handle_requests(self) -> None:
-        """Follow the requests of other processes, each in one transaction with its answer."""
+        """Carry out the requests of other processes, each in one transaction with its answer."""
         for request in self._requests.news(TICK_S):
             context = self.context
             resized = functools.partial(capacity.resized, context.spec, context.pool)
@@ -243,6 +245,7 @@ class Driver:
             self._carry_out(decision)
 
     def _carry_out(self, decision: Response) -> None:
+        """Do what a response requires beside its events: stop files, slots, the driver's end."""
         folder, term = self.context.folder, self.history.term
         for number in decision.asked:
             folder.stop_file(term, number).touch()
@@ -255,52 +258,63 @@ class Driver:
         self._hold_back()
 
     def _hold_back(self) -> None:
-        """Let slices save and end while nothing may run, and take back what did not begin."""
+        """Create or remove the sweep's stop file as required, and withdraw queued slices."""
         file = self.context.folder.stop_file(self.history.term)
-        if self._is_asked or self.history.suspended or self._why or self._unmeasured:
+        if (
+            self._is_stopping
+            or self.history.suspended
+            or self._exhausted_budget
+            or self._metric_error
+        ):
             file.touch()
         else:
             file.unlink(missing_ok=True)
         self._withdraw()
 
     def _nothing_new(self) -> bool:
-        """Return whether the budget is used up, or no trial has the metric.
+        """Return whether nothing new may start: no budget remains, or no trial has the metric.
 
-        With `deterministic` that is only looked at after a batch.
+        With `deterministic` this is checked only between batches.
         """
-        before = bool(self._why or self._unmeasured)
-        measured = (replica for replica in self._on_their_way() if not replica.is_unmeasured)
+        before = bool(self._exhausted_budget or self._metric_error)
+        measured = (
+            replica for replica in self._interrupted_replicas() if not replica.is_unmeasured
+        )
         busy = self._running or self._queue or any(measured)
         if not (self.context.spec.deterministic and busy):
-            self._why = self._used_up()
-            self._unmeasured = None if self._why else self._missing_metric()
-        if before != bool(self._why or self._unmeasured):
+            self._exhausted_budget = self._find_exhausted()
+            self._metric_error = None if self._exhausted_budget else self._missing_metric()
+        if before != bool(self._exhausted_budget or self._metric_error):
             self._hold_back()
-        return bool(self._why or self._unmeasured)
+        return bool(self._exhausted_budget or self._metric_error)
 
-    def _used_up(self) -> str:
+    def _find_exhausted(self) -> str:
+        """Return why the search ends by its budget or `limits.fail_fast`; empty if it does not."""
         return self._budget_tracker.used_up(self.history) or self._failing()
 
     def _failing(self) -> str:
+        """Return why the search ends by `limits.fail_fast`; empty if it does not."""
         if self._failing_at[0] != self.history.k:
             most = self.context.spec.limits.fail_fast
             self._failing_at = (self.history.k, failing(self.history, most))
         return self._failing_at[1]
 
     def _missing_metric(self, at_end: bool = False) -> SweepError | None:
+        """Return the error if no trial has the metric although one should, or None."""
         scheduler, name = self.context.scheduler, self.context.folder.name
-        compares = bool(scheduler.levels) or scheduler.pauses  # a pruner's looks may be too early
+        # pruners may look before the metric is due
+        compares = bool(scheduler.levels) or scheduler.pauses
         rungs = scheduler.levels if compares else None
         return decisions.without_metric(self.history, name, rungs, at_end)
 
-    def _on_their_way(self) -> list[Replica]:
-        """The replicas that were interrupted before their goals."""
+    def _interrupted_replicas(self) -> list[Replica]:
+        """Return the replicas that were interrupted before their goals."""
         trials = self.history.ordered(order.unfinished)
         return [replica for trial in trials for replica in trial.replicas if replica.unfinished]
 
     def _withdraw(self) -> None:
-        """Take back slices that were opened and not submitted, of trials that shall not run."""
-        why = self._why or ("no trial has the metric" if self._unmeasured else "")
+        """Withdraw opened but not submitted slices of trials that may not run."""
+        why = self._exhausted_budget or ("no trial has the metric" if self._metric_error else "")
         trials, all_of_them = self.history.trials, bool(self.history.suspended or why)
         why = why or "a person paused it"
         kept = [o for o in self._queue if not (all_of_them or trials[o.trial].held)]
@@ -313,13 +327,14 @@ class Driver:
     # ---- decisions --------------------------------------------------------------------------
 
     @property
-    def _free(self) -> int:
+    def _free_slots(self) -> int:
+        """Number of free slots."""
         return self.context.pool.slots - len(self._running) - len(self._queue)
 
     def _resume_interrupted(self, interrupted: Sequence[Replica]) -> None:
-        """Continue those on their way to a goal, who waited longest first: no new decision."""
+        """Resume interrupted replicas, longest waiting first, without a new decision."""
         interrupted = sorted(interrupted, key=lambda replica: replica.since)
-        free = len(interrupted) if self.context.spec.deterministic else self._free
+        free = len(interrupted) if self.context.spec.deterministic else self._free_slots
         opened = [
             Opened(r.trial, r.index, r.slices, r.goal, f"goes on: {r.reason}")
             for r in interrupted[: max(0, free)]
@@ -327,15 +342,16 @@ class Driver:
         self._start(opened)
 
     def _start(self, decided: Sequence[Event]) -> None:
+        """Record events, and queue the slices that they open."""
         self._record(decided)
         self._queue.extend(event for event in decided if isinstance(event, Opened))
 
     def _plan(self) -> Plan:
-        """Return the scheduler's plan; with `deterministic` only when a whole batch is done."""
+        """Return the scheduler's plan; with `deterministic`, only when a whole batch is done."""
         if batch := self.context.spec.deterministic:
             free = 0 if self._running or self._queue else batch.batch
         else:
-            free = math.ceil(self._free / self.context.spec.first_seeds)
+            free = math.ceil(self._free_slots / self.context.spec.first_seeds)
         if free <= 0:
             return Plan()
         history, name = self.history.for_scheduler(), self.context.spec.scheduler.name
@@ -345,6 +361,10 @@ class Driver:
         return plan
 
     def _follow(self, plan: Plan) -> None:
+        """Record a plan's decisions and queue its slices.
+
+        Plan again if the space ran out of points.
+        """
         if not plan:
             return
         decided, exhausted = decisions.follow(plan, self.history, self._proposer)
@@ -356,6 +376,7 @@ class Driver:
     # ---- the ledger -------------------------------------------------------------------------
 
     def _record(self, events: Sequence[Event], in_transaction: InTransaction | None = None) -> None:
+        """Write events to ledger and history in one transaction, and pass them to `watch`."""
         if not events and in_transaction is None:
             return
         summed = self.history.with_sums(events)
@@ -363,27 +384,32 @@ class Driver:
         self.history.extend(recorded)
         failpoints.reach("recorded")
         for event in events:
-            if isinstance(event, Moved) and event.status in FINISHED:  # nothing of it goes on
+            if isinstance(event, Moved) and event.status in FINISHED:  # its trial does not continue
                 self.context.pool.forget((self.context.ledger.sweep_id, event.trial, event.replica))
         self._watch(recorded)
 
-    def _ending(self, how: str, why: str) -> list[Event]:
-        """Trials that wait are pruned when the sweep is done; those that run are interrupted."""
+    def _end_events(self, how: str, why: str) -> list[Event]:
+        """Return the events of the term's end.
+
+        Waiting replicas are pruned if the sweep is finished; otherwise running slices are
+        interrupted.
+        """
         if how == "finished":
             paused = self.history.replicas(Status.PAUSED)
-            waited = (_waited(r, self._why) for r in paused if not r.held)
+            waited = (_prune_waiting(r, self._exhausted_budget) for r in paused if not r.held)
             return [*waited, TermEnded(how, why)]
         running = self.history.replicas(Status.RUNNING)
-        return [*self._stopped(running), TermEnded(how, why)]
+        return [*self._interrupted_events(running), TermEnded(how, why)]
 
-    def _stopped(self, running: Sequence[Replica]) -> list[Closed]:
-        """The ends of slices that did not end in time, by what is left of them."""
+    def _interrupted_events(self, running: Sequence[Replica]) -> list[Closed]:
+        """Return the events of slices that did not end in time, with their journals' contents."""
         context, why = self.context, "the driver was stopped"
         left = (reports.left(context.checkpoints, context.ledger, replica) for replica in running)
         return [decisions.interrupted(self.history, context.spec, one, why) for one in left]
 
 
-def _waited(replica: Replica, spent: str) -> Moved:
+def _prune_waiting(replica: Replica, spent: str) -> Moved:
+    """Return the move that prunes a replica that waited at the sweep's end."""
     where = "" if replica.goal.at is None else f" at rung {replica.goal.at:g}"
     why = spent or f"the sweep ended while it waited{where}"
     return Moved(replica.trial, Status.PRUNED, why, replica.index, waited=True)

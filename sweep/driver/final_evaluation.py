@@ -1,11 +1,12 @@
-"""The final evaluation: the best trials trained anew under seeds that no decision has seen.
+"""The final evaluation: the best trials are retrained under seeds that no decision has used.
 
-The best of many noisy scores is partly luck, and under its own seeds the winner shows that luck
-again (Eimer et al., Hyperparameters in Reinforcement Learning and How to Tune Them, 2023, section
-5: tuning seeds and test seeds are to be kept apart). A test is a replica of its trial in a range of
-its own: the search's decisions never see it, and its slices are retried and resumed as all are.
-What is to be done follows from the history and from how many tests are wanted, so a final
-evaluation that was killed goes on where it was, and a larger one adds to a smaller one.
+The best of many noisy scores is partly luck, and the winner's own seeds reproduce that luck (Eimer
+et al., Hyperparameters in Reinforcement Learning and How to Tune Them, 2023, section 5: keep tuning
+seeds and test seeds apart). A test is a replica of its trial with an index in a separate range:
+decisions of the search never use it, and its slices are retried and resumed like all others.
+
+The remaining work follows from the history and the wanted number of tests. So a final evaluation
+that was killed continues, and a larger one extends a smaller one.
 """
 
 import os
@@ -23,17 +24,17 @@ from sweep.spec import Stop
 
 @dataclass(frozen=True)
 class FinalEvaluation:
-    """The final evaluation that a person asked for."""
+    """The size of a requested final evaluation."""
 
     seeds: int
-    """The number of tests that each trial shall have in all."""
+    """Total number of tests for each trial."""
     top: int
-    """The number of best trials to test."""
+    """Number of best trials to test."""
 
     def begin(
         self, history: History, jobs: int, pool: str, unrecorded_s: float = 0.0
     ) -> FinalEvaluationBegan:
-        """The event that begins it, with so many slots of that pool."""
+        """Return the event that begins the final evaluation, with `jobs` slots of `pool`."""
         best = tuple(trial.number for trial in history.ranked()[: self.top])
         return FinalEvaluationBegan(
             socket.gethostname(), os.getpid(), best, self.seeds, jobs, pool, unrecorded_s
@@ -41,29 +42,29 @@ class FinalEvaluation:
 
 
 class FinalEvaluator(Driver):
-    """Runs the final evaluation of the newest term to its end, or until it is asked to stop."""
+    """Runs the final evaluation of the newest term to its end, or until it is told to stop."""
 
     def _decide(self) -> None:
-        """Resume tests that were interrupted, then start new ones."""
+        """Resume interrupted tests, then start new ones."""
         paused = self.history.tests(Status.PAUSED)
         self._resume_interrupted([test for test in paused if test.unfinished])
         missing = list(missing_tests(self.history, self.context.spec.stop))
-        self._start(missing[: max(0, self._free)])
+        self._start(missing[: max(0, self._free_slots)])
 
-    def _used_up(self) -> str:
-        """The budget is the search's."""
+    def _find_exhausted(self) -> str:
+        """Return an empty text: the budget limits only the search."""
         return ""
 
     def _missing_metric(self, at_end: bool = False) -> None:
-        """The search has chosen by it."""
+        """Return None: the search has already compared trials by the metric."""
 
-    def _ending(self, how: str, why: str) -> list[Event]:
-        """Interrupt the replicas that run; the search itself is unchanged."""
-        return [*self._stopped(self.history.tests(Status.RUNNING))]
+    def _end_events(self, how: str, why: str) -> list[Event]:
+        """Return the events that interrupt running tests; the search is unchanged."""
+        return [*self._interrupted_events(self.history.tests(Status.RUNNING))]
 
 
 def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:
-    """The tests that are still to be begun: first one of each trial, then a second, and so on."""
+    """Yield the tests that have not started: one of each trial, then a second one, and so on."""
     final_evaluation = history.final_evaluation
     if final_evaluation is None:
         return
@@ -76,9 +77,10 @@ def missing_tests(history: History, stop: Stop) -> Iterator[Opened]:
 
 
 def _goal(trial: Trial, stop: Stop) -> Goal:
-    """As far as the search trains its best; where only a budget ends trials, as far as it came.
+    """Return the goal of a trial's tests: as far as the search trains its best trials.
 
-    All tests of a trial go equally far: after more budget, as far as the first one went.
+    If only a budget ends trials, tests go as far as their trial. All tests of a trial have the same
+    goal, even if the trial is trained further after the first.
     """
     if trial.tests:
         return trial.tests[0].goal

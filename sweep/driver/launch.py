@@ -1,4 +1,4 @@
-"""From the name of a sweep to a driver that is ready to run."""
+"""Open an existing sweep, and assemble the parts of its driver."""
 
 import contextlib
 import functools
@@ -49,18 +49,18 @@ from trainables.checkpoint.remote import RemoteError
 from trainables.errors import ConfigError
 from trainables.trainable import Trainable
 
-#: What is different from the spec of a sweep from now on.
+#: Events by which the spec of a sweep changes.
 Respecified = Widened | Measured | Recoded | OtherKernel
 
 
 def kept_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> Kept | None:
-    """Return the file of the sweep's trainable, if it is one of a script."""
+    """Return the file of the sweep's pickled trainable, or None if it is not from a script."""
     of_script = pickled.is_of_script(spec.trainable)
     return pickled.newest(folder.trainable, ledger.sweep_id) if of_script else None
 
 
 def _source(spec: SweepSpec, given: type[Trainable] | None, kept: Kept | None) -> str | None:
-    """The digest of the trainable of a script; None: it is none."""
+    """Return the digest of a script's trainable; None if the trainable is not from a script."""
     if not pickled.is_of_script(spec.trainable):
         return None
     if given is not None:
@@ -69,15 +69,15 @@ def _source(spec: SweepSpec, given: type[Trainable] | None, kept: Kept | None) -
 
 
 def trainable_of(folder: Folder) -> type[Trainable]:
-    """The trainable of the sweep in `folder`: whatever it is, its code is run."""
+    """Return the trainable of the sweep in `folder`, which imports or unpickles its code."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
         kept = kept_of(folder, ledger, spec)
         return plugins.find_trainable(spec.trainable, ledger.provenance["paths"], kept)
 
 
-def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
-    """The spec with the wider space of `--space`."""
+def _apply_space(launch: "Launch", spec: SweepSpec) -> SweepSpec:
+    """Return the spec with the wider space of `--space`, or unchanged without one."""
     if launch.space is None:
         return spec
     if isinstance(launch.space, Path):
@@ -91,8 +91,8 @@ def _widen(launch: "Launch", spec: SweepSpec) -> SweepSpec:
     return spec.model_copy(update={"space": space})
 
 
-def _measured(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
-    """The spec with the metric of `--metric`."""
+def _apply_metric(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
+    """Return the spec with the metric of `--metric`, or unchanged without one."""
     if launch.metric in (None, spec.metric):
         return spec
     asked = Override.of_option("metric", launch.metric)
@@ -101,40 +101,40 @@ def _measured(launch: "Launch", ledger: Ledger, spec: SweepSpec) -> SweepSpec:
 
 @dataclass(frozen=True)
 class Launch:
-    """With what options a sweep is started or resumed."""
+    """The options with which a sweep is started or resumed."""
 
     folder: Folder
     slots: int
     pool: str = "loky"
     trials: int | None = None
-    """The total of searched settings; None: as before."""
+    """Total number of searched settings; None to keep it."""
     retry_failed: bool = False
     strict: bool = False
     other_kernel: bool = False
     """True if trials may continue without the kernel of their checkpoints, from now on."""
     space: Path | Mapping[str, Any] | None = None
-    """A wider space, or a file with one; None: as before."""
+    """Wider space, or a file with one; None to keep the space."""
     metric: str | None = None
-    """The metric by which trials are compared from now on; None: as before."""
+    """Metric by which trials are compared from now on; None to keep it."""
     budget: Mapping[str, float | None] = field(default_factory=dict)
-    """Keys of the spec's budget that get another value."""
+    """Changed keys of the spec's budget → new values."""
     max_disk: int | None = None
     final_evaluation: FinalEvaluation | None = None
-    """The final evaluation to run; None for the search."""
+    """Final evaluation to run; None for the search."""
     jobs_given: bool = False
-    """True if a person chose the number of slots, now or before."""
+    """True if a user chose the number of slots, now or earlier."""
     say: Callable[[str], None] = lambda _text: None
-    """Shows a person what happens before the driver begins."""
+    """Function that shows a message to the user before the driver starts."""
     resolved: Resolved | None = None
-    """The spec as resolved when the sweep was created a moment ago; None if not resolved yet."""
+    """Spec as resolved at the sweep's creation a moment ago; None if not resolved yet."""
     trainable: type[Trainable] | None = None
-    """The trainable that replaces the kept one from now on; None: as before."""
+    """Trainable that replaces the stored one from now on; None to keep it."""
     checkpoints: str | None = None
-    """The new place of the checkpoints, or the old one that somebody else has chosen."""
+    """New storage of the checkpoints, or the present one to accept another person's choice."""
 
     @property
     def changes(self) -> bool:
-        """True if this launch changes a value that `sweep set` can change, too."""
+        """True if this launch changes a value that `sweep set` can change too."""
         return bool(self.trials or self.budget or self.max_disk)
 
 
@@ -142,20 +142,23 @@ class Launch:
 def opened(
     launch: Launch, make_pool: Callable[[int], Pool] | None = None
 ) -> Iterator[tuple[DriverContext, list[str]]]:
-    """Yield the parts of an existing sweep's driver, under its lock, in a new term; and warnings.
+    """Hold an existing sweep and yield its driver's parts, with warnings.
 
-    What an earlier driver left running is closed as interrupted, and files that no row names are
-    deleted. The pool is closed at the end; `make_pool` makes another one than is named, from the
-    number of slots.
+    A new term begins. Slices that an earlier driver left are recorded as interrupted, and files
+    that no row names are deleted. The pool is closed at the end.
+
+    Args:
+        launch: options of the start.
+        make_pool: function from the number of slots to a pool, instead of the named pool.
     """
     with (
         hold.hold(launch.folder, launch.say) as held,
         contextlib.closing(Ledger(launch.folder.ledger)) as ledger,
     ):
-        stored = _stored(launch, ledger)
+        stored = _open_store(launch, ledger)
         _refuse_what_a_copy_shares(launch.folder, ledger)
         before = reading.spec_of(ledger)
-        spec = _measured(launch, ledger, _widen(launch, before))
+        spec = _apply_metric(launch, ledger, _apply_space(launch, before))
         paths = tuple(ledger.provenance["paths"])
         make_pool = make_pool or pools.find(launch.pool, paths)
         kept, resolved = kept_of(launch.folder, ledger, spec), launch.resolved
@@ -170,7 +173,7 @@ def opened(
         if source is not None and given and not pickled.is_usable(kept, source):
             kept = pickled.write(launch.folder.trainable, given, ledger.sweep_id)
         history = reading.history(ledger, resolved.objective)
-        events = _respecified(history, before, spec)
+        events = _spec_changes(history, before, spec)
         if source not in (None, known["source"]):
             events.append(Recoded(source))
         if launch.other_kernel and not history.other_kernel:
@@ -182,7 +185,13 @@ def opened(
             counted = pool.clustered and not launch.jobs_given
             jobs = pool.slots if counted else launch.slots
             _take_over(
-                ledger, held, history, launch, jobs, _left(stored, ledger, history, spec), events
+                ledger,
+                held,
+                history,
+                launch,
+                jobs,
+                _left_events(stored, ledger, history, spec),
+                events,
             )
             _tidy(stored, history)
             pool.equip(functools.partial(capacity.variables, spec))
@@ -213,8 +222,8 @@ def opened(
             launch.say(f"checkpoints that nobody needs stay, until `sweep gc`: {error}")
 
 
-def _stored(launch: "Launch", ledger: Ledger) -> SweepStore:
-    """Return the store of its checkpoints; RemoteError if the storage is not what it was."""
+def _open_store(launch: "Launch", ledger: Ledger) -> SweepStore:
+    """Return the store of the checkpoints; RemoteError if the storage does not hold this sweep."""
     if launch.checkpoints is not None:
         store.move(launch.folder, store.check(launch.checkpoints), ledger.name, ledger.sweep_id)
     found = store.of(launch.folder)
@@ -224,9 +233,9 @@ def _stored(launch: "Launch", ledger: Ledger) -> SweepStore:
 
 
 def _refuse_what_a_copy_shares(folder: Folder, ledger: Ledger) -> None:
-    """Raise UsageError for a copied folder whose first one, beside it, needs the same things.
+    """Raise UsageError for a copied folder that shares data with its original in the same root.
 
-    A ledger on a server and checkpoints in storage are named in the folder and not copied with it.
+    A ledger on a server and checkpoints in object storage are named in the folder, not copied.
     """
     first, url = Folder(folder.root, ledger.name), store.said(folder)
     if first.name == folder.name or not first.ledger.is_file():
@@ -249,35 +258,40 @@ def _refuse_what_a_copy_shares(folder: Folder, ledger: Ledger) -> None:
 def _trial_config(
     resolved: Resolved, history: History, pool: Pool, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """All settings of a trial that is made now, to run in `pool`.
+    """Return all settings of a new trial that runs in `pool`.
 
-    What ``auto`` means is settled as for the first trial of the sweep, so that all are alike.
-    Settings that the trainable refuses stay as they are: their trial fails when it is set up.
+    The values of ``auto`` are those of the sweep's first trial, so that all trials agree. Settings
+    that the trainable refuses are returned unchanged: the trial then fails when it is set up.
     """
     whole = samples.completed(resolved.trainable, resolved.spec, config)
     if pool.lanes:
         before = (trial.config["lanes"] for trial in history.trials if "lanes" in trial.config)
         whole = resolved.trainable.as_lane(whole, int(next(before, pool.slots)))
-    if (settled := _settled(resolved, whole)) is None:
+    if (settled := _settle_auto(resolved, whole)) is None:
         return whole
     firsts = (
         trial.config
         for trial in history.trials
-        if settled.keys() <= trial.config.keys() or _settled(resolved, trial.config) is not None
+        if settled.keys() <= trial.config.keys() or _settle_auto(resolved, trial.config) is not None
     )
     return {**whole, **resolved.trainable.settled_alike(settled, next(firsts, settled))}
 
 
-def _settled(resolved: Resolved, config: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the values of ``auto`` in these settings; None if the trainable refuses them."""
+def _settle_auto(resolved: Resolved, config: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the values of ``auto`` in these settings.
+
+    None if the trainable refuses the settings.
+    """
     try:
         return resolved.trainable.settle_config(config)
     except ConfigError:
         return None
 
 
-def _left(stored: SweepStore, ledger: Ledger, history: History, spec: SweepSpec) -> list[Closed]:
-    """The ends of the slices that an earlier driver left running."""
+def _left_events(
+    stored: SweepStore, ledger: Ledger, history: History, spec: SweepSpec
+) -> list[Closed]:
+    """Return the events of slices that an earlier driver left running."""
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
     left = (reports.left(stored, ledger, replica) for replica in running)
     return [decisions.interrupted(history, spec, one, "its driver was gone") for one in left]
@@ -292,7 +306,7 @@ def _take_over(
     left: Sequence[Closed],
     respecified: Sequence[Respecified],
 ) -> None:
-    """Begin the new term and put every trial where the new driver can go on with it."""
+    """Begin the new term, and record the changes that let the new driver continue every trial."""
     events = history.with_sums(left)
     unrecorded_s = history.unrecorded_s(ledger.drove_at)
     if launch.final_evaluation is not None:
@@ -315,7 +329,7 @@ def _take_over(
             f"--trials: {wanted} is less than the {history.searched} trials that exist; "
             f"it is the total number of trials"
         )
-    changes, answers = _asked_before(ledger, history) if launch.changes else ([], {})
+    changes, answers = _read_earlier_changes(ledger, history) if launch.changes else ([], {})
     retried = decisions.tried_again(history) if launch.retry_failed else []
     other = any(isinstance(event, Measured | Widened) for event in respecified)
     failing = history.why.startswith(FAIL_FAST)
@@ -324,7 +338,7 @@ def _take_over(
         there = {(moved.trial, moved.replica) for moved in brought_back}
         retried = [moved for moved in retried if (moved.trial, moved.replica) not in there]
         events += [*brought_back, *retried]
-    if launch.budget or launch.max_disk or changes:  # the newest word holds
+    if launch.budget or launch.max_disk or changes:  # the newest change takes effect
         events += [*changes, Changed(launch.trials, launch.budget, launch.max_disk)]
     events += respecified
     answer = answering(answers)
@@ -337,8 +351,8 @@ def _take_over(
     held.drives = True
 
 
-def _respecified(history: History, before: SweepSpec, spec: SweepSpec) -> list[Respecified]:
-    """The events by which the spec of `before` becomes `spec`."""
+def _spec_changes(history: History, before: SweepSpec, spec: SweepSpec) -> list[Respecified]:
+    """Return the events by which the spec `before` becomes `spec`."""
     events: list[Respecified] = []
     if spec.space is not before.space:
         events.append(Widened(spec.space.raw, len(history.trials)))
@@ -347,12 +361,16 @@ def _respecified(history: History, before: SweepSpec, spec: SweepSpec) -> list[R
     return events
 
 
-def _asked_before(ledger: Ledger, history: History) -> tuple[list[Changed], dict[int, Answer]]:
+def _read_earlier_changes(
+    ledger: Ledger, history: History
+) -> tuple[list[Changed], dict[int, Answer]]:
+    """Return the changes and answers of pending `sweep set` requests."""
     with contextlib.closing(Requests(ledger.path)) as requests:
         return control.changed_before(history, requests.pending())
 
 
 def _tidy(stored: SweepStore, history: History) -> None:
+    """Delete stop files, leftovers of crashes, journals and temporary folders."""
     folder = stored.folder
     for stale in folder.path.glob(".stop-*"):
         stale.unlink(missing_ok=True)

@@ -30,17 +30,17 @@ from sweep.spec.sections import in_words
 from sweep.views import progress
 
 # -------------------------------------------------------------------------------------------------
-# Whether a sweep has used up what it may cost: a function of its history.
+# The budget of a sweep, judged from its history.
 #
-# Training time and steps are what the results say, each iteration once, so that a sweep that was
-# killed and resumed ends where the other would have. Only ``time_s`` looks at a clock: seconds of
-# earlier drivers stand in the ledger, those of this one are counted by it. Times are seconds.
+# Training time and steps come from the results, with each iteration counted once, so a sweep that
+# was killed and resumed ends at the same point. Only ``time_s`` uses a clock: the seconds of
+# earlier drivers are in the ledger, and those of this one are measured. Times are in seconds.
 
 
 class BudgetTracker:
-    """The budget of a sweep as its driver, which `began` then by the clock of events, sees it.
+    """The budget of a sweep during one driver's term, evaluated again when the history has grown.
 
-    It is judged anew when the history has grown.
+    `began` is the driver's start on the clock of events.
     """
 
     def __init__(self, spec: SweepSpec, began: float) -> None:
@@ -50,10 +50,11 @@ class BudgetTracker:
         self._why = ""
         self._min_delta = 0.0
         self._stagnation: list[tuple[float, int]] = []
-        """After each trial that ended, by number: the best so far, and how many since it."""
+        """After each ended trial, by number: the best value so far, and the number of trials since.
+        """
 
     def used_up(self, history: History) -> str:
-        """Return the used-up part of the budget, in words; empty if nothing is."""
+        """Return the exhausted part of the budget, as a text; empty while budget remains."""
         budget, changed = self._spec.budget, history.changed
         budget = budget.changed(changed) if changed else budget
         if not budget.is_set:
@@ -63,10 +64,11 @@ class BudgetTracker:
             return f"budget.time_s: {budget.time_s:g} seconds are over"
         if self._k != history.k:
             self._k = history.k
-            self._why = next(self._used_up(history, budget), "")
+            self._why = next(self._exhausted_parts(history, budget), "")
         return self._why
 
-    def _used_up(self, history: History, budget: Budget) -> Iterator[str]:
+    def _exhausted_parts(self, history: History, budget: Budget) -> Iterator[str]:
+        """Yield each exhausted part of the budget except the time, as a text."""
         if budget.cpu_hours is not None:
             hours = history.total(_trained_seconds) * self._spec.resources.cpu / 3600
             if hours >= budget.cpu_hours:
@@ -76,17 +78,17 @@ class BudgetTracker:
             if steps >= budget.timesteps:
                 yield f"budget.timesteps: {steps:,.0f} of {budget.timesteps:,.0f} steps are used up"
         if budget.target is not None:
-            yield from _on_target(history, budget.target)
+            yield from _check_target(history, budget.target)
         if budget.patience is not None:
-            yield from self._stagnant(history, budget.patience, budget.min_delta)
+            yield from self._check_patience(history, budget.patience, budget.min_delta)
         if budget.settled is not None:
-            yield from _settled(history, budget.settled)
+            yield from _check_settled(history, budget.settled)
 
-    def _stagnant(self, history: History, patience: int, min_delta: float) -> Iterator[str]:
-        """Trials that ended, in the order of their numbers, since the last that was better."""
+    def _check_patience(self, history: History, patience: int, min_delta: float) -> Iterator[str]:
+        """Yield a text if `patience` trials in a row did not improve the best by `min_delta`."""
         if min_delta != self._min_delta:
             self._stagnation.clear()
-        self._min_delta, ended, states = min_delta, history.kept(_ended), self._stagnation
+        self._min_delta, ended, states = min_delta, history.kept(_ended_key), self._stagnation
         del states[ended.changed_from :]
         best, since = states[-1] if states else (-math.inf, 0)
         for _, value, _ in ended.entries[len(states) :]:
@@ -102,15 +104,17 @@ class BudgetTracker:
 
 
 def _trained_seconds(trial: Trial) -> tuple[float, ...]:
+    """Return the seconds of training of each replica."""
     return tuple(replica.seconds for replica in trial.replicas)
 
 
 def _steps(trial: Trial) -> tuple[float, ...]:
+    """Return the environment steps of each replica."""
     return tuple(replica.steps for replica in trial.replicas)
 
 
-def _ended(trial: Trial) -> Entry | None:
-    """Trials that ended, by number, with what is compared."""
+def _ended_key(trial: Trial) -> Entry | None:
+    """Return the key of trials that ended, by number, with their signed score."""
     if trial.status not in FINISHED:
         return None
     score = trial.score
@@ -118,7 +122,8 @@ def _ended(trial: Trial) -> Entry | None:
     return (trial.number, value, trial.number)
 
 
-def _on_target(history: History, target: float) -> Iterator[str]:
+def _check_target(history: History, target: float) -> Iterator[str]:
+    """Yield a text if the best measured score has reached the target."""
     best, sign = history.highest, history.objective.sign
     score = best.score if best else None
     if best and score is not None and sign * (score - target) >= 0:
@@ -126,7 +131,7 @@ def _on_target(history: History, target: float) -> Iterator[str]:
 
 
 def check_changed(history: History, budget: Mapping[str, float | None]) -> None:
-    """Raise BadConfig for a budget that a sweep is given later and that can never be used up."""
+    """Raise BadConfig for a new budget that can never be exhausted in this sweep."""
     settled = budget.get("settled")
     if settled is not None and not is_by_expectation(history.objective):
         hint = (
@@ -135,8 +140,8 @@ def check_changed(history: History, budget: Mapping[str, float | None]) -> None:
         raise BadConfig("--budget settled", settled, "no value in this sweep", hint)
 
 
-def _settled(history: History, share: float) -> Iterator[str]:
-    """The expected improvement of the pick by as much training again; see `posterior.outlook`."""
+def _check_settled(history: History, share: float) -> Iterator[str]:
+    """Yield a text if as much training again should improve the pick by less than `share`."""
     found = history.expectations.outlook() if is_by_expectation(history.objective) else None
     if found is not None and found.share < share:
         yield (
@@ -147,20 +152,23 @@ def _settled(history: History, share: float) -> Iterator[str]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Which checkpoints go when all of a sweep's together are too large: a function of its history.
+# The choice of checkpoints to delete if all together are too large: a function of the history.
 #
-# Kept is what somebody needs: of a replica that may go on its newest two and its best, what
-# trials bred from it would fall back to, and the best of the best trial; of a test that has ended
-# nothing. Of the others the one goes first that takes the fewest seconds of training to make
-# again. Sizes are bytes; a file that two checkpoints share counts for both.
+# The following are kept. Of a replica that may continue: its newest two and its best, and those
+# that its offspring would fall back to. Of the best trial: its best. Of an ended test: none. The
+# rest is deleted in the order of the training time needed to compute it again, least first. Sizes
+# are in bytes; a file shared by two checkpoints counts twice.
 
 
-#: Seconds to make a checkpoint again, trial, replica, iteration.
+#: Sort key of a checkpoint: seconds to compute it again, trial, replica, iteration.
 First = tuple[float, int, int, int]
 
 
 def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
-    """Return checkpoints to delete until `most` bytes are left; and why that fails, or ""."""
+    """Return the deletions that reduce checkpoints and logs to `most` bytes.
+
+    Also returns why that is impossible, or an empty text.
+    """
     if most is None:
         return [], ""
     over = int(history.total(_sizes)) - most
@@ -190,7 +198,7 @@ def to_drop(history: History, most: int | None) -> tuple[list[Dropped], str]:
 
 
 def _with_spare_logs(history: History) -> Iterator[Replica]:
-    """Replicas whose logs nobody will look into for a failure: they have ended, and well."""
+    """Yield replicas whose logs are not needed to explain a failure: they ended well."""
     ended = FINISHED - {Status.FAILED}
     for replica in (*history.replicas(*ended), *history.tests(*ended)):
         failed = history.trials[replica.trial].status is Status.FAILED
@@ -199,7 +207,10 @@ def _with_spare_logs(history: History) -> Iterator[Replica]:
 
 
 def _cheapest_first(history: History) -> Iterator["_Spare"]:
-    """Whose first is to go next, each time; it is dropped before the next is asked for."""
+    """Yield, again and again, the replica whose next deletable checkpoint is cheapest to recompute.
+
+    The caller drops that checkpoint before it requests the next one.
+    """
     best, heap = history.best, list[tuple[First, _Spare]]()
     for *least, number in (*history.order(_spare), (math.inf, 0)):
         while heap and heap[0][0] < tuple(least):
@@ -215,7 +226,7 @@ def _cheapest_first(history: History) -> Iterator["_Spare"]:
 
 
 def _spare(trial: Trial) -> Entry | None:
-    """Trials with a checkpoint that they do not need themselves, the first to go first."""
+    """Return the key of trials with a checkpoint that they do not need, cheapest first."""
     replicas = (*trial.replicas, *trial.tests)
     spare = [_Spare(replica, _needed_to_go_on(trial, replica)) for replica in replicas]
     least = min((one.first for one in spare if one.left), default=None)
@@ -223,35 +234,38 @@ def _spare(trial: Trial) -> Entry | None:
 
 
 def _sizes(trial: Trial) -> tuple[int, ...]:
+    """Return the sizes of a trial's checkpoints and logs in bytes."""
     replicas = (*trial.replicas, *trial.tests)
     sizes = [saved.size for replica in replicas for saved in replica.checkpoints.values()]
     return (*sizes, *(replica.log for replica in replicas))
 
 
 class _Spare:
-    """The deletable checkpoints of one replica, of which some are `needed`."""
+    """The deletable checkpoints of one replica, without those in `needed`."""
 
     def __init__(self, replica: Replica, needed: set[str]) -> None:
         self.replica = replica
         self._kept = dict(replica.checkpoints)
         self._needed = needed
         self.left: list[tuple[float, int, str]] = []
-        """Seconds to make it again, iteration and digest of each, the first to go first."""
+        """Seconds to compute it again, iteration and digest of each deletable checkpoint, sorted.
+        """
         self._look()
 
     @property
     def first(self) -> First:
-        """The first to go, as it is compared with those of others."""
+        """Sort key of the cheapest one."""
         seconds, iteration, _ = self.left[0]
         return seconds, self.replica.trial, self.replica.index, iteration
 
     def drop(self) -> Saved:
-        """Let the first go."""
+        """Remove and return the cheapest one."""
         saved = self._kept.pop(self.left[0][-1])
         self._look()
         return saved
 
     def _look(self) -> None:
+        """Compute the costs again, which grow when an earlier checkpoint is gone."""
         kept = [*self._kept.values()]
         self.left = sorted(
             (_seconds(self.replica, saved, kept), saved.iteration, saved.digest)
@@ -261,14 +275,14 @@ class _Spare:
 
 
 def _seconds(replica: Replica, saved: Saved, kept: Sequence[Saved]) -> float:
-    """Training from the checkpoint before, or from the beginning, to this one."""
+    """Return the seconds of training from the previous checkpoint, or the start, to this one."""
     before = max((s.iteration for s in kept if s.iteration < saved.iteration), default=0)
     span = range(before + 1, saved.iteration + 1)
     return stats.total(p.seconds for p in replica.curve if p.iteration in span)
 
 
 def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
-    """Digests that stay; `best` is the best trial."""
+    """Return digests that must stay; `best` is the best trial."""
     trial = history.trials[replica.trial]
     needed = _needed_to_go_on(trial, replica)
     if is_test(replica.index) and replica.status in FINISHED:
@@ -279,9 +293,9 @@ def _needed(history: History, replica: Replica, best: Trial | None) -> set[str]:
 
 
 def _needed_to_go_on(trial: Trial, replica: Replica) -> set[str]:
-    """Digests that the trial itself needs; all of a replica that runs, whose slice may rely on any.
+    """Return digests that the replica itself needs to continue.
 
-    Of a test that has ended, none.
+    These are all while it runs, since its slice may rely on any, and none once a test has ended.
     """
     if replica.status is Status.RUNNING:
         return set(replica.checkpoints)
@@ -294,33 +308,33 @@ def _needed_to_go_on(trial: Trial, replica: Replica) -> set[str]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Hard limits of slices that run: memory, time and standstill, watched from outside.
+# Hard limits of running slices: memory, time and lack of progress, enforced by the driver.
 #
-# A slice ends itself at `limits.trial_s` after the iteration in which it passes it; one whose
-# iteration does not end is ended here: its note says how long it had trained when it was written.
-# To make the trainable, to restore it and to save it at the end is no training. Only the process of
-# that slice is ended, with its children, and only its trial is charged. Times are seconds of
-# `_Patience`, memory is bytes.
+# A slice ends itself after the iteration in which it exceeds `limits.trial_s`. If that iteration
+# does not end, the slice is ended here: its progress file says how long it had trained when
+# written. Creating, restoring and finally saving the trainable do not count as training. Only the
+# process of that slice is ended, with its children, and only its trial is affected. Times are in
+# seconds of `_Patience`, memory is in bytes.
 
 #: Seconds between two measurements of memory.
 MEASURE_S = 1.0
-#: Share of its trial's time for which an iteration may go on after it; and its bounds in seconds.
+#: Extra time for the last iteration: share of the trial's time limit, and bounds in seconds.
 GRACE, LEAST_GRACE_S, MOST_GRACE_S = 0.1, 5.0, 30.0
 
 
-#: Seconds between two looks that count at most: in a longer pause the driver stood still itself.
+#: Maximum seconds counted between two checks: in a longer pause the driver itself was suspended.
 PAUSE_S = 10.0
 
 
 class _Patience:
-    """A clock that goes on while the driver looks: where it stands still, nobody else is late."""
+    """A clock that stops while the driver is suspended, so that slices are not blamed for it."""
 
     def __init__(self) -> None:
         self._seen = time.monotonic()
         self._now = 0.0
 
     def now(self) -> float:
-        """Seconds since it was made, but for those in which the driver was stopped."""
+        """Return the seconds since the clock was made, without suspensions of the driver."""
         seen = time.monotonic()
         self._now += min(seen - self._seen, PAUSE_S)
         self._seen = seen
@@ -328,29 +342,29 @@ class _Patience:
 
 
 @dataclass
-class _Seen:
-    """The observations of a slice that a process has begun; a waiting slice has no limits."""
+class _Observation:
+    """The observations of a started slice; a waiting slice has no limits."""
 
     moved: float
-    """When its note of progress was seen to change, or the process was, or that it is silent."""
+    """Time at which its progress file last changed, or else at which it was first observed."""
     note: int = 0
-    """When that was last written, on the file system's clock."""
+    """Modification time of the progress file in ns, on the file system's clock."""
     trained_s: float | None = None
-    """Seconds that it had trained then; None if it does not train yet, or no longer."""
+    """Seconds that it had trained at that time; None before and after training."""
 
 
 class Guard:
-    """Ends slices that pass a hard limit."""
+    """Ends slices that exceed a hard limit."""
 
     def __init__(self, context: DriverContext) -> None:
         self._context = context
         self._limits = context.spec.limits
-        self._seen: dict[Future[SliceOutcome], _Seen] = {}
+        self._seen: dict[Future[SliceOutcome], _Observation] = {}
         self._patience = _Patience()
         self._measured_at = self._listened_at = float("-inf")
 
     def look(self, running: Mapping[Future[SliceOutcome], Opened]) -> None:
-        """Look at all slices; their futures fail with the reason where a limit was passed."""
+        """Check all running slices; end those that exceed a limit, whose futures then fail."""
         limits, pool, now = self._limits, self._context.pool, self._patience.now()
         watched = {limits.trial_s, limits.trial_memory, limits.no_progress_s} != {None}
         if not watched and (limits.no_answer_s is None or now - self._listened_at < LOOK_S):
@@ -368,26 +382,29 @@ class Guard:
             if pid is None and not silent_s:
                 self._seen.pop(future, None)
                 continue
-            seen = self._seen.setdefault(future, _Seen(now))
+            seen = self._seen.setdefault(future, _Observation(now))
             used = pool.memory(future) if measures else 0
             self._read_note(seen, opened, now)
             replica = self._context.history.replica(opened.trial, opened.replica)
-            found = next(self._passed(seen, replica, now, pid, used), None)
-            found = found or self._silent(seen, now, pid, silent_s)
+            found = next(self._check_limits(seen, replica, now, pid, used), None)
+            found = found or self._check_silence(seen, now, pid, silent_s)
             if found is not None:
                 pool.end(future, found)
 
-    def _silent(
-        self, seen: _Seen, now: float, pid: int | None, silent_s: float
+    def _check_silence(
+        self, seen: _Observation, now: float, pid: int | None, silent_s: float
     ) -> WorkerLost | None:
-        """Return the error of a slice without progress whose worker does not answer, or None."""
+        """Return the error for a slice without progress whose worker does not answer, or None."""
         most = self._limits.no_answer_s
         if most is None or min(silent_s, now - seen.moved) < most:
             return None
         return WorkerLost(None, pid, f"its worker has stood still for {most:g} s")
 
-    def _read_note(self, seen: _Seen, opened: Opened, now: float) -> None:
-        """Take what is new in a slice's note; a torn one is read again at the next look."""
+    def _read_note(self, seen: _Observation, opened: Opened, now: float) -> None:
+        """Read a slice's progress file if it changed.
+
+        A half-written one is read again next time.
+        """
         folder = self._context.folder
         path = folder.trial(opened.trial, opened.replica) / PROGRESS
         with contextlib.suppress(OSError, UsageError, ValueError, AttributeError, TypeError):
@@ -399,9 +416,10 @@ class Guard:
                 seen.trained_s = results.number(note.get("trained_s")) if its_own else None
             seen.note, seen.moved = written, now
 
-    def _passed(
-        self, seen: _Seen, replica: Replica, now: float, pid: int | None, used: int
+    def _check_limits(
+        self, seen: _Observation, replica: Replica, now: float, pid: int | None, used: int
     ) -> Iterator[SweepError]:
+        """Yield the error for each limit that the slice exceeds."""
         limits = self._limits
         if limits.trial_s is not None and seen.trained_s is not None:
             left = limits.trial_s - _kept_seconds(replica) - seen.trained_s
@@ -420,6 +438,9 @@ class Guard:
 
 
 def _kept_seconds(replica: Replica) -> float:
-    """Training up to the newest checkpoint; what came after it may be done again."""
+    """Return the seconds of training up to the newest checkpoint.
+
+    Later training may be repeated.
+    """
     saved = replica.newest.iteration if replica.newest else 0
     return stats.total(p.seconds for p in replica.curve if p.iteration <= saved)

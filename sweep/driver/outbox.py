@@ -1,12 +1,12 @@
-"""The outbox: hands the ledger's events to the trackers, each once and in order, beside training.
+"""The outbox: sends the ledger's events to the trackers, each once and in order, in the background.
 
     outbox = Outbox(folder.ledger, {"mlflow": tracker, "optuna": other}, say)
     outbox.notify()                      # after every event recorded; never waits
     behind = outbox.close(patience_s=20.0)
 
-Each tracker has a sender thread with its own connection to the ledger, so that one that hangs
-holds up nobody. What a tracker has is remembered in the ledger after it has it: killed at any
-instant, the next outbox goes on from there. Times are seconds on the monotonic clock.
+Each tracker has a sender thread with its own connection to the ledger, so a tracker that hangs
+delays no other. The ledger records what a tracker has only after it was sent, so the next outbox
+continues correctly after a kill at any instant. Times are in seconds on the monotonic clock.
 """
 
 import math
@@ -22,25 +22,25 @@ from sweep.trackers import Tracker
 from trainables.core import failpoints, rng
 from trainables.errors import printable
 
-#: Seconds for which events gather before they are sent: fewer, larger batches leave the processors
-#: to training.
+#: Seconds for which events are collected before sending: fewer, larger batches leave more processor
+#: time to training.
 GATHER_S = 0.5
-#: Events that are handed over at once.
+#: Maximum number of events in a batch.
 BATCH = 200
-#: Seconds before the first retry; doubled with each further one.
+#: Seconds before the first retry; doubled for each further one.
 FIRST_RETRY_S = 0.5
-#: Seconds between two retries at most.
+#: Maximum seconds between two retries.
 LONGEST_RETRY_S = 60.0
 
 
 class Outbox:
-    """Sends everything that the ledger holds, and what is recorded from now on.
+    """Sends all present and future events of the ledger to the trackers.
 
     Args:
         ledger_path: the ledger's file.
-        trackers: name → tracker; the name is the one under which the ledger remembers.
-        say: called once per outage, with one sentence, from a sender's thread.
-        term: nothing is sent when this one is over; None: whichever it is.
+        trackers: name → tracker; the ledger records progress under this name.
+        say: called once per outage with one sentence, from a sender's thread.
+        term: sending stops when this term is over; None for no check.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class Outbox:
             sender.start()
 
     def notify(self) -> None:
-        """Something was recorded."""
+        """Tell the senders that events were recorded; returns at once."""
         for sender in self._senders:
             sender.notify()
 
     def close(self, patience_s: float) -> list[str]:
-        """Wait until everything is sent, `patience_s` seconds at most.
+        """Wait up to `patience_s` seconds until everything is sent, and end the senders.
 
         Returns:
-            The trackers that still miss events, or may; the next outbox of this ledger sends them.
+            The trackers that miss, or may miss, events; the next outbox sends these.
         """
         deadline = time.monotonic() + patience_s
         for sender in self._senders:
@@ -78,7 +78,7 @@ class Outbox:
 
 
 class _Sender(threading.Thread):
-    """Keeps one tracker up to date."""
+    """Thread that sends the events to one tracker."""
 
     def __init__(
         self,
@@ -105,37 +105,37 @@ class _Sender(threading.Thread):
     # ---- called from other threads ----------------------------------------------------------
 
     def notify(self) -> None:
-        """There may be something to send."""
+        """Wake the thread: there may be events to send."""
         self._news.set()
 
     def finish(self) -> None:
-        """Send what there is without waiting for more, then end."""
+        """Let the thread send all events and then end."""
         self._finishing.set()
         self._news.set()
 
     def give_up(self) -> None:
-        """End even if something could not be sent."""
+        """Let the thread end even if events could not be sent."""
         self._given_up.set()
         self._news.set()
 
-    # ---- the thread -------------------------------------------------------------------------
+    # ---- called in the thread ---------------------------------------------------------------
 
     def run(self) -> None:
-        """Send until `finish`; a failure is retried, never raised."""
+        """Send events until `finish`; failures are retried and never raised."""
         failures = 0
         while not self._given_up.is_set():
             finishing = self._finishing.is_set()
             try:
                 self._send_all()
             except SweepLocked:
-                break  # its new holder sends the rest
-            except Exception as error:  # noqa: BLE001 a tracker may fail in any way; training goes on
+                break  # the sweep's new holder sends the rest
+            except Exception as error:  # noqa: BLE001 a tracker may raise any
                 if self._given_up.is_set():
                     break
                 failures += 1
                 if failures == 1:
                     self._report(error)
-                # `finish`, or `give_up` after it, ends the wait before the next try.
+                # The wait ends early at `finish`, or at `give_up` if already finishing.
                 ends = self._given_up if finishing else self._finishing
                 ends.wait(longest_wait(failures) * self._jitter.uniform(0.5, 1.0))
                 continue
@@ -148,7 +148,7 @@ class _Sender(threading.Thread):
         self._let_go()
 
     def _send_all(self) -> None:
-        """Publish everything that the tracker does not have."""
+        """Send all events that the tracker does not have."""
         self._news.clear()
         with closing(Ledger(self._path)) as ledger:
             published = ledger.published(self.tracker_name)
@@ -164,17 +164,19 @@ class _Sender(threading.Thread):
                 failpoints.reach("published")
 
     def _report(self, error: Exception) -> None:
+        """Show the first line of an error to the user."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
         why = printable(without_password(lines[0]))
         self._say(f"tracker {self.tracker_name}: {why}; it is tried again, and training goes on")
 
     def _let_go(self) -> None:
+        """Close the tracker and report an error of that."""
         try:
             self._tracker.close()
-        except Exception as error:  # noqa: BLE001 nothing depends on how a tracker lets go
+        except Exception as error:  # noqa: BLE001 closing errors have no consequences
             self._report(error)
 
 
 def longest_wait(failures: int) -> float:
-    """Seconds until the next try at most: they double with each failure in a row."""
+    """Return the maximum seconds until the next retry, which double with each failure in a row."""
     return min(LONGEST_RETRY_S, FIRST_RETRY_S * math.pow(2.0, min(failures - 1, 20)))

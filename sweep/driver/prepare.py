@@ -1,4 +1,4 @@
-"""From what a person typed or called to a checked spec, and to what a driver is launched with."""
+"""Read and check a spec from a command or a call, and prepare the launch of a driver."""
 
 import contextlib
 import functools
@@ -42,21 +42,24 @@ def prepare(
     parsed: Callable[[SweepSpec], None] | None = None,
     root: Path | None = None,
 ) -> tuple[Resolved, str]:
-    """Read a spec and find its plugins; every mistake is a UsageError.
+    """Read a spec file and find its plugins.
 
-    Without a name of its own the sweep is called as its file. The text is the file's, headed by
-    what `overrides` changed.
+    Returns the resolved spec, and the file's text with the overrides as comments on top. A spec
+    without a name is named after its file.
 
     Args:
-        space: a path, or the bare name of a shipped search space. Modules are looked for beside it,
-            then in the current folder.
-        overrides: settings that are put over those of the file.
-        parsed: is called with the spec before its plugins are looked for.
-        root: the folder in which a sweep is to be created; a name from the file gets a number where
-            there is one of that name already.
+        space: a path, or the bare name of a shipped search space. Modules are searched beside the
+            file, then in the current folder.
+        overrides: settings that replace those of the file.
+        parsed: called with the spec before its plugins are searched.
+        root: folder in which a sweep will be created; a name from the file then gets a number if it
+            is taken.
+
+    Raises:
+        UsageError: the spec has mistakes; the message lists all.
     """
     path = specs.find(space)
-    text = specs.text_of(path)  # read once: what is kept is what was checked
+    text = specs.text_of(path)  # read once, so that the stored text is the checked one
     paths = (str(path.resolve().parent), str(Path.cwd()))
     own = name_from(path.stem)
     name = own if root is None else folders.free_name(root, own)
@@ -81,18 +84,18 @@ def checked(
     name: str = "",
     remark: str = "",
 ) -> tuple[Resolved, str]:
-    """`prepare` for the text of a spec.
+    """Do the same as `prepare` for the text of a spec.
 
     Args:
-        text: YAML.
-        file: its name in messages.
-        paths: folders in which modules are looked for after everything installed.
-        overrides: settings that are put over those of the text.
-        trainable: the one that the spec names, if it is at hand.
-        where: the overrides were given.
-        parsed: is called with the spec before its plugins are looked for.
-        name: of the sweep, where the text gives none.
-        remark: what a person should know of that name.
+        text: YAML text.
+        file: file name for messages.
+        paths: folders in which modules are searched after all installed packages.
+        overrides: settings that replace those of the text.
+        trainable: the trainable that the spec names, if already loaded.
+        where: place in which the overrides were given, for the comments.
+        parsed: called with the spec before its plugins are searched.
+        name: name of the sweep if the text has none.
+        remark: a remark about that name for the user.
     """
     spec, found = specs.survey(text, file, overrides, name, remark)
     if parsed is not None and not found.refused:
@@ -111,10 +114,11 @@ def create(
     storage: str | None = None,
     checkpoints: str | None = None,
 ) -> list[str]:
-    """Make the sweep's folder and ledger, if its pool can be used; returns what to say.
+    """Make the sweep's folder and ledger if its pool can be used; return remarks.
 
     Raises:
-        SweepLocked: another process has just made one of this name, or drives it.
+        SweepLocked: a sweep of this name is being driven, or was just created.
+        NameTaken: a sweep of this name exists.
     """
     pools.check(pool, resolved.paths, folder.root)
     if pools.has_lanes(pool, resolved.paths):
@@ -129,7 +133,7 @@ def create(
 
 
 def check_lanes(resolved: Resolved) -> None:
-    """Raise the BadConfig of a trainable, or of settings, that no lane of a stack can have."""
+    """Raise BadConfig for a trainable or settings that cannot train in lanes."""
     trainable, spec = resolved.trainable, resolved.spec
     if not trainable.can_be_lane():
         allowed, hint = "ppo with this pool", "no other one trains in lanes; use --pool loky"
@@ -142,8 +146,8 @@ def check_lanes(resolved: Resolved) -> None:
 
 
 def _failed_before(folder: Folder) -> str:
-    """Return the advice on how to try the failed trials of a sweep again; empty if it has none."""
-    with contextlib.suppress(SweepError):  # nobody can read what became of it
+    """Return advice on retrying the failed trials of a sweep; empty if it has none."""
+    with contextlib.suppress(SweepError):  # the ledger cannot be read
         if failed := len(lookup.read_history(folder).of(Status.FAILED)):
             return (
                 f"; `sweep resume {folder.in_commands} --retry-failed` tries its "
@@ -163,7 +167,10 @@ def start(
     storage: str | None = None,
     checkpoints: str | None = None,
 ) -> Launch:
-    """`create` a sweep; returns what its first driver is launched with."""
+    """Create a sweep, and return the launch of its first driver.
+
+    `jobs` and `pool` None mean default.
+    """
     spec = resolved.spec
     folder = Folder(root, spec.name)
     chosen = pools.again(pool)
@@ -184,7 +191,7 @@ def start(
 
 
 def _check_packages(trainable: type[Trainable]) -> None:
-    """Raise UsageError where a function imports what is not installed; a cluster may have it."""
+    """Raise UsageError if a function imports packages that are not installed on this machine."""
     if not issubclass(trainable, FunctionTrainable):
         return
     if missing := forms.missing_packages(trainable.function):
@@ -223,24 +230,32 @@ def again(
 
 
 def _trainable(folder: Folder, given: type[Trainable] | None) -> type[Trainable]:
+    """Return `given`, or load the trainable of the sweep."""
     return given or launch.trainable_of(folder)
 
 
 def taken_over(resolved: Resolved, root: Path) -> list[str]:
-    """Return the lessons of earlier sweeps for the new one, in words."""
+    """Return remarks about the results of earlier sweeps that a new one uses."""
     return list(learning.read(resolved.spec, resolved.searcher.options, root).said)
 
 
 def remarks(resolved: Resolved) -> list[str]:
-    """Return remarks for a person before it runs; mostly none."""
+    """Return remarks for the user before a sweep runs; usually none."""
     own = map(printable, resolved.spec.source.remarks)
     rungs = [resolved.scheduler.remark] if resolved.scheduler.remark else []
     lists = fixed_lists(resolved.spec)
-    return [*own, *lists, *rungs, *_endless(resolved), *_on_one_side(resolved), *_shadows(resolved)]
+    return [
+        *own,
+        *lists,
+        *rungs,
+        *_endless_remarks(resolved),
+        *_gpu_remarks(resolved),
+        *_shadow_remarks(resolved),
+    ]
 
 
-def _shadows(resolved: Resolved) -> Iterator[str]:
-    """Say which files are never imported, since what is installed under their names comes first."""
+def _shadow_remarks(resolved: Resolved) -> Iterator[str]:
+    """Yield a remark for each local file that is hidden by an installed module of the same name."""
     names = ("sweep", "trainables", "optuna", "mlflow", "torch", "numpy")
     for path in dict.fromkeys(
         Path(folder, f"{name}.py") for folder in resolved.paths for name in names
@@ -251,25 +266,25 @@ def _shadows(resolved: Resolved) -> Iterator[str]:
 
 
 def fixed_lists(spec: SweepSpec) -> list[str]:
-    """Return a remark on each list that is one value of the space, perhaps meant as choices."""
+    """Return a remark on each list that is one fixed value, perhaps meant as choices."""
     return [
         f"space.{name}: {shorten(role.value)} is one fixed value; write "
         f"{{choice: {shorten(role.value)}}} to search among its values, or put it into config"
         for name, parameter in spec.space.parameters.items()
         if isinstance(role := parameter.role, Fixed) and isinstance(role.value, list | tuple)
-        if _stands_bare(spec.space.raw, parameter.path)
+        if _is_bare_list(spec.space.raw, parameter.path)
     ]
 
 
-def _stands_bare(raw: Any, path: KeyPath) -> bool:
+def _is_bare_list(raw: Any, path: KeyPath) -> bool:
     """Return whether the value at `path` of a space is a bare list, not one below a keyword."""
     for part in path:
         raw = raw[part] if isinstance(raw, Mapping) and part in raw else None
     return isinstance(raw, list | tuple)
 
 
-def _on_one_side(resolved: Resolved) -> list[str]:
-    """Return a remark if the settings ask for a GPU and the resources do not, or the other way."""
+def _gpu_remarks(resolved: Resolved) -> list[str]:
+    """Return a remark if settings and resources disagree about using a GPU."""
     given, request = resolved.spec.resources.gpu, _request(resolved.spec, resolved.trainable)
     asked = request.get("gpu", 0.0) + request.get("extra_gpu", 0.0)
     whole = math.ceil(asked) if asked > 1 else asked
@@ -286,7 +301,7 @@ def _on_one_side(resolved: Resolved) -> list[str]:
     return []
 
 
-def _endless(resolved: Resolved) -> list[str]:
+def _endless_remarks(resolved: Resolved) -> list[str]:
     """Return a remark if nothing in the spec ends a trial."""
     spec = resolved.spec
     ends = spec.limits.trial_s is not None or spec.budget.is_set or not spec.stop.ends_nothing
@@ -299,7 +314,7 @@ def _endless(resolved: Resolved) -> list[str]:
     ]
 
 
-#: Lanes of a stack, at most, unless --jobs says otherwise.
+#: Maximum number of lanes unless --jobs says otherwise.
 LANES = 64
 
 
@@ -311,13 +326,20 @@ def slots(
     trainable: FindTrainable | None = None,
     pool: str = pools.DEFAULT,
 ) -> int:
-    """Return how many trials run at once: as many as asked, else as the processor cores can take.
+    """Return how many trials run at once: as many as asked, else as the processor cores allow.
 
-    On a cluster that is the most, and else as many as it has workers. `trainable` finds the
-    trainable; None: it is looked for by its name.
+    On a cluster this is the maximum if asked, else the number of its workers is used.
+
+    Args:
+        asked: requested number, or None.
+        spec: spec of the sweep.
+        paths: folders in which modules are searched.
+        trials: total number of trials.
+        trainable: function that returns the trainable; None to search it by name.
+        pool: name of the pool.
 
     Raises:
-        BadConfig: not even one trial fits into what there is.
+        BadConfig: not even one trial fits.
     """
     clustered = pools.is_clustered(pool)
     most = capacity.most_at_once(spec, clustered=clustered)
@@ -340,10 +362,10 @@ def slots_again(
     trainable: FindTrainable | None = None,
     pool: str = pools.DEFAULT,
 ) -> tuple[int, bool]:
-    """Return how many trials run at once in a resumed sweep, and whether a person chose that.
+    """Return how many trials run at once in a resumed sweep, and True if a user chose that.
 
-    It is what the sweep was run with last, unless something else is asked. Where nobody ever asked,
-    a new total of `trials` is given as many as the processor cores can take.
+    It is the previous number unless another one is asked. If no user ever asked and the total
+    number of trials grows, it is computed anew from the processor cores.
     """
     given = asked is not None or history.jobs_given
     more = not given and trials is not None and trials > history.wanted
@@ -355,14 +377,14 @@ def slots_again(
 
 
 def cores_per_trial(spec: SweepSpec, trainable: type[Trainable]) -> float:
-    """Return the cores that the spec or the trainable asks for, whichever are more."""
+    """Return the cores per trial that the spec or the trainable requests, whichever is more."""
     request = _request(spec, trainable)
     asked = request.get("cpu", 1.0) + request.get("extra_cpu", 0.0)
     return max(1.0, float(spec.resources.cpu), asked)
 
 
 def _request(spec: SweepSpec, trainable: type[Trainable]) -> Mapping[str, float]:
-    """Return the trainable's request for one trial, by settings of the space."""
+    """Return the trainable's resource request for one trial, at a sampled point of the space."""
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
     config = samples.completed(trainable, spec, nested)

@@ -1,7 +1,7 @@
-"""New trials: with settings that the searcher proposes, or bred from a trial that exists.
+"""New trials: with settings proposed by the searcher, or started from an existing trial.
 
-Each proposal sees the trials before it, those of the same decision included, and draws from the
-sweep's seed and its own number alone.
+Each proposal uses the trials before it, including those of the same decision, and draws only from
+the sweep's seed and its own number.
 """
 
 import itertools
@@ -23,27 +23,27 @@ from sweep.spec import SweepSpec
 from trainables.core import rng
 from trainables.errors import shorten
 
-#: Proposals in a row that a searcher may be asked for.
+#: Maximum number of attempts of a searcher for one trial.
 ASKED = 4
-#: Random points that are tried after them.
+#: Number of random points tried after that.
 DRAWN = 100
 
 
 class _Known(Sequence[Trial]):
-    """The trials of a history, of which no copy is made, and those `beside` them.
+    """The trials of a history, without copying them, followed by those in `added`.
 
-    Those are of the same decision, and were searched.
+    The latter are searched trials of the same decision.
     """
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self._trials = trials
-        self.beside: list[Trial] = []
+        self.added: list[Trial] = []
 
     def __len__(self) -> int:
-        return len(self._trials) + len(self.beside)
+        return len(self._trials) + len(self.added)
 
     def __iter__(self) -> Iterator[Trial]:
-        return itertools.chain(self._trials, self.beside)
+        return itertools.chain(self._trials, self.added)
 
     @overload
     def __getitem__(self, place: int) -> Trial: ...
@@ -53,26 +53,30 @@ class _Known(Sequence[Trial]):
         if isinstance(place, slice):
             return [self[number] for number in range(*place.indices(len(self)))]
         number, first = range(len(self))[place], len(self._trials)
-        return self._trials[number] if number < first else self.beside[number - first]
+        return self._trials[number] if number < first else self.added[number - first]
 
 
 @dataclass(frozen=True)
 class Proposer:
-    """Makes the events of new trials; records nothing."""
+    """Creates the events of new trials; records nothing."""
 
     spec: SweepSpec
     searcher: Searcher
     levels: tuple[float, ...]
-    """The scheduler's rungs."""
+    """Rungs of the scheduler."""
     complete: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """Adds the settings that follow from the stopping criteria, and what ``auto`` means."""
+    """Function that adds settings derived from the stopping criteria, and the values of ``auto``.
+    """
     fixed: Collection[str] = ()
-    """Settings that a trial has as its parent had them, where it begins from its checkpoint."""
+    """Settings that a trial started from a checkpoint must share with its parent."""
 
     def search(
         self, history: History, wanted: Sequence[NewTrial]
     ) -> tuple[list[Created], list[SpaceExhausted]]:
-        """Trials with proposed settings, each seeing those before it; fewer at the space's end."""
+        """Return new trials with proposed settings, each proposal seeing those before it.
+
+        If the space has too few points, there are fewer trials and one SpaceExhausted.
+        """
         known = _Known(history.trials)
         created: list[Created] = []
         for fresh in wanted:
@@ -94,23 +98,24 @@ class Proposer:
             )
             trial = Trial.new(len(known), dict(proposed.searched), config, history.objective)
             trial.seen, trial.origin = history.k, proposed.origin
-            known.beside.append(trial)
+            known.added.append(trial)
         return created, []
 
     def breed(self, history: History, wanted: Sequence[Exploit], first: int) -> list[Created]:
-        """Trials that begin from their parents' newest checkpoints, numbered from `first`."""
+        """Return offspring from `first` on that start from their parents' newest checkpoints."""
         return [
-            self._bred(history.trials[breed.parent], breed, number, history.k)
+            self._make_offspring(history.trials[breed.parent], breed, number, history.k)
             for number, breed in enumerate(wanted, start=first)
         ]
 
     def clone(
         self, history: History, parent: Trial, changes: Mapping[str, Any], from_checkpoint: bool
     ) -> Created:
-        """A trial with the settings of `parent` but for `changes`, as a person wants it.
+        """Return a user's clone of `parent` with changed settings.
 
         Raises:
-            UsageError: a change is not one that the space allows, or there is no checkpoint.
+            UsageError: a change is not allowed by the space, or there is no checkpoint to start
+                from.
         """
         space, number = self.spec.space, len(history.trials)
         for name, value in changes.items():
@@ -128,12 +133,15 @@ class Proposer:
             if any(replica.newest is None for replica in parent.replicas):
                 raise UsageError(f"trial {parent.number} has no checkpoint to start from")
             wish = Exploit(parent.number, searched, Goal(), "")
-            return replace(self._bred(parent, wish, number, history.k), clone_of=parent.number)
-        found = self._point(searched)
+            return replace(
+                self._make_offspring(parent, wish, number, history.k), clone_of=parent.number
+            )
+        found = self._resolve_point(searched)
         config, seeds = self._config(found.settings), self.spec.first_seeds
         return Created(number, found.searched, config, history.k, seeds, clone_of=parent.number)
 
-    def _bred(self, parent: Trial, breed: Exploit, number: int, seen: int) -> Created:
+    def _make_offspring(self, parent: Trial, breed: Exploit, number: int, seen: int) -> Created:
+        """Return the offspring of `parent`, starting from its newest checkpoints."""
         births = []
         for replica in parent.replicas:
             saved = replica.newest
@@ -144,12 +152,12 @@ class Proposer:
             point = replica.value_at(saved.iteration)
             time = replica.time if point is None else point.time
             births.append(ParentCheckpoint(parent.number, replica.index, time, saved))
-        found = self._point(breed.searched)
+        found = self._resolve_point(breed.searched)
         config = self._config(found.settings)
         return Created(number, found.searched, config, seen, len(births), tuple(births))
 
-    def _point(self, searched: Mapping[str, Any]) -> Settings:
-        """The point of the space with these values; those that they make inactive are left out."""
+    def _resolve_point(self, searched: Mapping[str, Any]) -> Settings:
+        """Return the point of the space with these values, without those that become inactive."""
         space = self.spec.space
 
         def given(name: str, _domain: Domain) -> Any:
@@ -160,48 +168,54 @@ class Proposer:
         return space.resolve(given)
 
     def _config(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the trainable's complete settings for a point."""
         return self.complete(self.spec.space.nest(settings, self.spec.config))
 
-    # ---- a point that exists and is no earlier one ------------------------------------------
+    # ---- a valid point that is not a duplicate -----------------------------------------------
     #
-    # A proposal is turned down where it does not belong to the space, and where an earlier trial
-    # has the same searched settings. The searcher is asked again, then chance, then, in a space
-    # that can be enumerated, one of the points that are left. All of it follows from the request
-    # alone. Settings that a person gave are taken as they are.
+    # A proposal is rejected if it is not in the space, or if an earlier trial has the same searched
+    # settings. Then the searcher is asked again, then random points are tried, and finally, in a
+    # countable space, one of the remaining points. All of this is determined by the request.
+    # Settings given by a user are accepted as they are.
 
     def _choose(self, history: History, trials: _Known, given: Mapping[str, Any]) -> Settings:
-        """Settings of the trial after `trials`; those `given` stand fast.
+        """Return the settings of the next trial after `trials`; those in `given` are fixed.
 
         Raises:
             Exhausted: there is no further point.
-            BadSpace: no point that belongs to the space was found.
+            BadSpace: no valid point was found.
         """
-        index = history.searched + len(trials.beside)
+        index = history.searched + len(trials.added)
         chosen = bool(given) or index < len(self.spec.initial)
         any_will_do = self.searcher.options.duplicates or chosen
         for space in initial.spaces_of(self.spec.space, self.spec.initial, index):
             try:
-                return self._point_of(space.pin(given), history, trials, any_will_do)
+                return self._find_point(space.pin(given), history, trials, any_will_do)
             except Exhausted as error:
                 full = str(error)
         crossed = ", ".join(self.spec.space.crossed)
         raise Exhausted(f"{full}, whatever {crossed} may be" if crossed else full)
 
-    def _point_of(
+    def _find_point(
         self, space: Space, history: History, trials: _Known, any_will_do: bool
     ) -> Settings:
-        """A point that no trial has, or any one; Exhausted where there is none."""
-        # Where everything is given, there is nothing to ask for, and one look is enough.
+        """Return a point of `space` that no trial has, or any point if duplicates are allowed.
+
+        Raises:
+            Exhausted: there is none.
+        """
+        # If all settings are given, there is only one point to check.
         found = self._proposals(history, space, trials) if space.domains else [space.draw(0)]
         for settings in found:
-            again = any(trial.searched == settings.searched for trial in trials.beside)
+            again = any(trial.searched == settings.searched for trial in trials.added)
             if any_will_do or not (again or history.has(settings.searched)):
                 return settings
         if not space.domains:
             raise Exhausted("the only point of the space has a trial")
-        return self._left(space, trials)
+        return self._draw_untried(space, trials)
 
     def _proposals(self, history: History, space: Space, trials: _Known) -> Iterator[Settings]:
+        """Yield valid proposals of the searcher, then random points."""
         for attempt in range(ASKED):
             request = Request(
                 space,
@@ -212,53 +226,56 @@ class Proposer:
                 self.spec.seed,
                 history.learnt,
                 attempt,
-                history.searched + len(trials.beside),
+                history.searched + len(trials.added),
             )
             try:
                 with searchers.KIND.calling(self.spec.searcher.name, "suggest"):
                     found = self.searcher.suggest(request)
-                point = self._checked(space, found)
+                point = self._check_proposal(space, found)
             except (BadSpace, Exhausted):
                 continue
             yield point
         for attempt in range(ASKED, ASKED + DRAWN):
             yield space.draw(self._seed(len(trials), attempt))
 
-    def _checked(self, space: Space, found: object) -> Settings:
-        """Return the searcher's answer as settings, worked out anew where it is none of ours.
+    def _check_proposal(self, space: Space, found: object) -> Settings:
+        """Return the searcher's answer, resolved again unless the searcher is a shipped one.
 
         Raises:
-            BadSpace: it does not belong to the space.
-            UsageError: it is no point, or lacks a value.
+            BadSpace: the answer is not in the space.
+            UsageError: it is not Settings, or lacks a value.
         """
         if not isinstance(found, Settings):
             allowed = "a sweep.space.Settings, as request.space.resolve and request.space.draw give"
-            raise self._refused(found, allowed)
-        if self._is_ours:
+            raise self._refusal(found, allowed)
+        if self._is_shipped:
             return found
         searched = found.searched
 
         def given(name: str, _domain: Domain) -> Any:
             if name not in searched:
-                raise self._refused(found, f"a value for {name}, since it is active here")
+                raise self._refusal(found, f"a value for {name}, since it is active here")
             return searched[name]
 
         return space.resolve(given)
 
-    def _refused(self, found: object, allowed: str) -> UsageError:
+    def _refusal(self, found: object, allowed: str) -> UsageError:
+        """Return the error for an invalid answer of the searcher."""
         who = f"searcher: suggest() of '{self.spec.searcher.name}'"
         return UsageError(f"{who} returned {shorten(found)}; expected {allowed}")
 
     @cached_property
-    def _is_ours(self) -> bool:
+    def _is_shipped(self) -> bool:
+        """True if the searcher is shipped with sweep."""
         return searchers.KIND.is_shipped(self.spec.searcher.name)
 
     def _seed(self, number: int, attempt: int) -> int:
+        """Return the seed of an attempt to propose trial `number`."""
         path = ("search", number, attempt) if attempt else ("search", number)
         return rng.integer(self.spec.seed, *path)
 
-    def _left(self, space: Space, trials: Sequence[Trial]) -> Settings:
-        """One of the points that no trial has."""
+    def _draw_untried(self, space: Space, trials: Sequence[Trial]) -> Settings:
+        """Return a random one of the points that no trial has; Exhausted if there is none."""
         points = _points.countable(space)
         if points is None:
             raise Exhausted(f"of {ASKED + DRAWN} proposals each has a trial already")

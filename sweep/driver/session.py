@@ -1,8 +1,8 @@
-"""One driver's term: its signals, its trackers and its view; how it ended.
+"""One term of a driver: its signals, trackers and display, and its result.
 
-The first SIGINT, SIGTERM or SIGHUP asks the driver to stop: slices save and end. The second ends at
-once, and no other wish to stop counts for one; after it the signals do again what they did before.
-Whatever happens, the sweep is resumable.
+The first SIGINT, SIGTERM or SIGHUP tells the driver to stop: slices save and end. The second one
+ends it at once; `--timeout` never counts as one of the two. Afterwards the previous signal handlers
+are active again. The sweep can be resumed in any case.
 """
 
 import contextlib
@@ -33,11 +33,11 @@ from sweep.views.first_result import FirstResult
 from trainables.checkpoint import disk
 from trainables.errors import CheckpointError, SigningError
 
-#: Signals that ask a driver to stop.
+#: Signals that tell a driver to stop.
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-#: Seconds that trackers have to take the rest after a sweep that is done.
+#: Seconds that trackers have for the remaining events of a finished sweep.
 PATIENCE_S = 60.0
-#: The same after one that was asked to stop.
+#: The same after a sweep that was stopped.
 SHORT_PATIENCE_S = 5.0
 
 #: The same for callbacks.
@@ -47,46 +47,47 @@ _NOTICE = "stopping: slices save and end; the same signal again (Ctrl-C) ends at
 
 
 class View(Protocol):
-    """Shows a driver's work."""
+    """Display of a driver's work."""
 
     def begin(self, context: DriverContext, warnings: Sequence[str]) -> None:
-        """The driver is about to run."""
+        """Show that the driver is about to run, with warnings."""
 
     def update(self, records: Sequence[Recorded]) -> None:
-        """The history has taken in `records`; none at an idle tick."""
+        """Show the history after `records` were added; they are empty at an idle tick."""
 
     def say(self, text: str) -> None:
-        """Something that is not in the history; may be called from any thread."""
+        """Show a message that is not in the history; may be called from any thread."""
 
     def end(self) -> None:
-        """The driver has ended; nothing is redrawn any more."""
+        """Stop redrawing: the driver has ended."""
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """The end of a driver's term."""
+    """The result of a driver's term."""
 
     how: str
     """``finished`` or ``stopped``."""
     signal: int | None
-    """The first signal that came, also while the last results were sent."""
+    """Number of the first signal received, even while the last results were sent; None without one.
+    """
     seconds: float
     unsent: tuple[str, ...]
-    """Trackers that still miss something; the next driver sends it."""
+    """Trackers that miss events; the next driver sends these."""
     trackers: tuple[str, ...]
-    """All that the sweep has."""
+    """All trackers of the sweep."""
     trained: bool
-    """True if anything was left to train."""
+    """True if anything was trained."""
     history: History
 
 
 def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> RunResult:
-    """Run the driver of an existing sweep until it ends, or for `timeout_s` seconds.
+    """Run the driver of an existing sweep until it ends, or is stopped after `timeout_s` seconds.
 
     Raises:
-        SweepError: it could not begin, or was ended by the outside; see ``exit_code``.
+        SweepError: the driver could not start, or an outside error ended it; see its ``exit_code``.
     """
-    with _own_errors(launch.folder), launching.opened(launch) as (context, warnings):
+    with _report_errors(launch.folder), launching.opened(launch) as (context, warnings):
         driver = Driver if launch.final_evaluation is None else FinalEvaluator
         before = _slices(context.history)
         session = _Session(driver, context, view, timeout_s)
@@ -101,11 +102,12 @@ def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> Ru
 
 
 def _slices(history: History) -> int:
+    """Return the number of slices of all replicas."""
     return sum(replica.slices for replica in history.everyone)
 
 
 class _Session:
-    """The surroundings of one term's driver: its signals, its timer, its trackers, its view."""
+    """A driver with its signals, timer, trackers, callbacks and display."""
 
     def __init__(
         self,
@@ -133,7 +135,10 @@ class _Session:
 
     @contextlib.contextmanager
     def shown(self, warnings: Sequence[str]) -> Iterator[None]:
-        """Show the driver's work, and end it in time; after an error nothing more is sent."""
+        """Show the driver's work inside the block, with the timer running.
+
+        Close the outboxes on errors.
+        """
         if self.timed:
             self.timer.start()
         try:
@@ -151,13 +156,16 @@ class _Session:
             self.timer.cancel()
 
     def time_is_up(self) -> None:
-        """A wish to stop, from a thread of its own, since a slice may run in this one."""
+        """Stop the driver at the timeout.
+
+        Runs in the timer's thread, since a slice may block the main one.
+        """
         if not self.signals.received:
             self.view.say("--timeout is over: slices save and end")
             self.driver.ask_to_stop()
 
     def watch(self, records: Sequence[Recorded]) -> None:
-        """The driver's ticks."""
+        """Handle a tick of the driver: wake the outboxes and update the display."""
         if records:
             self.outbox.notify()
             self.calls.notify()
@@ -169,7 +177,12 @@ class _Session:
         self.view.update(records)
 
     def drain(self, how: str) -> tuple[str, ...]:
-        """Let the trackers take the rest; Ctrl-C leaves it to the next driver."""
+        """Wait for trackers and callbacks to get the remaining events.
+
+        Return the trackers that miss some.
+
+        Ctrl-C ends the wait; the next driver sends the rest.
+        """
         patience = PATIENCE_S if how == "finished" else SHORT_PATIENCE_S
         if names := self.context.spec.trackers:
             what = "sweep" if self.context.history.final_evaluation is None else "final evaluation"
@@ -186,16 +199,19 @@ class _Session:
         return unsent
 
     def _end_callbacks(self, patience_s: float) -> None:
-        """Wait for callbacks so long; what they have not heard comes if the sweep goes on."""
+        """Wait for callbacks up to `patience_s`.
+
+        Later events are delivered if the sweep is resumed.
+        """
         for name in self.calls.close(patience_s):
             self.callers[name].give_up()
             self.view.say(f"{name} has not heard everything: it is slow; no more is waited for")
 
 
 class _Signals:
-    """Handlers while a driver runs: the first signal asks it to stop, the second ends it at once.
+    """Signal handlers while a driver runs: the first signal stops it, the second ends it at once.
 
-    Ctrl-Z suspends the workers with it: they are no part of the terminal's job.
+    Ctrl-Z suspends the workers too, which are not part of the terminal's job.
     """
 
     def __init__(self, ask: Callable[[], None], end: Callable[[], None]) -> None:
@@ -206,11 +222,12 @@ class _Signals:
 
     @property
     def first(self) -> int | None:
+        """Number of the first signal received, or None."""
         return self.received[0] if self.received else None
 
     def __enter__(self) -> "_Signals":
         if threading.current_thread() is not threading.main_thread():
-            return self  # Python lets no other thread have them
+            return self  # Python allows handlers only in the main thread
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
                 self._before[number] = signal.signal(number, self._handle)
@@ -224,6 +241,10 @@ class _Signals:
             signal.signal(number, handler)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
+        """Stop the driver at the first signal.
+
+        Restore the previous handlers and end it at the second.
+        """
         self.received.append(number)
         if len(self.received) == 1:
             self._ask()
@@ -233,8 +254,8 @@ class _Signals:
 
 
 def _suspend(_number: int, _frame: FrameType | None) -> None:
-    """Suspend this process and all that it has started in its terminal, until it is continued."""
-    import psutil  # not at the top: a driver that nobody suspends needs none of it
+    """Suspend this process and its descendants in the terminal's session until it is continued."""
+    import psutil  # not at the top: rarely needed
 
     from trainables.core.processes.reaper import is_tracker
 
@@ -242,7 +263,7 @@ def _suspend(_number: int, _frame: FrameType | None) -> None:
     stopped = []
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error, ProcessLookupError):
-            # What tidies up could not end if this process were killed meanwhile.
+            # A suspended reaper could not clean up if this process were killed meanwhile.
             if os.getsid(child.pid) == session and not is_tracker(child.pid):
                 child.suspend()
                 stopped.append(child)
@@ -253,8 +274,8 @@ def _suspend(_number: int, _frame: FrameType | None) -> None:
 
 
 @contextlib.contextmanager
-def _own_errors(folder: Folder) -> Iterator[None]:
-    """Puts the traceback of a mistake of this program, or a plugin's, into the sweep's folder."""
+def _report_errors(folder: Folder) -> Iterator[None]:
+    """Write the traceback of an unexpected error to the sweep's folder; raise a one-line error."""
     try:
         yield
     except (SweepError, OSError, CheckpointError, SigningError):

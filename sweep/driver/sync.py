@@ -1,4 +1,4 @@
-"""Tracking of a sweep: the places, the rows due there, and their way without a driver."""
+"""Tracking of a sweep: its address, the missing rows, and sending them without a driver."""
 
 import contextlib
 import hashlib
@@ -20,24 +20,24 @@ from sweep.trackers import Tracker, TrackerContext
 from sweep.views import reading
 
 # -------------------------------------------------------------------------------------------------
-# Where a sweep's runs are tracked, if not in the file of its root: checked, kept, recalled.
+# The tracking URI of a sweep, if it is not the file of its root: checked, stored, recalled.
 #
-# The URI stands beside the ledger for the next driver, since it may hold a password.
+# The URI is in a file beside the ledger for the next driver, since it may contain a password.
 
-#: What MLflow takes a tracking URI to begin with.
+#: Schemes of tracking URIs that MLflow accepts.
 SCHEMES = ("http", "https", "sqlite", "postgresql", "mysql", "mssql", "databricks")
 
 
 class Tracking(NamedTuple):
-    """A URI, and whose word it is."""
+    """A tracking URI and its author."""
 
     uri: str
     own: bool
-    """It was set by the person who runs this, or by one with the same key."""
+    """True if the URI is signed with this user's key."""
 
 
 def check(uri: str, spec: SweepSpec) -> None:
-    """Refuse a URI to which nothing would be sent."""
+    """Raise BadConfig for a URI that would not be used or is not valid for MLflow."""
     shown = without_password(uri)
     if "mlflow" not in spec.trackers:
         raise BadConfig("--tracking-uri", shown, "no URI, because trackers does not include mlflow")
@@ -46,7 +46,7 @@ def check(uri: str, spec: SweepSpec) -> None:
 
 
 def keep(path: Path, uri: str) -> None:
-    """Write the URI to `path`.
+    """Write the signed URI to `path`.
 
     Raises:
         OSError: the disk refused.
@@ -55,10 +55,10 @@ def keep(path: Path, uri: str) -> None:
 
 
 def adopt(folder: Folder) -> None:
-    """Make a URI that somebody else has set one's own.
+    """Sign another person's tracking URI with this user's key.
 
     Raises:
-        As `recall`.
+        UsageError: as in `recall`.
         StorageError: the disk refused.
     """
     found = recall(folder)
@@ -71,7 +71,7 @@ def adopt(folder: Folder) -> None:
 
 
 def recall(folder: Folder) -> Tracking | None:
-    """Return the tracking that `keep` wrote; None if the runs are in the file of its root.
+    """Return the URI written by `keep`, or None if runs are tracked in the file of the root.
 
     Raises:
         UsageError: the file holds something else.
@@ -90,64 +90,67 @@ def recall(folder: Folder) -> Tracking | None:
 
 
 def _is_uri(text: str) -> bool:
+    """Return whether a text begins with one of `SCHEMES`."""
     return text.partition(":")[0].partition("+")[0] in SCHEMES
 
 
 # -------------------------------------------------------------------------------------------------
-# What MLflow is given of a finished sweep beside its rows: an entry of the outbox, too.
+# Attachments of a finished sweep for MLflow beside its rows: another entry of the outbox.
 #
-# The entry is a file beside the ledger, written before the ledger says that the sweep is finished.
-# What has been sent is remembered in the ledger, as of a tracker. A model is made by code that the
-# sweep names, so the entry is signed: others than the driver make it only of what this person ran.
+# The entry is a file beside the ledger, written before the ledger records the sweep's end. The
+# ledger records what was sent, as for trackers. Models are made by code that the sweep names, so
+# the entry is signed: other commands than the driver make models only from code that this user has
+# run.
 
-#: Under what name the ledger remembers it.
+#: Name under which the ledger records the sent attachments.
 ATTACHMENTS = "mlflow's attachments"
 
 
 def enter(ledger: Ledger, folder: Folder, spec: SweepSpec, history: History) -> None:
-    """Write the entry of a sweep that is about to be finished, where MLflow is one of its trackers.
+    """Write the entry of a sweep that is about to finish, if MLflow is one of its trackers.
 
     Raises:
         OSError: the disk refused.
     """
     if "mlflow" in spec.trackers:
-        digest = _made_of(ledger, spec, history)
-        _enter(folder, ledger.sweep_id, wants_all_models(folder, ledger.sweep_id), digest)
+        digest = _code_digest(ledger, spec, history)
+        _write_entry(folder, ledger.sweep_id, wants_all_models(folder, ledger.sweep_id), digest)
 
 
 def want_all_models(folder: Folder) -> None:
-    """Have MLflow be given the models of all trials when the sweep is finished, not of the best.
+    """Request that MLflow gets the models of all trials at the end, instead of the best one's.
 
     Raises:
         StorageError: the disk refused.
     """
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         try:
-            _enter(folder, ledger.sweep_id, True, "")
+            _write_entry(folder, ledger.sweep_id, True, "")
         except OSError as error:
             raise StorageError(f"{folder.attachments}: {error.strerror or error}") from error
 
 
-def _enter(folder: Folder, sweep_id: str, all_models: bool, made_of: str) -> None:
+def _write_entry(folder: Folder, sweep_id: str, all_models: bool, made_of: str) -> None:
+    """Write the signed entry."""
     models = "all" if all_models else "best"
     signed.keep(folder.attachments, {"sweep": sweep_id, "models": models, "made_of": made_of})
 
 
 def wants_all_models(folder: Folder, sweep_id: str) -> bool:
-    """Return whether all models of this sweep were asked for."""
+    """Return whether the models of all trials were requested for this sweep."""
     return _entry(folder, sweep_id).get("models") == "all"
 
 
 def may_make_models(folder: Folder, history: History) -> bool:
-    """Return whether this person's driver has run the code by which the sweep's models are made."""
+    """Return whether this user's driver has run the code that makes the sweep's models."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
-        digest = _made_of(ledger, reading.spec_of(ledger), history)
+        digest = _code_digest(ledger, reading.spec_of(ledger), history)
         entry = _entry(folder, ledger.sweep_id)
     return entry.get("made_of") == digest and signed.is_own(entry, folder.attachments)
 
 
 def _entry(folder: Folder, sweep_id: str) -> dict[str, object]:
-    """The entry of the sweep; empty if there is none."""
+    """Return the entry of this sweep; empty if there is none."""
     try:
         said = signed.read(folder.attachments)
     except (OSError, ValueError, TypeError, RecursionError):
@@ -155,8 +158,8 @@ def _entry(folder: Folder, sweep_id: str) -> dict[str, object]:
     return said if said.get("sweep") == sweep_id else {}
 
 
-def _made_of(ledger: Ledger, spec: SweepSpec, history: History) -> str:
-    """The digest of everything in a ledger that names code by which a model is made."""
+def _code_digest(ledger: Ledger, spec: SweepSpec, history: History) -> str:
+    """Return a digest of everything in a ledger that names code for making a model."""
     digest = hashlib.sha256()
     names = [ledger.sweep_id, spec.trainable, list(ledger.provenance["paths"])]
     for part in (names, *(trial.config for trial in history.trials)):
@@ -165,39 +168,39 @@ def _made_of(ledger: Ledger, spec: SweepSpec, history: History) -> str:
 
 
 def attachments_due(where: TrackerContext) -> int:
-    """The number of the event up to which MLflow shall be given them; 0: nothing is due."""
+    """Return the number of the event up to which attachments are due; 0 if none are."""
     if "mlflow" not in where.spec.trackers or not where.folder.attachments.is_file():
         return 0
     uri = where.tracking_uri
     if not where.uri_is_own or not (uri is None or uri.startswith("http")):
-        return 0  # files are sent to the root's own file, and to servers of this user
+        return 0  # attachments go only to the root's own file, and to servers that this user chose
     with contextlib.closing(Ledger(where.folder.ledger)) as ledger:
         k = ledger.finished_at()
         return k if ledger.published(ATTACHMENTS) < k else 0
 
 
 # -------------------------------------------------------------------------------------------------
-# Sends what a sweep's trackers miss, with no driver beside it: the outbox alone.
+# Sending a sweep's missing rows to its trackers without a driver: the outbox alone.
 
 
 class Sent(NamedTuple):
-    """The state of one tracker's copy."""
+    """The progress of one tracker's copy."""
 
     tracker: str
     events: int
-    """The number of events that it was sent."""
+    """Number of events that were sent."""
     missing: int
-    """The number of events that it still misses."""
+    """Number of events that are still missing."""
 
 
 def where(folder: Folder) -> TrackerContext:
-    """The sweep as its trackers see it."""
+    """Return the sweep's context for its trackers."""
     tracked = recall(folder)
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return TrackerContext(
             folder,
             ledger.sweep_id,
-            folder.name,  # a copied folder has the ledger's name and id, and copies of its own
+            folder.name,  # a copied folder has the original's ledger, and tracker copies of its own
             ledger.created_at,
             reading.spec_of(ledger),
             reading.objective(ledger),
@@ -210,9 +213,10 @@ def where(folder: Folder) -> TrackerContext:
 
 
 def made(where: TrackerContext, only_installed: bool = False) -> dict[str, Tracker]:
-    """The trackers that the sweep's spec names, by name.
+    """Return the trackers of the sweep's spec by name.
 
-    With `only_installed` no code runs that a sweep's folder names: those of a path are left out.
+    With `only_installed`, trackers given by a path are left out, so that no code from the sweep's
+    folder runs.
     """
     named = [n for n in where.spec.trackers if not only_installed or trackers.KIND.is_installed(n)]
     paths = () if only_installed else where.paths
@@ -220,26 +224,26 @@ def made(where: TrackerContext, only_installed: bool = False) -> dict[str, Track
 
 
 def left_out(where: TrackerContext) -> dict[str, str]:
-    """Tracker → why `made` leaves it out where only what is installed is run."""
+    """Return tracker → the reason for which `made` leaves it out with `only_installed`."""
     why = "it is no installed tracker, and `sweep resume` alone runs what a sweep's folder names"
     return {name: why for name in where.spec.trackers if not trackers.KIND.is_installed(name)}
 
 
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[Sent]:
-    """Send everything that is missing, holding the sweep; waits `patience_s` at most.
+    """Hold the sweep and send all missing events, for up to `patience_s` seconds.
 
     Raises:
-        SweepLocked: a driver holds the sweep, and sends it itself.
+        SweepLocked: a driver holds the sweep, and sends the events itself.
     """
     with hold.hold(folder, say) as held:
-        adopt(folder)  # to send there is to choose it
+        adopt(folder)  # sending to a URI accepts it
         return send_held(folder, held.term, say, patience_s)
 
 
 def send_held(
     folder: Folder, term: int, say: Callable[[str], None], patience_s: float
 ) -> list[Sent]:
-    """`send`, for who holds the sweep in `term`."""
+    """Do the same as `send` for a caller that holds the sweep in `term`."""
     here = where(folder)
     before = behind(here)
     for name, why in left_out(here).items():
@@ -250,7 +254,7 @@ def send_held(
 
 
 def behind(where: TrackerContext) -> dict[str, tuple[int, int]]:
-    """Tracker → how many events it was sent, and how many not yet."""
+    """Return tracker → number of events sent, and number of events missing."""
     with contextlib.closing(Ledger(where.folder.ledger)) as ledger:
         sent = {name: ledger.published(name) for name in where.spec.trackers}
         return {name: (k, ledger.last - k) for name, k in sent.items()}

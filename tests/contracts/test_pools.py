@@ -153,7 +153,7 @@ def test_the_pool_of_one_process_says_in_a_line_that_an_earlier_trial_still_runs
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(function, "STOP_TIMEOUT_S", 0.0)
-    monkeypatch.setattr(cache, "_here", cache._Process())
+    monkeypatch.setattr(cache, "_process", cache._Process())
     pool, name = inline.Pool(1), "tests.support.mishaps:stays"
     spec = slice_spec(tmp_path / "a", {}, trainable=name, paths=HERE, goal=Goal(2), metric="value")
     try:

@@ -1,4 +1,4 @@
-"""The folder and the ledger of a new sweep, made whole or not at all."""
+"""Make the folder and the ledger of a new sweep, completely or not at all."""
 
 import contextlib
 import errno
@@ -24,10 +24,16 @@ def create(
     storage: str | None = None,
     checkpoints: str | None = None,
 ) -> list[str]:
-    """Make the folder and the ledger of a new sweep, whole or not at all; returns remarks.
+    """Make the folder and the ledger of a new sweep, completely or not at all; return remarks.
 
-    `source` is the text of its spec. The tracking URI and that of the checkpoints stand beside the
-    ledger, where `sweep resume` finds them; `storage` is the server on which the ledger is to lie.
+    Args:
+        folder: folder to make.
+        resolved: the checked spec with its plugins.
+        source: text of the spec.
+        tracking_uri: URI of MLflow, stored beside the ledger for `sweep resume`; None for its own
+            file.
+        storage: URL of the ledger's server; None for a file.
+        checkpoints: URL of the checkpoints' storage, stored beside the ledger; None for the folder.
     """
     learnt = learning.read(resolved.spec, resolved.searcher.options, folder.root)
     _make_root(folder.root)
@@ -56,19 +62,19 @@ def create(
 
 
 def _make_root(root: Path) -> None:
-    """Make the folder of all sweeps, unless it is there.
+    """Make the folder of all sweeps if it does not exist.
 
     Raises:
-        StorageError: it cannot be made there; says where and why.
+        StorageError: it cannot be made; the message says where and why.
     """
     try:
         root.mkdir(parents=True, exist_ok=True)
     except PermissionError:
-        raise  # the command line says whose folder it is
+        raise  # the command line adds the folder's owner
     except OSError as error:
         there = next(above for above in (root, *root.absolute().parents) if os.path.lexists(above))
         why = "it is no folder" if not there.is_dir() else error.strerror
-        if error.errno == errno.ENOENT:  # as /proc has it
+        if error.errno == errno.ENOENT:  # as in /proc
             why = "its file system takes none"
         raise StorageError(
             f"cannot make the folder {root} in {there}: {why}; give another one with --root"

@@ -1,10 +1,10 @@
-"""Results of earlier sweeps, taken over when a sweep is created.
+"""Results of earlier sweeps, copied when a sweep is created.
 
 searcher: {name: tpe, prior: [earlier-sweep, ../older/sweep]}
 searcher: {name: tpe, prior: root}
 
-How the settings of each ranked there stands in the new ledger from then on, so that the earlier
-sweep may change or be deleted. A trial that was bred or has no score is left out.
+The settings and ranks of earlier trials are stored in the new ledger, so the earlier sweep may
+change or be deleted. Offspring and trials without a score are left out.
 """
 
 import contextlib
@@ -26,9 +26,9 @@ from sweep.spec import SweepSpec
 from sweep.views import reading
 from sweep.views.formatting import plural
 
-#: Trials that are learnt from, at most, of all earlier sweeps together.
+#: Maximum number of trials copied from all earlier sweeps together.
 MOST = 1000
-#: Trials that a sweep must have ranked, so that a rank says something.
+#: Minimum number of ranked trials in a sweep for its ranks to be useful.
 LEAST = 2
 
 
@@ -38,16 +38,16 @@ class Lessons:
 
     sweeps: tuple[EarlierSweep, ...] = ()
     said: tuple[str, ...] = ()
-    """Lines for a person."""
+    """Lines to show to the user."""
 
     @property
     def event(self) -> Learnt:
-        """The event in the ledger of the new sweep."""
+        """Event for the ledger of the new sweep."""
         return Learnt(self.sweeps)
 
 
-class _Unfit(Exception):
-    """Nothing can be learnt from a sweep; says what would be a fitting one, and what it is."""
+class _UnsuitableSweep(Exception):
+    """A sweep from which nothing can be learnt: `found` says why, `allowed` what would fit."""
 
     def __init__(self, allowed: str, found: str) -> None:
         self.allowed = allowed
@@ -56,14 +56,19 @@ class _Unfit(Exception):
 
 
 def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> Lessons:
-    """Return what the option `prior` asks for of earlier sweeps; those given by name lie in `root`.
+    """Return the earlier results that the searcher's option `prior` requests.
+
+    Args:
+        spec: spec of the new sweep.
+        options: options of its searcher.
+        root: folder of sweeps given by name.
 
     Raises:
-        BadConfig: there is no such sweep, it is damaged, or nothing can be learnt from it.
+        BadConfig: a named sweep does not exist, is damaged, or does not fit.
     """
     prior = options.prior if isinstance(options, PriorOptions) else "none"
     if prior == "root":
-        return _all_of(spec, root)
+        return _learn_all(spec, root)
     if isinstance(prior, str):
         return Lessons()
     names = [name for name in dict.fromkeys(prior) if not games.is_name(name)]
@@ -71,36 +76,38 @@ def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> Lessons:
     for name in names:
         try:
             found.append(_learn(spec, _find(spec, name, root), MOST // len(names)))
-        except _Unfit as error:
+        except _UnsuitableSweep as error:
             raise spec.source.refuse(
                 ("searcher", "prior"), name, error.allowed, error.found
             ) from error
     return Lessons(tuple(found), tuple(map(_describe, found)))
 
 
-def _all_of(spec: SweepSpec, root: Path) -> Lessons:
-    """Learn from every sweep in `root` that fits; the others are named."""
+def _learn_all(spec: SweepSpec, root: Path) -> Lessons:
+    """Return the results of every fitting sweep in `root`, and remarks about the others."""
     names, found, left_out = folders.existing(root), [], []
     for name in names:
         try:
             found.append(_learn(spec, Folder(root, name), MOST))
-        except _Unfit as error:
+        except _UnsuitableSweep as error:
             left_out.append(f"prior: {name} is left out: {error.found}")
     most = MOST // max(1, len(found))
-    kept = tuple(_thinned(sweep, most) for sweep in found)
+    kept = tuple(_thin_out(sweep, most) for sweep in found)
     said = [*map(_describe, kept), *left_out] or [f"prior: there is no other sweep in {root}"]
     return Lessons(kept, tuple(said))
 
 
 def _describe(sweep: EarlierSweep) -> str:
+    """Return a line about one earlier sweep."""
     return f"prior: {plural(len(sweep.trials), 'trial')} of {sweep.name}"
 
 
 def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
+    """Return the folder of an earlier sweep given by name or path; BadConfig if there is none."""
     names, path = folders.existing(root), Path(name)
     if name in names:
         return Folder(root, name)
-    with contextlib.suppress(OSError, ValueError):  # a name that is no path
+    with contextlib.suppress(OSError, ValueError):  # the name is not a valid path
         found = Folder(path.parent, path.name)
         if found.ledger.is_file():
             return found
@@ -113,7 +120,7 @@ def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
 
 
 def _learn(spec: SweepSpec, folder: Folder, most: int) -> EarlierSweep:
-    """Return how settings did in one sweep.
+    """Return settings and ranks of up to `most` trials of one sweep.
 
     Raises:
         _Unfit: nothing can be learnt from it.
@@ -125,39 +132,39 @@ def _learn(spec: SweepSpec, folder: Folder, most: int) -> EarlierSweep:
             ranked = [trial for trial in reading.history(ledger).ranked() if trial.parent is None]
             name = ledger.name
     except SweepError as error:
-        raise _Unfit("a sweep whose ledger can be read", str(error)) from error
+        raise _UnsuitableSweep("a sweep whose ledger can be read", str(error)) from error
     if len(ranked) < LEAST:
         had = plural(len(ranked), "trial")
-        raise _Unfit(
+        raise _UnsuitableSweep(
             f"a sweep in which {LEAST} trials or more have a {spec.metric}",
             f"{had} of it {'has' if len(ranked) == 1 else 'have'} one",
         )
     rows = [
         RankedSettings(trial.number, rank, settings)
         for rank, trial in enumerate(ranked, 1)
-        if (settings := dict(_shared(spec, trial)))
+        if (settings := dict(_shared_settings(spec, trial)))
     ]
     if not rows:
-        raise _Unfit(
+        raise _UnsuitableSweep(
             f"a sweep with one of the settings {', '.join(spec.space.searched)}",
             "its trials have none of them",
         )
-    return _thinned(EarlierSweep(name, len(ranked), tuple(rows)), most)
+    return _thin_out(EarlierSweep(name, len(ranked), tuple(rows)), most)
 
 
 def _check(spec: SweepSpec, other: SweepSpec) -> None:
-    """Refuse a sweep whose trials say nothing about those of `spec`."""
+    """Raise _Unfit unless the other sweep has the same trainable, metric and mode."""
     for here, there, verb in (
         (spec.trainable, other.trainable, "trains"),
         (spec.metric, other.metric, "compares"),
         (spec.mode, other.mode, "has mode"),
     ):
         if here != there:
-            raise _Unfit(f"a sweep that {verb} {here}", f"it {verb} {there}")
+            raise _UnsuitableSweep(f"a sweep that {verb} {here}", f"it {verb} {there}")
 
 
-def _thinned(sweep: EarlierSweep, most: int) -> EarlierSweep:
-    """Keep at most so many trials, evenly from the best to the worst."""
+def _thin_out(sweep: EarlierSweep, most: int) -> EarlierSweep:
+    """Keep at most `most` trials, evenly spaced from the best to the worst."""
     count = len(sweep.trials)
     if count <= most:
         return sweep
@@ -165,8 +172,8 @@ def _thinned(sweep: EarlierSweep, most: int) -> EarlierSweep:
     return EarlierSweep(sweep.name, sweep.ranked, tuple(kept))
 
 
-def _shared(spec: SweepSpec, trial: Trial) -> Iterator[tuple[str, Any]]:
-    """Yield the trial's values of what is searched here, be it searched or fixed there."""
+def _shared_settings(spec: SweepSpec, trial: Trial) -> Iterator[tuple[str, Any]]:
+    """Yield the trial's values of this sweep's searched settings, searched or fixed there."""
     for name in spec.space.searched:
         if name in trial.searched:
             yield name, trial.searched[name]

@@ -14,13 +14,18 @@ from sweep.version import __version__
 from trainables.errors import printable
 from trainables.trainable import Trainable
 
-#: Distributions whose versions decide, beside ours, whether a resumed trial can be exact.
+#: Distributions whose versions, beside ours, may change the results of a resumed trial.
 RECORDED = ("torch", "numpy", "gymnasium", "optuna")
 _PROCESSORS = Path("/proc/cpuinfo")
 
 
 def current(trainable: type[Trainable], source: str | None = None) -> dict[str, Any]:
-    """Return entries ``versions``, ``source`` (a digest; None: of the file), and ``processor``."""
+    """Return the present conditions: ``versions``, ``source`` and ``processor``.
+
+    Args:
+        trainable: the sweep's trainable.
+        source: digest of its code; None to compute it from its source file.
+    """
     versions = {"python": platform.python_version()}
     versions |= {name: importlib.metadata.version(name) for name in RECORDED}
     versions["sweep"] = __version__
@@ -32,7 +37,7 @@ def current(trainable: type[Trainable], source: str | None = None) -> dict[str, 
 
 
 def recorded(ledger: Ledger) -> dict[str, Any]:
-    """Return the provenance of the results, as it was last recorded."""
+    """Return the last recorded provenance of a sweep."""
     newest = ledger.newest(Recoded.kind)
     recoded = {"source": newest.source} if isinstance(newest, Recoded) else {}
     return {**ledger.provenance, **recoded}
@@ -41,7 +46,10 @@ def recorded(ledger: Ledger) -> dict[str, Any]:
 def changes(
     before: Mapping[str, Any], now: Mapping[str, Any], what: str = "source file"
 ) -> list[str]:
-    """Return the differences of two results of `current`, in words; `what` has the digest."""
+    """Return the differences of two results of `current` as texts.
+
+    `what` names the digested code.
+    """
     changed = [
         f"{name} was {before['versions'].get(name)}, is {version}"
         for name, version in now["versions"].items()
@@ -55,7 +63,7 @@ def changes(
 
 
 def _processor() -> str:
-    """Return the processor's own name: on another type the same sums are rounded otherwise."""
+    """Return the processor's model name: other models may round sums differently."""
     try:
         lines = _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -65,5 +73,6 @@ def _processor() -> str:
 
 
 def _source_digest(trainable: type[Trainable]) -> str:
+    """Return the SHA-256 digest of the trainable's source file; empty if it has none."""
     file = inspect.getsourcefile(inspect.unwrap(trainable))
     return sha256(Path(file).read_bytes()).hexdigest() if file else ""

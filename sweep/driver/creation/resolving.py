@@ -1,4 +1,4 @@
-"""The plugins that a spec names, and every mistake in it, found before anything is written."""
+"""Find the plugins that a spec names, and every mistake in it, before anything is written."""
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
@@ -26,18 +26,18 @@ from trainables.trainable import Trainable
 
 @dataclass(frozen=True)
 class Resolved:
-    """A spec together with the plugins that it names."""
+    """A checked spec together with its plugins."""
 
     spec: SweepSpec
     trainable: type[Trainable]
     scheduler: Scheduler
     searcher: Searcher
     paths: tuple[str, ...] = ()
-    """Folders in which modules are looked for after everything installed."""
+    """Folders in which modules are searched after all installed packages."""
 
     @property
     def objective(self) -> Objective:
-        """The objective by which its trials are compared."""
+        """Objective by which the sweep's trials are compared."""
         return reading.objective_of(self.spec, self.scheduler.time_attr)
 
 
@@ -49,15 +49,19 @@ def resolve(
     kept: Kept | None = None,
     found: Gathering | None = None,
 ) -> Resolved:
-    """Find the plugins of `spec` and check all settings; every mistake is a UsageError.
+    """Find the plugins of `spec` and check all settings.
 
     Args:
-        spec: as it is given, or as a ledger keeps it.
-        paths: folders in which modules are looked for after everything installed.
-        new: whether a sweep is to be created: its spec gets the defaults that its ledger must name.
-        trainable: the one that the spec names, if it is at hand.
-        kept: where it lies, if it is one of a script.
-        found: the mistakes that `spec` lacks as it was read; they are raised with those found here.
+        spec: a spec from a file or a ledger.
+        paths: folders in which modules are searched after all installed packages.
+        new: True if a sweep is being created: the spec then gets defaults that its ledger must
+            store.
+        trainable: the trainable that the spec names, if already loaded.
+        kept: file of a script's pickled trainable, if it is one.
+        found: mistakes found while reading `spec`; they are raised together with those found here.
+
+    Raises:
+        UsageError: the spec has mistakes; the message lists all.
     """
     found = Gathering(spec.source) if found is None else found
     if trainable is None:
@@ -82,12 +86,15 @@ def resolve(
             _check_what_is_left(spec, trainable, time_attr, found)
     found.check()
     if trainable is None or built is None or searcher is None:
-        raise AssertionError  # a mistake was found
+        raise AssertionError  # not reached: a mistake was raised above
     return Resolved(spec, trainable, built[1], searcher, tuple(paths))
 
 
 def unsure_names(resolved: Resolved) -> dict[str, str]:
-    """Return the results that the spec names, with their keys; none if all are sure to come."""
+    """Return the results that the spec names → their keys.
+
+    Empty if the trainable declares its results.
+    """
     spec, trainable = resolved.spec, resolved.trainable
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     config = samples.completed(trainable, spec, spec.space.nest(point.settings, spec.config))
@@ -98,17 +105,19 @@ def unsure_names(resolved: Resolved) -> dict[str, str]:
     return {name: spec.source.key(path) for path, name in named.items()}
 
 
-#: The keys of a spec that its scheduler is made from, and those that its trainable is shown.
+#: Keys of a spec from which its scheduler is built, and keys that its trainable sees.
 _OF_SCHEDULER = ("scheduler", "stop", "trials", "space", "seed", "seeds")
 _OF_TRAINABLE = ("trainable", "config", "space", "stop", "metric", "objectives", "constraints")
 
 
 def _find_trainable(spec: SweepSpec, paths: Sequence[str], kept: Kept | None) -> type[Trainable]:
+    """Return the trainable that the spec names."""
     with _written_at(spec, "trainable"):
         return plugins.find_trainable(spec.trainable, paths, kept)
 
 
 def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
+    """Check the scheduler's options."""
     with _written_at(spec, "scheduler"):
         building.options(spec, paths)
 
@@ -116,6 +125,7 @@ def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
 def _build_scheduler(
     spec: SweepSpec, paths: Sequence[str], fixed: Collection[str], new: bool
 ) -> tuple[SweepSpec, Scheduler]:
+    """Return the spec and its scheduler; with `new`, the spec gets the scheduler's defaults."""
     with _written_at(spec, "scheduler"):
         scheduler = building.build(spec, paths, fixed)
         if new:
@@ -125,6 +135,7 @@ def _build_scheduler(
 
 
 def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
+    """Return the searcher, with its prior if it has one."""
     with _written_at(spec, "searcher"):
         cls = searchers.find(spec.searcher.name, paths)
     searcher = cls(specs.build(cls.Options, spec.searcher, "searcher", spec.source))
@@ -132,7 +143,7 @@ def _build_searcher(spec: SweepSpec, paths: Sequence[str]) -> Searcher:
 
 
 def _find_others(spec: SweepSpec, paths: Sequence[str], found: Gathering) -> None:
-    """Find the trackers and the callbacks of `spec`."""
+    """Check that the trackers and callbacks of the spec exist."""
     for key, names, find in (
         ("trackers", spec.trackers, trackers.find),
         ("callbacks", spec.callbacks, callbacks.find),
@@ -143,6 +154,7 @@ def _find_others(spec: SweepSpec, paths: Sequence[str], found: Gathering) -> Non
 
 
 def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
+    """Check that the searcher supports the space and the objectives."""
     with _written_at(spec, "searcher"):
         searcher.check(spec.space)
     if spec.objectives and not searcher.supports.objectives:
@@ -158,6 +170,7 @@ def _check_searcher(spec: SweepSpec, searcher: Searcher) -> None:
 
 
 def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainable]) -> None:
+    """Raise UsageError if the scheduler pauses trials that cannot save."""
     if not scheduler.pauses or trainable.can_save():
         return
     lacks = "has no save_checkpoint(); add this method"
@@ -170,6 +183,7 @@ def _check_pauses(spec: SweepSpec, scheduler: Scheduler, trainable: type[Trainab
 
 
 def _check_settings(spec: SweepSpec, trainable: type[Trainable]) -> None:
+    """Let the trainable check sampled settings."""
     samples.check_samples(
         spec, lambda c: trainable.check_config(samples.completed(trainable, spec, c))
     )
@@ -178,9 +192,9 @@ def _check_settings(spec: SweepSpec, trainable: type[Trainable]) -> None:
 def _check_what_is_left(
     spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, found: Gathering
 ) -> None:
-    """Check a trainer's settings and the names of its results where other keys are wrong.
+    """Check a shipped trainer's settings and result names although other keys are wrong.
 
-    Only what is wrong by itself is told, and no mistake that may follow from another.
+    Only mistakes that cannot follow from the others are added to `found`.
     """
     kind, before = getattr(trainable, "config_class", None), found.refused
     if kind is None or not plugins.trainables().is_shipped(spec.trainable):
@@ -192,6 +206,7 @@ def _check_what_is_left(
 
 
 def _check_config(spec: SweepSpec, kind: type[TrainerSettings], found: Gathering) -> None:
+    """Add the trainer's errors about keys of `config` to `found`."""
     try:
         parse(kind, spec.config)
     except ConfigError as error:
@@ -202,7 +217,7 @@ def _check_config(spec: SweepSpec, kind: type[TrainerSettings], found: Gathering
 
 @contextlib.contextmanager
 def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
-    """Answer a mistake that a plugin finds with the line of the spec."""
+    """Convert a plugin's error inside the block to one that names the line of the spec."""
     try:
         yield
     except UnknownName as error:

@@ -1,4 +1,4 @@
-"""Names of results in a spec: refused where the trainable is known never to have them."""
+"""Check the names of results in a spec against those that the trainable declares."""
 
 from collections.abc import Collection
 
@@ -12,7 +12,7 @@ from trainables.trainable import Trainable
 
 
 def check(spec: SweepSpec, trainable: type[Trainable], time_attr: str | None) -> None:
-    """Refuse the names of results that the trainable is known never to have."""
+    """Raise BadConfig for results that the trainable never reports, if it declares its results."""
     names: set[str] = set()
     for point in samples.draw_samples(spec.space, spec.seed):
         config = samples.completed(trainable, spec, spec.space.nest(point.settings, spec.config))
@@ -30,9 +30,9 @@ def check(spec: SweepSpec, trainable: type[Trainable], time_attr: str | None) ->
 def check_apart(
     spec: SweepSpec, trainable: type[Trainable], time_attr: str | None, found: Gathering
 ) -> None:
-    """Add the names that the trainable has under no settings, where other keys are wrong.
+    """Add wrong names to `found` although other keys of the spec are wrong.
 
-    Names that depend on settings are left out, and so are those below a key that was refused.
+    Names that depend on settings are skipped, and so are those below a refused key.
     """
     before = found.refused
     names = trainable.result_names({"env": "any"}) or ()
@@ -43,7 +43,7 @@ def check_apart(
 
 
 def names_of(spec: SweepSpec, time_attr: str | None) -> dict[KeyPath, str]:
-    """Return the results that `spec` names: place in it → name."""
+    """Return the results that `spec` names: key path → name."""
     named: dict[KeyPath, str] = {("metric",): spec.metric}
     named |= {("objectives", name): name for name in spec.objectives}
     named |= {("constraints", name): name for name in spec.constraints}
@@ -56,7 +56,7 @@ def names_of(spec: SweepSpec, time_attr: str | None) -> dict[KeyPath, str]:
 
 
 def _refusal(spec: SweepSpec, path: KeyPath, name: str, names: Collection[str]) -> BadConfig:
-    """Return the mistake of a name that is none of `names`, with the ones that may be meant."""
+    """Return the error for a name that is none of `names`, with similar ones."""
     near = nearest_results(name, [one for one in names if one not in WHOSE])
     hint = f"did you mean {' or '.join(map(repr, near))}?" if near else ""
     first = name.partition("/")[0]

@@ -1,4 +1,4 @@
-"""Points of a spec's space, to see before anything runs whether the trainable takes them."""
+"""Sampled points of a spec's space, which the trainable checks before anything runs."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,12 +10,12 @@ from trainables.core import rng
 from trainables.errors import ConfigError
 from trainables.trainable import Trainable
 
-#: Points that are shown.
+#: Number of points to check.
 SAMPLES = 10
 
 
 def draw_samples(space: Space, seed: int, count: int = SAMPLES) -> list[Settings]:
-    """Return independent random points of the space; grids take their values in turn."""
+    """Return independent random points of the space; crossed grids take their values in turn."""
     return [
         initial.space_of(space, (), number).draw(rng.integer(seed, "samples", number))
         for number in range(count)
@@ -25,16 +25,16 @@ def draw_samples(space: Space, seed: int, count: int = SAMPLES) -> list[Settings
 def completed(
     trainable: type[Trainable], spec: SweepSpec, config: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return settings completed by the criteria to stop and the metrics that count."""
+    """Return settings with the additions that the stopping criteria and used metrics require."""
     names = {spec.metric, *spec.objectives, *spec.constraints, *spec.stop}
     return trainable.complete_config(trainable.show_metrics(config, names), spec.stop)
 
 
 def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], None]) -> None:
-    """Show the trainable some points of the space.
+    """Let `check_config` check sampled settings.
 
     Raises:
-        BadConfig: it refused one; says where in the spec that setting stands.
+        BadConfig: it refused one; the message names the setting's line in the spec.
     """
     for point in draw_samples(spec.space, spec.seed):
         try:
@@ -47,7 +47,10 @@ def check_samples(spec: SweepSpec, check_config: Callable[[Mapping[str, Any]], N
 
 
 def refusal(error: ConfigError, source: Source, space: Space) -> BadConfig:
-    """Return the trainable's refusal at its line of the spec; in ``space`` for a searched key."""
+    """Return the trainable's error as one that names the setting's line in the spec.
+
+    The line is in ``space`` for a searched key, else in ``config``.
+    """
     names = error.place.split(".")
     for end in range(len(names), 0, -1):
         name = ".".join(names[:end])

@@ -258,11 +258,11 @@ class Brackets(schedulers.Scheduler):
         alive = trials[bracket.first : bracket.first + bracket.size]
         if len(alive) < bracket.size:
             return
-        for number, (step, summary) in enumerate(itertools.pairwise(bracket.steps), start=1):
+        for number, (step, next_step) in enumerate(itertools.pairwise(bracket.steps), start=1):
             if not all(seeding.has_arrived(trial, step) for trial in alive):
                 return
             count = self._count(bracket, number)
-            there = [t for t in alive if seeding.is_there(t, step) and not _left(t, summary)]
+            there = [t for t in alive if seeding.is_there(t, step) and not _left(t, next_step)]
             ranking = ranked_at([seeding.under(t, step.seeds) or t for t in there], step.level)
             alive = []
             for place, (its, _) in enumerate(ranking, start=1):
@@ -273,25 +273,25 @@ class Brackets(schedulers.Scheduler):
                 why = f"{standing(ranking, place, step.level)} at {where}, where {count} go on"
                 if place <= count or seeding.is_past(trial, step):
                     alive.append(trial)
-                    goal = Goal(summary.level, top=bracket.rungs[-1])
-                    yield from _promoted(trial, step, summary, goal, why, compared)
+                    goal = Goal(next_step.level, top=bracket.rungs[-1])
+                    yield from _promoted(trial, step, next_step, goal, why, compared)
                 elif waits(trial):
                     yield Stop(trial.number, Status.PRUNED, f"stopped: {why}", compared)
 
 
 def _promoted(
-    trial: Trial, step: Step, summary: Step, goal: Goal, why: str, compared: Evidence
+    trial: Trial, step: Step, next_step: Step, goal: Goal, why: str, compared: Evidence
 ) -> Iterator[Resume | AddSeed]:
     """Yield what brings a trial to the following step, if it rests before it."""
-    if summary.seeds > step.seeds:
+    if next_step.seeds > step.seeds:
         if seeding.gets_more(trial, step):
-            why = f"promoted to {summary.seeds} seeds: {why}"
-            yield from seeding.more_seeds(trial, summary.seeds, goal, why, compared)
-    elif waits(trial) and not trial.reached(summary.level):
+            why = f"promoted to {next_step.seeds} seeds: {why}"
+            yield from seeding.more_seeds(trial, next_step.seeds, goal, why, compared)
+    elif waits(trial) and not trial.reached(next_step.level):
         yield Resume(trial.number, goal, f"promoted: {why}", compared)
 
 
-def _left(trial: Trial, summary: Step) -> bool:
+def _left(trial: Trial, next_step: Step) -> bool:
     """Return whether a person stopped a trial below a step, which frees its place for another."""
     ended = trial.held is UserHold.STOP and trial.status in FINISHED
-    return ended and trial.status is not Status.COMPLETED and not seeding.is_there(trial, summary)
+    return ended and trial.status is not Status.COMPLETED and not seeding.is_there(trial, next_step)

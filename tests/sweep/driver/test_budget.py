@@ -144,7 +144,7 @@ def test_what_was_settled_is_a_function_of_the_history() -> None:
         past, said = History(course.history.objective), []
         for record in course.records:
             past.extend([record])
-            said.append(next(limits._settled(past, 0.02), ""))
+            said.append(next(limits._check_settled(past, 0.02), ""))
         assert said[-1] == course.history.why
     assert ends[0] == ends[1]
 

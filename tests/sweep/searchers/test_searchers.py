@@ -397,7 +397,7 @@ def test_a_decision_copies_no_trials_and_a_searcher_finds_those_beside_it_behind
     created, _ = made.proposer.search(made.history, (FRESH,) * 3)
     assert trials.walks == 0
     known = _Known(made.history.trials)
-    known.beside += [Trial.new(9 + n, {}, {}, made.objective) for n in range(3)]
+    known.added += [Trial.new(9 + n, {}, {}, made.objective) for n in range(3)]
     assert [trial.number for trial in known] == [*range(12)]
     assert [known[n].number for n in (0, 8, 9, 11, -1, -12)] == [0, 8, 9, 11, 11, 0]
     assert [trial.number for trial in known[-5:-1]] == [7, 8, 9, 10]
