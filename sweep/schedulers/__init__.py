@@ -1,14 +1,14 @@
-"""Schedulers decide which trials run, up to where; one file each.
+"""Schedulers decide which trials run, and how far; one file each.
 
-The loop that calls one:
+The driver calls one in a loop:
 
-    plan = scheduler.plan(history, free)       # free: slots without work
+    plan = scheduler.plan(history, free)       # free: number of free slots
     record(plan)                               # one transaction
     run(plan)
 
-A scheduler is a function of the history: it keeps nothing between calls, so there is nothing of it
-to save or to lose. It never sees trials that were interrupted on their way to a goal; the driver
-resumes those first.
+A scheduler is a function of the history and has no state between calls, so there is nothing to save
+or to lose. It does not see trials that were interrupted before their goals; the driver resumes
+those first.
 """
 
 from collections.abc import Collection, Mapping
@@ -24,7 +24,7 @@ from sweep.space import Space
 from sweep.spec.sections import Seeds
 
 PACKAGE = __name__
-#: Why a scheduler has no option ``finish_best``.
+#: Reason for which a scheduler has no option ``finish_best``.
 NOBODY_WAITS = (
     "it is about trials that wait for a promotion when all else is done, and here none does; "
     "{name: asha, type: promotion} has it"
@@ -39,7 +39,7 @@ class Resume:
     goal: Goal
     why: str
     evidence: Evidence = field(default_factory=dict)
-    """The numbers that were compared."""
+    """Values that the decision was based on."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +50,19 @@ class NewTrial:
     why: str
     evidence: Evidence = field(default_factory=dict)
     given: Mapping[str, Any] = field(default_factory=dict)
-    """Searched settings that the scheduler knows; the searcher proposes the rest."""
+    """Searched settings chosen by the scheduler; the searcher proposes the others."""
 
 
 @dataclass(frozen=True)
 class Exploit:
-    """Start a trial from the newest checkpoint of another one, with settings of its own.
+    """Start a trial from the newest checkpoint of another one, with new settings.
 
-    It is a trial with a parent and does not count among the searched ones.
+    The new trial has a parent and does not count among the searched ones.
     """
 
     parent: int
     searched: Mapping[str, Any]
-    """Its values of the space's searched parameters; derived ones follow from them."""
+    """Values of the space's searched parameters; derived settings follow from them."""
     goal: Goal
     why: str
     evidence: Evidence = field(default_factory=dict)
@@ -70,11 +70,11 @@ class Exploit:
 
 @dataclass(frozen=True)
 class AddSeed:
-    """Train a trial that waits, or is done, under one seed more, from the beginning to `goal`."""
+    """Train a waiting or completed trial under one more seed, from scratch to `goal`."""
 
     trial: int
     index: int
-    """The new seed's index: after those that the trial has, and those before it in the plan."""
+    """Index of the new seed: after the trial's present ones and earlier ones of the same plan."""
     goal: Goal
     why: str
     evidence: Evidence = field(default_factory=dict)
@@ -92,7 +92,10 @@ class Stop:
 
 @dataclass(frozen=True)
 class Plan:
-    """Decisions to carry out; at most ``free`` of `resume`, `breed`, `seeds`, `fresh` together."""
+    """Decisions to carry out.
+
+    `resume`, `breed`, `seeds` and `fresh` have at most ``free`` in total.
+    """
 
     stop: tuple[Stop, ...] = ()
     resume: tuple[Resume, ...] = ()
@@ -106,48 +109,51 @@ class Plan:
 
 @dataclass(frozen=True)
 class SchedulerContext:
-    """The sweep that a scheduler is made for."""
+    """The properties of a sweep that a scheduler is created for."""
 
     stop: Mapping[str, float] = field(default_factory=dict)
     """Result → value at which a trial ends."""
     trials: int = 1
-    """The number of settings to search; a top-up may make them more."""
+    """Number of settings to search; may grow later."""
     space: Space = field(default_factory=lambda: Space.parse({}))
     seed: int = 0
-    """The sweep's; random decisions come from named streams of it."""
+    """Seed of the sweep; random decisions use named streams derived from it."""
     fixed: Collection[str] = ()
-    """Settings that a child inherits unchanged: its parent's checkpoint depends on them."""
+    """Settings that offspring inherit unchanged, since their parent's checkpoint depends on them.
+    """
     seeds: Seeds = 1
-    """The number of seeds of a trial from its beginning, or a plan for those that come far."""
+    """Number of seeds that a trial starts with, or a plan of more seeds for trials that get far."""
 
 
 class Scheduler(Protocol):
-    """One verb: `plan`."""
+    """The protocol of a scheduler; its main method is `plan`."""
 
     Options: ClassVar[type[BaseModel]]
     time_attr: str = "training_iteration"
-    """The result key in which goals are counted."""
+    """Key of the results in which goals are counted."""
     levels: tuple[float, ...] = ()
-    """The rungs, ascending; empty without rungs that are known. Searchers compare trials there."""
+    """Rungs, ascending, at which searchers compare trials; empty if there are no known rungs."""
     remark: str = ""
-    """A line about its rungs that a person should know before anything runs; empty: none."""
+    """Line about the rungs to show before a sweep runs; empty for none."""
     pauses: bool
-    """True if paused trials wait while others take their slots; trials must be able to save."""
+    """True if paused trials wait while others take their slots; trials must then be able to save.
+    """
     adds_seeds: ClassVar[bool] = False
-    """True if it follows a plan of seeds: `AddSeed` for trials that come far."""
+    """True if it follows a plan of seeds, with `AddSeed` for trials that get far."""
     spares: int | None = None
-    """The number of trials completed before any is ended early; None if none is; for progress."""
+    """Number of trials completed before any is ended early, for progress; None if none is ended
+    early."""
 
     def __init__(self, options: BaseModel, context: SchedulerContext) -> None:
-        """Keep what decisions need; this default keeps nothing."""
+        """Store what decisions need; this default stores nothing."""
         del options, context
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The options as the ledger of a new sweep keeps them.
+        """Return the options to store in the ledger of a new sweep.
 
-        An option whose default has changed since older sweeps were created is written out:
-        the default in `Options` is what a sweep does whose ledger lacks the key.
+        An option whose default has changed since older sweeps were created is added explicitly: the
+        default in `Options` is for ledgers that lack the key.
         """
         return options
 
@@ -156,9 +162,9 @@ class Scheduler(Protocol):
         ...
 
     def rest(self, history: History) -> float | None:
-        """About how many units of ``time_attr`` trials will still be trained, for progress.
+        """Return an estimate of the training left, in units of `time_attr`, for progress.
 
-        None if that is to be estimated from how long the ended trials lasted.
+        Returns None to let it be estimated from the lengths of ended trials.
         """
         return None
 

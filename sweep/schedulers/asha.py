@@ -3,22 +3,23 @@
 ``type: promotion``: Li et al., A System for Massively Parallel Hyperparameter Tuning, 2020,
 algorithm 2. A trial that reaches a rung is paused with its checkpoint. A free slot promotes first:
 from the highest rung downwards, the best trial among the top ``1 / reduction_factor`` of those that
-reached the rung, if it still waits there; it goes on from its checkpoint to the next rung. Only
-when none can be promoted a fresh trial starts. When there is none to start either, and no trial is
-on the way to a rung, those of the best ``finish_best`` trials that wait go on to the top rung: so
-the winner is trained to its end, also where too few trials reached a rung for a promotion.
+reached the rung, if it still waits there; it continues from its checkpoint to the next rung. A new
+trial starts only if none can be promoted. If there is none to start either, and no trial is on its
+way to a rung, those of the best ``finish_best`` trials that wait continue to the top rung: so the
+winner is trained to its end even if too few trials reached a rung for a promotion.
 
 ``type: stopping``: Klein et al., Model-based Asynchronous Hyperparameter and Neural Architecture
-Search, 2020, section 3. A trial that reaches a rung goes on at once if it is among the top
-``1 / reduction_factor`` of those that reached it so far, or if those are fewer than
-``reduction_factor``; otherwise it ends there. Trials that equal the last one to go on go on too: as
-before the first reward all are equal. Nothing waits, so it serves trainables that cannot save.
+Search, 2020, section 3. A trial that reaches a rung continues at once if it is among the top ``1 /
+reduction_factor`` of those that reached it so far, or if those are fewer than ``reduction_factor``;
+otherwise it ends there. Trials that equal the last one to continue do so too: before the first
+reward, for example, all are equal. Nothing waits, so trainables that cannot save are supported.
 
-Where nothing says where trials end, there is no top rung: rungs follow each other, each
-`reduction_factor` times the one before, as far as trials come.
+If the ends of trials are unknown, there is no top rung: rungs follow each other, each
+`reduction_factor` times the previous one, as far as trials get.
 
-A trial rests at the first result at or past a rung that has the metric. Its value there lies on the
-line between that result and the one before (`sweep.history.curve`); a missing score ranks last.
+A trial pauses at the first result at or past a rung that has the metric. Its value there is
+interpolated between that result and the one before (`sweep.history.curve`); missing scores rank
+last.
 """
 
 import itertools
@@ -57,7 +58,7 @@ from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
 from sweep.spec.sections import written_seeds
 
 PROMOTION: Literal["promotion"] = "promotion"
-#: How many of the best trials a new sweep trains to the top rung, if its spec does not say.
+#: Number of the best trials that a new sweep trains to the top rung by default.
 FINISH_BEST = 1
 
 
@@ -77,7 +78,7 @@ class Options(RungOptions):
 
 
 class Scheduler(PerTrialStopping):
-    """Lets the best third (say) of each rung go on to the next."""
+    """Lets the best fraction of each rung continue to the next."""
 
     Options: ClassVar[type[BaseModel]] = Options
     adds_seeds = True
@@ -89,7 +90,7 @@ class Scheduler(PerTrialStopping):
         self.eta = options.reduction_factor
         self.top, self.grace = top_rung(options, context), options.grace_period
         if self.top is None:
-            self.remark = self._told()
+            self.remark = self._growing_remark()
         else:
             self.levels = _levels(self.grace, self.top, self.eta)
         self.pauses = options.type == PROMOTION
@@ -105,12 +106,15 @@ class Scheduler(PerTrialStopping):
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """With the number of trials that are trained to the top rung at the end."""
+        """Return the options with `finish_best` added for ``type: promotion``."""
         promotes = options.get("type", PROMOTION) == PROMOTION
         return {"finish_best": FINISH_BEST, **options} if promotes else options
 
     def plan(self, history: History, free: int) -> Plan:
-        """Promote, then start fresh trials, then finish; or judge the trials at their rungs."""
+        """Promote trials, then start new ones, then finish the best.
+
+        Or judge trials at their rungs.
+        """
         if not self.pauses:
             return super().plan(history, free)
         promoted = list(itertools.islice(self._promotions(history), free))
@@ -120,13 +124,16 @@ class Scheduler(PerTrialStopping):
         plan = seeding.plan_of(promoted, (NewTrial(goal, why),) * fresh)
         return plan or seeding.plan_of(list(itertools.islice(self._finishing(history), free)))
 
-    # ---- how much is left -------------------------------------------------------------------
+    # ---- estimate of the remaining training --------------------------------------------------
 
     def rest(self, history: History) -> float | None:
-        """Return the work left if as many leave each rung as so far, or as in a random order."""
+        """Return the training left if as many trials leave each rung as so far, or as by chance.
+
+        Returns None without a top rung.
+        """
         if not self.levels:
             return None
-        trials, steps = history.trials, self.steps or _plain(self.levels)
+        trials, steps = history.trials, self.steps or _single_seed_steps(self.levels)
         to_come = sum(not t.reached(self.levels[0]) and t.status not in FINISHED for t in trials)
         finals = [float(sum(t.reached(self.levels[0]) for t in trials) + to_come)]
         finals[0] += max(0, history.to_create - len(history.waiting))
@@ -134,7 +141,7 @@ class Scheduler(PerTrialStopping):
             there = [trial for trial in trials if self._is_there(trial, step)]
             went_on = sum(self._has_left(trial, step) for trial in there)
             reached = sum(self._is_there(trial, following) for trial in there)
-            final = self._leaving(there, went_on, finals[-1])
+            final = self._estimate_leaving(there, went_on, finals[-1])
             finals.append(min(finals[-1], max(float(reached), final)))
         missing = min(max(0.0, self.finish_best - finals[-1]), finals[0])
         finals = [max(final, finals[-1] + missing) for final in finals]
@@ -143,6 +150,7 @@ class Scheduler(PerTrialStopping):
         return climbing + seeding.left_to_seeds(steps, finals, trials)
 
     def _is_there(self, trial: Trial, step: Step) -> bool:
+        """Return whether a trial can be compared at a step."""
         return seeding.is_there(trial, step) if self.steps else trial.reached(step.level)
 
     def _has_left(self, trial: Trial, step: Step) -> bool:
@@ -150,21 +158,21 @@ class Scheduler(PerTrialStopping):
         at, more = trial.goal.at, bool(self.steps) and len(trial.replicas) > step.seeds
         return more or trial.time > step.level or (at is not None and at > step.level)
 
-    def _leaving(self, there: Sequence[Trial], went_on: int, final: float) -> float:
-        """Return how many of `final` trials leave a rung; of those `there`, `went_on` have."""
+    def _estimate_leaving(self, there: Sequence[Trial], went_on: int, final: float) -> float:
+        """Return how many of `final` trials leave a rung, if `went_on` of `there` have left it."""
         if self.pauses:
-            more = self._promoted(final) - self._promoted(len(there))
+            more = self._expected_promotions(final) - self._expected_promotions(len(there))
             return max(went_on + more, final // self.eta)
         judged = sum(trial.status in FINISHED for trial in there) + went_on
-        expected = self._let_go_on(judged)
+        expected = self._expected_to_continue(judged)
         luck = (went_on + 1) / (expected + 1)
-        return went_on + luck * (self._let_go_on(int(final)) - expected)
+        return went_on + luck * (self._expected_to_continue(int(final)) - expected)
 
-    def _promoted(self, count: float) -> float:
-        """Return about how many of `count` trials in random order are promoted."""
+    def _expected_promotions(self, count: float) -> float:
+        """Return roughly how many of `count` trials in random order are promoted."""
         return max(count // self.eta, count / self.eta + 0.35 * math.sqrt(count) - 0.5, 0.0)
 
-    def _let_go_on(self, count: int) -> float:
+    def _expected_to_continue(self, count: int) -> float:
         """Return how many of `count` trials in random order continue at once, on average."""
         return math.fsum(
             1.0 if place < self.eta else (place // self.eta) / place
@@ -175,11 +183,12 @@ class Scheduler(PerTrialStopping):
 
     @property
     def _seeds(self) -> int:
-        """The number of seeds of a trial at the top rung."""
+        """Number of seeds of a trial at the top rung."""
         return self.steps[-1].seeds if self.steps else 1
 
     def _promotions(self, history: History) -> Iterator[Resume | AddSeed]:
-        steps = self.steps or _plain(self._rungs(history))
+        """Yield the promotions, from the highest step downwards."""
+        steps = self.steps or _single_seed_steps(self._rungs(history))
         for step, following in reversed([*itertools.pairwise(steps)]):
             ranking, waiting = self._step(history, step, following)
             going_on = len(ranking) // self.eta
@@ -200,17 +209,18 @@ class Scheduler(PerTrialStopping):
                     yield Resume(trial.number, goal, why, compared)
 
     def _step(self, history: History, step: Step, following: Step) -> tuple[Rung, Sequence[Entry]]:
-        """The members of a step, and those of them that wait to be promoted from it."""
+        """Return the trials at a step, and those of them that wait to be promoted from it."""
         if self._seeds == 1:
             waiting = history.order(_waiting(step.level, following.level))
             return Rung(history, step.level), waiting
         return seeding.Members(history, step), history.order(seeding.waiting(step, following))
 
     def _finishing(self, history: History) -> Iterator[Resume | AddSeed]:
-        """The best trials that wait go on to the top rung; those on the way there count.
+        """Yield the decisions that train the best waiting trials to the top rung.
 
-        There they get all seeds that a trial has at the top: a lucky one makes room for another.
-        None while a trial may still begin, or is on the way to a lower rung: promotions may follow.
+        Trials on their way there count. At the top they get all seeds of a top trial, since a lucky
+        one may lose its rank. Nothing is yielded while a trial may still start, or is on its way to
+        a lower rung: promotions may follow.
         """
         if history.to_create:
             return
@@ -226,7 +236,7 @@ class Scheduler(PerTrialStopping):
                 stands = standing(ranking, place, math.inf)
                 why = f"trained to the end: {stands} that wait or are done"
                 compared = dict(evidence(math.inf, ranking, place, self.finish_best))
-                del compared["rung"]  # they are compared wherever they are
+                del compared["rung"]  # they are compared at different levels
                 yield Resume(trial.number, top, f"{why}, and nothing else is left to do", compared)
             elif len(trial.replicas) < self._seeds:
                 stands = standing(ranking, place, math.inf)
@@ -234,15 +244,16 @@ class Scheduler(PerTrialStopping):
                 yield from seeding.more_seeds(trial, self._seeds, top, why, {})
 
     def _can_finish(self, trial: Trial) -> bool:
-        """Return whether a trial waits, or is done and has all its seeds or can be given them."""
+        """Return whether a trial waits, or is completed and has all seeds or may get them."""
         has_all = len(trial.replicas) >= self._seeds or not trial.held
         return waits(trial) or (trial.status is Status.COMPLETED and has_all)
 
     def _goal(self, level: float) -> Goal:
+        """Return a goal at `level` with the top rung."""
         return Goal(level, top=self.top)
 
     def _rungs(self, history: History) -> list[float]:
-        """All rungs; where they grow, those that a trial has reached and the next one."""
+        """Return all rungs; without a top rung, those that a trial has reached and the next one."""
         if self.top is not None:
             return [*self.levels]
         rungs = [self.grace]
@@ -250,7 +261,8 @@ class Scheduler(PerTrialStopping):
             rungs.append(rungs[-1] * self.eta)
         return rungs
 
-    def _told(self) -> str:
+    def _growing_remark(self) -> str:
+        """Return the remark about growing rungs."""
         first = ", ".join(f"{self.grace * self.eta**rung:g}" for rung in range(4))
         return (
             f"scheduler: neither max_t nor stop.{self.time_attr} is given, so rungs grow as trials "
@@ -260,7 +272,7 @@ class Scheduler(PerTrialStopping):
     # ---- stopping ---------------------------------------------------------------------------
 
     def next_goal(self, time: float) -> Goal:
-        """The lowest rung above `time`."""
+        """Return the lowest rung above `time` as a goal."""
         if self.top is not None:
             return self._goal(next(level for level in self.levels if level > time))
         level = self.grace
@@ -273,11 +285,12 @@ class Scheduler(PerTrialStopping):
         return [self._verdict(history, trial) for trial in trials]
 
     def _verdict(self, history: History, trial: Trial) -> Verdict:
+        """Return the verdict on a trial at the highest rung that it has reached."""
         level = max(level for level in self._rungs(history) if trial.reached(level))
         ranking = Rung(history, level)
         place = ranking.place(trial)
         best = len(ranking) if len(ranking) < self.eta else len(ranking) // self.eta
-        going_on = best + ranking.equals(best)  # the last that goes on takes its equals along
+        going_on = best + ranking.equals(best)  # equals of the last one continue too
         what = "goes on" if place <= going_on else "stopped"
         few = f", fewer than {self.eta}" if len(ranking) < self.eta else ""
         equal = f", equal to place {best}" if best < place <= going_on else ""
@@ -285,14 +298,14 @@ class Scheduler(PerTrialStopping):
         return Verdict(place <= going_on, why, evidence(level, ranking, place, going_on))
 
 
-def _plain(levels: Sequence[float]) -> tuple[Step, ...]:
-    """Return the steps of trials that get no further seeds."""
+def _single_seed_steps(levels: Sequence[float]) -> tuple[Step, ...]:
+    """Return the steps of trials without further seeds."""
     return tuple(Step(level, 1) for level in levels)
 
 
 @cache
 def _waiting(level: float, following: float) -> Key:
-    """Trials that wait at a rung to be promoted to the next, by their score there, best first."""
+    """Return the key of trials waiting at a rung for promotion, by score there, best first."""
     there = at_level(level)
     return lambda trial: (
         None if trial.status is not Status.PAUSED or trial.reached(following) else there(trial)
@@ -300,6 +313,7 @@ def _waiting(level: float, following: float) -> Key:
 
 
 def _levels(grace: float, top: float, eta: int) -> tuple[float, ...]:
+    """Return the rungs from `grace` to `top`, each `eta` times the previous one."""
     levels, level = [], grace
     while level < top:
         levels.append(level)

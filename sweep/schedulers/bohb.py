@@ -1,7 +1,7 @@
-"""BOHB's half of the work: Hyperband's brackets, for a searcher that models the highest rung.
+"""Half of BOHB: Hyperband's brackets, for a searcher that models the highest rung.
 
 Falkner et al., BOHB: Robust and Efficient Hyperparameter Optimization at Scale, 2018, section 3.1:
-trials are halved exactly as Hyperband does, and proposed by ``searcher: bohb``.
+trials are halved exactly as in Hyperband, and proposed by ``searcher: bohb``.
 """
 
 from sweep.schedulers._shared.brackets import Brackets

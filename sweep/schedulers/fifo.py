@@ -12,7 +12,7 @@ from trainables.core.settings import Settings
 
 
 class Options(Settings):
-    """No settings."""
+    """No options."""
 
 
 class Scheduler(schedulers.Scheduler):
@@ -22,6 +22,6 @@ class Scheduler(schedulers.Scheduler):
     pauses = False
 
     def plan(self, history: History, free: int) -> Plan:
-        """Fill the free slots with fresh trials."""
+        """Fill the free slots with new trials."""
         count = min(free, history.to_create)
         return Plan(fresh=(NewTrial(Goal(), "a slot was free"),) * count)

@@ -4,4 +4,4 @@ from sweep.schedulers._shared.brackets import Brackets
 
 
 class Scheduler(Brackets):
-    """Halves brackets of trials at their rungs, each when all of it is there."""
+    """Halves each bracket of trials at its rungs once all its trials have arrived."""

@@ -1,8 +1,8 @@
 """The median stopping rule.
 
-Golovin et al., Google Vizier: A Service for Black-Box Optimization, 2017, section 3.2.2, as
-Optuna's `MedianPruner` has it: a trial ends if the best value that it has had is worse than the
-median of the completed trials' values at the same level.
+Golovin et al., Google Vizier: A Service for Black-Box Optimization, 2017, section 3.2.2, as in
+Optuna's `MedianPruner`: a trial ends if its best value so far is worse than the median of the
+completed trials' values at the same level.
 """
 
 from typing import ClassVar

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Options(PrunerOptions):
-    """Which pruner; every other key is an argument of it."""
+    """Name of the pruner; all other keys are its arguments."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -25,7 +25,7 @@ class Options(PrunerOptions):
 
 
 class Scheduler(Pruned):
-    """Ends trials where one of Optuna's pruners says so."""
+    """Ends trials when one of Optuna's pruners says so."""
 
     Options: ClassVar[type[BaseModel]] = Options
 
@@ -34,7 +34,7 @@ class Scheduler(Pruned):
         self.make_pruner()
 
     def make_pruner(self) -> "BasePruner":
-        """The one that the spec names."""
+        """Return a new pruner as named in the spec."""
         from sweep.schedulers._shared.pruner_study import make_asked
 
         return make_asked(self._arguments, "scheduler", self._top)

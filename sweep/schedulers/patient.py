@@ -1,6 +1,7 @@
-"""A trial ends when it has not improved for a while: Optuna's `PatientPruner`.
+"""End a trial when it has not improved for a while: Optuna's `PatientPruner`.
 
-With `wrapped`, another of Optuna's pruners is asked then, and a trial ends if that one says so too.
+With `wrapped`, another of Optuna's pruners is then asked, and the trial ends only if that one
+agrees.
 """
 
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -35,7 +36,7 @@ class Scheduler(Pruned):
         self.make_pruner()
 
     def make_pruner(self) -> "BasePruner":
-        """Optuna's, around the wrapped one if there is one."""
+        """Return a new PatientPruner, around the wrapped pruner if there is one."""
         from sweep.schedulers._shared.pruner_study import make, make_asked
 
         inner = None

@@ -1,11 +1,11 @@
 """Population-based bandits.
 
 Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with Population-Based
-Bandits, 2020. A population as in ``pbt``; a child's numbers are those at which a Gaussian process,
-fitted to how much each setting improved the score in each interval so far, has the greatest upper
-confidence bound among those that the space allows. Children that have not trained yet count as
-observed, so that no two get the same settings. Choices and normal numbers are perturbed as in
-``pbt``. Before two intervals are known, numbers are drawn.
+Bandits, 2020. A population as in ``pbt``; the numbers of an offspring maximise the upper confidence
+bound of a Gaussian process among those that the space allows. The process is fitted to how much
+each setting improved the score in each interval so far. Offspring that have not trained yet count
+as observed, so that no two get the same settings. Choices and normal numbers are perturbed as in
+``pbt``. Until two intervals are known, numbers are sampled.
 """
 
 import math
@@ -29,7 +29,7 @@ Settings = Mapping[str, Any]
 
 
 class Scheduler(Population):
-    """Breeds with changes that a model of the past proposes."""
+    """Creates offspring with changes that a model of the past proposes."""
 
     Options: ClassVar[type[BaseModel]] = PopulationOptions
 
@@ -46,14 +46,16 @@ class Scheduler(Population):
     def explore(
         self, history: History, parent: Trial, number: int, siblings: Sequence[Settings]
     ) -> dict[str, Any]:
-        """The parent's settings, with the numbers that the model prefers."""
+        """Return the parent's settings, with the numbers that the model prefers."""
         stream = rng.generator(self.context.seed, "explore", number)
         bred = [trial for trial in history.trials if trial.parent is not None]
         untrained = [trial.searched for trial in bred if trial.time <= born_at(trial)]
         point = self._choose(history, parent, [*untrained, *siblings], stream)
         try:
-            return explore(self.context.space, self._at(point, parent), self._others, stream)
-        except BadSpace:  # with these numbers no choice is allowed
+            return explore(
+                self.context.space, self._with_numbers(point, parent), self._others, stream
+            )
+        except BadSpace:  # no choice is allowed with these numbers
             return explore(self.context.space, dict(parent.searched), self.mutated, stream)
 
     def _choose(
@@ -63,10 +65,10 @@ class Scheduler(Population):
         pending: Sequence[Settings],
         stream: np.random.Generator,
     ) -> Array:
-        """The numbers of a child, as a point of the unit cube: (d,)."""
+        """Return the numbers of an offspring as a point (d,) of the unit cube."""
 
         def is_allowed(point: Array) -> bool:
-            return is_in(self.context.space, self._at(point, parent))
+            return is_in(self.context.space, self._with_numbers(point, parent))
 
         x, t, y = self._observations(history)
         if len(y) < 2 or not self._numbers:
@@ -75,24 +77,24 @@ class Scheduler(Population):
                 if is_allowed(point):
                     break
             return point
-        following = self._after(parent.time) / self.options.perturbation_interval
+        following = self._next_level(parent.time) / self.options.perturbation_interval
         model = Bandit.learn(x, t, y, self._points(pending), following)
         return model.choose(len(self._numbers), stream, is_allowed)
 
-    def _at(self, point: Array, parent: Trial) -> dict[str, Any]:
-        """The parent's settings with the numbers of a point, as far as it has them."""
+    def _with_numbers(self, point: Array, parent: Trial) -> dict[str, Any]:
+        """Return the parent's settings with the numbers of a point, where the parent has them."""
         places = zip(self._numbers.items(), point.tolist(), strict=True)
         chosen = {name: domain.at(place) for (name, domain), place in places}
         return {**parent.searched, **{n: v for n, v in chosen.items() if n in parent.searched}}
 
     def _observations(self, history: History) -> tuple[Array, Array, Array]:
-        """Points (n, d), intervals (n,) and improvements (n,), oldest first."""
+        """Return points (n, d), intervals (n,) and improvements (n,), oldest first."""
         interval, sign = self.options.perturbation_interval, history.objective.sign
         found: list[tuple[float, float, Settings]] = []
         for trial in history.trials:
             level, parent = born_at(trial), trial.parent
             before = None if parent is None else history.trials[parent].score_at(level)
-            while trial.reached(following := self._after(level)):
+            while trial.reached(following := self._next_level(level)):
                 after = trial.score_at(following)
                 if before is not None and after is not None:
                     found.append((following / interval, sign * (after - before), trial.searched))
@@ -103,12 +105,16 @@ class Scheduler(Population):
         return points, columns[:, 0], columns[:, 1]
 
     def _points(self, settings: Sequence[Settings]) -> Array:
-        """Settings in the unit cube, (n, d); 0.5 for a parameter that a trial does not have."""
+        """Return settings as points (n, d) of the unit cube.
+
+        0.5 for a parameter that a trial lacks.
+        """
         rows = [[_unit(d, s.get(n)) for n, d in self._numbers.items()] for s in settings]
         return np.array(rows, dtype=np.float64).reshape(len(rows), len(self._numbers))
 
 
 def _unit(domain: Float | Int, value: float | None) -> float:
+    """Return the position of a value in its domain, 0 to 1; 0.5 for None."""
     if value is None:
         return 0.5
     low, high = float(domain.low), float(domain.high)

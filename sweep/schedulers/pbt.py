@@ -1,7 +1,7 @@
 """Population-based training.
 
 Jaderberg et al., Population Based Training of Neural Networks, 2017. The population is ``trials``;
-see `sweep.schedulers._shared.population`. A child's setting is drawn anew with
+see `sweep.schedulers._shared.population`. A setting of an offspring is resampled with
 `resample_probability`, otherwise multiplied by one of `perturbation_factors`, inside its domain; a
 choice moves to a neighbour in the order of the spec.
 """
@@ -19,7 +19,7 @@ from trainables.core import rng
 
 
 class Options(PopulationOptions):
-    """Settings of the differences between children and their parents."""
+    """Settings of the differences between offspring and their parents."""
 
     resample_probability: float = Field(
         0.25, ge=0, le=1, description="How often a setting is drawn anew instead of perturbed."
@@ -30,7 +30,7 @@ class Options(PopulationOptions):
 
 
 class Scheduler(Population):
-    """Breeds with random changes."""
+    """Creates offspring with random changes."""
 
     options: Options
     Options: ClassVar[type[BaseModel]] = Options
@@ -42,7 +42,7 @@ class Scheduler(Population):
         number: int,
         siblings: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """The parent's settings, each perturbed or drawn anew."""
+        """Return the parent's settings, each perturbed or resampled."""
         return explore(
             self.context.space,
             parent.searched,

@@ -1,10 +1,11 @@
-"""The settings of one lineage of a population again, in one chain of trials.
+"""Replay the settings of one lineage of a population in one chain of trials.
 
     scheduler: {name: pbt_replay, time_attr: timesteps_total, schedule: best.yaml}
 
-``sweep export-schedule`` writes the file; the steps can stand in the spec as well. The first trial
-has the first step's settings; where the next step begins, a child with its settings goes on from
-there. Clones that a person makes are not part of the chain; they are trained to their end.
+``sweep export-schedule`` writes the file; the steps can be in the spec as well. The first trial has
+the first step's settings; at the start of the next step, an offspring with its settings continues.
+Clones made by users are not part of the chain; they are trained to their end.
+
 Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.4, replay schedules.
 """
 
@@ -54,13 +55,13 @@ class Steps(Settings):
 
 
 class Written(Steps):
-    """A file that export-schedule wrote."""
+    """The contents of a file that export-schedule wrote."""
 
     time_attr: str = Field(description="Result key in which steps are counted.")
 
 
 class Scheduler(schedulers.Scheduler):
-    """Breeds one child after the other, with settings that are given."""
+    """Creates one offspring after another, with the settings of a schedule."""
 
     Options: ClassVar[type[BaseModel]] = Options
     pauses = True
@@ -78,17 +79,18 @@ class Scheduler(schedulers.Scheduler):
         _check(self.steps, context)
 
     def plan(self, history: History, free: int) -> Plan:
-        """The first trial; then the next child when the last one has reached its goal; clones."""
+        """Start the first trial, the next offspring once the last reached its goal, and clones."""
         chain = [trial for trial in history.trials if trial.clone_of is None]
         if not chain:
             why = "the first step of the schedule"
             return Plan(fresh=(NewTrial(self._goal(0), why, given=self.steps[0].settings),))
-        plan = self._go_on(chain)
+        plan = self._start_next_step(chain)
         clone = NewTrial(Goal(), "it keeps its settings to its end")
         clones = min(free - len(plan.breed), len(history.waiting))
         return replace(plan, fresh=(clone,) * clones)
 
-    def _go_on(self, chain: Sequence[Trial]) -> Plan:
+    def _start_next_step(self, chain: Sequence[Trial]) -> Plan:
+        """Return the plan that replaces the chain's last trial by the next step's, if it waits."""
         last, done = chain[-1], len(chain)
         if done >= len(self.steps) or not waits(last):
             return Plan()
@@ -99,11 +101,13 @@ class Scheduler(schedulers.Scheduler):
         return Plan((stop,), breed=(Exploit(last.number, step.settings, self._goal(done), why),))
 
     def _goal(self, step: int) -> Goal:
+        """Return the goal of a step: the start of the next one, or no limit."""
         following = self.steps[step + 1 : step + 2]
         return Goal(following[0].start if following else None)
 
 
 def _read(file: str, time_attr: str) -> Sequence[Step]:
+    """Return the steps in a schedule file; BadConfig if it cannot be used with `time_attr`."""
     key = "scheduler.schedule"
     try:
         text = text_of(Path(file))
@@ -118,7 +122,7 @@ def _read(file: str, time_attr: str) -> Sequence[Step]:
 
 
 def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
-    """Refuse steps that cannot follow each other, or settings that the space does not have."""
+    """Raise BadConfig for steps that cannot follow each other, or settings not in the space."""
     key = "scheduler.schedule"
     if context.trials != 1:
         hint = "a replay is one chain; the key seeds trains it under several"
@@ -131,6 +135,7 @@ def _check(steps: Sequence[Step], context: SchedulerContext) -> None:
 
 
 def _check_settings(steps: Sequence[Step], context: SchedulerContext, key: str) -> None:
+    """Raise BadConfig for settings that change but must be inherited, or are not in the space."""
     domains = context.space.domains
     for name in sorted(context.fixed):
         values = [step.settings[name] for step in steps if name in step.settings]

@@ -1,7 +1,7 @@
-"""A percentile in place of the median: Optuna's `PercentilePruner`.
+"""A percentile instead of the median: Optuna's `PercentilePruner`.
 
-A trial ends if the best value that it has had is not among the best `percentile` percent of the
-completed trials' values at the same level.
+A trial ends if its best value so far is not among the best `percentile` percent of the completed
+trials' values at the same level.
 """
 
 from typing import ClassVar

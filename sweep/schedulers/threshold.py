@@ -1,4 +1,4 @@
-"""A trial ends when its score leaves two bounds: Optuna's `ThresholdPruner`."""
+"""End a trial when its score leaves two bounds: Optuna's `ThresholdPruner`."""
 
 from typing import ClassVar
 

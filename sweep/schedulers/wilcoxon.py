@@ -1,4 +1,4 @@
-"""A trial ends when it is worse than the best one by a signed-rank test: Optuna's `WilcoxonPruner`.
+"""End a trial that is worse than the best by a signed-rank test: Optuna's `WilcoxonPruner`.
 
 Wilcoxon, Individual Comparisons by Ranking Methods, 1945. The values of a trial at its levels are
 paired with those of the best completed trial at the same levels.
@@ -12,7 +12,7 @@ from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 
 
 class Options(PrunerOptions):
-    """Settings of the test's certainty."""
+    """Settings of the test."""
 
     p_threshold: float = Field(
         0.1, ge=0, le=1, description="A trial ends if chance explains less than this."

@@ -3,11 +3,11 @@
     searcher.check(space)                  # refuses a space that it cannot search
     settings = searcher.suggest(request)
 
-A searcher is a function of the request: the space, the objective, all trials so far (running ones
-included) and seeds. It keeps nothing between calls but caches, which it drops at any doubt, so a
-search that was interrupted anywhere proposes what the uninterrupted one proposes. Searchers that
-sample draw from (sweep seed, trial number). Those that enumerate take their order from the sweep
-seed alone, and the next point in it from the trials that exist.
+A searcher is a function of the request: the space, the objective, all trials so far (including
+running ones) and seeds. Between calls it has only caches, which it drops in any doubt, so a search
+that was interrupted anywhere proposes what the uninterrupted one proposes. Searchers that sample
+draw from (sweep seed, trial number). Those that enumerate derive their order from the sweep seed,
+and the next point in it from the existing trials.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ PACKAGE = __name__
 
 
 class Exhausted(Exception):
-    """Every point of the space has a trial; says how many points there are."""
+    """Every point of the space has a trial; the message says how many points there are."""
 
 
 class SearcherOptions(settings.Settings):
@@ -40,36 +40,38 @@ class SearcherOptions(settings.Settings):
 
 @dataclass(frozen=True)
 class Request:
-    """All that a proposal may depend on."""
+    """Everything that a proposal may depend on."""
 
     space: Space
-    """The sweep's, with what is given for this trial pinned."""
+    """Space of the sweep, with the settings fixed for this trial pinned."""
     objective: Objective
     trials: Sequence[Trial]
-    """Every earlier trial, by number; the new one gets the next number."""
+    """All earlier trials, by number; the new one gets the next number."""
     levels: tuple[float, ...]
-    """The scheduler's rungs."""
+    """Rungs of the scheduler."""
     seed: int
-    """From (sweep seed, number of the new trial, attempt), in [0, 2**63)."""
+    """Seed derived from (sweep seed, number of the new trial, attempt), in [0, 2**63)."""
     sweep_seed: int = 0
-    """The sweep's own, which all trials share, in [0, 2**63)."""
+    """Seed of the sweep, equal for all trials, in [0, 2**63)."""
     learnt: tuple[EarlierSweep, ...] = ()
     """Settings and their ranks in earlier sweeps."""
     attempt: int = 0
-    """Proposals for this trial that were refused: not in the space, or an earlier trial's."""
+    """Number of rejected proposals for this trial: not in the space, or those of an earlier trial.
+    """
     searched: int | None = None
-    """The number of searched trials, if it is known."""
+    """Number of searched trials; None to count them in `trials`."""
 
     @property
     def number(self) -> int:
-        """The number of the new trial."""
+        """Number of the new trial."""
         return len(self.trials)
 
     @property
     def index(self) -> int:
-        """The number of settings searched before this one; bred trials do not count.
+        """Number of settings searched before this one, without offspring.
 
-        Where trials take the values of a grid in turn, those with the values of this one count.
+        If trials take the values of a crossed grid in turn, only those with this trial's values
+        count.
         """
         count = self.searched
         if count is None:
@@ -78,7 +80,7 @@ class Request:
 
 
 class Searcher(Protocol):
-    """One verb: `suggest`."""
+    """The protocol of a searcher; its main method is `suggest`."""
 
     Options: ClassVar[type[SearcherOptions]]
     options: SearcherOptions
@@ -88,10 +90,13 @@ class Searcher(Protocol):
         self.options = options
 
     def check(self, space: Space) -> None:
-        """Raise BadSpace or BadConfig where it cannot search `space`; most can search any."""
+        """Raise BadSpace or BadConfig if the searcher cannot search `space`.
+
+        Most can search any.
+        """
 
     def suggest(self, request: Request) -> Settings:
-        """Settings for the next trial.
+        """Return settings for the next trial.
 
         Raises:
             Exhausted: there is no further point.
@@ -104,17 +109,17 @@ class Supports:
     """The abilities of a searcher, in the words of the table in docs/searchers.md."""
 
     proposes: str
-    """Its way of proposing, in one clause."""
+    """Method of proposing, in one clause."""
     conditions: str
-    """Its treatment of conditional parameters."""
+    """Treatment of conditional parameters."""
     choices: str
-    """Its treatment of choices, which have no order."""
+    """Treatment of choices, which have no order."""
     unfinished: str
-    """Its treatment of trials that still run."""
+    """Treatment of trials that still run."""
     objectives: bool = False
     """True if it searches for a front of several objectives."""
     constraints: bool = False
-    """True if it avoids settings that break a constraint."""
+    """True if it avoids settings that violate a constraint."""
 
 
 KIND: plugins.Kind[Searcher] = plugins.Kind(

@@ -1,10 +1,10 @@
-"""Kernel densities of the good and the bad settings at the highest rung that has enough of both.
+"""Kernel densities of the good and the bad settings at the highest rung with enough of both.
 
 Falkner et al., BOHB: Robust and Efficient Hyperparameter Optimization at Scale, 2018, section 4.
-Together with a scheduler that has rungs: `tpe` takes every trial of a higher rung for better than
-all of a lower one; here trials are compared at one rung only. A high rung holds promoted trials
-alone, which say little about regions that none of them came from; so proposals are drawn near good
-settings, never from an end of a range only because it is unexplored.
+Intended for a scheduler with rungs: `tpe` considers every trial of a higher rung better than all of
+a lower one; here trials are compared at one rung only. A high rung has only promoted trials, which
+say little about regions that none of them came from; so proposals are drawn near good settings, and
+never from an end of a range only because it is unexplored.
 """
 
 import math
@@ -48,7 +48,7 @@ class Options(PriorOptions):
 
 
 class Searcher(searchers.Searcher):
-    """Proposes what is likely among the good settings of one rung and unlikely among the bad."""
+    """Proposes settings likely among the good ones of one rung and unlikely among the bad ones."""
 
     options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
@@ -60,14 +60,14 @@ class Searcher(searchers.Searcher):
     )
 
     def suggest(self, request: Request) -> Settings:
-        """The best of some draws near the good settings of one rung."""
-        ranked, few = self._ranked(request), self._few(request)
+        """Return the best of some draws near the good settings of one rung."""
+        ranked, few = self._ranked(request), self._least_points(request)
         stream = rng.generator(request.seed, "bohb")
         if not ranked or stream.random() < self.options.random_fraction:
             return request.space.draw(request.seed)
         domains = request.space.domains
         best = max(few, int(self.options.top_fraction * len(ranked)))
-        worst = max(few, len(ranked) - best)  # of few trials some are both
+        worst = max(few, len(ranked) - best)  # with few trials some are both
         counts = tuple(len(d.values) if isinstance(d, Choice) else 0 for d in domains.values())
         good = Density.around(_points(ranked[:best], domains), counts)
         bad = Density.around(_points(ranked[-worst:], domains), counts)
@@ -76,32 +76,37 @@ class Searcher(searchers.Searcher):
         place = dict(zip(domains, draws[int(np.argmax(improvement))].tolist(), strict=True))
         return request.space.resolve(lambda name, domain: _value(domain, place[name]))
 
-    def _few(self, request: Request) -> int:
+    def _least_points(self, request: Request) -> int:
+        """Return the minimum number of trials for each density."""
         return self.options.min_points or len(request.space.domains) + 1
 
     def _ranked(self, request: Request) -> list[Trial]:
-        """The trials of the highest rung with enough of them, best first; empty if none has."""
+        """Return the trials of the highest rung with enough of them, best first.
+
+        Empty if none has.
+        """
         for level in (math.inf, *reversed(request.levels)):
             known = [
                 (trial, score)
                 for trial in request.trials
                 if (score := _score(trial, level)) is not None
             ]
-            if len(known) >= self._few(request) + 2:
+            if len(known) >= self._least_points(request) + 2:
                 return [trial for trial, _ in sorted(known, key=lambda pair: rank_key(*pair))]
         return []
 
 
 def _score(trial: Trial, level: float) -> float | None:
-    """The score of its settings at a rung (infinity: at the end), or None if it is not known."""
+    """Return the score of a trial's settings at a rung (infinity: the end); None if unknown."""
     there = trial.reached(level) or trial.status is Status.COMPLETED
     if not there or trial.status is Status.FAILED or trial.parent is not None:
-        return None  # the score of a bred trial also comes from its ancestors' settings
+        return None  # an offspring's score depends on its ancestors' settings too
     score = trial.score_at(level)
     return None if score is None or math.isnan(score) else score
 
 
 def _points(trials: Sequence[Trial], domains: dict[str, Domain]) -> Points:
+    """Return trials as points (trials, parameters); NaN for an inactive parameter."""
     rows = [
         [_place(d, t.searched[n]) if n in t.searched else math.nan for n, d in domains.items()]
         for t in trials
@@ -110,10 +115,12 @@ def _points(trials: Sequence[Trial], domains: dict[str, Domain]) -> Points:
 
 
 def _place(domain: Domain, value: Any) -> float:
+    """Return the coordinate of a value: the index of a choice, else its quantile."""
     if isinstance(domain, Choice):
         return float(domain.index[choice_key(value)])
     return domain.quantile(value)
 
 
 def _value(domain: Domain, place: float) -> object:
+    """Return the value at a coordinate."""
     return domain.values[int(place)] if isinstance(domain, Choice) else domain.at(place)

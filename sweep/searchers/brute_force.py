@@ -1,4 +1,4 @@
-"""Every point of a finite space once, in an order drawn from the sweep's seed."""
+"""Every point of a finite space once, in a shuffled order derived from the sweep's seed."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from sweep.searchers._shared.points import Enumerating
 
 
 class Searcher(Enumerating):
-    """Leaves no point out, and shows every part of the space early."""
+    """Tries every point, and covers all parts of the space early."""
 
     Options: ClassVar[type[SearcherOptions]] = SearcherOptions
     supports: ClassVar[Supports] = Supports(

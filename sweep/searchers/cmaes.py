@@ -52,16 +52,16 @@ class Searcher(searchers.Searcher):
     )
 
     def check(self, space: Space) -> None:
-        """At least one parameter must have an order and be active in every trial."""
+        """Raise BadSpace unless at least one ordered parameter is active in every trial."""
         if not modelled(space):
             seen = ", ".join(space.domains) or "no searched parameter"
             allowed = "a number without when among the searched parameters under searcher: cmaes"
             raise space.where.refuse((), seen, allowed, "searcher: tpe models choices too")
 
     def suggest(self, request: Request) -> Settings:
-        """A draw from the distribution that the generations so far have led to."""
+        """Return a draw from the distribution after the generations so far."""
         domains = modelled(request.space)
-        if not domains:  # a person has given every number: choices are left
+        if not domains:  # a user fixed every number: only choices are left
             return request.space.draw(request.seed)
         strategy = self._replay(request, domains)
         strategy.reseed_rng(request.seed % 2**32)
@@ -75,7 +75,7 @@ class Searcher(searchers.Searcher):
         return request.space.resolve(propose)
 
     def _replay(self, request: Request, domains: dict[str, Ordered]) -> cmaes.CMA:
-        """The strategy after all generations that were complete when they were needed."""
+        """Return the strategy after all generations that were complete when they were needed."""
         strategy = self._begin(len(domains))
         generations: list[int] = []
         ready: list[int] = []
@@ -91,6 +91,7 @@ class Searcher(searchers.Searcher):
         return strategy
 
     def _begin(self, count: int) -> cmaes.CMA:
+        """Return a new strategy of `count` dimensions."""
         return cmaes.CMA(
             mean=np.full(count, 0.5),
             sigma=self.options.sigma,
@@ -105,7 +106,7 @@ class Searcher(searchers.Searcher):
 def _solution(
     trial: Trial, k: float, domains: dict[str, Ordered]
 ) -> tuple[NDArray[np.float64], float]:
-    """A trial's point and its cost at event `k`; one that failed since is the worst of all."""
+    """Return a trial's point and its cost at event `k`; infinite cost if it failed since."""
     rest = evolution.rest_of(trial, k)
     score = -np.inf if rest is None else trial.objective.sign * (rest.score or 0.0)
     values = [d.quantile(trial.searched[name]) for name, d in domains.items()]
@@ -113,7 +114,7 @@ def _solution(
 
 
 def modelled(space: Space) -> dict[str, Ordered]:
-    """The parameters that have an order and are active in every trial."""
+    """Return the parameters that have an order and are active in every trial."""
     return {
         name: domain
         for name, domain in space.domains.items()

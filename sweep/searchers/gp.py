@@ -2,7 +2,7 @@
 
 Matern kernel (nu = 2.5) with a length scale per parameter and log expected improvement: Ament et
 al., Unexpected Improvements to Expected Improvement for Bayesian Optimization, 2023. The process is
-fitted with torch, in a process of its own: the driver starts, and stays, without it.
+fitted with torch in a child process, so that the driver need not import torch.
 """
 
 import threading
@@ -25,7 +25,7 @@ from sweep.space import Settings
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.errors import WorkerDied
 
-#: Processes that are asked for one proposal.
+#: Maximum number of child processes tried for one proposal.
 _ASKED = 2
 
 
@@ -41,7 +41,7 @@ class Options(PriorOptions):
 
 
 class Searcher(searchers.Searcher):
-    """Fits a smooth function to the scores and proposes where it expects most improvement."""
+    """Fits a smooth function to the scores and proposes where it expects the most improvement."""
 
     Options: ClassVar[type[SearcherOptions]] = Options
     supports: ClassVar[Supports] = Supports(
@@ -58,8 +58,8 @@ class Searcher(searchers.Searcher):
         self._cache = study.Cache()
 
     def suggest(self, request: Request) -> Settings:
-        """Settings from a process that is fitted anew, so that it keeps nothing between calls."""
-        self._cache.bring_up(request, AsComplete())
+        """Return settings from a newly fitted process, so that no state remains between calls."""
+        self._cache.update(request, AsComplete())
         options = self.options.model_dump(exclude={"duplicates", "prior"})
         found = _helper().ask(replace(request, trials=(), learnt=()), options, self._cache.frozen)
         if isinstance(found, str):
@@ -68,17 +68,18 @@ class Searcher(searchers.Searcher):
 
 
 class _Fitting:
-    """Fits and proposes: the helper's end."""
+    """Fits and proposes in the child process."""
 
     def __init__(self) -> None:
         import torch
 
-        torch.set_num_threads(1)  # the matrices are small, and no proposal depends on the number
+        # the matrices are small, and proposals do not depend on the number
+        torch.set_num_threads(1)
 
     def suggest(
         self, request: Request, options: Mapping[str, Any], known: Sequence[FrozenTrial]
     ) -> Settings | str:
-        """The settings; or why what was proposed is no point of the space."""
+        """Return the settings, or a text that says why the proposal is no point of the space."""
         with study.quiet():
             sampler = optuna.samplers.GPSampler(
                 seed=request.seed % 2**30, warn_independent_sampling=False, **options
@@ -89,23 +90,25 @@ class _Fitting:
             return str(error)
 
     def end(self) -> None:
-        """Keeps nothing that has to be closed."""
+        """Do nothing: there is nothing to close."""
 
 
 class _Helper:
-    """The process that has torch, started with the first proposal and ended with this one."""
+    """The child process with torch, started at the first proposal and ended with this process."""
 
     def __init__(self) -> None:
-        self._asking = threading.Lock()
+        self._lock = threading.Lock()
         self._child: ChildProcess | None = None
 
     def ask(self, *question: Any) -> Settings | str:
-        """Return the answer of `_Fitting.suggest`; if its process dies, another one is asked.
+        """Return the answer of `_Fitting.suggest`.
+
+        If the child process dies, a second one is tried.
 
         Raises:
-            SweepError: that one died, too.
+            SweepError: the second one died, too.
         """
-        with self._asking:
+        with self._lock:
             for _ in range(_ASKED):
                 if self._child is None:
                     self._child = ChildProcess("searcher gp", _Fitting, (), Patience())
@@ -122,4 +125,5 @@ class _Helper:
 
 @cache
 def _helper() -> _Helper:
+    """Return the helper of this process."""
     return _Helper()

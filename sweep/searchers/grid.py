@@ -1,4 +1,4 @@
-"""Every point of a finite space once, in the order of the file."""
+"""Every point of a finite space once, in the order of the file or shuffled."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from sweep.searchers._shared.points import Enumerating
 
 
 class Options(SearcherOptions):
-    """In which order."""
+    """The order of the points."""
 
     shuffle: bool = Field(
         False, description="Whether the points come in an order drawn from the sweep's seed."
@@ -17,7 +17,7 @@ class Options(SearcherOptions):
 
 
 class Searcher(Enumerating):
-    """Goes through the points; the last parameter of the file moves fastest."""
+    """Goes through the points; the last parameter of the file changes fastest."""
 
     options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
@@ -32,5 +32,5 @@ class Searcher(Enumerating):
 
     @property
     def shuffled(self) -> bool:
-        """As the option says."""
+        """Value of the option `shuffle`."""
         return self.options.shuffle

@@ -1,7 +1,7 @@
-"""A sequence that covers the space more evenly than chance: scrambled Sobol or Halton points.
+"""Scrambled Sobol or Halton points, which cover the space more evenly than random points.
 
 Owen, Scrambling Sobol and Niederreiter-Xing Points, 1998. The sequence follows from the sweep's
-seed; trial n gets its point n. Where the space has no such point, or an earlier trial has its
+seed; trial n gets its point n. If the space has no such point, or an earlier trial has its
 settings, the trial gets point n of the next stretch of the sequence.
 """
 
@@ -17,12 +17,12 @@ from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.space import Settings
 from trainables.core import rng
 
-#: Points of a stretch: more than a sweep may have trials.
+#: Length of a stretch: more than the number of trials of any sweep.
 STRETCH = 2**20
 
 
 class Options(SearcherOptions):
-    """Which sequence."""
+    """The kind of sequence."""
 
     sequence: Literal["sobol", "halton"] = Field(
         "sobol", description="Sobol points, most even at powers of two, or Halton points."
@@ -43,7 +43,7 @@ class Searcher(searchers.Searcher):
     )
 
     def suggest(self, request: Request) -> Settings:
-        """The point whose number the trial has."""
+        """Return the point whose number is the trial's."""
         domains = request.space.domains
         point = self._point(
             request.sweep_seed, len(domains), request.index + STRETCH * request.attempt
@@ -52,7 +52,7 @@ class Searcher(searchers.Searcher):
         return request.space.resolve(lambda name, domain: domain.at(share[name]))
 
     def _point(self, seed: int, dimensions: int, number: int) -> NDArray[np.float64]:
-        """Point `number`, 0 … 1 in each dimension."""
+        """Return point `number` of the sequence, 0 to 1 in each dimension."""
         kind = qmc.Sobol if self.options.sequence == "sobol" else qmc.Halton
         engine = kind(max(dimensions, 1), scramble=True, rng=rng.generator(seed, "qmc"))
         if number:

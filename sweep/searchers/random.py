@@ -1,4 +1,4 @@
-"""Independent draws from the space."""
+"""Independent random points of the space."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from sweep.space import Settings
 
 
 class Searcher(searchers.Searcher):
-    """Draws each trial's settings from its own number."""
+    """Draws each trial's settings from its own seed."""
 
     Options: ClassVar[type[SearcherOptions]] = PriorOptions
     supports: ClassVar[Supports] = Supports(
@@ -21,5 +21,5 @@ class Searcher(searchers.Searcher):
     )
 
     def suggest(self, request: Request) -> Settings:
-        """Settings that depend on the seed alone."""
+        """Return settings that depend only on the seed."""
         return request.space.draw(request.seed)

@@ -53,7 +53,7 @@ class Options(PriorOptions):
 
 
 class Searcher(searchers.Searcher):
-    """Models good and bad settings apart and proposes where their ratio is best."""
+    """Models good and bad settings separately and proposes where their ratio is best."""
 
     options: Options
     Options: ClassVar[type[SearcherOptions]] = Options
@@ -72,19 +72,19 @@ class Searcher(searchers.Searcher):
         self._ranking = _Ranking()
 
     def check(self, space: Space) -> None:
-        """Refuse ``group`` without ``multivariate``; every space can be modelled."""
+        """Raise BadConfig for ``group`` without ``multivariate``; every space can be modelled."""
         if self.options.group and not self.options.multivariate:
             raise BadConfig("searcher.group", True, "false, as multivariate is false")
 
     def suggest(self, request: Request) -> Settings:
         """Return settings that resemble the history's good ones more than its other ones."""
-        several = len(request.objective.signs) > 1  # then Optuna compares complete trials only
+        several = len(request.objective.signs) > 1  # Optuna then compares only complete trials
         view = AsComplete() if several else WithRungs(request.levels)
-        changed = self._cache.bring_up(request, view)
+        changed = self._cache.update(request, view)
         frozen = self._cache.frozen
-        self._ranking.bring_up(frozen, changed, request.objective.signs[0])
+        self._ranking.update(frozen, changed, request.objective.signs[0])
         good = [] if several else self._ranking.good()
-        known = frozen if self._limit is None else _newest(frozen, good, self._limit)
+        known = frozen if self._limit is None else _select_window(frozen, good, self._limit)
         settings = self.options.model_dump(exclude={"duplicates", "prior", "window"})
         with study.quiet():
             sampler = _Sampler(seed=request.seed % 2**32, **settings)
@@ -94,47 +94,54 @@ class Searcher(searchers.Searcher):
 
     @property
     def _limit(self) -> int | None:
-        """The most trials that are modelled: enough of them to end the random start."""
+        """Maximum number of modelled trials, at least enough to end the random start.
+
+        None for all.
+        """
         window = self.options.window
         return None if window is None else max(window, self.options.n_startup_trials)
 
 
-#: Complete, pruned, infeasible: 0, 1, 2; what orders two of them, less is better; the place.
+#: Sort key: 0 complete, 1 pruned, 2 infeasible; two values of which less is better; the index.
 _Rank = tuple[int, float, float, int]
 
 
 class _Ranking:
-    """The finished trials in the order in which the estimator takes them for good."""
+    """The finished trials in the order in which the estimator considers them good."""
 
     def __init__(self) -> None:
         self._ranks: list[_Rank | None] = []
-        """The rank of each trial, None of one that runs or has failed."""
+        """Rank of each trial; None if it runs or has failed."""
         self._sorted: list[_Rank] = []
 
-    def bring_up(self, frozen: Sequence[FrozenTrial], changed: Iterable[int], sign: float) -> None:
-        """Rank the trials at the places `changed` anew; `sign` is 1 where more is better."""
+    def update(self, frozen: Sequence[FrozenTrial], changed: Iterable[int], sign: float) -> None:
+        """Rank the trials at the indices `changed` again.
+
+        `sign` is 1 if the metric is maximised.
+        """
         while len(self._ranks) > len(frozen):
-            self._forget(self._ranks.pop())
+            self._remove(self._ranks.pop())
         for place in changed:
             rank = _rank(frozen[place], place, sign)
             if place < len(self._ranks):
-                self._forget(self._ranks[place])
+                self._remove(self._ranks[place])
             self._ranks[place : place + 1] = [rank]
             if rank is not None:
                 insort(self._sorted, rank)
 
     def good(self) -> list[int]:
-        """Return the places of the trials that count as good: the best tenth, 25 at most."""
+        """Return the indices of the trials that count as good: the best tenth, at most 25."""
         count = default_gamma(len(self._sorted))
         return [rank[-1] for rank in self._sorted[:count]]
 
-    def _forget(self, rank: _Rank | None) -> None:
+    def _remove(self, rank: _Rank | None) -> None:
+        """Remove a rank from the sorted list."""
         if rank is not None:
             del self._sorted[bisect_left(self._sorted, rank)]
 
 
 def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
-    """Return the rank of a trial as Optuna's estimator sorts them, None if it does not."""
+    """Return the rank of a trial in Optuna's estimator, or None if it is not ranked."""
     if trial.state not in (TrialState.COMPLETE, TrialState.PRUNED):
         return None
     violation = sum(v for v in trial.constraints.values() if v > 0)
@@ -148,10 +155,10 @@ def _rank(trial: FrozenTrial, place: int, sign: float) -> _Rank | None:
     return 1, -step, math.inf if math.isnan(value) else -sign * value, place
 
 
-def _newest(
+def _select_window(
     frozen: Sequence[FrozenTrial], good: Sequence[int], limit: int
 ) -> Sequence[FrozenTrial]:
-    """Return the good trials and the newest of the others that have not failed, in their order."""
+    """Return the good trials and the newest others that have not failed, `limit` in total."""
     if len(frozen) <= limit:
         return frozen
     places = set(good)
@@ -164,12 +171,12 @@ def _newest(
 
 
 class _Sampler(optuna.samplers.TPESampler):
-    """Optuna's estimator, which compares no distributions: all trials of a sweep have the same."""
+    """Optuna's estimator without comparing distributions: all trials of a sweep have the same."""
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        """Return the parameters that all finished trials have, but those with a single value."""
+        """Return the parameters that all finished trials have, except those with a single value."""
         if self._group or not self._is_multivariate(study):
             return super().infer_relative_search_space(study, trial)
         states = (TrialState.COMPLETE, TrialState.PRUNED)

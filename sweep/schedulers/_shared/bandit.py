@@ -1,8 +1,8 @@
-"""A Gaussian process that forgets, and the point with the greatest upper confidence bound.
+"""A Gaussian process that forgets, and the maximum of its upper confidence bound.
 
 Parker-Holder et al., Provably Efficient Online Hyperparameter Optimization with Population-Based
 Bandits, 2020, section 4; Bogunovic et al., Time-Varying Gaussian Process Bandit Optimization, 2016.
-Points lie in the unit cube; times are intervals. Exact, with numpy alone.
+Points are in the unit cube; times are in intervals. Exact inference, with numpy only.
 """
 
 import itertools
@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-#: The newest observations that are modelled; the past has faded.
+#: Maximum number of modelled observations, the newest ones; older ones have faded.
 MOST = 150
-#: Constants of the confidence bound, sqrt(c1 + max(0, log(c2 · n))), as the authors' code has them.
+#: Constants of the confidence bound sqrt(c1 + max(0, log(c2 · n))), as in the authors' code.
 C1, C2 = 0.2, 0.4
-#: Points of the cube at which the bound is compared, then moved around the best of them.
+#: Number of random points; rounds of local search around the best; points of each round.
 CANDIDATES, ROUNDS, NEAR = 1000, 4, 100
 
 _LENGTHS = (0.1, 0.2, 0.4, 0.8, 1.6)
@@ -33,12 +33,12 @@ class Kernel:
 
     length: float
     fading: float
-    """The share of knowledge that is forgotten in an interval, 0 … 1."""
+    """Share of knowledge that is forgotten in an interval, 0 to 1."""
     noise: float
-    """Variance of an observation beside that of the function, which is 1."""
+    """Variance of an observation's noise; the function's variance is 1."""
 
     def between(self, x: Array, t: Array, y: Array, s: Array) -> Array:
-        """Covariances of points x (n, d) at times t (n,) with y (m, d) at s (m,): (n, m)."""
+        """Return covariances (n, m) of points x (n, d) at times t (n,) with y (m, d) at s (m,)."""
         distance = ((x[:, None, :] - y[None, :, :]) ** 2).sum(axis=2)
         gap = np.abs(t[:, None] - s[None, :])
         close: Array = np.exp(-distance / (2 * self.length**2))
@@ -47,7 +47,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Posterior:
-    """The distribution of the function, given observations."""
+    """The distribution of the function given observations."""
 
     kernel: Kernel
     x: Array
@@ -55,13 +55,13 @@ class Posterior:
     factor: Array
     """Cholesky factor of the observations' covariance, (n, n)."""
     weights: Array
-    """Covariance⁻¹ y, (n,)."""
+    """Covariance⁻¹ times the observations, (n,)."""
     evidence: float
-    """Logarithm of the observations' likelihood."""
+    """Log likelihood of the observations."""
 
     @classmethod
     def fit(cls, kernel: Kernel, x: Array, t: Array, y: Array) -> "Posterior":
-        """From points x (n, d), times t (n,) and values y (n,) of mean 0 and variance 1."""
+        """Return the posterior of points x (n, d), times t (n,) and normalised values y (n,)."""
         covariance = kernel.between(x, t, x, t) + kernel.noise * np.eye(len(x))
         factor: Array = np.linalg.cholesky(covariance).astype(np.float64)
         weights: Array = np.linalg.solve(factor.T, np.linalg.solve(factor, y)).astype(np.float64)
@@ -69,7 +69,7 @@ class Posterior:
         return cls(kernel, x, t, factor, weights, fitted - len(x) / 2 * math.log(2 * math.pi))
 
     def at(self, points: Array, time: float) -> tuple[Array, Array]:
-        """Mean and standard deviation of the function at points (m, d): two of (m,)."""
+        """Return mean (m,) and standard deviation (m,) of the function at points (m, d)."""
         across = self.kernel.between(points, np.full(len(points), time), self.x, self.t)
         part = np.linalg.solve(self.factor, across.T)
         variance = np.maximum(1.0 - (part**2).sum(axis=0), 1e-12)
@@ -78,7 +78,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Bandit:
-    """Mean from the observations; confidence also from points that are not observed yet."""
+    """Mean from the observations; deviation also from pending points without observations."""
 
     observed: Posterior
     expected: Posterior
@@ -86,9 +86,9 @@ class Bandit:
 
     @classmethod
     def learn(cls, x: Array, t: Array, y: Array, pending: Array, time: float) -> "Bandit":
-        """From points x (n, d), times t (n,), improvements y (n,); pending points (p, d) at `time`.
+        """Return the bandit of points x (n, d) at times t (n,) with improvements y (n,).
 
-        The kernel is the one under which the observations are likeliest.
+        Pending points (p, d) count as observed at `time`. The kernel maximises the likelihood.
         """
         x, t, y = x[-MOST:], t[-MOST:], y[-MOST:]
         spread = float(y.std())
@@ -104,7 +104,7 @@ class Bandit:
         return cls(observed, Posterior.fit(observed.kernel, points, times, unknown), time)
 
     def bound(self, points: Array) -> Array:
-        """The upper confidence bound at points (m, d): (m,)."""
+        """Return the upper confidence bound (m,) at points (m, d)."""
         mean, _ = self.observed.at(points, self.time)
         _, deviation = self.expected.at(points, self.time)
         beta = C1 + max(0.0, math.log(C2 * len(self.observed.x)))
@@ -116,9 +116,9 @@ class Bandit:
         stream: np.random.Generator,
         is_allowed: Callable[[Array], bool] = lambda _point: True,
     ) -> Array:
-        """The best of many points, moved around in ever smaller steps: (d,).
+        """Return the point (d,) with the greatest bound that random and local search find.
 
-        Where none of the first ones is allowed, it is the best of them all the same.
+        If `is_allowed` accepts none of the random points, the best of them is used anyway.
         """
         best = self._best(stream.random((CANDIDATES, dimensions)), is_allowed)
         for width in 0.1 ** np.arange(1, ROUNDS + 1):
@@ -128,5 +128,6 @@ class Bandit:
         return best
 
     def _best(self, points: Array, is_allowed: Callable[[Array], bool]) -> Array:
+        """Return the allowed point with the greatest bound, or the greatest if none is allowed."""
         by_bound = points[np.argsort(-self.bound(points), kind="stable")]
         return next((point for point in by_bound if is_allowed(point)), by_bound[0])

@@ -3,18 +3,18 @@
 Li et al., Hyperband: A Novel Bandit-Based Approach to Hyperparameter Optimization, JMLR 18, 2018,
 algorithm 1. With R the top rung, eta the reduction factor and s_max the most halvings that fit
 above the grace period, bracket s = s_max, …, 0 has ceil((s_max + 1) / (s + 1) · eta^s) trials and
-rungs at R · eta^-s, …, R / eta, R. When all of a bracket's trials have come to a rung, the best
-``1 / eta`` go on and the others end. Trials are assigned to brackets by their numbers; after
-bracket 0 the next is s_max again. Decisions in a bracket depend on its own trials alone, in any
-order of arrival; slots that would wait begin the next bracket.
+rungs at R · eta^-s, …, R / eta, R. When all of a bracket's trials have reached a rung, the best ``1
+/ eta`` continue and the others end. Trials are assigned to brackets by their numbers; after bracket
+0 the next is s_max again. Decisions in a bracket depend only on its own trials, in any order of
+arrival; slots that would be idle start the next bracket.
 
-With a plan of ``seeds`` a bracket is halved in seeds, too: see `sweep.schedulers._shared.seeding`.
-A bracket that begins above a rung of the plan gets its seeds where it begins.
+With a plan of ``seeds`` a bracket is also halved in seeds: see `sweep.schedulers._shared.seeding`.
+A bracket that starts above a rung of the plan gets that rung's seeds at its start.
 
-A last bracket that ``trials`` does not fill is halved like the others, to at least one trial.
+If ``trials`` does not fill the last bracket, it is halved like the others, to at least one trial.
 
-Where nothing says what R is, the trials that begin before one has ended train to their ends, in no
-bracket; R is where the first of them ended, as Optuna's Hyperband takes it.
+If R is unknown, the trials that start before one has ended train to their ends, in no bracket; R is
+then where the first of them ended, as in Optuna's Hyperband.
 """
 
 import itertools
@@ -47,7 +47,7 @@ from sweep.schedulers._shared.seeding import Step
 
 #: Relative rounding error allowed in the top rung over a power of the factor.
 _HAIR = 1e-9
-#: The most trials that a bracket may have.
+#: Maximum number of trials in a bracket.
 MOST_TRIALS = 10**12
 Decision = Stop | Resume | AddSeed
 
@@ -57,14 +57,14 @@ class Bracket:
     """A set of trials that are compared only with each other."""
 
     s: int
-    """The number of its halvings."""
+    """Number of halvings."""
     first: int
-    """The number of its first trial."""
+    """Number of its first trial."""
     size: int
     rungs: tuple[float, ...]
-    """Ascending; the last is the top."""
+    """Levels, ascending; the last is the top rung."""
     steps: tuple[Step, ...]
-    """Its rungs, and where its trials get further seeds."""
+    """Rungs, and levels at which trials get further seeds."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +72,16 @@ class _Deal:
     """The assignment of trials to brackets."""
 
     first: int
-    """The number of the first trial that has a bracket."""
+    """Number of the first trial that has a bracket."""
     levels: tuple[float, ...]
-    """Ascending; the last is the top."""
+    """Levels, ascending; the last is the top rung."""
     sizes: tuple[int, ...]
-    """Sizes of the brackets of a round, in trials, from the bracket of the lowest level on."""
+    """Numbers of trials of one round of brackets, starting with the bracket of the lowest level."""
     seeds: tuple[tuple[float, int], ...]
-    """The levels at which trials get further seeds, with the number of seeds from there on."""
+    """Pairs of a level at which trials get further seeds, and the number of seeds from there on."""
 
     def brackets(self, trials: int, first: int = 0) -> Iterator[Bracket]:
-        """Yield the brackets of `trials` trials in their order, from that of trial `first` on."""
+        """Yield the brackets of `trials` trials in order, from the bracket of trial `first` on."""
         first = max(first, self.first)
         while first < trials:
             bracket = self.bracket(first, trials)
@@ -89,7 +89,7 @@ class _Deal:
             first = bracket.first + bracket.size
 
     def bracket(self, number: int, trials: int) -> Bracket:
-        """Return the bracket of trial `number`, where there are `trials` trials."""
+        """Return the bracket of trial `number` among `trials` trials."""
         dealt = number - self.first
         round_began = number - dealt % sum(self.sizes)
         firsts = list(itertools.accumulate(self.sizes[:-1], initial=round_began))
@@ -100,7 +100,7 @@ class _Deal:
         return Bracket(len(levels) - 1, firsts[place], size, levels, steps)
 
     def unsettled(self, history: History, trials: int) -> Iterator[Bracket]:
-        """Yield the brackets, in order, in which there may be something to decide."""
+        """Yield the brackets, in order, in which a decision may be needed."""
         end, open_ = self.first, history.summary(self, lambda: _Open(self))
         for first in sorted(open_.firsts):
             bracket = self.bracket(first, trials)
@@ -109,9 +109,9 @@ class _Deal:
         yield from self.brackets(trials, max(end, len(history.trials)))
 
     def settle(self, history: History, bracket: Bracket) -> None:
-        """Take a bracket in which nothing is to decide for settled until one of its trials moves.
+        """Mark a bracket without decisions as settled until one of its trials changes.
 
-        One in which a trial lives, or is to come, is not.
+        Brackets with an unfinished or missing trial are not marked.
         """
         members = history.trials[bracket.first : bracket.first + bracket.size]
         full = len(members) == bracket.size
@@ -125,17 +125,17 @@ class _Open(Kept):
 
     deal: _Deal
     firsts: set[int] = field(default_factory=set)
-    """The numbers of their first trials."""
+    """Numbers of their first trials."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Open those whose trials have changed."""
+        """Add the brackets whose trials have changed."""
         for number in self.changed(trials, touched):
             if number >= self.deal.first:
                 self.firsts.add(self.deal.bracket(number, len(trials)).first)
 
 
 class Brackets(schedulers.Scheduler):
-    """Fills one bracket after the other and halves each at its rungs."""
+    """Fills one bracket after another and halves each at its rungs."""
 
     Options: ClassVar[type[BaseModel]] = RungOptions
     adds_seeds = True
@@ -153,7 +153,7 @@ class Brackets(schedulers.Scheduler):
             )
             seeding.added(context.seeds, (), self.time_attr)
             return
-        self._deal = self._dealt(top, 0)
+        self._deal = self._make_deal(top, 0)
         self.levels, self.sizes = self._deal.levels, self._deal.sizes
         if self.eta ** (len(self.levels) - 1) > MOST_TRIALS:
             least = f"{top / self.eta ** (len(self.levels) - 1):.3g} or more"
@@ -162,8 +162,8 @@ class Brackets(schedulers.Scheduler):
         self._seeds = tuple(seeding.added(context.seeds, self.levels, self.time_attr).items())
         self._deal = replace(self._deal, seeds=self._seeds)
 
-    def _dealt(self, top: float, first: int) -> "_Deal":
-        """Return the assignment of trials from number `first` on, if `top` is the top rung."""
+    def _make_deal(self, top: float, first: int) -> "_Deal":
+        """Return the assignment of trials from number `first` on if `top` is the top rung."""
         halvings = 0
         while (
             top / self.eta ** (halvings + 1) >= self.grace * (1 - _HAIR)
@@ -179,8 +179,8 @@ class Brackets(schedulers.Scheduler):
             (),
         )
 
-    def _dealing(self, history: History) -> "_Deal | None":
-        """Return the assignment; None if ends set the top rung and no trial has ended."""
+    def _find_deal(self, history: History) -> "_Deal | None":
+        """Return the assignment; None while the top rung is unknown because no trial has ended."""
         if self.levels:
             return self._deal
         ended = [
@@ -193,14 +193,17 @@ class Brackets(schedulers.Scheduler):
             return None
         _, top = min(ended)
         free = itertools.takewhile(lambda t: t.slices and t.goal.at is None, history.trials)
-        return self._dealt(top, sum(1 for _ in free))
+        return self._make_deal(top, sum(1 for _ in free))
 
     def brackets(self, trials: int) -> Iterator[Bracket]:
-        """The brackets of so many trials in their order, where the top rung is known."""
+        """Yield the brackets of `trials` trials in order; the top rung must be known."""
         return self._deal.brackets(trials)
 
     def rest(self, history: History) -> float | None:
-        """Return the work left in the brackets; a trial that ends before a rung is not replaced."""
+        """Return the training left in the brackets, or None if the top rung is unknown.
+
+        Trials that end before a rung are not replaced.
+        """
         trials, left = history.trials, 0.0
         if not self.levels:
             return None
@@ -227,12 +230,12 @@ class Brackets(schedulers.Scheduler):
         return max(1, bracket.size // int(self.eta**step))
 
     def plan(self, history: History, free: int) -> Plan:
-        """Halve the brackets whose trials have all arrived; then start fresh trials."""
+        """Halve the brackets whose trials have all arrived, then start new trials."""
         stop: list[Stop] = []
         promoted: list[Resume | AddSeed] = []
         fresh: list[NewTrial] = []
         trials, to_come = history.trials, history.to_create - len(history.waiting)
-        deal = self._dealing(history)
+        deal = self._find_deal(history)
         if deal is None:
             why = "no trial has come to its end, which says where the top rung is; to its end"
             return Plan(fresh=(NewTrial(Goal(), why),) * min(free, history.to_create))
@@ -253,7 +256,7 @@ class Brackets(schedulers.Scheduler):
         return seeding.plan_of(promoted, fresh[: free - len(promoted)], stop)
 
     def _halve(self, history: History, bracket: Bracket) -> Iterator[Decision]:
-        """Decide, step by step, which trials are promoted and which end."""
+        """Yield, step by step, the trials to promote and to end."""
         trials = history.trials
         alive = trials[bracket.first : bracket.first + bracket.size]
         if len(alive) < bracket.size:
@@ -262,7 +265,11 @@ class Brackets(schedulers.Scheduler):
             if not all(seeding.has_arrived(trial, step) for trial in alive):
                 return
             count = self._count(bracket, number)
-            there = [t for t in alive if seeding.is_there(t, step) and not _left(t, next_step)]
+            there = [
+                t
+                for t in alive
+                if seeding.is_there(t, step) and not _was_stopped_before(t, next_step)
+            ]
             ranking = ranked_at([seeding.under(t, step.seeds) or t for t in there], step.level)
             alive = []
             for place, (its, _) in enumerate(ranking, start=1):
@@ -274,15 +281,15 @@ class Brackets(schedulers.Scheduler):
                 if place <= count or seeding.is_past(trial, step):
                     alive.append(trial)
                     goal = Goal(next_step.level, top=bracket.rungs[-1])
-                    yield from _promoted(trial, step, next_step, goal, why, compared)
+                    yield from _promote(trial, step, next_step, goal, why, compared)
                 elif waits(trial):
                     yield Stop(trial.number, Status.PRUNED, f"stopped: {why}", compared)
 
 
-def _promoted(
+def _promote(
     trial: Trial, step: Step, next_step: Step, goal: Goal, why: str, compared: Evidence
 ) -> Iterator[Resume | AddSeed]:
-    """Yield what brings a trial to the following step, if it rests before it."""
+    """Yield the decisions that bring a waiting trial to the next step."""
     if next_step.seeds > step.seeds:
         if seeding.gets_more(trial, step):
             why = f"promoted to {next_step.seeds} seeds: {why}"
@@ -291,7 +298,7 @@ def _promoted(
         yield Resume(trial.number, goal, f"promoted: {why}", compared)
 
 
-def _left(trial: Trial, next_step: Step) -> bool:
-    """Return whether a person stopped a trial below a step, which frees its place for another."""
+def _was_stopped_before(trial: Trial, next_step: Step) -> bool:
+    """Return whether a user stopped a trial below a step, so that another takes its place."""
     ended = trial.held is UserHold.STOP and trial.status in FINISHED
     return ended and trial.status is not Status.COMPLETED and not seeding.is_there(trial, next_step)

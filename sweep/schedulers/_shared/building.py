@@ -1,4 +1,4 @@
-"""The scheduler that a spec names, with its options checked."""
+"""Create the scheduler that a spec names, with checked options."""
 
 from collections.abc import Collection, Sequence
 
@@ -16,10 +16,13 @@ def build(
 ) -> schedulers.Scheduler:
     """Return the scheduler that `spec` names.
 
-    No child of a trial may change the settings `fixed` (`Trainable.fixed_keys`).
+    Args:
+        spec: spec of the sweep.
+        paths: folders in which modules are searched.
+        fixed: settings that offspring may not change (`Trainable.fixed_keys`).
 
     Raises:
-        UsageError: its options cannot work, or it has no rungs for a plan of seeds.
+        UsageError: its options are not valid, or it has no rungs for a plan of seeds.
     """
     cls = schedulers.find(spec.scheduler.name, paths)
     if spec.has_seed_plan and not cls.adds_seeds:
@@ -37,6 +40,7 @@ def build(
 
 
 def _no_rungs(spec: SweepSpec) -> BadConfig:
+    """Return the error for a plan of seeds with a scheduler that cannot add seeds."""
     names = plugins.names(schedulers.PACKAGE)
     able = ", ".join(name for name in names if schedulers.find(name).adds_seeds)
     allowed = f"a number such as 3 with scheduler {spec.scheduler.name}"
@@ -45,7 +49,7 @@ def _no_rungs(spec: SweepSpec) -> BadConfig:
 
 
 def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
-    """Return the options of the scheduler that `spec` names, checked for themselves."""
+    """Return the validated options of the scheduler that `spec` names."""
     cls = schedulers.find(spec.scheduler.name, paths)
     key, name, given = "finish_best", spec.scheduler.name, spec.scheduler.options
     if key in given and schedulers.KIND.is_shipped(name) and key not in cls.Options.model_fields:
@@ -55,7 +59,7 @@ def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
 
 
 def settled(spec: SweepSpec, paths: Sequence[str] = ()) -> SweepSpec:
-    """Return `spec` as the ledger of a new sweep keeps it: see `schedulers.Scheduler.settle`."""
+    """Return `spec` as stored in the ledger of a new sweep: see `schedulers.Scheduler.settle`."""
     plugin = spec.scheduler
     options = schedulers.find(plugin.name, paths).settle(plugin.options)
     return spec.model_copy(update={"scheduler": Plugin(name=plugin.name, options=dict(options))})

@@ -1,4 +1,4 @@
-"""Exploring from one point of a space: a parent's settings, each perturbed or drawn anew.
+"""Exploration from one point of a space: a parent's settings, each perturbed or resampled.
 
 Jaderberg et al., Population Based Training of Neural Networks, 2017, section 4.1.1 and appendix A.
 """
@@ -16,7 +16,7 @@ from sweep.schedulers import SchedulerContext
 from sweep.space import Choice, Domain, Float, Int, Normal, Ordinal, Space, choice_key, sample
 from trainables.errors import nearest
 
-#: Attempts at a point at which every expression of the space has a value.
+#: Maximum number of attempts to find a valid point.
 ATTEMPTS = 100
 
 
@@ -28,13 +28,22 @@ def explore(
     resample_probability: float = 0.25,
     factors: Sequence[float] = (1.2, 0.8),
 ) -> dict[str, Any]:
-    """A child's searched values.
+    """Return the searched values of an offspring.
 
-    The parameters in `names` change, the others are inherited; one that only the child needs is
-    drawn. Where the space allows none of many such points, the child has its parent's settings.
+    Args:
+        space: space of the sweep.
+        searched: the parent's searched values.
+        names: parameters that change; the others are inherited. A parameter that only the offspring
+            has is sampled.
+        stream: random numbers.
+        resample_probability: probability that a parameter is sampled instead of perturbed.
+        factors: factors of a perturbation, one of which is chosen at random.
+
+    Returns:
+        A valid point, or the parent's values if none of `ATTEMPTS` points is valid.
 
     Raises:
-        BadSpace: it does not allow these either.
+        BadSpace: the parent's values are not valid either.
     """
 
     def suggest(name: str, domain: Domain) -> Any:
@@ -51,31 +60,32 @@ def explore(
     for _ in range(ATTEMPTS):
         with contextlib.suppress(BadSpace):
             return space.resolve(suggest).searched
-    return space.resolve(partial(_inherited, searched)).searched
+    return space.resolve(partial(_inherit, searched)).searched
 
 
 def is_in(space: Space, searched: dict[str, Any]) -> bool:
-    """Return whether the space allows these values; the middle stands for a missing one."""
+    """Return whether the space allows these values; a missing one counts as its domain's middle."""
     try:
-        space.resolve(partial(_inherited, searched))
+        space.resolve(partial(_inherit, searched))
     except BadSpace:
         return False
     return True
 
 
-def _inherited(searched: dict[str, Any], name: str, domain: Domain) -> Any:
+def _inherit(searched: dict[str, Any], name: str, domain: Domain) -> Any:
+    """Return the value in `searched`, or the domain's middle."""
     return searched[name] if name in searched else domain.at(0.5)
 
 
 def _neighbour(domain: Choice | Ordinal, value: Any, stream: np.random.Generator) -> Any:
-    """The value before or after `value`; the order of a choice is that of the spec."""
+    """Return the value before or after `value`, in the order of the spec."""
     place = domain.index[choice_key(value)]
     places = [p for p in (place - 1, place + 1) if 0 <= p < len(domain.values)]
     return domain.values[places[int(stream.integers(len(places)))]] if places else value
 
 
 def perturbed(domain: Float | Int | Normal, value: float, factor: float) -> float:
-    """`value` times `factor`, inside the domain; on a grid it moves by one step at least."""
+    """Return `value` times `factor`, rounded into the domain; at least one step away on a grid."""
     wanted = value * factor
     found = domain.snap(wanted)
     if found == value and domain.step and wanted != value:
@@ -84,7 +94,7 @@ def perturbed(domain: Float | Int | Normal, value: float, factor: float) -> floa
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
-    """Return the settings that a child changed, in words."""
+    """Return the settings that an offspring changed, as a text."""
     changed = [
         f"{name} {_short(before[name])} → {_short(after[name])}"
         if name in before
@@ -96,11 +106,16 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> str:
 
 
 def _short(value: Any) -> str:
+    """Return a short text for a value."""
     return f"{value:.4g}" if isinstance(value, float) else choice_key(value)
 
 
 def check_names(names: Sequence[str] | None, context: SchedulerContext) -> tuple[str, ...]:
-    """The parameters that children change: `names`, by default all that are not inherited."""
+    """Return the parameters that offspring change: `names`, or all that are not inherited.
+
+    Raises:
+        BadConfig: there is none, or one of `names` is not searched or must be inherited.
+    """
     searched = tuple(context.space.domains)
     if not searched:
         raise BadConfig("space", "no searched parameter", "one at least", "children change them")

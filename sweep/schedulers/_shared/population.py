@@ -1,16 +1,16 @@
-"""Populations: at each interval, children of the best take the places of the worst.
+"""Populations: at each interval, offspring of the best trials replace the worst.
 
 Jaderberg et al., Population Based Training of Neural Networks, 2017, algorithm 1, with truncation
-selection. Settings of a trial never change: a trial in the bottom quantile ends, and a child of
-a random one in the top quantile takes its place, with its parent's checkpoint and settings of its
-own. Children have a parent and do not count among the searched trials.
+selection. Settings of a trial never change: a trial in the bottom quantile ends, and an offspring
+of a random one in the top quantile replaces it, with its parent's checkpoint and new settings.
+Offspring have a parent and do not count among the searched trials.
 
-``synch: true``: all reach a level before any is replaced; decisions depend on the population alone,
-not on the order of arrival. ``synch: false``: each trial that reaches a level is compared with each
-other that has not ended at the highest level that both have reached, and the others rank by how far
-they are ahead of it there. A trial that has ended has no children.
+``synch: true``: all trials reach a level before any is replaced; decisions depend only on the
+population, not on the order of arrival. ``synch: false``: each trial that reaches a level is
+compared with every unfinished trial at the highest level that both have reached, and the others
+rank by their lead over it. A trial that has ended has no offspring.
 
-Random numbers come from named streams of (sweep seed, number of the child).
+Random numbers come from named streams of (sweep seed, number of the offspring).
 """
 
 import math
@@ -42,7 +42,7 @@ from sweep.schedulers._shared.rungs import (
 )
 from trainables.core import rng
 
-#: Trials with their scores, best first.
+#: Pairs of trial and score, best first.
 Ranking = Sequence[tuple[Trial, float | None]]
 
 
@@ -53,22 +53,22 @@ class Generation:
     level: float
     ranking: Ranking
     count: int
-    """The number of trials to replace; as many are their parents."""
+    """Number of trials to replace, and of possible parents."""
     levels: Mapping[int, float] = field(default_factory=dict)
-    """Trial → where it was compared with the one that is judged, if that is not the level."""
+    """Trial → level at which it was compared with the judged one, if that is not `level`."""
 
     @property
     def upper(self) -> Ranking:
-        """Members that may have children: the best ones with a score and a checkpoint."""
+        """Possible parents: the best members with a score and a checkpoint."""
         staying = self.ranking[: len(self.ranking) - self.count]
         scored = [(trial, score) for trial, score in staying if score is not None]
         return [(trial, score) for trial, score in scored if _can_breed(trial)][: self.count]
 
     @property
     def lower(self) -> list[Trial]:
-        """The members that are replaced, by number; none if no member may have children.
+        """Members to replace, by number; empty if no member can be a parent.
 
-        One that has not reported the metric yet is not in the ranking: nothing is known of it.
+        A trial that has not reported the metric yet is not in the ranking.
         """
         if not self.upper:
             return []
@@ -76,11 +76,11 @@ class Generation:
         return sorted(worst, key=lambda trial: trial.number)
 
     def place(self, trial: Trial) -> int:
-        """From 1."""
+        """Return the rank of `trial`, from 1."""
         return next(i for i, (t, _) in enumerate(self.ranking, start=1) if t is trial)
 
     def evidence(self, trial: Trial) -> dict[str, Any]:
-        """The numbers of a decision about `trial`."""
+        """Return the values behind a decision about `trial`."""
         staying = len(self.ranking) - self.count
         found = dict(evidence(self.level, self.ranking, self.place(trial), staying))
         if self.levels:
@@ -88,23 +88,23 @@ class Generation:
         return found
 
     def standing(self, trial: Trial) -> str:
-        """The score and the place of `trial`, in words."""
+        """Return score and rank of `trial` as a text."""
         level = self.levels.get(trial.number, self.level)
         return f"{standing(self.ranking, self.place(trial), level)} at {level:g}"
 
 
-#: Trials that are replaced, each with the generation in which it was compared.
+#: Pairs of a trial to replace and the generation in which it was compared.
 Losers = Sequence[tuple[Trial, Generation]]
 
 
 def born_at(trial: Trial) -> float:
-    """The value of ``time_attr`` at which a bred trial began; 0 for a searched one."""
+    """Return the `time_attr` at which an offspring started; 0 for a searched trial."""
     births = [replica.birth.time for replica in trial.replicas if replica.birth is not None]
     return min(births, default=0.0)
 
 
 def _can_breed(trial: Trial) -> bool:
-    """Return whether a trial can have a child: it has not ended, and each seed has a checkpoint."""
+    """Return whether a trial can be a parent: it has not ended, and each seed has a checkpoint."""
     there = all(r.checkpoints and not r.catching_up for r in trial.replicas)
     return there and trial.status not in FINISHED
 
@@ -132,7 +132,7 @@ class PopulationOptions(TimeOptions):
 
 
 class Population(schedulers.Scheduler):
-    """Replaces the worst by children of the best."""
+    """Replaces the worst trials by offspring of the best."""
 
     pauses = True
 
@@ -143,7 +143,7 @@ class Population(schedulers.Scheduler):
         self.mutated = check_names(options.hyperparam_mutations, context)
         key, interval = "scheduler.perturbation_interval", options.perturbation_interval
         check_first(key, interval, options.time_attr)
-        check_reached(key, self._after(0.0), options.time_attr, context)
+        check_reached(key, self._next_level(0.0), options.time_attr, context)
         if context.trials < 2:
             hint = "a population has worse members and better"
             raise BadConfig("trials", context.trials, "at least 2", hint)
@@ -156,27 +156,31 @@ class Population(schedulers.Scheduler):
         number: int,
         siblings: Sequence[Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """The searched values of child `number` of `parent`.
+        """Return the searched values of offspring `number` of `parent`.
 
-        `siblings` are those of the children that the same decision has bred before it.
+        `siblings` are the values of the offspring created earlier by the same decision.
         """
 
     def plan(self, history: History, free: int) -> Plan:
-        """Compare the trials that reached a level; then start the population's first trials."""
-        if self.options.synch:
-            return self._together(history, free)
-        return self._each(history, free)
+        """Compare the trials that reached a level.
 
-    def _together(self, history: History, free: int) -> Plan:
-        # A clone may be ahead of the population, which does not wait for it. Where all have ended,
-        # new trials begin at the first level, and clones go on alone.
+        Before that, start the population's first trials.
+        """
+        if self.options.synch:
+            return self._plan_synchronous(history, free)
+        return self._plan_asynchronous(history, free)
+
+    def _plan_synchronous(self, history: History, free: int) -> Plan:
+        # The population does not wait for a clone, which may be ahead of it. If all members have
+        # ended, new trials start at the first level, and clones continue alone.
+        """Return the plan if all trials are compared at once (``synch: true``)."""
         members = history.order(_members)
         alone = not members and not history.to_create
-        newest = _highest(history.order(_living) if alone else members)
+        newest = _highest_goals(history.order(_living) if alone else members)
         if history.to_create:
-            goal = newest[-1] if newest else self._after(0.0)
-            return self._found(history, free, goal)
-        behind = [t for t in _below(history, min(newest, default=0.0)) if waits(t)]
+            goal = newest[-1] if newest else self._next_level(0.0)
+            return self._start_members(history, free, goal)
+        behind = [t for t in _unfinished_below(history, min(newest, default=0.0)) if waits(t)]
         if behind:
             why = f"it was held while the others went on to {newest[-1]:g}"
             catches_up = [Resume(t.number, Goal(newest[-1]), why) for t in behind]
@@ -188,7 +192,7 @@ class Population(schedulers.Scheduler):
         return Plan()
 
     def _generation(self, history: History, level: float) -> Generation | None:
-        """The population at a level, or None while some are on their way to it."""
+        """Return the population at a level, or None while some trials are on their way to it."""
         goals = history.order(_with_goal)
         bound = [history.trials[number] for _, number in goals[bisect_left(goals, (level,)) :]]
         expected = [trial for trial in bound if born_at(trial) < level]
@@ -200,15 +204,16 @@ class Population(schedulers.Scheduler):
     def _replace(
         self, history: History, generation: Generation, following: float | None, free: int
     ) -> Plan:
-        """Return the decisions that remain for a generation.
+        """Return the remaining decisions for a generation.
 
-        A replaced trial ends in the transaction that breeds its child, so it is replaced only once.
+        A replaced trial ends in the transaction that creates its offspring, so it is replaced only
+        once.
         """
         level = generation.level
         at_level = [t for t, _ in generation.ranking if t.goal.at == level]
         if following is None:
             living = [trial for trial, _ in generation.ranking if trial.status not in FINISHED]
-            following = self._after(max((trial.time for trial in living), default=level))
+            following = self._next_level(max((trial.time for trial in living), default=level))
         goal = Goal(following)
         missing = [t for t in generation.lower if t in at_level and waits(t)]
         losers = [(trial, generation) for trial in missing[:free]]
@@ -220,13 +225,14 @@ class Population(schedulers.Scheduler):
         ]
         return Plan(_stops(losers), tuple(resume[: free - len(breed)]), breed)
 
-    def _each(self, history: History, free: int) -> Plan:
+    def _plan_asynchronous(self, history: History, free: int) -> Plan:
+        """Return the plan if each trial is compared on arrival (``synch: false``)."""
         there = [trial for trial in history.of(Status.PAUSED) if waits(trial)][:free]
         found = [(trial, self._newest(history, trial)) for trial in there]
         losers = [(trial, generation) for trial, generation in found if trial in generation.lower]
-        fresh = self._found(history, free - len(there), self._after(0.0)).fresh
+        fresh = self._start_members(history, free - len(there), self._next_level(0.0)).fresh
         resume = [
-            _resume(trial, generation, Goal(self._after(trial.time)))
+            _resume(trial, generation, Goal(self._next_level(trial.time)))
             for trial, generation in found
             if trial not in generation.lower
         ]
@@ -234,49 +240,55 @@ class Population(schedulers.Scheduler):
         return Plan(_stops(losers), tuple(resume), breed, fresh)
 
     def _newest(self, history: History, trial: Trial) -> Generation:
-        """All trials that have not ended, each with its score where it and `trial` both have been.
+        """Return all unfinished trials, compared with `trial` at the highest level of both.
 
-        They rank by how much better than `trial` they were there: best first, of equals the older.
+        They rank by how much better than `trial` they were there: best first, and of equals the
+        older.
         """
-        own, levels = self._upto(trial.known_until) or 0.0, dict[int, float]()
+        own, levels = self._last_level(trial.known_until) or 0.0, dict[int, float]()
         scored: list[tuple[float, int, Trial, float | None]] = []
         for other in history.ordered(order.living):
-            level = self._upto(other.known_until)
+            level = self._last_level(other.known_until)
             if level is not None and other.is_known:
                 levels[other.number] = level = min(level, own)
                 its = _lineage_score(history, other, level)
-                behind = _behind(its, _lineage_score(history, trial, level), trial.objective.sign)
+                behind = _deficit(its, _lineage_score(history, trial, level), trial.objective.sign)
                 scored.append((behind, other.number, other, its))
         scored.sort(key=lambda one: one[:2])
         ranking = [(other, its) for _, _, other, its in scored]
         return Generation(own, ranking, self._count(len(ranking)), levels)
 
-    def _found(self, history: History, free: int, goal: float) -> Plan:
+    def _start_members(self, history: History, free: int, goal: float) -> Plan:
+        """Return a plan that starts the missing members of the population."""
         count = max(0, min(free, history.to_create))
         begins = [*(trial.time for trial in history.waiting), *[0.0] * count][:count]
-        goals = [goal if time < goal else self._after(time) for time in begins]
+        goals = [goal if time < goal else self._next_level(time) for time in begins]
         fresh = (NewTrial(Goal(at), f"a member of the population; to {at:g}") for at in goals)
         return Plan(fresh=tuple(fresh))
 
     def _count(self, size: int) -> int:
+        """Return how many of `size` members are replaced."""
         return min(math.ceil(size * self.options.quantile_fraction), size // 2)
 
-    def _after(self, time: float) -> float:
-        """The first level after `time`."""
+    def _next_level(self, time: float) -> float:
+        """Return the first level after `time`."""
         interval = self.options.perturbation_interval
         first = max(1, math.ceil(self.options.burn_in_period / interval))
         return interval * max(first, math.floor(time / interval) + 1)
 
-    def _upto(self, time: float) -> float | None:
-        """The last level up to `time`, if there is one."""
+    def _last_level(self, time: float) -> float | None:
+        """Return the last level up to `time`, or None if there is none."""
         interval = self.options.perturbation_interval
         level = interval * math.floor(time / interval)
-        return level if level >= self._after(0.0) else None
+        return level if level >= self._next_level(0.0) else None
 
     def _breed(
         self, history: History, first: int, losers: Losers, goal: Goal | None = None
     ) -> tuple[Exploit, ...]:
-        """Children that replace `losers`, numbered from `first`; by default to their next level."""
+        """Return the offspring that replace `losers`, numbered from `first`.
+
+        `goal` None lets each run to the level after its start.
+        """
         bred: list[Exploit] = []
         for number, (loser, generation) in enumerate(losers, start=first):
             stream = rng.generator(self.context.seed, "exploit", number)
@@ -292,12 +304,13 @@ class Population(schedulers.Scheduler):
             }
             why = f"a child of trial {parent.number} in the place of trial {loser.number}, with "
             why += f"{changes(parent.searched, searched)}: {generation.standing(parent)}"
-            upto = goal or Goal(self._after(parent.time))
+            upto = goal or Goal(self._next_level(parent.time))
             bred.append(Exploit(parent.number, searched, upto, why, compared))
         return tuple(bred)
 
 
 def _stops(losers: Losers) -> tuple[Stop, ...]:
+    """Return the decisions that end `losers`."""
     return tuple(
         Stop(
             trial.number,
@@ -310,45 +323,49 @@ def _stops(losers: Losers) -> tuple[Stop, ...]:
 
 
 def _resume(trial: Trial, generation: Generation, goal: Goal) -> Resume:
+    """Return the decision that lets a trial continue to `goal`."""
     why = f"goes on: {generation.standing(trial)}"
     return Resume(trial.number, goal, why, generation.evidence(trial))
 
 
 def _lineage_score(history: History, trial: Trial, level: float) -> float | None:
-    """The score at a level; of a child that began after it, that of its ancestor there."""
+    """Return the score at a level.
+
+    For an offspring that started later, its ancestor's score there.
+    """
     while trial.parent is not None and born_at(trial) >= level:
         trial = history.trials[trial.parent]
     return trial.score_at(level)
 
 
-def _behind(its: float | None, own: float | None, sign: float) -> float:
-    """Return by how much a score is worse than the judged one; a missing one is worse than all."""
+def _deficit(its: float | None, own: float | None, sign: float) -> float:
+    """Return by how much a score is worse than the judged trial's; infinite if it is missing."""
     if its is None:
         return math.inf
     return -math.inf if own is None else sign * (own - its)
 
 
-# ---- trials by their goals ------------------------------------------------------------------
+# ---- keys of trials by goal ------------------------------------------------------------------
 
 
 def _with_goal(trial: Trial) -> Entry | None:
-    """Trials with a goal, by the level."""
+    """Return the key of trials with a goal, by its level."""
     return None if trial.goal.at is None else (trial.goal.at, trial.number)
 
 
 def _living(trial: Trial) -> Entry | None:
-    """Trials that have not ended, by their goals; those without one come first."""
+    """Return the key of unfinished trials, by goal; those without a goal come first."""
     at = -math.inf if trial.goal.at is None else trial.goal.at
     return None if trial.status in FINISHED else (at, trial.number)
 
 
 def _members(trial: Trial) -> Entry | None:
-    """Living trials without clones, which may be ahead of the population."""
+    """Return the key of unfinished trials without clones, which may be ahead of the population."""
     return _living(trial) if trial.clone_of is None else None
 
 
-def _highest(entries: Sequence[Entry]) -> list[float]:
-    """The highest two goals of these entries, ascending."""
+def _highest_goals(entries: Sequence[Entry]) -> list[float]:
+    """Return the two highest goals of these entries, ascending."""
     goals: list[float] = []
     end = len(entries)
     while end and len(goals) < 2 and entries[end - 1][0] > -math.inf:
@@ -357,14 +374,14 @@ def _highest(entries: Sequence[Entry]) -> list[float]:
     return goals
 
 
-def _below(history: History, level: float) -> list[Trial]:
-    """Trials that have not ended and whose goals are below a level, by number."""
+def _unfinished_below(history: History, level: float) -> list[Trial]:
+    """Return the unfinished trials whose goals are below a level, by number."""
     entries = history.order(_living)
     first, end = bisect_left(entries, (-math.inf, math.inf)), bisect_left(entries, (level,))
     return [history.trials[number] for number in sorted(entry[-1] for entry in entries[first:end])]
 
 
 def _is_there(trial: Trial, level: float) -> bool:
-    """Return whether the trial has reached the level and its score there is final."""
+    """Return whether a trial has reached a level and its score there is final."""
     went_on = trial.goal.at is None or trial.goal.at > level
     return trial.reached(level) and (went_on or waits(trial))

@@ -1,12 +1,14 @@
-"""The history as a study in memory, on which Optuna's pruners judge one trial.
+"""The history as an in-memory study, on which Optuna's pruners judge one trial.
 
-What a pruner is shown of a trial is made again when that trial has changed. A trial's steps are its
-looks: the multiples of the interval at which it can have paused, as a step of Optuna's is a report.
-For a pruner that compares with completed trials only, these have a score at the looks of the judged
-trials too, and the others have none. Pruners that remember in the study what they decided before
-(successive halving, Hyperband) get a new one each time, in which every trial still runs, and are
-shown every earlier rung again, so that they remember the same. At a look that passes a rung they
-are shown the score at the rung, since they compare trials by what they had at the look.
+A trial's entry in the study is remade when the trial has changed. The steps of an entry are the
+trial's looks: the multiples of the interval at which the trial may have paused. They correspond to
+Optuna's reports.
+
+For a pruner that compares only with completed trials, these have a score at the looks of the judged
+trials too, and other trials have none. Pruners that store earlier decisions in the study
+(successive halving, Hyperband) get a new study each time, in which every trial still runs, and are
+shown all earlier rungs again, so that they store the same. At a look that passes a rung they get
+the score at the rung, since they compare trials by their values at looks.
 """
 
 import copy
@@ -32,15 +34,15 @@ from sweep.history.order import Kept
 from sweep.history.trial import Trial
 from trainables.errors import nearest
 
-#: The name of every study; Hyperband assigns trials to brackets by a hash of it.
+#: Name of every study; Hyperband assigns trials to brackets by a hash of it.
 _NAME = "sweep"
 _STATES = {**STATES, Status.WAITING: TrialState.RUNNING}
 
 
 class Study:
-    """The sweep as `pruner` is shown it, at one moment; looks are multiples of `interval`.
+    """The sweep as a study for `pruner`, at one moment; looks are multiples of `interval`.
 
-    It is good until the next one of the same history is made.
+    It is valid until the next one of the same history is created.
     """
 
     def __init__(self, history: History, interval: int, pruner: BasePruner) -> None:
@@ -48,18 +50,19 @@ class Study:
         self._remembers = isinstance(pruner, SuccessiveHalvingPruner | HyperbandPruner)
         name = ("shown to a pruner", interval, self._remembers)
         remembers = pruner if self._remembers else None
-        shown = history.summary(name, lambda: _Shown(history, interval, remembers))
-        self._shown, self._study = shown, shown.study
+        shown = history.summary(name, lambda: _StudyTrials(history, interval, remembers))
+        self._study_trials, self._study = shown, shown.study
         if self._remembers:
             self._study = _new_study(history)
-            self._study.add_trials([_running(one) for one in shown.trials])
+            self._study.add_trials([_as_running(one) for one in shown.trials])
         judged = history.of(Status.PAUSED)
         shown.lend({look for trial in judged for look in shown.looks(trial)}, history.trials)
 
     def prunes(self, number: int) -> bool:
         """Return whether the pruner would end the trial with this number now."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about ignored values, and experimental features
+            # suppress warnings about ignored values and experimental features
+            warnings.simplefilter("ignore")
             if self._remembers:
                 self._remind(number)
             return bool(self._pruner.prune(self._study, self._frozen(number)))
@@ -67,29 +70,30 @@ class Study:
     def completed_at(self, level: int, most: int) -> tuple[int, list[tuple[int, float]]]:
         """Return how many completed trials have a value at a level, and the last `most` of them.
 
-        Each with its number and its value.
+        The latter are pairs of number and value.
         """
-        return self._shown.completed_at(level, most)
+        return self._study_trials.completed_at(level, most)
 
     def value_at(self, number: int, level: int) -> float:
-        """The value of one trial at a look at which it has one."""
-        return self._shown.trials[number].intermediate_values[level]
+        """Return the value of a trial at one of its looks."""
+        return self._study_trials.trials[number].intermediate_values[level]
 
     def newest_look(self, number: int) -> int | None:
-        """The newest look at which a trial has a value; None: at none."""
-        return max(self._shown.trials[number].intermediate_values, default=None)
+        """Return the newest look at which a trial has a value, or None."""
+        return max(self._study_trials.trials[number].intermediate_values, default=None)
 
     def level_of(self, number: int, look: int) -> float:
-        """The level at which the trial's value at a look is read."""
-        return self._shown.rungs.get(number, {}).get(look, look)
+        """Return the level at which the trial's value at a look was read."""
+        return self._study_trials.rungs.get(number, {}).get(look, look)
 
     def _frozen(self, number: int) -> FrozenTrial:
+        """Return the study's entry of a trial."""
         if self._remembers:
             return self._study.get_trials(deepcopy=False)[number]
-        return self._shown.trials[number]
+        return self._study_trials.trials[number]
 
     def _remind(self, judged: int) -> None:
-        """Show the pruner every rung that a trial reached before; its answers are known."""
+        """Show the pruner all rungs that a trial reached earlier, so that it has its decisions."""
         for number in range(len(self._study.get_trials(deepcopy=False))):
             steps = sorted(self._frozen(number).intermediate_values)
             for step in _rungs(self._pruner, steps[:-1] if number == judged else steps):
@@ -99,8 +103,8 @@ class Study:
                 self._pruner.prune(self._study, then)
 
 
-class _Shown(Kept):
-    """All trials as pruners see them, and where those that are complete have values."""
+class _StudyTrials(Kept):
+    """The study's entries of all trials, and an index of the completed ones."""
 
     def __init__(self, history: History, interval: int, remembers: BasePruner | None) -> None:
         super().__init__()
@@ -110,26 +114,26 @@ class _Shown(Kept):
         self.trials = self._row.trials
         self._sign, self._interval = history.objective.sign, interval
         self._remembers = remembers
-        """One that is shown values at rungs, also of trials that are not judged."""
+        """Pruner that stores decisions and is shown values at rungs of all trials, or None."""
         self.rungs: dict[int, Mapping[int, int]] = {}
-        """Trial → look that passed a rung → the rung, for such a pruner."""
+        """Trial → look that passed a rung → that rung, for such a pruner."""
         self._of: dict[int, tuple[frozenset[int], float, tuple[float, int]]] = {}
-        """Completed trial → its own looks, how far it came, and its place in `_ranks`."""
+        """Completed trial → its own looks, its time, and its entry in `_ranks`."""
         self._completed: list[int] = []
         self._times: list[float] = []
-        """The values of ``time_attr`` at the ends of completed trials, ascending."""
+        """Values of `time_attr` at the ends of completed trials, ascending."""
         self._ranks: list[tuple[float, int]] = []
-        """The completed trials, the best first."""
+        """Completed trials, best first."""
         self._looked, self._valued, self._lent_at = Counter[int](), Counter[int](), Counter[int]()
-        """Level → how many completed trials have a look there, a value, and one only for now."""
-        self._lent: dict[int, dict[int, float]] = {}
-        """Completed trial → its own values, where it has others for now."""
+        """Level → number of completed trials with a look, a value, and a temporary value there."""
+        self._replaced_values: dict[int, dict[int, float]] = {}
+        """Completed trial → its own values, while it has additional temporary ones."""
 
     def update(self, trials: Sequence[Trial], touched: Sequence[int]) -> None:
-        """Show the trials that have changed as they are now."""
-        for number, own in self._lent.items():
+        """Remake the entries of changed trials and drop temporary values."""
+        for number, own in self._replaced_values.items():
             self.trials[number].intermediate_values = own
-        self._lent.clear()
+        self._replaced_values.clear()
         self._lent_at.clear()
         for number in sorted(self.changed(trials, touched)):
             if number in self._of:
@@ -138,13 +142,15 @@ class _Shown(Kept):
         self._row.best_trial_id = self._ranks[0][1] if self._ranks else None
 
     def looks(self, trial: Trial) -> set[int]:
-        """The levels at which the trial can have been judged, each just before a result.
+        """Return the levels at which a trial may have been judged, each just before a result.
 
-        Before its first result there is nothing to read, so the first look is taken there.
+        Before its first result there is nothing to interpolate, so the first look is at that
+        result.
         """
         return {look for replica in trial.counted for look in self._looks_of(replica.curve)}
 
     def _looks_of(self, curve: Sequence[Point]) -> Iterator[int]:
+        """Yield the looks of one curve."""
         last = 0.0
         for point in curve:
             look = point.time // self._interval
@@ -153,9 +159,9 @@ class _Shown(Kept):
                 last = look
 
     def lend(self, levels: Set[int], trials: Sequence[Trial]) -> None:
-        """Give completed trials values at these levels, until the next time they are brought up.
+        """Give completed trials temporary values at these levels, until the next update.
 
-        Nearly always they have a look of their own wherever they have been.
+        Nearly always they have a look of their own at every level that they reached.
         """
         count = len(self._times)
         short = [n for n in sorted(levels) if self._looked[n] < count - bisect_left(self._times, n)]
@@ -163,12 +169,12 @@ class _Shown(Kept):
             trial, own = trials[number], self.trials[number].intermediate_values
             more = [n for n in short if n not in self._of[number][0] and trial.reached(n)]
             if found := _values(trial, more):
-                self._lent[number] = own
+                self._replaced_values[number] = own
                 self.trials[number].intermediate_values = dict(sorted({**own, **found}.items()))
                 self._lent_at.update(found.keys())
 
     def completed_at(self, level: int, most: int) -> tuple[int, list[tuple[int, float]]]:
-        """As of `Study`."""
+        """Return the same as `Study.completed_at`."""
         count = self._valued[level] + self._lent_at[level]
         found = (
             (number, self.trials[number].intermediate_values[level])
@@ -178,6 +184,7 @@ class _Shown(Kept):
         return count, [*itertools.islice(found, min(count, most))][::-1]
 
     def _show(self, trial: Trial) -> None:
+        """Make the study's entry of a trial."""
         number, state, score = trial.number, _STATES[trial.status], trial.score
         if state is TrialState.COMPLETE and (score is None or not math.isfinite(score)):
             state = TrialState.FAIL
@@ -202,7 +209,7 @@ class _Shown(Kept):
             self._count(trial, frozenset(looks))
 
     def _count(self, trial: Trial, looks: frozenset[int]) -> None:
-        """Count a trial that is complete."""
+        """Add a completed trial to the index."""
         one, number = self.trials[trial.number], trial.number
         rank = (-self._sign * (one.value or 0.0), number)
         self._of[number] = (looks, trial.time, rank)
@@ -213,7 +220,7 @@ class _Shown(Kept):
         insort(self._ranks, rank)
 
     def _discount(self, number: int) -> None:
-        """Count a trial no longer that was complete."""
+        """Remove a trial from the index of completed ones."""
         looks, time, rank = self._of.pop(number)
         self._looked.subtract(looks)
         self._valued.subtract(self.trials[number].intermediate_values.keys())
@@ -223,21 +230,22 @@ class _Shown(Kept):
 
 
 def _new_study(history: History, storage: InMemoryStorage | None = None) -> optuna.Study:
+    """Return an empty study."""
     mode = direction(history.objective)
     return optuna.create_study(storage=storage, study_name=_NAME, direction=mode)
 
 
-def _running(one: FrozenTrial) -> FrozenTrial:
-    """A trial as if it had not ended."""
+def _as_running(one: FrozenTrial) -> FrozenTrial:
+    """Return a copy of a trial's entry that has not ended."""
     running = copy.copy(one)
     running.state, running.value, running.datetime_complete = TrialState.RUNNING, None, None
     return running
 
 
 def _rungs(pruner: BasePruner, steps: Sequence[int]) -> dict[int, int]:
-    """The steps at which a trial reached a rung, and the highest rung that it reached there.
+    """Return the steps at which a trial reached a rung → the highest rung reached there.
 
-    At the other steps these pruners do nothing.
+    At other steps these pruners do nothing.
     """
     found: dict[int, int] = {}
     rung: int = pruner._min_resource  # type: ignore[attr-defined] # both have it
@@ -249,13 +257,13 @@ def _rungs(pruner: BasePruner, steps: Sequence[int]) -> dict[int, int]:
 
 
 def _values(trial: Trial, levels: Sequence[int]) -> dict[int, float]:
-    """The scores of a trial at ascending levels, where it has one and a result before it."""
+    """Return the scores of a trial at ascending levels, without those before its first number."""
     levels = [level for level in levels if level >= trial.known_from]
     found = zip(levels, trial.scores_at(levels), strict=True)
     return {level: value for level, value in found if value is not None}
 
 
-#: Pruner that would guess its rungs → the argument that it must be given, and which rung it is.
+#: Pruner that would guess its rungs → the argument that must be given, and the rung it sets.
 _RESOURCES = {
     "SuccessiveHalvingPruner": ("min_resource", "lowest"),
     "HyperbandPruner": ("max_resource", "top"),
@@ -263,7 +271,7 @@ _RESOURCES = {
 
 
 def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
-    """A pruner of ``optuna.pruners`` by its class's name."""
+    """Return a pruner of ``optuna.pruners`` by the name of its class."""
     cls: Callable[..., BasePruner] = getattr(optuna.pruners, name)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -271,12 +279,15 @@ def make(name: str, arguments: Mapping[str, Any]) -> BasePruner:
 
 
 def make_asked(given: Mapping[str, Any], key: str, top: float | None) -> BasePruner:
-    """The pruner that a spec asks for at `key`: ``pruner``, its class's name, and its arguments.
+    """Return the pruner that a spec requests at `key`.
 
-    Trials end at `top`, in units of ``time_attr``, if that is known.
+    Args:
+        given: ``pruner``, the name of its class, and its arguments.
+        key: key in the spec, for messages.
+        top: `time_attr` at which trials end, or None if unknown.
 
     Raises:
-        BadConfig: Optuna has no such pruner, or refuses the arguments.
+        BadConfig: Optuna has no such pruner, or it refuses the arguments.
     """
     name = given["pruner"]
     known = [n for n in optuna.pruners.__all__ if n not in ("BasePruner", "PatientPruner")]

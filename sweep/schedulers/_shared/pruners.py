@@ -1,9 +1,9 @@
-"""Schedulers that ask one of Optuna's pruners, every `interval`, whether a trial goes on.
+"""Schedulers that ask one of Optuna's pruners every `interval` whether a trial continues.
 
-A look is taken at the first result at or past it that has the metric, and at no other: with an
-evaluation every few iterations, looks lie no closer. The value at a look lies on the line between
-that result and the one before, so trials that report at other steps are compared at equal ones. A
-missing score is no value: the pruner is not asked about a trial that has none.
+A look is taken at the first result at or past it that has the metric: with an evaluation every few
+iterations, looks are no closer than evaluations. The value at a look is interpolated between that
+result and the one before, so trials that report at other steps are compared at equal ones. The
+pruner is not asked about a trial without a score.
 """
 
 from collections.abc import Sequence
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     from sweep.schedulers._shared.pruner_study import Study
 
-#: Completed trials in the evidence of a decision, at most.
+#: Maximum number of completed trials in the evidence of a decision.
 _SHOWN = 12
 
 
 class PrunerOptions(TimeOptions):
-    """When trials are looked at."""
+    """When trials are judged."""
 
     interval: int = Field(
         1, ge=1, description="Distance between two looks at a trial, in units of time_attr."
@@ -42,7 +42,7 @@ class PrunerOptions(TimeOptions):
 
 
 class StartupOptions(PrunerOptions):
-    """When pruning begins."""
+    """When pruning starts."""
 
     n_startup_trials: int = Field(
         5, ge=0, description="Trials that must be completed before any is ended."
@@ -56,10 +56,10 @@ class StartupOptions(PrunerOptions):
 
 
 class Pruned(PerTrialStopping):
-    """Looks at each trial every `interval`."""
+    """Judges each trial every `interval` with one of Optuna's pruners."""
 
     pruner: ClassVar[str]
-    """The name of Optuna's class; it takes all options but those of when to look."""
+    """Name of Optuna's class; it gets all options except those of `PrunerOptions`."""
 
     def __init__(self, options: PrunerOptions, context: SchedulerContext) -> None:
         self.time_attr = options.time_attr
@@ -70,17 +70,17 @@ class Pruned(PerTrialStopping):
         check_reached("scheduler.interval", options.interval, options.time_attr, context)
 
     def make_pruner(self) -> "BasePruner":
-        """One of Optuna's, new each time."""
+        """Return a new pruner of Optuna."""
         from sweep.schedulers._shared.pruner_study import make
 
         return make(self.pruner, self._arguments)
 
     def next_goal(self, time: float) -> Goal:
-        """The next multiple of `interval`."""
+        """Return the next multiple of `interval` as a goal."""
         return Goal(float((time // self.interval + 1) * self.interval))
 
     def judge(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
-        """Ask the pruner about each trial at its newest level."""
+        """Return the pruner's verdict on each trial at its newest look."""
         from sweep.schedulers._shared.pruner_study import Study
 
         pruner = self.make_pruner()
@@ -88,6 +88,10 @@ class Pruned(PerTrialStopping):
         return [self._verdict(study, name, trial) for trial in trials]
 
     def _verdict(self, study: "Study", name: str, trial: Trial) -> Verdict:
+        """Return the verdict on a trial.
+
+        It continues if there is no new value since the last look.
+        """
         due = int(trial.known_until // self.interval) * self.interval
         metric = trial.objective.metric
         level = study.newest_look(trial.number)

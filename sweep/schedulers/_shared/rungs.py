@@ -1,4 +1,4 @@
-"""Rungs, as schedulers share them: their options, the top rung, and the numbers of a ranking."""
+"""Rungs, shared by several schedulers: options, the top rung, and the evidence of a ranking."""
 
 import math
 from bisect import bisect_left, bisect_right
@@ -15,7 +15,7 @@ from sweep.history.trial import Trial, rank_key
 from sweep.schedulers import SchedulerContext
 from trainables.core.settings import Settings
 
-#: Places of a ranking in a decision's evidence: its head, and either side of those in question.
+#: Ranks in a decision's evidence: so many at the top, and so many around those in question.
 _HEAD, _AROUND = 3, 1
 
 
@@ -28,7 +28,7 @@ class TimeOptions(Settings):
 
 
 class RungOptions(TimeOptions):
-    """Settings of the rungs: the lowest, the top, and their ratio."""
+    """The lowest rung, the top rung, and the ratio between rungs."""
 
     max_t: float | None = Field(
         None,
@@ -43,7 +43,7 @@ class RungOptions(TimeOptions):
 
 
 def top_rung(options: RungOptions, context: SchedulerContext) -> float | None:
-    """Return the level of the top rung; None if trials end by themselves, at a level not yet known.
+    """Return the level of the top rung, or None if trials end by themselves at unknown levels.
 
     Raises:
         BadConfig: no trial would ever reach a rung.
@@ -61,14 +61,14 @@ def top_rung(options: RungOptions, context: SchedulerContext) -> float | None:
 
 
 def check_first(key: str, level: float, time_attr: str) -> None:
-    """Refuse a first level that lies before the end of the first iteration."""
+    """Raise BadConfig for a first level before the end of the first iteration."""
     if time_attr == "training_iteration" and level < 1:
         hint = "a slice is at least one iteration; no trial stops earlier"
         raise BadConfig(key, level, "at least 1", hint)
 
 
 def check_reached(key: str, level: float, time_attr: str, context: SchedulerContext) -> None:
-    """Refuse a first level that no trial reaches before a stopping criterion ends it."""
+    """Raise BadConfig for a first level not below the stopping criterion in `time_attr`."""
     end = context.stop.get(time_attr)
     if end is not None and level >= end:
         hint = "trials would end before the scheduler looks at them"
@@ -81,17 +81,17 @@ def waits(trial: Trial) -> bool:
 
 
 class Ranking(Protocol):
-    """Trials with their scores, best first."""
+    """Pairs of trial and score, best first."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, place: int, /) -> tuple[Trial, float | None]: ...
 
 
 def standing(ranking: Ranking, place: int, level: float) -> str:
-    """Return the score at a level and the place (from 1) of a trial in a ranking, in words.
+    """Return score and rank (`place`, from 1) of a trial at a level, as a text.
 
-    A value of another step than the level names its step. One that was interpolated names the
-    results on both sides of the level, as the trial itself has reported no such value.
+    If the value was read at another step than the level, the text names that step. If it was
+    interpolated, the text names the results on both sides, since the trial reported no such value.
     """
     trial, score = ranking[place - 1]
     value = "no score" if score is None else f"{trial.objective.metric} {score:.6g}"
@@ -106,7 +106,7 @@ def standing(ranking: Ranking, place: int, level: float) -> str:
 def sides_text(trial: Trial, level: float) -> str:
     """Return the results between which a score was interpolated, in brackets; empty if it was not.
 
-    Of several seeds, or of a score made of several results, no single pair says it all.
+    With several seeds, or a score over several results, the text only says so.
     """
     found = [reading.sides for reading in trial.readings_at(level) if reading.sides is not None]
     if not found:
@@ -118,14 +118,14 @@ def sides_text(trial: Trial, level: float) -> str:
 
 
 def is_interpolated(trial: Trial, level: float) -> bool:
-    """Return whether the score of a trial at a level lies between two of its results."""
+    """Return whether the score of a trial at a level was interpolated between two results."""
     return any(reading.sides is not None for reading in trial.readings_at(level))
 
 
 def step_at(trial: Trial, level: float) -> float | str | None:
-    """The step that a trial's score at a level is of; of seeds that differ, each in words.
+    """Return the step at which a trial's score at a level was read; as a text if seeds differ.
 
-    It is the level itself where the trial has results on both sides of it.
+    It is the level itself if the trial has results on both sides of it, and None without a value.
     """
     steps = trial.steps_at(level)
     if len(steps) < 2:
@@ -134,23 +134,23 @@ def step_at(trial: Trial, level: float) -> float | str | None:
 
 
 def step_text(step: float | str | None) -> str:
-    """A step as it stands in a sentence."""
+    """Return a step as a text."""
     return f"{step:.6g}" if isinstance(step, float) else str(step)
 
 
 def ranked_at(trials: Sequence[Trial], level: float) -> list[tuple[Trial, float | None]]:
-    """Trials with their scores at a level, best first; a missing score is last.
+    """Return pairs of trial and score at a level, best first; missing scores are last.
 
-    Those that have never had the metric are left out: they are compared with nobody.
+    Trials that have never had the metric are left out.
     """
     scored = [(trial, trial.score_at(level)) for trial in trials if trial.is_known]
     return sorted(scored, key=lambda pair: rank_key(*pair))
 
 
 class Rung(Ranking):
-    """The trials that were compared at a level, with their scores there, best first.
+    """The trials compared at a level, with their scores there, best first.
 
-    It is kept up while results come in: who asks for a place does not look at the others.
+    The order is updated incrementally, so looking up one rank does not touch the other trials.
     """
 
     def __init__(self, history: History, level: float) -> None:
@@ -166,25 +166,25 @@ class Rung(Ranking):
         return trial, trial.score_at(self._level)
 
     def _compared(self, trial: Trial) -> Trial:
-        """A trial as it is compared here."""
+        """Return the trial as it is compared at this rung."""
         return trial
 
     def place(self, trial: Trial) -> int:
-        """Return the place of a trial, from 1."""
+        """Return the rank of a trial, from 1."""
         score = self._compared(trial).score_at(self._level)
         return bisect_left(self._entries, rank_key(trial, score)) + 1
 
     def equals(self, place: int) -> int:
-        """Return how many behind the one at `place`, from 1, have the same score."""
+        """Return how many trials after the one at rank `place` (from 1) have the same score."""
         missing, cost, _ = self._entries[place - 1]
-        if missing:  # no score equals no score, but NaN equals nothing
+        if missing:  # missing scores are equal, NaN are not
             _, score = self[place - 1]
             return sum(self[other][1] == score for other in range(place, len(self)))
         return bisect_right(self._entries, (missing, cost, math.inf)) - place
 
 
 def to_climb(levels: Sequence[float], trials: Sequence[Trial], finals: Sequence[float]) -> float:
-    """About how much is left to train if `finals[i]` trials reach ``levels[i]`` in all."""
+    """Return roughly how much training is left if `finals[i]` trials in total reach `levels[i]`."""
     left = bottom = 0.0
     for level, final in zip(levels, finals, strict=True):
         left += max(0.0, final - sum(t.reached(level) for t in trials)) * (level - bottom)
@@ -203,9 +203,9 @@ def climbs(trial: Trial) -> bool:
 
 
 def evidence(level: float, ranking: Ranking, place: int, going_on: int) -> Evidence:
-    """The numbers of a decision about the trial at `place`, where the first `going_on` go on.
+    """Return the values behind a decision about rank `place` if the first `going_on` continue.
 
-    Of a long ranking: its head, and the neighbours of the cut and of the trial itself.
+    Of a long ranking these are the top, and the neighbours of the cut and of the trial itself.
     """
     wanted = {*range(1, _HEAD + 1)}
     for middle in (place, going_on):

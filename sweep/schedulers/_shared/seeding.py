@@ -1,13 +1,13 @@
 """Seeds on the rungs: a trial climbs in steps of training and in seeds.
 
-A step of the ladder is a level of ``time_attr`` and a number of seeds. Whoever is promoted to a
-step with more seeds than the one before, at the same level, is trained from the beginning under
-further seeds up to there; who is promoted to the next level goes on under all seeds that it has.
-Members of a step are compared by the aggregate of their first so many seeds. So luck that brought
-a trial to the upper rungs does not bring it to the top, and few trials are paid for twice.
+A step of the ladder is a level of ``time_attr`` and a number of seeds. A trial promoted to a step
+with more seeds than the previous one, at the same level, is trained from scratch under further
+seeds up to that level; a trial promoted to the next level continues under all its seeds. Trials at
+a step are compared by the aggregate of that many first seeds. So luck that brought a trial to the
+upper rungs does not bring it to the top, and only few trials are trained several times.
 
-A trial that has met a stopping criterion counts at every level with its last score, as it would not
-get further.
+A trial that has met a stopping criterion counts at every level with its last score, since it would
+not get further.
 """
 
 import math
@@ -26,22 +26,22 @@ from sweep.schedulers import Plan as ToDo
 from sweep.schedulers._shared.rungs import Rung
 from sweep.spec.sections import AUTO, Seeds, written_seeds
 
-#: Seeds at the last rung before the top and at the top, where ``auto`` stands.
+#: Numbers of seeds at the last rung before the top and at the top for ``auto``.
 AUTO_SEEDS = (3, 6)
 
 
 class Step(NamedTuple):
-    """A step of the ladder."""
+    """A step of the ladder: a level and a number of seeds."""
 
     level: float
     seeds: int
 
 
 def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> dict[float, int]:
-    """Return the rungs at which trials get further seeds, with how many they have then.
+    """Return the rungs at which trials get further seeds → the number of seeds from there on.
 
     Raises:
-        BadConfig: a rung of the plan is not there, or nobody knows where the rungs are.
+        BadConfig: a level of the plan is no rung, or the rungs are unknown.
     """
     if isinstance(plan, int):
         return {}
@@ -50,7 +50,7 @@ def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> dict[float, i
         raise BadConfig("seeds", written_seeds(plan), allowed)
     if plan == AUTO:
         return dict(zip(levels[-2:], AUTO_SEEDS[-len(levels[-2:]) :], strict=True))
-    rungs = {f"{level:g}": level for level in levels}  # as a person reads and writes them
+    rungs = {f"{level:g}": level for level in levels}  # as users read and write them
     for level, _ in plan:
         if f"{level:g}" not in rungs:
             raise BadConfig("seeds", f"{level:g}", f"seeds at rungs: {', '.join(rungs)}")
@@ -58,14 +58,14 @@ def added(plan: Seeds, levels: Sequence[float], time_attr: str) -> dict[float, i
 
 
 def most_seeds(plan: Seeds) -> int:
-    """Return the number of seeds of a trial that comes to its end."""
+    """Return the number of seeds of a trial that reaches the top rung."""
     if isinstance(plan, int):
         return plan
     return AUTO_SEEDS[-1] if plan == AUTO else max(seeds for _, seeds in plan)
 
 
 def ladder(seeds: Mapping[float, int], levels: Sequence[float]) -> Iterator[Step]:
-    """Yield the steps of a ladder; who begins above a rung gets the seeds of that rung, too."""
+    """Yield the steps of a ladder; one that starts above a rung includes that rung's seeds."""
     count = 1
     for level in levels:
         yield Step(level, count)
@@ -75,7 +75,7 @@ def ladder(seeds: Mapping[float, int], levels: Sequence[float]) -> Iterator[Step
 
 
 def under(trial: Trial, seeds: int) -> Trial | None:
-    """Return a trial as it stands under its first so many seeds; None: one of them is not there."""
+    """Return a trial with only its first `seeds` seeds; None if one of them is missing."""
     its = trial.replicas[:seeds]
     if len(its) < seeds or any(replica.catching_up for replica in its):
         return None
@@ -83,7 +83,7 @@ def under(trial: Trial, seeds: int) -> Trial | None:
 
 
 def left_to_seeds(steps: Sequence[Step], finals: Sequence[float], trials: Sequence[Trial]) -> float:
-    """Return about how much further seeds will train if ``finals[i]`` trials come to step i."""
+    """Return roughly how much further seeds will train if `finals[i]` trials reach step i."""
     before, whole = Step(0.0, 1), 0.0
     for step, final in zip(steps, finals, strict=True):
         fresh = (step.seeds - before.seeds) * step.level
@@ -100,7 +100,7 @@ def left_to_seeds(steps: Sequence[Step], finals: Sequence[float], trials: Sequen
 
 @cache
 def at_step(step: Step) -> Key:
-    """Trials at a step, by the score of its seeds there, best first."""
+    """Return the key of trials at a step, by the score of its seeds there, best first."""
     there = at_level(step.level)
 
     def key(trial: Trial) -> Entry | None:
@@ -120,9 +120,9 @@ def is_there(trial: Trial, step: Step) -> bool:
 
 
 def has_arrived(trial: Trial, step: Step) -> bool:
-    """Return whether a trial is at a step, or will never come there.
+    """Return whether a trial is at a step, or will never reach it.
 
-    One that is done may still get the seeds that it lacks, unless a person holds it.
+    A completed trial may still get the seeds that it lacks, unless a user holds it.
     """
     gets_more = trial.status is Status.COMPLETED and not trial.held
     return is_there(trial, step) or (trial.status in FINISHED and not gets_more)
@@ -135,9 +135,9 @@ def is_past(trial: Trial, step: Step) -> bool:
 
 
 def gets_more(trial: Trial, step: Step) -> bool:
-    """Return whether a trial rests at a step with its seeds, where others may join them.
+    """Return whether a trial has arrived at a step with its seeds, so that more may be added.
 
-    Others that have joined them may be on their way.
+    Added seeds may still be training.
     """
     its = under(trial, step.seeds)
     rests = its is not None and its.status in (Status.PAUSED, Status.COMPLETED)
@@ -147,7 +147,7 @@ def gets_more(trial: Trial, step: Step) -> bool:
 def more_seeds(
     trial: Trial, seeds: int, goal: Goal, why: str, compared: Evidence
 ) -> Iterator[AddSeed]:
-    """Yield the seeds that a trial lacks."""
+    """Yield the decisions that add the seeds that a trial lacks."""
     for index in range(len(trial.replicas), seeds):
         yield AddSeed(trial.number, index, goal, why, compared)
 
@@ -165,7 +165,7 @@ def plan_of(
 
 @cache
 def waiting(step: Step, following: Step) -> Key:
-    """Trials at a step that can be promoted to the following one, best first."""
+    """Return the key of trials at a step that can be promoted to the following one, best first."""
     there, ahead = at_step(step), at_step(following)
 
     def key(trial: Trial) -> Entry | None:

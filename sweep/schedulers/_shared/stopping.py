@@ -1,8 +1,8 @@
 """Schedulers that judge each trial at certain levels and end the bad ones there.
 
-A trial pauses at its next level; at once it is ended, or goes on from its checkpoint. It never
-waits for others, so it keeps its slot and its process. Of several levels that one iteration jumped
-over, the highest counts.
+A trial pauses at its next level; it is ended at once, or continues from its checkpoint. It never
+waits for others, so it keeps its slot and its process. If one iteration passes several levels, the
+highest counts.
 """
 
 from abc import abstractmethod
@@ -19,7 +19,7 @@ from sweep.schedulers._shared.rungs import waits
 
 @dataclass(frozen=True)
 class Verdict:
-    """The decision on a trial at a level, with the reason."""
+    """The decision on a trial at a level, with its reason."""
 
     goes_on: bool
     why: str
@@ -34,14 +34,14 @@ class PerTrialStopping(schedulers.Scheduler):
 
     @abstractmethod
     def judge(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
-        """Return the verdicts on some trials (one or more) at the levels that they have reached."""
+        """Return the verdicts on one or more trials at the levels that they have reached."""
 
     @abstractmethod
     def next_goal(self, time: float) -> Goal:
-        """The level at which a trial that is at `time` is judged next."""
+        """Return the next level at which a trial at `time` is judged."""
 
     def plan(self, history: History, free: int) -> Plan:
-        """Judge the trials that reached a level; fill the slots that are left with fresh trials."""
+        """Judge the trials that reached a level, and fill the remaining slots with new trials."""
         stop: list[Stop] = []
         resume: list[Resume] = []
         there = [trial for trial in history.of(Status.PAUSED) if waits(trial)]

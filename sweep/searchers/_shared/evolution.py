@@ -1,7 +1,7 @@
 """Generations for NSGA-II and NSGA-III, replayed from the history.
 
-A generation's parents are chosen once, when the first of its trials is proposed, from what was
-known then. Optuna keeps that choice in a study's attributes; here it is computed again.
+A generation's parents are chosen once, when its first trial is proposed, from what was known then.
+Optuna stores that choice in a study's attributes; here it is computed again.
 """
 
 import math
@@ -23,17 +23,24 @@ from sweep.space import Settings
 from trainables.core import rng
 
 # -------------------------------------------------------------------------------------------------
-# What was known when each trial was proposed (`Trial.seen`). Its generation, and that generation's
-# parents, follow from the milestones before then: a replay finds the same in any process.
+# The information available at each proposal (`Trial.seen`). A trial's generation and that
+# generation's parents follow from the milestones before then: a replay finds the same in any
+# process.
 
 
 def seen_by(trials: Sequence[Trial], number: int) -> float:
-    """The last event that the proposal of trial `number` was made after."""
+    """Return the number of the last event before the proposal of trial `number`.
+
+    Infinite if it is new.
+    """
     return trials[number].seen if number < len(trials) else math.inf
 
 
 def rest_of(trial: Trial, k: float) -> Milestone | None:
-    """The trial's newest milestone at event `k`, or None if it has no score there, or failed."""
+    """Return the trial's newest milestone at event `k`.
+
+    None without a score there, or if it failed.
+    """
     last = next((rest for rest in reversed(trial.rests) if rest.k <= k), None)
     if last is None or last.status is Status.FAILED or not _is_scored(last):
         return None
@@ -41,12 +48,12 @@ def rest_of(trial: Trial, k: float) -> Milestone | None:
 
 
 def first_score(trial: Trial) -> float:
-    """The event from which the trial has a score; infinite if it has none."""
+    """Return the number of the event from which the trial has a score; infinite without one."""
     return next((rest.k for rest in trial.rests if _is_scored(rest)), math.inf)
 
 
 class Arrivals:
-    """Searched trials in the order in which they first had a score, without bred ones."""
+    """Searched trials in the order of their first scores, without offspring."""
 
     def __init__(self, trials: Sequence[Trial]) -> None:
         self._waiting = sorted(
@@ -54,13 +61,13 @@ class Arrivals:
         )
 
     def upto(self, k: float) -> Iterator[int]:
-        """The numbers of those that arrived by event `k`, each once."""
+        """Yield the numbers of those that arrived by event `k`, each once over all calls."""
         while self._waiting and self._waiting[-1][0] <= k and self._waiting[-1][0] < math.inf:
             yield self._waiting.pop()[1]
 
 
 def _is_scored(rest: Milestone) -> bool:
-    """Return whether there was a score in every objective."""
+    """Return whether a milestone has a score in every objective."""
     return all(v is not None and not math.isnan(v) for v in (rest.score, *rest.others))
 
 
@@ -83,9 +90,9 @@ class EvolutionOptions(SearcherOptions):
 
 
 def generations(trials: Sequence[Trial], population: int) -> list[int]:
-    """The generation of each trial and of the one that is to be proposed.
+    """Return the generation of each trial and of the one to be proposed.
 
-    It is the newest one that any trial with a score belongs to, or the next once that one has
+    It is the newest generation that any scored trial belongs to, or the next one if that one has
     `population` such trials; Deb et al., 2002, made asynchronous as in Optuna.
     """
     found: list[int] = []
@@ -118,22 +125,27 @@ class Evolving(searchers.Searcher):
     def __init__(self, options: SearcherOptions) -> None:
         super().__init__(options)
         self._chosen: dict[Any, tuple[int, ...]] = {}
-        """Candidates → chosen parents, cached: the choice depends on the candidates alone."""
+        """Candidates → chosen parents, cached: the choice depends only on the candidates."""
 
     def suggest(self, request: Request) -> Settings:
-        """Settings of a child of the newest generation's parents; of the first, drawn at random."""
+        """Return settings of an offspring of the newest generation's parents.
+
+        Random in the first one.
+        """
         parents = self._parents(request)
         if len(parents) < 2:  # a crossover needs two
             parents = []
         return _study.suggest(request, self._sampler(parents, request.seed % 2**32), parents)
 
     def _sampler(self, parents: list[FrozenTrial], seed: int) -> "Sampler":
+        """Return Optuna's sampler with these parents."""
         with _study.quiet():
             sampler = self.sampler(seed=seed, **self.options.model_dump(exclude={"duplicates"}))
         sampler.parents = parents
         return sampler
 
     def _parents(self, request: Request) -> list[FrozenTrial]:
+        """Return the parents of the newest generation, replaying all earlier choices."""
         numbers = generations(request.trials, self.options.population_size)
         elite: list[Trial] = []
         k = 0.0
@@ -152,6 +164,7 @@ class Evolving(searchers.Searcher):
     def _choose(
         self, request: Request, pool: Sequence[Trial], k: float, generation: int
     ) -> list[Trial]:
+        """Return the trials of `pool` that become parents of `generation`, as seen at event `k`."""
         scores = {trial.number: AsComplete(k)(trial) for trial in pool}
         key = (generation, request.sweep_seed, *scores.items())
         if key not in self._chosen:
@@ -168,25 +181,25 @@ class Evolving(searchers.Searcher):
 
 
 class _Replayed:
-    """Answers from `parents` what a genetic sampler looks up in the study's attributes."""
+    """Mixin that replaces a genetic sampler's look-ups in the study's attributes by `parents`."""
 
     parents: list[FrozenTrial]
 
     def get_trial_generation(self, study: Study, trial: FrozenTrial) -> int:
-        """1 if there are parents, else 0."""
+        """Return 1 if there are parents, else 0."""
         return int(bool(self.parents))
 
     def get_parent_population(self, study: Study, generation: int) -> list[FrozenTrial]:
-        """The parents that were chosen."""
+        """Return the chosen parents."""
         return self.parents
 
 
 class Nsga2(_Replayed, NSGAIISampler):
-    """Parents by dominance, then by distance from their neighbours."""
+    """Selects parents by dominance, then by distance from their neighbours."""
 
 
 class Nsga3(_Replayed, NSGAIIISampler):
-    """Parents by dominance, then by nearness to evenly spread directions."""
+    """Selects parents by dominance, then by nearness to evenly spread directions."""
 
 
 Sampler = Nsga2 | Nsga3

@@ -1,8 +1,8 @@
 """Densities over a space, estimated from some of its points: a product of kernels around each.
 
-A point is its place in each dimension: a quantile of an ordered parameter, 0 … 1; the index of a
-choice; NaN where the parameter is not there, which counts as being anywhere. (n, d) for n points in
-d dimensions.
+A point has one coordinate for each dimension: a quantile of an ordered parameter, 0 to 1; the index
+of a choice; NaN if the parameter is inactive, which counts as being anywhere. Arrays are (n, d) for
+n points in d dimensions.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 
 Points = NDArray[np.float64]
 
-#: The least width of a kernel.
+#: Minimum width of a kernel.
 LEAST = 1e-3
 
 
@@ -21,38 +21,41 @@ LEAST = 1e-3
 class Density:
     """The mean of kernels around `points`.
 
-    In an ordered dimension a kernel is a normal distribution cut off at 0 and 1; among k choices
+    In an ordered dimension a kernel is a normal distribution truncated to 0 to 1; among k choices
     the point's own has 1 - width and each other width / (k - 1) (Aitchison and Aitken, 1976).
     """
 
     points: Points
     counts: tuple[int, ...]
-    """Of each dimension how many choices it has; 0: it is ordered."""
+    """Number of choices of each dimension; 0 for an ordered one."""
     widths: NDArray[np.float64]
-    """(d,), one for each dimension."""
+    """Kernel width of each dimension, (d,)."""
 
     @classmethod
     def around(cls, points: Points, counts: tuple[int, ...]) -> "Density":
-        """Widths by the normal reference rule, as in Falkner et al. 2018."""
+        """Return the density with widths by the normal reference rule, as in Falkner et al.
+
+        2018.
+        """
         columns = zip(points.T, counts, strict=True)
         widths = [_width(column[~np.isnan(column)], len(counts), k) for column, k in columns]
         return cls(points, counts, np.array(widths))
 
     def at(self, places: Points) -> NDArray[np.float64]:
-        """The density at each of `places`, (m,)."""
+        """Return the density (m,) at each of `places` (m, d)."""
         kernels = np.ones((len(places), len(self.points)))
         for d, (count, width) in enumerate(zip(self.counts, self.widths, strict=True)):
             here, there = places[:, d, None], self.points[None, :, d]
             if count:
                 found = np.where(here == there, 1 - width, width / max(count - 1, 1))
             else:
-                found = _near(here, there, width)
+                found = _truncated_density(here, there, width)
             kernels *= np.where(np.isnan(there), 1.0 / max(count, 1), found)
         densities: NDArray[np.float64] = kernels.mean(axis=1)
         return densities
 
     def draw(self, stream: np.random.Generator, number: int, factor: float) -> Points:
-        """`number` places, drawn with kernels `factor` times as wide, (number, d)."""
+        """Return points (number, d) sampled with kernels `factor` times as wide."""
         drawn = self.points[stream.integers(len(self.points), size=number)].copy()
         for d, (count, width) in enumerate(zip(self.counts, self.widths, strict=True)):
             column, chance = drawn[:, d], stream.random((2, number))
@@ -66,13 +69,15 @@ class Density:
 
 
 def _width(values: NDArray[np.float64], dimensions: int, count: int) -> float:
+    """Return the kernel width of one dimension by the normal reference rule."""
     if len(values) < 2:
         return 1.0 if count == 0 else 1 - 1 / count
     rule = 1.06 * float(np.std(values)) * len(values) ** (-1 / (4 + dimensions))
     return float(min(max(rule, LEAST), 1 - 1 / count if count else 1.0))
 
 
-def _near(here: Points, there: Points, width: float) -> Points:
+def _truncated_density(here: Points, there: Points, width: float) -> Points:
+    """Return the density of a truncated normal kernel around `there` at `here`."""
     mass = ndtr((1 - there) / width) - ndtr(-there / width)
     density = np.exp(-0.5 * ((here - there) / width) ** 2) / (width * np.sqrt(2 * np.pi))
     found: Points = density / mass
@@ -80,6 +85,7 @@ def _near(here: Points, there: Points, width: float) -> Points:
 
 
 def _cut_normal(middle: Points, width: float, quantile: Points) -> Points:
+    """Return quantiles of normal distributions around `middle` truncated to 0 to 1."""
     low, high = ndtr(-middle / width), ndtr((1 - middle) / width)
     found: Points = np.clip(middle + width * ndtri(low + quantile * (high - low)), 0.0, 1.0)
     return found

@@ -1,4 +1,4 @@
-"""The points of a finite space that no trial has yet, in the order of the file or of chance."""
+"""The points of a finite space that have no trial yet, in the order of the file or shuffled."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -10,12 +10,12 @@ from sweep.searchers import Exhausted, Request, SearcherOptions
 from sweep.space import Settings, Space, choice_key, enumeration
 from trainables.core import rng
 
-#: The most points that are put into an order of chance.
+#: Maximum number of points to enumerate.
 MOST = 1_000_000
 
 
 def countable(space: Space) -> enumeration.Points | None:
-    """The points of a space, or None if there are too many to enumerate."""
+    """Return the points of a space, or None if there are too many to enumerate."""
     try:
         points = enumeration.Points(space)
     except BadSpace:
@@ -24,18 +24,18 @@ def countable(space: Space) -> enumeration.Points | None:
 
 
 class Enumerating(searchers.Searcher):
-    """Goes through all points of a finite space; with ``duplicates: true`` then round and round."""
+    """Goes through all points of a finite space; with ``duplicates: true`` repeatedly."""
 
     name: ClassVar[str]
-    """The searcher's, for messages."""
+    """Name of the searcher, for messages."""
 
     def __init__(self, options: SearcherOptions) -> None:
         super().__init__(options)
-        self._looked: _Looked | None = None
-        """Through the points of one space: to count them, and to look anew, takes a while."""
+        self._progress: _Progress | None = None
+        """Progress through the points of one space, cached because counting takes a while."""
 
     def check(self, space: Space) -> None:
-        """Refuse a space that has infinitely or very many points."""
+        """Raise BadSpace for a space with infinitely or very many points."""
         for parameter in space.searched:
             domain = space.role(parameter)
             if domain.size() is None:
@@ -55,10 +55,14 @@ class Enumerating(searchers.Searcher):
         return True
 
     def suggest(self, request: Request) -> Settings:
-        """The first point that no trial has; with ``duplicates`` any one, where there is none."""
-        if self._looked is None or not self._looked.fits(request):
-            self._looked = _Looked(request, self.shuffled)
-        looked = self._looked
+        """Return the first point without a trial; with ``duplicates`` and none left, points repeat.
+
+        Raises:
+            Exhausted: every point has a trial.
+        """
+        if self._progress is None or not self._progress.fits(request):
+            self._progress = _Progress(request, self.shuffled)
+        looked = self._progress
         if (found := looked.first_untried(request.trials)) is not None:
             return found
         if self.options.duplicates and looked.points.count:
@@ -66,10 +70,10 @@ class Enumerating(searchers.Searcher):
         raise Exhausted(f"each of the {looked.points.count} points of the space has a trial")
 
 
-class _Looked:
-    """Which points of a space have a trial, kept from one proposal to the next.
+class _Progress:
+    """The points of a space that have a trial, kept from one proposal to the next.
 
-    It follows from the history, which only grows, and is made again where it does not fit.
+    They follow from the history, which only grows; the object is remade if it does not fit.
     """
 
     def __init__(self, request: Request, shuffled: bool) -> None:
@@ -81,25 +85,25 @@ class _Looked:
             self._order = stream.permutation(self.points.count).tolist()
         self._tried: set[str] = set()
         self._trials: int = 0
-        """The number of trials that were looked at."""
+        """Number of trials that were processed."""
         self._newest: dict[str, Any] = {}
-        """The searched settings of the last of them."""
+        """Searched settings of the last of them."""
         self._place: int = 0
-        """All points before it are tried."""
+        """Index before which all points have trials."""
 
     def fits(self, request: Request) -> bool:
-        """Return whether the points are of the request's space and of its history's beginning."""
+        """Return whether the object fits the request's space and the start of its history."""
         seen, trials = self._trials, request.trials
         if self._of != (request.space, request.sweep_seed) or seen > len(trials):
             return False
         return not seen or trials[seen - 1].searched == self._newest
 
     def nth(self, place: int) -> Settings:
-        """The point at a place of the order."""
+        """Return the point at an index of the order."""
         return self.points.nth(self._order[place])
 
     def first_untried(self, trials: Sequence[Trial]) -> Settings | None:
-        """The first point that no trial has; None: each has one."""
+        """Return the first point without a trial, or None if each has one."""
         for number in range(self._trials, len(trials)):
             self._newest = trials[number].searched
             if trials[number].parent is None:
@@ -116,7 +120,7 @@ class _Looked:
 def untried(
     points: enumeration.Points, trials: Iterable[Trial], order: Iterable[int]
 ) -> Iterator[Settings]:
-    """The points that no trial has, in `order`."""
+    """Yield the points without a trial, in `order`."""
     tried = {choice_key(trial.searched) for trial in trials if trial.parent is None}
     found = (points.nth(index) for index in order)
     return (point for point in found if choice_key(point.searched) not in tried)

@@ -1,4 +1,4 @@
-"""The history as a study in memory, on which Optuna's samplers propose.
+"""The history as an in-memory study, on which Optuna's samplers propose.
 
 Each proposal gets a new study and a new sampler, with the present distributions. The study's trials
 are a cache of the history: a trial is converted again after an event about it.
@@ -23,27 +23,27 @@ from sweep.space import Domain, Settings
 from sweep.space.parameters import Parameter
 
 # -------------------------------------------------------------------------------------------------
-# How a trial looks to a sampler: what Optuna calls its state, its value and its rungs.
+# Conversion of a trial for a sampler: Optuna's state, values and intermediate values.
 
 _STATES = {**STATES, Status.WAITING: TrialState.RUNNING, Status.PAUSED: TrialState.PRUNED}
 
 
 @dataclass(frozen=True)
 class Seen:
-    """A trial to a sampler."""
+    """A trial as a sampler sees it."""
 
     state: TrialState
     values: tuple[float, ...] = ()
-    """The scores in all objectives, of a complete trial."""
+    """Scores in all objectives, for a complete trial."""
     rungs: Mapping[int, float] | None = None
-    """Rung (from 1) → the score there, of an incomplete trial."""
+    """Rung (from 1) → score there, for an incomplete trial."""
     violations: tuple[float, ...] = ()
-    """The violation of each constraint."""
+    """Violation of each constraint."""
 
 
 @dataclass(frozen=True)
 class WithRungs:
-    """A paused trial is pruned, with its values at the rungs."""
+    """View in which a paused trial is pruned, with its scores at the rungs."""
 
     levels: tuple[float, ...]
 
@@ -54,7 +54,7 @@ class WithRungs:
         return Seen(state, rungs=self._values(trial), violations=finite(trial.violations))
 
     def _values(self, trial: Trial) -> dict[int, float]:
-        """Without rungs the score so far, at its iteration."""
+        """Return rung → score; without rungs, the score so far at its iteration."""
         reached = [
             (rung, trial.score_at(level))
             for rung, level in enumerate(self.levels, start=1)
@@ -67,10 +67,10 @@ class WithRungs:
 
 @dataclass(frozen=True)
 class AsComplete:
-    """A trial that has come to rest is complete with its score there, also while it goes on."""
+    """View in which a trial with a milestone is complete with its score there, even if it runs."""
 
     k: float = math.inf
-    """The event up to which the history is seen."""
+    """Event up to which the history is used."""
 
     def __call__(self, trial: Trial) -> Seen:
         rest = next((rest for rest in reversed(trial.rests) if rest.k <= self.k), None)
@@ -81,12 +81,12 @@ class AsComplete:
         return Seen(TrialState.RUNNING)
 
 
-#: Equal views show every trial the same.
+#: Equal views convert every trial equally.
 View = WithRungs | AsComplete
 
 
 def _complete(values: Sequence[float | None], violations: Sequence[float]) -> Seen:
-    """A trial without a score is a failed one: Optuna's complete trials have values."""
+    """Return a complete trial, or a failed one if a score is missing."""
     known = tuple(value for value in values if value is not None and not math.isnan(value))
     if len(known) < len(values):
         return Seen(TrialState.FAIL, violations=finite(violations))
@@ -95,32 +95,32 @@ def _complete(values: Sequence[float | None], violations: Sequence[float]) -> Se
 
 @dataclass
 class Cache:
-    """Trials as Optuna sees them, in a row; it changes the speed of proposals, never a proposal."""
+    """Trials converted for Optuna; a cache that never changes a proposal."""
 
     parameters: Mapping[str, Parameter] | None = None
     names: tuple[str, ...] = ()
-    """The parameters that were to be proposed."""
+    """Names of the parameters to propose."""
     view: View | None = None
     frozen: list[FrozenTrial] = field(default_factory=list)
-    """Each trial as Optuna sees it."""
+    """Converted trials, by number."""
     _trials: list[Trial] = field(default_factory=list)
     _events: list[int] = field(default_factory=list)
-    """Each trial's `Trial.k` when it was frozen."""
+    """`Trial.k` of each trial when it was converted."""
 
-    def bring_up(self, request: Request, view: View) -> list[int]:
-        """Freeze the trials of `request` that events have changed. Returns their places."""
+    def update(self, request: Request, view: View) -> list[int]:
+        """Convert the trials of `request` that events have changed; return their indices."""
         domains, known = request.space.domains, request.trials
         same_space = self.parameters is request.space.parameters and self.names == tuple(domains)
         if not same_space or self.view != view:
-            self._cut(0)
+            self._truncate(0)
             self.parameters, self.names = request.space.parameters, tuple(domains)
             self.view = view
-        self._cut(len(known))
+        self._truncate(len(known))
         kept = zip(known, self._trials, self._events, strict=False)
         changed = [
             place
             for place, (trial, before, k) in enumerate(kept)
-            # A trial without an event may change unseen.
+            # A trial without an event may change without a sign.
             if before is not trial or k != trial.k or k == 0
         ]
         changed += range(len(self.frozen), len(known))
@@ -132,20 +132,21 @@ class Cache:
             self._events[place : place + 1] = [trial.k]
         return changed
 
-    def _cut(self, length: int) -> None:
+    def _truncate(self, length: int) -> None:
+        """Drop the trials from index `length` on."""
         del self.frozen[length:], self._trials[length:], self._events[length:]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without Optuna's warnings about experimental features: users did not choose them."""
+    """Suppress Optuna's warnings about experimental features, which users did not choose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         yield
 
 
 def suggest(request: Request, sampler: BaseSampler, known: Sequence[FrozenTrial]) -> Settings:
-    """Let `sampler` propose settings for the trial after `known`."""
+    """Return the settings that `sampler` proposes for the trial after `known`."""
     with quiet():
         study = study_of(request, known, sampler)
         trial = study.ask()
@@ -155,12 +156,12 @@ def suggest(request: Request, sampler: BaseSampler, known: Sequence[FrozenTrial]
 def study_of(
     request: Request, known: Sequence[FrozenTrial], sampler: BaseSampler | None = None
 ) -> optuna.Study:
-    """Return a study that holds `known`, which are numbered but not copied."""
+    """Return a study of the trials `known`, which are renumbered but not copied."""
     storage = InMemoryStorage()
     study = optuna.create_study(
         storage=storage, sampler=sampler, directions=directions(request.objective)
     )
-    for place, trial in enumerate(known):  # a study of some of them numbers them anew
+    for place, trial in enumerate(known):  # the trials may be a subset
         trial.number = trial._trial_id = place
     storage._studies[study._study_id].trials.extend(known)
     storage._max_trial_id = len(known) - 1
@@ -168,10 +169,10 @@ def study_of(
 
 
 def freeze(trial: Trial, domains: Mapping[str, Domain], seen: Seen, place: int) -> FrozenTrial:
-    """Return `trial` as Optuna sees it, at its place among those of a study."""
+    """Return `trial` converted for Optuna, with number `place` in its study."""
     searched = {name: value for name, value in trial.searched.items() if name in domains}
     if trial.parent is not None:
-        seen = Seen(TrialState.FAIL)  # its score also comes from its ancestors' settings
+        seen = Seen(TrialState.FAIL)  # its score depends on its ancestors' settings too
     frozen = optuna.trial.create_trial(
         state=seen.state,
         values=seen.values or None,

@@ -210,11 +210,11 @@ def test_the_cached_study_is_the_one_that_is_built_anew() -> None:
             request = Request(made.space, made.objective, trials, LEVELS, 0)
             view = WithRungs(LEVELS)
             anew = study.Cache()
-            cache.bring_up(request, view)
-            assert anew.bring_up(request, view) == list(range(len(trials)))
+            cache.update(request, view)
+            assert anew.update(request, view) == list(range(len(trials)))
             assert told(cache.frozen) == told(anew.frozen)
-    cache.bring_up(Request(made.space, made.objective, made.history.trials, (), 0), view)
-    assert not cache.bring_up(Request(made.space, made.objective, made.history.trials, (), 0), view)
+    cache.update(Request(made.space, made.objective, made.history.trials, (), 0), view)
+    assert not cache.update(Request(made.space, made.objective, made.history.trials, (), 0), view)
 
 
 # ---- evolution ------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ def test_tpe_models_the_best_tenth_and_the_newest_of_the_others(
 
     def noted(request: Request, sampler: Any, known: Sequence[FrozenTrial]) -> Any:
         every = study.Cache()
-        every.bring_up(request, WithRungs(request.levels))
+        every.update(request, WithRungs(request.levels))
         number = {json.dumps(one.params): n for n, one in enumerate(every.frozen)}
         modelled[request.number] = [number[json.dumps(one.params)] for one in known]
         whole = study.study_of(request, every.frozen)

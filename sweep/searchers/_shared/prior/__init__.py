@@ -1,12 +1,12 @@
-"""Begin a search where other games, or earlier sweeps, say that settings do well.
+"""Start a search with settings that did well on other games or in earlier sweeps.
 
-games    what other games have shown, as a file of the package
-model    how well settings are expected to do, from games
+games    results on other games, as a file of the package
+model    expected performance of settings, from games
 sources  the package's games, and earlier sweeps
-mixture  a searcher whose proposals come from the prior as long as the prior earns it
+mixture  a searcher that uses the prior as long as its proposals do well
 
-Mallik et al., PriorBand, 2023, section 4, mix a prior with chance in the same way: the share of
-each follows from how its proposals have done so far.
+Mallik et al., PriorBand, 2023, section 4, mix a prior with random sampling in a similar way: the
+share of each follows from how its proposals have done so far.
 """
 
 from typing import Literal
@@ -17,7 +17,7 @@ from sweep.searchers import SearcherOptions
 
 
 class PriorOptions(SearcherOptions):
-    """Options of a searcher that can begin with a prior."""
+    """Options of a searcher that can start with a prior."""
 
     prior: Literal["auto", "none", "root"] | list[str] = Field(
         "auto",

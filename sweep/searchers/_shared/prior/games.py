@@ -1,8 +1,8 @@
 """Results of settings on other games, as a file of the package.
 
-The file holds the games of each trainable. A column reads one setting, whatever its range in a
-space is, as a coordinate from 0 to 1; a game is a table of settings and of how each ranked.
-`python -m benchmarks.search.prior` makes the file from tables of learning curves.
+The file has the games of each trainable. A column maps one setting, whatever its range in a space
+is, to a coordinate from 0 to 1; a game is a table of settings with their ranks. `python -m
+benchmarks.search.prior` makes the file from tables of learning curves.
 """
 
 import math
@@ -18,30 +18,30 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 FILE = "games.npz"
-#: Games of a trainable that are a prior unasked: of fewer one cannot tell what holds on others.
+#: Minimum number of games for a prior by default: fewer do not show what holds on other games.
 ENOUGH = 3
 
 
 @dataclass(frozen=True)
 class Column:
-    """One setting as a coordinate."""
+    """A setting as a coordinate."""
 
     key: str
     """Dotted name of the setting."""
     low: float
-    """The value at coordinate 0; of `distance` columns, 1 minus the setting."""
+    """Value at coordinate 0; for `distance` columns, 1 minus the setting."""
     high: float
     scale: str = "linear"
-    """linear; log; distance: the logarithm of the distance from 1, as of discount factors."""
+    """One of linear; log; distance (the logarithm of 1 minus the value, for discount factors)."""
     marked: tuple[Any, ...] = ()
-    """Values that are at coordinate 1 while all others are at 0, of a setting without an order."""
+    """Values at coordinate 1, all others being at 0, for a setting without an order."""
 
     def coordinate(self, value: Any) -> float:
-        """Return where a value lies, from 0 to 1. Returns NaN if the column cannot read it."""
+        """Return the coordinate of a value, from 0 to 1; NaN if the column cannot read it."""
         if self.marked:
             return float(value in self.marked)
         if isinstance(value, Sequence) and not isinstance(value, str) and value:
-            value = value[0]  # of layers the first one says how wide a network is
+            value = value[0]  # the width of the first layer stands for the network
         if isinstance(value, bool) or not isinstance(value, int | float):
             return math.nan
         if self.scale == "linear":
@@ -60,7 +60,7 @@ class Game:
     points: Array
     """Coordinates of the settings, (settings, columns)."""
     places: Array
-    """Share of the game's settings that each one beats, less a half, (settings,)."""
+    """Share of the game's settings that each setting beats, minus 0.5, (settings,)."""
 
 
 #: Columns of the games of each trainable.
@@ -80,7 +80,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         Column("lr_schedule", 0, 1, marked=("linear",)),
         Column("model.log_std_init", -2.0, 0.5),
     ),
-    # Without what is as long as the training is: the replay, and the time in which chance fades.
+    # Without settings that scale with the length of training: replay size and exploration time.
     "dqn": (
         Column("lr", 1e-5, 1e-2, "log"),
         Column("gamma", 0.001, 0.1, "distance"),
@@ -95,12 +95,12 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
 
 
 def is_name(name: str) -> bool:
-    """Return whether a name can only be that of a game, such as ppo/CartPole-v1."""
+    """Return whether a name can only be a game's, such as ppo/CartPole-v1."""
     return "/" in name and name.split("/")[0] in COLUMNS
 
 
 def by_name() -> dict[str, tuple[str, Game]]:
-    """Return all games as a spec names them, with the trainable of each."""
+    """Return all games by their names in a spec, each with its trainable."""
     return {
         f"{trainable}/{game.name}": (trainable, game)
         for trainable in COLUMNS
@@ -109,13 +109,13 @@ def by_name() -> dict[str, tuple[str, Game]]:
 
 
 def described() -> str:
-    """Return the names of all games, in words."""
+    """Return the names of all games, as a text."""
     return f"games of one trainable among {', '.join(by_name())}"
 
 
 @cache
 def known(trainable: str) -> tuple[Game, ...]:
-    """Return the games of a shipped trainable, by name; none if there is no table of it."""
+    """Return the games of a shipped trainable, by name; empty if it has none."""
     if trainable not in COLUMNS:
         return ()
     file = resources.files(__package__) / FILE

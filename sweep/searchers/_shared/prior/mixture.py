@@ -1,4 +1,4 @@
-"""A searcher whose proposals come from the prior as long as the prior earns it."""
+"""A searcher that uses the prior as long as the prior's proposals do well."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
@@ -20,19 +20,19 @@ from trainables.core import rng
 ORIGIN = "prior"
 """Origin of settings that the prior proposed."""
 DRAWN = 64
-"""Random settings of which the prior proposes the one that it expects most of."""
+"""Number of random settings of which the prior proposes the best."""
 NEWEST = 60
-"""Trials by which the prior and the searcher are compared, the newest ones."""
+"""Number of newest trials by which prior and searcher are compared."""
 SUCCESS = 1 / 3
 """Share of these trials, the best ones, that count as successes."""
 AT_FIRST = 2.0
-"""Proposals of the prior for each one of the searcher's model while nothing is known."""
+"""Initial number of the prior's proposals for each one of the searcher's model."""
 LEAST = 0.1
-"""Share of the proposals that the prior and the model each keep, whatever they have done so far."""
+"""Minimum share of proposals of the prior and of the model, whatever their success."""
 
 
 class Mixture(searchers.Searcher):
-    """Proposes by the prior or by the searcher, in shares that follow from their successes."""
+    """Proposes by the prior or by the searcher, in proportions that follow from their successes."""
 
     Options: ClassVar[type[SearcherOptions]] = PriorOptions
     supports: Supports  # type: ignore[misc]  # those of the searcher, so of the instance
@@ -47,10 +47,10 @@ class Mixture(searchers.Searcher):
         """Mix `searcher` with the prior.
 
         Args:
-            searcher: proposes where the prior does not.
-            shipped: the model of the package's games; None: the sweep asks for none of them.
-            space: that of the sweep, in which earlier sweeps are read.
-            config: settings that the space does not hold, nested.
+            searcher: proposes when the prior does not.
+            shipped: model of the package's games, or None without them.
+            space: space of the sweep, in which earlier sweeps are read.
+            config: nested settings that are not in the space.
         """
         super().__init__(searcher.options)
         self.supports = searcher.supports
@@ -59,11 +59,11 @@ class Mixture(searchers.Searcher):
         self._past = OfSweeps((), space)
 
     def check(self, space: Space) -> None:
-        """Refuse the spaces that the searcher cannot search."""
+        """Raise an error if the searcher cannot search `space`."""
         self._searcher.check(space)
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings of the prior or of the searcher."""
+        """Return settings proposed by the prior or by the searcher."""
         if self._past.sweeps is not request.learnt:
             self._past = OfSweeps(request.learnt, self._past.space)
         sources = self._sources
@@ -72,8 +72,8 @@ class Mixture(searchers.Searcher):
         if not request.space.domains or stream.random() >= share or not sources:
             return self._searcher.suggest(request)
         drawn = [request.space.draw(int(seed)) for seed in stream.integers(2**62, size=DRAWN)]
-        if request.attempt == 0:  # a point that was tried already is not offered again
-            drawn += self._past.again(request.space, stream)
+        if request.attempt == 0:  # only at the first attempt: a duplicate would be rejected again
+            drawn += self._past.sample_best(request.space, stream)
         expected = np.sum([source.expected(drawn) for source in sources], axis=0)
         best = drawn[int(expected.round(9).argmax())]
         why = "; ".join(source.describe(best) for source in sources)
@@ -81,16 +81,16 @@ class Mixture(searchers.Searcher):
 
     @property
     def _sources(self) -> list[OfGames | OfSweeps]:
+        """Sources of the prior: games, and earlier sweeps if there are any."""
         games_ = [] if self._games is None else [self._games]
         return [*games_, *([self._past] if self._past.sweeps else [])]
 
 
 def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
-    """Return the searcher of a sweep, mixed with a prior if its options and the sweep admit one.
+    """Return the searcher of a sweep, mixed with a prior if its options and the sweep allow one.
 
     Raises:
-        BadConfig: the options name a game that the package does not know, or games of several
-            trainables.
+        BadConfig: the options name an unknown game, or games of several trainables.
     """
     options = searcher.options
     if not isinstance(options, PriorOptions) or options.prior == "none":
@@ -109,7 +109,7 @@ def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
 
 
 def _shipped(trainable: str, found: Sequence[Game], spec: SweepSpec) -> Model | None:
-    """Return the model of games. Returns None if they share no setting with the space."""
+    """Return the model of games, or None if they share no setting with the space."""
     columns = games.COLUMNS.get(trainable, ())
     has = [name for name in spec.space.parameters if not name.startswith("_")]
     if not found or not any(column.key in has for column in columns):
@@ -132,8 +132,8 @@ def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]
 def prior_share(trials: Sequence[Trial]) -> float:
     """Return the probability that the prior proposes next, given all trials so far.
 
-    It is the prior's rate of successes over the sum of both rates; each rate begins as if the prior
-    had succeeded twice and the searcher once in three trials.
+    It is the prior's rate of successes over the sum of both rates. Initially each rate is as if the
+    prior had succeeded twice and the searcher once in three trials.
     """
     known = [trial for trial in trials[-NEWEST:] if _is_known(trial)]
     known.sort(key=lambda trial: (-_rungs(trial), rank_key(trial, trial.score)))
@@ -147,15 +147,16 @@ def prior_share(trials: Sequence[Trial]) -> float:
 
 
 def _is_known(trial: Trial) -> bool:
-    """Return whether a trial says something about its settings alone."""
+    """Return whether a trial's result depends only on its own settings and is known."""
     settled = trial.status not in (Status.WAITING, Status.RUNNING)
     return settled and trial.counts and (trial.score is not None or trial.status is Status.FAILED)
 
 
 def _rungs(trial: Trial) -> int:
-    """Return how often a trial came to rest and was promoted; failed trials count as none."""
+    """Return the number of a trial's milestones; 0 if it failed."""
     return 0 if trial.status is Status.FAILED else len(trial.rests)
 
 
 def _is_return(spec: SweepSpec) -> bool:
+    """Return whether the sweep maximises a return."""
     return spec.mode == "max" and spec.metric.endswith("episode_reward_mean")

@@ -1,7 +1,7 @@
-"""Expected ranks of settings on a new game, from games that are known.
+"""Expected ranks of settings on a new game, from known games.
 
-Kernel ridge regression of the places that settings took in each game. Settings far from all that
-were tried are expected to be average, so nothing is claimed about them.
+Kernel ridge regression of the ranks that settings had in each game. Settings far from all tried
+ones are expected to be average, so nothing is claimed about them.
 """
 
 import math
@@ -13,14 +13,14 @@ import numpy as np
 
 from sweep.searchers._shared.prior.games import Array, Game
 
-#: Length of the kernel, in coordinates.
+#: Length scale of the kernel, in coordinates.
 LENGTH = 0.5
-#: Variance of a place under one seed or another, in units of the kernel's height.
+#: Variance of a rank between seeds, relative to the kernel's height.
 NOISE = 3.0
 
 
 class Column(Protocol):
-    """One setting as a coordinate."""
+    """A setting as a coordinate."""
 
     @property
     def key(self) -> str:
@@ -28,20 +28,20 @@ class Column(Protocol):
         ...
 
     def coordinate(self, value: Any) -> float:
-        """Return where a value lies, from 0 to 1. Returns NaN if there is no place for it."""
+        """Return the coordinate of a value, from 0 to 1; NaN if it cannot be read."""
         ...
 
 
 class Model:
-    """The expected place of settings, from the columns that a sweep's settings have."""
+    """The expected rank of settings, from the columns that a sweep shares with the games."""
 
     def __init__(
         self, columns: Sequence[Column], games: Sequence[Game], has: Sequence[str]
     ) -> None:
-        """Keep what the sweep shares with the games.
+        """Select the columns that the sweep shares with the games.
 
         Args:
-            columns: those of the games.
+            columns: columns of the games.
             games: tables to learn from.
             has: dotted names of all settings that the sweep searches or fixes.
         """
@@ -54,6 +54,7 @@ class Model:
 
     @cached_property
     def _weights(self) -> Array:
+        """Weights of the kernel regression, (points,)."""
         points = np.concatenate(self._points)
         places = np.concatenate([game.places for game in self.games])
         kernel = _kernel(points, points)
@@ -62,16 +63,16 @@ class Model:
         return weights
 
     def expected(self, settings: Sequence[Mapping[str, Any]]) -> Array:
-        """Return the expected place of each of some settings, from -0.5 (worst) to 0.5 (best)."""
+        """Return the expected rank of each of some settings, from -0.5 (worst) to 0.5 (best)."""
         return self.expected_at(self._read(settings))
 
     def expected_at(self, points: Array) -> Array:
-        """Return the expected place at each of some points, (points, columns)."""
+        """Return the expected rank at each of some points (points, columns)."""
         found: Array = _kernel(points, np.concatenate(self._points)) @ self._weights
         return found
 
     def place_in_games(self, settings: Mapping[str, Any]) -> list[float]:
-        """Return, by game, the share of its settings that those most like `settings` beat."""
+        """Return, for each game, the share of its settings beaten by those most like `settings`."""
         at = self._read([settings])
         found = []
         for game, points in zip(self.games, self._points, strict=True):
@@ -82,7 +83,7 @@ class Model:
         return found
 
     def _read(self, settings: Sequence[Mapping[str, Any]]) -> Array:
-        """Return coordinates (settings, columns); what a condition leaves out is average."""
+        """Return coordinates (settings, columns); inactive parameters are average."""
         rows = [
             [column.coordinate(one.get(column.key, math.nan)) for column in self.columns]
             for one in settings
@@ -92,6 +93,7 @@ class Model:
 
 
 def _kernel(one: Array, other: Array) -> Array:
+    """Return the Gaussian kernel between two sets of points."""
     squares = (one**2).sum(1)[:, None] + (other**2).sum(1)[None, :] - 2.0 * one @ other.T
     kernel: Array = np.exp(np.maximum(squares, 0.0) / (-2.0 * LENGTH**2))
     return kernel

@@ -14,30 +14,30 @@ from sweep.searchers._shared.prior.games import Array, Game
 from sweep.searchers._shared.prior.model import Model
 from sweep.space import Choice, Domain, Settings, Space, canonical, choice_key
 
-#: Coordinate of a choice that settings have: two choices are as far apart as the ends of a range.
+#: Coordinate of a selected choice: two choices are as far apart as the ends of a range.
 CHOSEN = math.sqrt(0.5)
 #: Share of an earlier sweep's trials, the best ones, whose settings may be proposed again.
 BEST = 1 / 3
-#: How many of them stand beside the random points of one proposal.
+#: Number of them added to the random points of one proposal.
 AGAIN = 8
-#: How many earlier sweeps are named where a proposal is explained.
+#: Maximum number of earlier sweeps named in an explanation.
 NAMED = 4
 
 
 @dataclass(frozen=True)
 class OfGames:
-    """Games of the package."""
+    """Games of the package as a source."""
 
     model: Model
     config: Mapping[str, Any]
-    """Settings that the space does not hold, nested."""
+    """Nested settings that are not in the space."""
 
     def expected(self, found: Sequence[Settings]) -> Array:
-        """Return the expected place of each of some settings."""
+        """Return the expected rank of each of some settings."""
         return self.model.expected([self._read(one) for one in found])
 
     def describe(self, found: Settings) -> str:
-        """Return how settings rank in the games, in words."""
+        """Return how settings rank in the games, as a text."""
         shares = self.model.place_in_games(self._read(found))
         pairs = zip(self.model.games, shares, strict=True)
         names = ", ".join(f"{game.name} {100 * share:.0f} %" for game, share in pairs)
@@ -46,6 +46,7 @@ class OfGames:
         )
 
     def _read(self, found: Settings) -> dict[str, Any]:
+        """Return the values of the model's columns."""
         fixed = {column.key: look_up(self.config, column.key) for column in self.model.columns}
         return {**fixed, **found.settings}
 
@@ -58,10 +59,10 @@ class OfSpace:
     """Name of the parameter."""
     domain: Domain
     choice: str | None = None
-    """Canonical JSON of the choice."""
+    """Canonical JSON of the choice; None for an ordered parameter."""
 
     def coordinate(self, value: Any) -> float:
-        """Return where a value lies, from 0 to 1. Returns NaN if there is no place for it."""
+        """Return the coordinate of a value, from 0 to 1; NaN if it is not in the domain."""
         try:
             if isinstance(self.domain, Choice):
                 return CHOSEN * (choice_key(value) == self.choice)
@@ -73,17 +74,20 @@ class OfSpace:
 
 @dataclass(frozen=True)
 class OfSweeps:
-    """Earlier sweeps, each a game over the parameters of a space."""
+    """Earlier sweeps as a source, each a game over the parameters of a space."""
 
     sweeps: tuple[EarlierSweep, ...]
     space: Space
 
     def expected(self, found: Sequence[Settings]) -> Array:
-        """Return the expected place of each of some settings."""
+        """Return the expected rank of each of some settings."""
         return self._model.expected([one.searched for one in found])
 
     def describe(self, found: Settings) -> str:
-        """Return how settings rank in the sweeps, in words; those that had the most like them."""
+        """Return how settings rank in the sweeps, as a text.
+
+        Sweeps with the most similar ones first.
+        """
         at = np.array(self._read(found.searched))
         shares = self._model.place_in_games(found.searched)
         said = []
@@ -100,8 +104,8 @@ class OfSweeps:
         said_first = "in earlier sweeps, settings like these beat this share of all that were tried"
         return f"{said_first}: {names}{more}"
 
-    def again(self, space: Space, stream: np.random.Generator) -> list[Settings]:
-        """Return some of the best settings of the sweeps, those that are points of a space."""
+    def sample_best(self, space: Space, stream: np.random.Generator) -> list[Settings]:
+        """Return some of the sweeps' best settings that are valid points of a space."""
         if not self._best:
             return []
         chosen = (self._best[int(n)] for n in stream.integers(len(self._best), size=AGAIN))
@@ -109,7 +113,7 @@ class OfSweeps:
 
     @cached_property
     def _columns(self) -> list[OfSpace]:
-        """The coordinates of the space of which at least one trial says something."""
+        """Coordinates of the space that at least one earlier trial has."""
         known = {name for sweep in self.sweeps for trial in sweep.trials for name in trial.settings}
         found: list[OfSpace] = []
         for name in self.space.searched:
@@ -121,6 +125,7 @@ class OfSweeps:
 
     @cached_property
     def _games(self) -> list[Game]:
+        """The sweeps as games."""
         return [
             Game(
                 sweep.name,
@@ -132,10 +137,12 @@ class OfSweeps:
 
     @cached_property
     def _model(self) -> Model:
+        """The model of these games."""
         return Model(self._columns, self._games, [column.key for column in self._columns])
 
     @cached_property
     def _best(self) -> list[RankedSettings]:
+        """The best third of each sweep's ranked settings."""
         return [
             trial
             for sweep in self.sweeps
@@ -144,11 +151,12 @@ class OfSweeps:
         ]
 
     def _read(self, settings: Mapping[str, Any]) -> list[float]:
+        """Return the coordinates of some settings."""
         return [one.coordinate(settings.get(one.key, math.nan)) for one in self._columns]
 
 
 def look_up(config: Mapping[str, Any], key: str) -> Any:
-    """Return a nested setting by its dotted name. Returns None if there is none."""
+    """Return a nested setting by its dotted name, or None if there is none."""
     found: Any = config
     for part in key.split("."):
         found = found.get(part) if isinstance(found, Mapping) else None
@@ -156,7 +164,7 @@ def look_up(config: Mapping[str, Any], key: str) -> Any:
 
 
 def _point(space: Space, trial: RankedSettings) -> Settings | None:
-    """Return the settings of an earlier trial as a point. Returns None if they are none today."""
+    """Return an earlier trial's settings as a point, or None if they are not valid here."""
 
     def given(name: str, domain: Domain) -> Any:
         value = trial.settings.get(name)
