@@ -24,6 +24,8 @@ CONTROL = "random"
 #: How the names of the peers' methods begin; all others are ours.
 PEERS = ("Optuna", "Ray", "Syne", "SMAC3")
 RESAMPLES = 2000
+#: Trainings from which on claims are held against their errors.
+CLAIMS_FROM = 8
 #: Regret where nothing can be recommended yet: that of a poor setting.
 NOTHING = 100.0
 
@@ -63,10 +65,28 @@ def _game(rows: Rows) -> dict[str, Any]:
     methods = {
         method: _method(regret, excess, baseline) for method, (regret, excess) in curves.items()
     }
+    for method, within in _within(by_method, paired).items():
+        methods[method]["within"] = within
     settled = _settled(by_method, paired) if paired else {}
     beside = _beside({method: regret for method, (regret, _) in curves.items()}) if paired else {}
     kept = methods if paired else {}
     return {**found, "plays": len(paired), "methods": kept, "beside": beside, "settled": settled}
+
+
+def _within(by_method: Mapping[str, Rows], paired: Sequence[int]) -> dict[str, list[float]]:
+    """Return the shares of claims within one and two standard errors, and their number.
+
+    They are those of all looks from `CLAIMS_FROM` trainings on, of the methods that name an error.
+    """
+    first = LOOKS.index(float(CLAIMS_FROM))
+    found: dict[str, list[float]] = {}
+    for method, group in by_method.items():
+        its = [row.get("errors", [])[first:] for row in group if row["play"] in paired]
+        errors = np.array([one for line in its for one in line if one is not None])
+        if len(errors):
+            shares = (float((errors <= most).mean()) for most in (1, 2))
+            found[method] = [*(round(share, 3) for share in shares), len(errors)]
+    return found
 
 
 def _settled(by_method: Mapping[str, Rows], paired: Sequence[int]) -> dict[str, list[float]]:

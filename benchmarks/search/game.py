@@ -161,6 +161,11 @@ class Play:
         """Return the final score of a row on the seeds that the search never sees."""
         return float(self.game.final[row, self._judges[row]].mean())
 
+    def doubt(self, row: int) -> float:
+        """Return the standard error of the `truth` of a row; 0 with one seed to judge by."""
+        found = self.game.final[row, self._judges[row]]
+        return float(found.std(ddof=1) / len(found) ** 0.5) if len(found) > 1 else 0.0
+
     def regret(self, row: int) -> float:
         """Return how far a row is below the best setting, in per cent of the game's scale."""
         return 100 * (float(self.game.worth.max()) - self.truth(row)) / self.game.scale

@@ -3,7 +3,7 @@
 Nothing of ours is imported at the top: peers are also played where only they are installed.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import getitem
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ from benchmarks.search.game import Game, Play, Settings
 from benchmarks.search.peers import Pick
 
 if TYPE_CHECKING:
+    from sweep.history.events import Recorded
     from sweep.testing import CurvePoint
 
 Keys = Mapping[str, Any]
@@ -45,13 +46,22 @@ METHODS: Mapping[str, Keys] = {
 KINDS = {"log": "loguniform", "int": "randint", "logint": "lograndint"}
 
 
-def search(keys: Keys, play: Play, workers: int, trainings: int) -> Iterator[Pick]:
-    """The pick after each end of a slice.
+def search(
+    keys: Keys, play: Play, workers: int, trainings: int, marks: Sequence[float] = ()
+) -> Iterator[Pick]:
+    """Yield the picks that stand at `marks`, and the last one.
+
+    Args:
+        keys: keys of the spec.
+        play: game with its split seeds.
+        workers: trials at once.
+        trainings: budget, in full trainings.
+        marks: numbers of points, ascending, after which a pick is looked at; empty to yield the
+            pick after each end of a slice.
 
     Raises:
         UsageError: this version of the project refuses the keys.
     """
-    from sweep.history.events import Closed
     from sweep.history.history import History
     from sweep.testing import simulate
 
@@ -70,15 +80,39 @@ def search(keys: Keys, play: Play, workers: int, trainings: int) -> Iterator[Pic
         return {"score": value, "timesteps_this_iter": per_point}
 
     course = simulate(spec(keys, game, play.number, trainings), curve, workers)
-    history, points = History(course.history.objective), 0
-    for record in course.records:
-        history.extend([record])
-        if not isinstance(record.event, Closed):
-            continue
-        points += len(record.event.rows)
+    history = History(course.history.objective)
+    for points, records in _parts(course.records, marks):
+        history.extend(records)
         best = history.best
         if best is not None and best.score is not None:
-            yield Pick(points, row_of(best.number, best.config), best.score)
+            row, expected = row_of(best.number, best.config), history.expected(best)
+            if expected is None or expected.error is None:
+                yield Pick(points, row, best.score)
+            else:
+                yield Pick(points, row, expected.value, expected.error)
+
+
+def _parts(
+    records: Iterable["Recorded"], marks: Sequence[float]
+) -> Iterator[tuple[int, list["Recorded"]]]:
+    """Yield the events from mark to mark, each with the number of points up to its end.
+
+    Without marks a part ends with every slice.
+    """
+    from sweep.history.events import Closed
+
+    points, part = 0, list["Recorded"]()
+    for record in records:
+        more = len(record.event.rows) if isinstance(record.event, Closed) else 0
+        if any(points <= mark < points + more for mark in marks):
+            yield points, part
+            part = []
+        part.append(record)
+        points += more
+        if not marks and isinstance(record.event, Closed):
+            yield points, part
+            part = []
+    yield points, part
 
 
 def spec(keys: Keys, game: Game, seed: int, trainings: int) -> dict[str, Any]:

@@ -24,6 +24,9 @@ class Pick(NamedTuple):
     points: int
     row: int
     claim: float
+    """The score that the search expects of the row under a new seed, or had seen."""
+    error: float | None = None
+    """Standard error of the claim; None if the search names none."""
 
 
 class Trial(NamedTuple):

@@ -4,6 +4,7 @@ Each line of ``plays.jsonl`` is one search. A search that stands there is not pl
 stopped benchmark continues at the same place, and several machines' files may simply be joined.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -65,15 +66,16 @@ def play(match: Match, path: Path, keys: ours.Keys | None, trainings: int) -> di
     began = time.monotonic()
     game = _game(path, match.game)
     split = Play(game, match.play)
+    looks = [look for look in LOOKS if look <= trainings]
+    marks = [look * game.points for look in looks]
     if keys is not None:
-        picks: Iterable[Pick] = ours.search(keys, split, match.workers, trainings)
+        picks: Iterable[Pick] = ours.search(keys, split, match.workers, trainings, marks)
         by = ""
     else:
         kind = peers.kinds()[match.method]
         picks = peers.search(kind.make(game, match.play), split, match.workers, trainings)
         by = kind.version
-    looks = [look for look in LOOKS if look <= trainings]
-    at, points = _looked(picks, [look * game.points for look in looks])
+    at, points = _looked(picks, marks)
     regret = [None if pick is None else round(split.regret(pick.row), 3) for pick in at]
     excess = [None if pick is None else round(_excess(split, pick), 3) for pick in at]
     return {
@@ -82,6 +84,7 @@ def play(match: Match, path: Path, keys: ours.Keys | None, trainings: int) -> di
         "by": by,
         "regret": regret,
         "excess": excess,
+        "errors": [None if pick is None else _errors(split, pick) for pick in at],
         "spent": round(points / game.points, 3),
         "seconds": round(time.monotonic() - began, 2),
     }
@@ -90,6 +93,17 @@ def play(match: Match, path: Path, keys: ours.Keys | None, trainings: int) -> di
 def _excess(split: Play, pick: Pick) -> float:
     """Return the claimed score less the true one, in per cent of the game's scale."""
     return 100 * (pick.claim - split.truth(pick.row)) / split.game.scale
+
+
+def _errors(split: Play, pick: Pick) -> float | None:
+    """Return the distance of the claim from the truth in standard errors, of both together.
+
+    Returns None if the search names no error.
+    """
+    if pick.error is None:
+        return None
+    error = math.hypot(pick.error, split.doubt(pick.row))
+    return round(abs(pick.claim - split.truth(pick.row)) / error, 3) if error else None
 
 
 def _looked(picks: Iterable[Pick], marks: Sequence[float]) -> tuple[list[Pick | None], float]:

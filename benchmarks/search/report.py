@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.search.figures import BASELINE, REACHED_AT, SHOWN, Figures, is_ours
+from benchmarks.search.figures import (
+    BASELINE,
+    CLAIMS_FROM,
+    REACHED_AT,
+    SHOWN,
+    Figures,
+    is_ours,
+)
 
 RESULTS = Path(__file__).with_name("results.json")
 PAGE = Path(__file__).parents[2] / "docs" / "search.md"
@@ -51,6 +58,9 @@ def _page(figures: Figures) -> Iterator[str]:
         yield from _mean_regrets(its, figures["looks"])
         yield from ("", *_CLAIMS.splitlines(), "")
         yield from _by_game(its, _excess)
+        if any("within" in found for game in its for found in game["methods"].values()):
+            yield from ("", *_WITHIN.splitlines(), "")
+            yield from _by_game(its, _within)
         yield from ("", *_REACHED.splitlines(), "")
         yield from _by_game(its, _reached)
     yield from _ended(games)
@@ -146,6 +156,13 @@ def _excess(found: Figures | None) -> str:
     excess = found["excess"] if found else []
     shown = [excess[place] for place in (16, len(excess) - 1) if 0 <= place < len(excess)]
     return ", ".join("-" if value is None else f"{value:+.0f}" for value in dict.fromkeys(shown))
+
+
+def _within(found: Figures | None) -> str:
+    if not found or "within" not in found:
+        return "-"
+    one, two, _ = found["within"]
+    return f"{one:.0%}, {two:.0%}"
 
 
 def _reached(found: Figures | None) -> str:
@@ -245,9 +262,12 @@ _SETTLED = """With `budget: {settled: 0.02}` a sweep ends when as much training 
 improve the pick by less than that share of its range. Steps saved of all that the same search takes
 without that budget, and the regret that it has then less that of the other after all trainings;
 means over the plays:"""
-_CLAIMS = """Claimed less true: the score by which the recommended setting was chosen less its worth
-on unseen seeds, in per cent of the same scale, after 16 trainings and after all. What is above zero
-was luck:"""
+_CLAIMS = """Claimed less true: the score that the search names for the recommended setting less
+its worth on unseen seeds, in per cent of the same scale, after 16 trainings and after all. What is
+above zero was luck:"""
+_WITHIN = f"""Claims with an error: how many are within one and within two standard errors of the
+worth on unseen seeds, from {CLAIMS_FROM} trainings on. The error is that of the claim and that of
+the worth, a mean of few seeds, together; of a normal error it is 68 % and 95 %:"""
 _REACHED = f"""Full trainings until a method has, and keeps, the regret that {BASELINE} has after
 {REACHED_AT}, each of them as many environment steps as is said of the game below (*never*: not
 within what was played):"""

@@ -294,6 +294,34 @@ def test_a_search_that_ends_itself_is_shown_beside_the_one_that_goes_on() -> Non
     assert "| mean | | | 75% |" in report.text(found)
 
 
+def test_claims_are_held_against_their_errors_and_those_of_the_judges() -> None:
+    near = [0.5] * len(plays.LOOKS)
+    far = [1.5] * len(plays.LOOKS)
+    early = [9.0] * 12 + [0.5] * 13  # looks before 8 trainings do not count
+    played = rows("own", [falling(48.0, 2.0)] * 3)
+    played = [
+        {**row, "errors": errors} for row, errors in zip(played, (near, far, early), strict=True)
+    ]
+    found = figures.sum_up([*played, *rows("Optuna X", [falling(48.0, 2.0)] * 3)])
+    (its,) = found["games"]
+    assert its["methods"]["own"]["within"] == [0.667, 1.0, 39]
+    assert "within" not in its["methods"]["Optuna X"]
+    assert "| **own** | 67%, 100% |" in report.text(found)
+
+
+def test_picks_at_marks_are_those_that_stand_after_all_ends_of_slices(toy: Game) -> None:
+    marks = [look * toy.points for look in plays.LOOKS if look <= 4]
+    keys, play = ours.METHODS["asha, random"], Play(toy, 0)
+    every = plays._looked(ours.search(keys, play, 2, 4), marks)
+    assert plays._looked(ours.search(keys, play, 2, 4, marks), marks)[0] == every[0]
+    picks = [pick for pick in every[0] if pick is not None and pick.error is not None]
+    assert picks
+    for pick in picks:
+        assert pick.error is not None
+        error = math.hypot(pick.error, play.doubt(pick.row))
+        assert plays._errors(play, pick) == round(abs(pick.claim - play.truth(pick.row)) / error, 3)
+
+
 # ---- the command --------------------------------------------------------------------------------
 
 
