@@ -1,1 +1,1 @@
-"""Training algorithms, one file each whose name is theirs; and `command`, a program of any kind."""
+"""Training algorithms, one module each under the algorithm's name; `command` runs any program."""

@@ -1,6 +1,6 @@
 """Advantage actor-critic (Mnih et al. 2016), synchronous: A2C.
 
-One iteration: sample short fragments → generalised advantages → one step of the policy's gradient
+One iteration: sample short fragments → generalised advantages → one policy gradient step
 (`trainer.policy_gradient`) on all rows.
 """
 

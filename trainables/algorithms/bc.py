@@ -1,7 +1,7 @@
-"""Behaviour cloning (Pomerleau 1989): actions that stand in files become the most probable ones.
+"""Behaviour cloning (Pomerleau 1989): the policy learns to take the actions that are in files.
 
-One iteration: read rows → minibatches of them, shuffled → gradient steps on the negative
-log-likelihood of their actions, of choices as of Gaussians. B rows.
+One iteration: read rows → shuffled minibatches → gradient steps on the negative log-likelihood of
+the rows' actions, choices or Gaussians. B rows.
 """
 
 from collections.abc import Mapping
@@ -58,7 +58,10 @@ class BC(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also where there is nothing to imitate, and for a memory."""
+        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
+
+        BC also rejects sampled experience, which it would imitate, and an LSTM.
+        """
         super().validate_config(settings)
         if not settings.offline.only_reads:
             allowed = "files alone with bc: what it samples it would imitate"
@@ -68,18 +71,18 @@ class BC(Trainer):
             raise ConfigError("model.use_lstm", True, "false with bc", hint)
 
     def make_policy(self, device: str) -> "ActorCriticPolicy":
-        """An actor; its critic learns nothing."""
+        """Return an actor-critic policy, of which only the actor is trained."""
         from trainables.policies.torch_policy import build_policy
 
         networks = (self.spaces.layout, self.architecture)
         return build_policy(networks, self.settings.optimizer, self.seed, device)
 
     def training_step(self) -> dict[str, float]:
-        """Read rows and learn from them."""
+        """Read rows, learn from them, and return statistics."""
         return on_policy_step(self, self.learn)
 
     def learn(self, fragments: list[Fragment]) -> dict[str, float]:
-        """Gradient steps on all rows; returns the means of the loss's parts."""
+        """Make gradient steps on all rows of fragments; return the means of the statistics."""
         import torch
 
         unfiltered = np.concatenate([rows(one.observations) for one in fragments])
@@ -99,16 +102,16 @@ class BC(Trainer):
         return {name: float(np.mean([one[name] for one in found])) for name in found[0]}
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
-        """The loss () of observations and actions (B, …), and its parts."""
+        """Return the loss () of observations and actions (B, …), and its parts by name."""
         evaluated: Any = self.policy.model.evaluate(batch["observations"], batch["actions"], None)
         imitation, entropy = -evaluated.logp.mean(), evaluated.entropies.mean()
         stats = {"policy_loss": imitation.item(), "entropy": entropy.item()}
         return imitation - self.settings.entropy_coeff * entropy, stats
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """(R,) log-probabilities of actions for observations (R, *S)."""
+        """Return the log-probabilities (R,) of actions for observations (R, *S)."""
         return self.policy.log_likelihoods(observations, actions)
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """The learning rate now, and the bound on the norm of the whole gradient or None."""
+        """Return the current learning rate, and the bound on the whole gradient's norm or None."""
         return self.learning_rate, self.settings.grad_clip

@@ -1,19 +1,21 @@
-"""A program in any language as a trainable: settings go in, lines of JSON come out.
+"""A program in any language as a trainable: it gets settings and prints lines of JSON.
 
     trainable: command
     config: {command: [julia, train.jl], settings: arguments}
 
-It is started in the current folder with the trial's settings: as ``--lr=0.01`` behind the command
-(``arguments``; with ``booleans: flag`` what is true as ``--use-bn``), as variables ``SWEEP_lr``
-(``environment``), or as one line of JSON on its standard input (``stdin``). Dots stand for what is
-nested; what is no text is JSON. ``SWEEP_SEED`` is the trial's seed.
+The program is started in the current folder with the trial's settings: as ``--lr=0.01`` after the
+command (``arguments``; with ``booleans: flag`` a true value as ``--use-bn``), as variables
+``SWEEP_lr`` (``environment``), or as one line of JSON on its standard input (``stdin``). Nested
+names are joined by dots; values that are not text are written as JSON. ``SWEEP_SEED`` is the
+trial's seed.
 
-Each line of its standard output that is a mapping of JSON is one iteration's result; all else goes
-into the trial's log. With an entry ``checkpoint`` the trial can be paused and continued there: that
-is data, or ``true`` for all files in the folder ``SWEEP_SAVE``. A program that goes on finds the
-folder ``SWEEP_CHECKPOINT``, with those files, or the data as ``checkpoint.json``; at first there is
-no such variable. After each checkpoint it is sent an empty line: one that writes files waits for it
-before it touches them again. Exit code 0 ends the trial.
+Each line of its standard output that is a JSON mapping is the result of one iteration; other lines
+are copied to the trial's log. A result with an entry ``checkpoint`` lets the trial be paused and
+continued there: the entry is data, or ``true`` for all files in the folder ``SWEEP_SAVE``. A
+program that continues gets the variable ``SWEEP_CHECKPOINT``, the folder with those files or with
+the data as ``checkpoint.json``; a new program does not have this variable. After each checkpoint
+the program is sent an empty line; a program that saves files must wait for it before it changes
+them. Exit code 0 ends the trial.
 """
 
 import array
@@ -44,25 +46,26 @@ from trainables.core.settings import Settings
 from trainables.errors import ConfigError, TrainableError, printable, shorten
 from trainables.function import FunctionTrainable, get_checkpoint, get_context, report
 
-#: Lines of the end of its error output that are told of a program that fails, and their longest.
+#: Number of last lines of a failed program's error output in the message, longest such line in
+#: characters, and number of last bytes that are kept.
 _LAST_LINES, _LONGEST_LINE, _LONGEST_END = 10, 200, 8192
-#: Bytes of its output that are read at once.
+#: Largest number of bytes of output read at once.
 _MOST_BYTES = 65536
-#: Seconds for which they are waited for.
+#: Longest wait for the end of the error output, seconds.
 _ERRORS_S = 1.0
 
 
-def _words(given: Any) -> Any:
-    """A command as its words; of one that is text they are split as a shell does."""
+def _split_command(given: Any) -> Any:
+    """Return a command as a tuple of words; text is split as a shell does."""
     if isinstance(given, str):
         return tuple(shlex.split(given))
     return tuple(given) if isinstance(given, list) else given
 
 
 class CommandConfig(Settings):
-    """The program to run; all other settings are the program's own."""
+    """The program to run and the way to pass settings; all other settings are the program's own."""
 
-    command: Annotated[tuple[str, ...], BeforeValidator(_words)] = Field(
+    command: Annotated[tuple[str, ...], BeforeValidator(_split_command)] = Field(
         min_length=1, description="The program and its arguments, as a list or as in a shell."
     )
     settings: Literal["arguments", "environment", "stdin"] = Field(
@@ -77,7 +80,11 @@ class CommandConfig(Settings):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> "CommandConfig":
-        """Those of a trial; ConfigError where there is no such program."""
+        """Return the settings of a trial's program.
+
+        Raises:
+            ConfigError: ``command`` is missing, invalid, or names no program on this machine.
+        """
         own = {key: config[key] for key in cls.model_fields if key in config}
         if "command" not in own:
             raise ConfigError("command", None, "a program and its arguments", "[python, train.py]")
@@ -89,12 +96,16 @@ class CommandConfig(Settings):
 
 
 def _train(config: dict[str, Any]) -> None:
-    """Run the program, and report what it prints."""
+    """Run the program, and report the results that it prints.
+
+    Raises:
+        TrainableError: the program failed, or ended without a result.
+    """
     reports, logdir = 0, get_context().logdir
     with (
         temporary_folder(logdir) as before,
         temporary_folder(logdir) as folder,
-        _running(config, Path(folder), _restored(Path(before))) as (process, said),
+        _running_program(config, Path(folder), _unpack_checkpoint(Path(before))) as (process, said),
         contextlib.closing(_lines(process)) as lines,
     ):
         assert process.stdin is not None  # noqa: S101 it is a pipe
@@ -112,13 +123,16 @@ def _train(config: dict[str, Any]) -> None:
                     process.stdin.flush()
         code = process.wait()
     if code or not reports:
-        raise TrainableError(f"{shorten(config['command'])} {_end(code)}{said.last_lines()}")
+        raise TrainableError(
+            f"{shorten(config['command'])} {_describe_end(code)}{said.last_lines()}"
+        )
 
 
 def _lines(process: "subprocess.Popen[str]") -> Generator[str, None, None]:
-    """Return the lines that a program prints, up to its end.
+    """Yield the lines that a program prints, up to its end.
 
-    What it leaves behind may hold its output for ever, so the end of the output is not waited for.
+    Processes that the program leaves behind may keep its output open, so the end of the program
+    ends the lines, not the end of the output.
     """
     assert process.stdout is not None  # noqa: S101 it is a pipe
     output, ended = process.stdout.fileno(), os.pidfd_open(process.pid)
@@ -131,8 +145,8 @@ def _lines(process: "subprocess.Popen[str]") -> Generator[str, None, None]:
     try:
         while not is_over:
             ready = {descriptor for descriptor, _ in poll.poll()}
-            # Of a program that has ended, all that it has printed is in the pipe.
-            most = _waiting(output) if ended in ready else _MOST_BYTES
+            # After the program's end, all of its remaining output is in the pipe.
+            most = _count_readable(output) if ended in ready else _MOST_BYTES
             written = os.read(output, most) if most and (output in ready) else b""
             is_over = ended in ready or not written
             *whole, rest = (rest + decoder.decode(written, final=is_over)).split("\n")
@@ -143,42 +157,43 @@ def _lines(process: "subprocess.Popen[str]") -> Generator[str, None, None]:
         os.close(ended)
 
 
-def _waiting(pipe: int) -> int:
-    """Return how many bytes can be read from a pipe at once."""
+def _count_readable(pipe: int) -> int:
+    """Return the number of bytes that can be read from a pipe now."""
     found = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, found)
     return found[0]
 
 
-def _end(code: int) -> str:
-    """Return the words for an end of the program that is an error."""
+def _describe_end(code: int) -> str:
+    """Return how the program ended, in words, for an error message."""
     if code < 0:
         with contextlib.suppress(ValueError):  # a signal that has no name
             return f"was ended by {signal.Signals(-code).name}"
     return f"ended with exit code {code}" if code else "ended without a result"
 
 
-class _Errors:
-    """The standard error of a program: copied into the trial's log, its last bytes kept.
+class _ErrorOutput:
+    """The standard error of a program: copied to the trial's log, with its last bytes kept.
 
-    Processes that the program leaves behind may hold the pipe, so nobody waits for them.
+    Processes that the program leaves behind may keep the pipe open, so nothing waits for its end.
     """
 
     def __init__(self) -> None:
-        self._end = b""
+        self._last_bytes = b""
         self._reads, self.writes = os.pipe()
         self._log = os.dup(2)
         self._thread = threading.Thread(target=self._copy, name="standard error", daemon=True)
 
     def follow(self) -> None:
-        """Begin with what is written: the program has been started."""
+        """Start to copy; to be called after the program's start."""
         os.close(self.writes)
         self._thread.start()
 
     def _copy(self) -> None:
+        """Copy the standard error until it ends, in a thread."""
         try:
             while written := os.read(self._reads, 65536):
-                self._end = (self._end + written)[-_LONGEST_END:]
+                self._last_bytes = (self._last_bytes + written)[-_LONGEST_END:]
                 with contextlib.suppress(OSError):  # the disk is full
                     os.write(self._log, written)
         finally:
@@ -186,9 +201,12 @@ class _Errors:
             os.close(self._log)
 
     def last_lines(self) -> str:
-        """The very last line, and those before it below; to be asked when the program has ended."""
+        """Return the last line, and below it the last lines in order.
+
+        To be called after the program's end.
+        """
         self._thread.join(_ERRORS_S)
-        lines = self._end.decode(errors="replace").splitlines()
+        lines = self._last_bytes.decode(errors="replace").splitlines()
         kept = [printable(line.rstrip()[:_LONGEST_LINE]) for line in lines if line.strip()]
         if not kept:
             return "; see the trial's log"
@@ -197,7 +215,7 @@ class _Errors:
 
 
 class Command(FunctionTrainable):
-    """Results of a program as iterations."""
+    """A program whose printed results are iterations."""
 
     function = staticmethod(_train)  # type: ignore[assignment]  # mypy thinks it is bound
     saves = True
@@ -209,8 +227,11 @@ class Command(FunctionTrainable):
         CommandConfig.of(config)
 
 
-def _restored(folder: Path) -> dict[str, str]:
-    """The variable that says where the last checkpoint lies, and the checkpoint in its place."""
+def _unpack_checkpoint(folder: Path) -> dict[str, str]:
+    """Return the variable that names the folder of the latest checkpoint.
+
+    The result is empty without a checkpoint. A checkpoint that is data is written to `folder`.
+    """
     saved = get_checkpoint()
     if saved is None:
         return {}
@@ -221,10 +242,19 @@ def _restored(folder: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _running(
+def _running_program(
     config: Mapping[str, Any], folder: Path, variables: Mapping[str, str]
-) -> Iterator[tuple["subprocess.Popen[str]", _Errors]]:
-    """The program of a trial, which ends with its thread and is killed when it is left."""
+) -> Iterator[tuple["subprocess.Popen[str]", _ErrorOutput]]:
+    """Start the program of a trial, and kill it and its descendants at the end of the block.
+
+    Args:
+        config: settings of the trial.
+        folder: folder for the program's checkpoints.
+        variables: more environment variables.
+
+    Yields:
+        The process and its standard error.
+    """
     how = CommandConfig.of(config)
     words = [str(shutil.which(how.command[0])), *how.command[1:]]
     own = {key: value for key, value in config.items() if key not in CommandConfig.model_fields}
@@ -233,10 +263,10 @@ def _running(
     if how.settings == "arguments":
         words += _arguments(own, how.booleans)
     elif how.settings == "environment":
-        env |= {f"SWEEP_{name.replace('.', '_')}": _text(value) for name, value in _flat(own)}
+        env |= {f"SWEEP_{name.replace('.', '_')}": _to_text(value) for name, value in _flatten(own)}
     else:
         first = json.dumps(own) + "\n"
-    said = _Errors()
+    said = _ErrorOutput()
     process = subprocess.Popen(  # noqa: S603 the program that the spec names
         guard_command(words),
         env={**env, **variables},
@@ -261,24 +291,25 @@ def _running(
             process.__exit__(None, None, None)
 
 
-def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Name with dots → value."""
+def _flatten(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) of all settings, with dots in the names of nested ones."""
     for name, value in config.items():
         if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{above}{name}.")
+            yield from _flatten(value, f"{above}{name}.")
         else:
             yield f"{above}{name}", value
 
 
-def _text(value: Any) -> str:
+def _to_text(value: Any) -> str:
+    """Return text unchanged, and other values as JSON."""
     return value if isinstance(value, str) else json.dumps(value)
 
 
 def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
-    """The settings as arguments of a command line."""
-    for name, value in _flat(config):
+    """Yield the settings as arguments of a command line."""
+    for name, value in _flatten(config):
         if booleans == "value" or not isinstance(value, bool):
-            yield f"--{name}={_text(value)}"
+            yield f"--{name}={_to_text(value)}"
         elif value:
             yield f"--{name}"
         elif booleans == "flag_or_no":
@@ -286,7 +317,7 @@ def _arguments(config: Mapping[str, Any], booleans: str) -> Iterator[str]:
 
 
 def _result(line: str) -> dict[str, Any] | None:
-    """The result in a line; None: it holds none."""
+    """Return the result in a line; None if the line is no JSON mapping."""
     if not line.lstrip().startswith("{"):
         return None
     try:

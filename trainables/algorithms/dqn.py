@@ -1,9 +1,9 @@
-"""Deep Q-learning (Mnih et al. 2015), and what Rainbow gathers (Hessel et al. 2018), as options.
+"""Deep Q-learning (Mnih et al. 2015), with extensions of Rainbow (Hessel et al. 2018) as options.
 
-A value for each choice is learnt towards the reward and the discounted value of the best choice
-that follows, as a target network sees it. Double targets (van Hasselt et al. 2016) let the network
-that learns name that choice. Where an episode was cut off, the value of its last observation
-counts; where it ended by itself, none. B rows, A choices, Z atoms.
+The value of a choice is learnt towards the reward plus the discounted value, by a target network,
+of the best next choice. With double Q-learning (van Hasselt et al. 2016) the trained network
+selects that choice. Truncated episodes are bootstrapped from the value of their last observation,
+terminated ones are not. B rows, A choices, Z atoms.
 """
 
 from collections.abc import Mapping
@@ -118,15 +118,15 @@ class Differences(NamedTuple):
     """Losses and errors from which an update learns."""
 
     losses: "Tensor"
-    """(B,) Huber's loss of each difference; of distributions their cross-entropy."""
+    """Huber losses of the temporal differences, (B,); cross-entropies with distributions."""
     errors: "Tensor"
-    """(B,) sizes of the differences, for a replay that draws by them."""
+    """Sizes of the differences, (B,), for a prioritised replay."""
     values: "Tensor"
-    """(B,) of the choices taken."""
+    """Values of the choices taken, (B,)."""
 
 
 def _check_module(settings: Config) -> None:
-    """Raise ConfigError for what does not go with a torch module of a person's own."""
+    """Raise ConfigError for settings that do not work with a user's torch module."""
     why = "the module says what all choices are worth"
     given = {key: getattr(settings, key) for key in ("dueling", "noisy", "num_atoms")}
     given["exploration_config.type"] = settings.exploration_config.type
@@ -138,7 +138,7 @@ def _check_module(settings: Config) -> None:
 
 
 def _check_read(settings: Config) -> None:
-    """Raise ConfigError for a setting that is given and that nothing reads, as another one is."""
+    """Raise ConfigError for a setting that is set but has no effect with the others."""
     flat, usual = flatten(settings), defaults(Config)
     for is_read, needed, keys in (
         (settings.noisy, "noisy: true", ("sigma0",)),
@@ -173,7 +173,10 @@ class DQN(Trainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for a replay that is too small, and for what DQN has not."""
+        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
+
+        It also checks replay, ``n_step``, atoms, exploration and model.
+        """
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -200,7 +203,10 @@ class DQN(Trainer):
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:
-        """Raise ConfigError also for what nothing reads; what was begun with such goes on."""
+        """Raise ConfigError for settings that cannot work here, or have no effect.
+
+        Sweeps that began with settings without an effect may continue.
+        """
         settings = parse(cls.config_class, config)
         if isinstance(settings, Config):
             _check_read(settings)
@@ -208,10 +214,11 @@ class DQN(Trainer):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """The learner: fused, unless something is asked for that it does not know.
+        """Return the choice of learner: fused unless a setting needs torch.
 
         Raises:
-            ConfigError: an environment whose actions are not one choice, or fused cannot be.
+            ConfigError: actions are not one choice, the user's module does not fit, or the setting
+                ``fused`` cannot work.
         """
         if not seen.spaces.layout.scalar:
             allowed = "an environment with Discrete actions for dqn, which has a value for each"
@@ -233,35 +240,39 @@ class DQN(Trainer):
 
     @classmethod
     def _not_fused(cls, settings: Config, spaces: EnvSpaces) -> str:
-        """Why the gradients have to be torch's; empty if they need not be."""
+        """Return the reason why torch has to compute the gradients; empty if it need not."""
         if cls.differences is not DQN.differences:
             return f"{cls.__name__} has a way of learning of its own"
         if settings.resources.num_gpus:
             return "num_gpus is not 0"
         if settings.cql_alpha:
             return "cql_alpha is not 0"
-        made = cls._with_values(settings, cls.networks(settings, spaces))
+        made = cls._q_architecture(settings, cls.networks(settings, spaces))
         return not_covered(made, settings.optimizer)
 
     @classmethod
-    def _with_values(cls, of: Config, made: Architecture) -> QArchitecture:
+    def _q_architecture(cls, of: Config, made: Architecture) -> QArchitecture:
+        """Return the Q-architecture of these settings on the networks of the key ``model``."""
         atoms = np.linspace(of.v_min, of.v_max, of.num_atoms) if of.num_atoms > 1 else ()
         support = tuple(float(atom) for atom in atoms)
         return QArchitecture.of(made, of.dueling, of.sigma0 if of.noisy else 0.0, support)
 
     def setup(self, config: dict[str, Any]) -> None:
-        """As `Trainer.setup`; what nothing reads is refused here, too, unless a sweep began so."""
+        """Build the trainer as `Trainer.setup` does.
+
+        Raises ConfigError for a setting without an effect, unless the sweep began with it.
+        """
         settings = parse(self.config_class, config)
         if isinstance(settings, Config) and not self.context.settled:
             _check_read(settings)
         super().setup(config)
 
     def make_policy(self, device: str) -> "QPolicy":
-        """The network that learns."""
+        """Return the policy with the trained Q-network."""
         from trainables.policies.q.networks import build_q_policy
 
         of, layout = self.settings, self.spaces.layout
-        networks = layout, self._with_values(of, self.architecture)
+        networks = layout, self._q_architecture(of, self.architecture)
         rest = of.exploration_config, of.optimizer, self.seed, device
         if self.architecture.own is not None:
             from trainables.policies.q.own import build_own_q_policy
@@ -270,7 +281,7 @@ class DQN(Trainer):
         return build_q_policy(networks, *rest)
 
     def make_parts(self) -> dict[str, Stateful]:
-        """The replay, the target network, and the steps of transitions that are not whole yet."""
+        """Return replay, target network and, if ``n_step`` is above 1, the n-step transitions."""
         from trainables.policies.q.networks import Target
 
         of, size = self.settings, self.settings.replay.buffer_size
@@ -283,50 +294,53 @@ class DQN(Trainer):
         return {**parts, **({"n_step": self.n_step} if self.n_step else {})}
 
     def worker_spec(self) -> WorkerSpec:
-        """With the observation that came next."""
+        """Return the specification of workers, with the column of the next observation."""
         spec, columns = super().worker_spec(), {"new_obs", "t"} if self.n_step else {"new_obs"}
         return replace(spec, columns=spec.columns | columns)
 
     def training_step(self) -> dict[str, float]:
-        """A round of sampling and many updates."""
+        """Make a round of sampling and updates; return the means of the statistics."""
         parts = self.settings.replay, self.update, self.update_target
         learning = fused.learning if (fused := self._fused) else nullcontext
         return off_policy_step(self, self.replay, *parts, self.n_step, learning)
 
     def columns_learnt(self, batch: Any) -> Rows:
-        """Return rows (B, …), given as the replay holds them, as the networks see them."""
+        """Return rows (B, …) of the replay with filtered observations and scaled rewards."""
         return self.seen(batch, self.n_step.weight if self.n_step else 1.0)
 
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
         """Make one update from rows, as `Trainer.learn_on_batch`.
 
         Args:
-            batch: column → (B, …), as ``replay.sample(B)`` gives them: unfiltered ``observations``,
-                ``actions``, ``rewards``, ``new_obs`` and ``terminated``; with `n_step` also
-                ``discounts``. Rows without ``indices`` are none of the replay, whose priorities
-                then stay.
+            batch: column → (B, …), as ``replay.sample(B)`` returns them: unfiltered
+                ``observations``, ``actions``, ``rewards``, ``new_obs`` and ``terminated``; with
+                `n_step` also ``discounts``. Rows without ``indices`` are not from the replay, and
+                change no priorities.
         """
         learning = fused.learning if (fused := self._fused) else nullcontext
         with learning():
             return learn_on_rows(self, self.columns_learnt(batch), self.update)
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
-        """Return the loss () of rows (B, …) as the networks see them, and the mean value."""
+        """Return the loss () of filtered rows (B, …), and the mean value of the choices taken."""
         td = self.differences(batch)
         losses = td.losses * batch["weights"] if "weights" in batch else td.losses
         return losses.mean(), {"mean_q": td.values.mean().item()}
 
     def gradient_step(self) -> tuple[float, float | None]:
-        """Return the learning rate now and the bound on the gradient's norm."""
+        """Return the current learning rate, and the bound on the gradient's norm or None."""
         return self.learning_rate, self.settings.grad_clip
 
     def update_target(self) -> None:
-        """The target network becomes what is learnt, unless it follows after every update."""
+        """Copy the trained network to the target network, unless `tau` moves it every update."""
         if self.settings.tau is None:
             self.target.follow(1.0)
 
     def update(self, rows: Rows) -> dict[str, float]:
-        """One gradient step on rows (B, …) of the replay; their errors become their priorities."""
+        """Make one gradient step on rows (B, …) of the replay.
+
+        Set their priorities; return statistics.
+        """
         fused = self._fused
         learnt = fused.update(rows, self.learning_rate) if fused else self._learn(rows)
         if isinstance(self.replay, PrioritizedReplay) and "indices" in rows:
@@ -337,12 +351,14 @@ class DQN(Trainer):
 
     @property
     def _fused(self) -> FusedQLearner | None:
+        """Learner in numpy, or None if torch computes the gradients."""
         return self._fused_learner if self.settings.learner == "fused" else None
 
     @cached_property
     def _fused_learner(self) -> FusedQLearner | None:
+        """Learner in numpy, made at the first access; None if this machine needs torch."""
         of = self.settings
-        if self._not_fused(of, self.spaces):  # a checkpoint's, restored elsewhere
+        if self._not_fused(of, self.spaces):  # restored from a checkpoint of another machine
             return None
         return FusedQLearner(
             self.policy,
@@ -354,6 +370,7 @@ class DQN(Trainer):
         )
 
     def _learn(self, rows: Rows) -> Learnt:
+        """Make one gradient step on rows (B, …) in torch."""
         import torch
 
         device = self.policy.device
@@ -364,7 +381,7 @@ class DQN(Trainer):
         return Learnt(loss.item(), td.values.mean().item(), norm, td.errors.cpu().numpy())
 
     def differences(self, batch: "Mapping[str, Tensor]") -> "Differences":
-        """Between the values of the choices taken and what followed."""
+        """Return the losses and temporal differences of filtered rows (B, …)."""
         import torch
 
         from trainables.policies.own.module import in_acting_mode
@@ -374,7 +391,7 @@ class DQN(Trainer):
         with torch.no_grad():
             following = target.outputs(batch["new_obs"], self.noise())
             judged = following
-            if self.settings.double_q:  # this pass names a choice, and learns nothing
+            if self.settings.double_q:  # this pass only selects a choice
                 with in_acting_mode(model):
                     judged = model.outputs(batch["new_obs"], self.noise())
             ahead = following[rows, model.best(judged, batch["new_obs"])]
@@ -398,6 +415,9 @@ class DQN(Trainer):
         return found._replace(losses=found.losses + alpha * overrated)
 
     def noise(self) -> dict[str, NDArray[np.float32]]:
-        """Of one pass through a network; empty where none is noisy."""
+        """Return factors of the noise for one pass through a network.
+
+        The result is empty without noisy layers.
+        """
         stream = self.streams["minibatch"]
         return self.policy.model.architecture.draw_noise(self.spaces.layout.logits, stream)

@@ -1,8 +1,8 @@
-"""IMPALA (Espeholt et al. 2018): workers sample on while the learner learns, V-trace corrects that.
+"""IMPALA (Espeholt et al. 2018): workers sample while the learner learns; V-trace corrects for it.
 
-One round: take samples, each chosen by the weights that its worker was last given → advantages and
-value targets by V-trace, with the networks of now → one step of the policy's gradient
-(`trainer.policy_gradient`) on all rows.
+One round: take samples, each chosen by the weights that its worker had last → advantages and value
+targets by V-trace with the current networks → one policy gradient step (`trainer.policy_gradient`)
+on all rows.
 """
 
 from collections.abc import Sequence
@@ -61,18 +61,21 @@ class Config(PolicyGradientConfig):
 
     @property
     def samples_on(self) -> bool:
-        """True if children sample on; those of several policies wait for all of them."""
+        """True if children sample while the trainer learns.
+
+        With several policies they wait for it.
+        """
         return self.workers.num_workers > 0 and not has_policies(self.agents.multiagent)
 
     @property
     def fragment_size(self) -> int:
-        """Environment steps of one sample of a child that samples on: a batch may be of any."""
+        """Environment steps of one sample, which is that of one child with `samples_on`."""
         own = self.sampling.num_envs_per_worker * self.sampling.rollout_fragment_length
         return own if self.samples_on else super().fragment_size
 
     @property
     def by_clock(self) -> tuple[str, ...]:
-        """As of every trainer; which children's samples come first is up to the clock."""
+        """Settings whose results depend on timing; with `samples_on` the number of workers, too."""
         return (*super().by_clock, *(("num_workers",) if self.samples_on else ()))
 
 
@@ -85,7 +88,10 @@ class IMPALA(PolicyGradientTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for what cannot be there beside children that sample on."""
+        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
+
+        It also checks ``sample_async`` and the bounds of V-trace.
+        """
         super().validate_config(settings)
         if settings.sampling.sample_async:
             hint = "num_workers: 1, or more, sample while the trainer learns"
@@ -97,18 +103,22 @@ class IMPALA(PolicyGradientTrainer):
             raise ConfigError("c_bar", settings.c_bar, allowed, "V-trace converges only so")
 
     def worker_spec(self) -> WorkerSpec:
-        """With the next observations, which the networks of now judge; children give one sample."""
+        """Return the specification of workers, with the column of the next observation.
+
+        Children that sample while the trainer learns return samples of `Config.fragment_size`
+        steps.
+        """
         spec, settings = super().worker_spec(), self.settings
         spec = replace(spec, columns=spec.columns | {"new_obs"})
         return replace(spec, steps=settings.fragment_size) if settings.samples_on else spec
 
     def training_step(self) -> dict[str, float]:
-        """Take samples and learn from them, while children sample on."""
+        """Take samples and learn from them; return statistics, with ``rho``, the mean ratio."""
         learnt = on_policy_step(self, self.learn)
         return {**learnt, "rho": self._mean_ratio} if learnt else learnt
 
     def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
-        """All rows of each fragment, with V-trace's advantages and targets."""
+        """Return all rows of each fragment, with advantages and targets of V-trace."""
         asked = [to_judge(fragment, self.settings.longest_sequence) for fragment in fragments]
         batch = type(asked[0].batch).join([one.batch for one in asked])
         if len(batch) == 0:
@@ -124,13 +134,17 @@ class IMPALA(PolicyGradientTrainer):
 def traced(
     fragment: Fragment, asked: Judged, now: Sequence[NDArray[np.floating]], settings: Config
 ) -> tuple[TrainBatch, NDArray[np.float64]]:
-    """All T·N rows of a fragment with V-trace's targets, and the ratios of the valid ones.
+    """Return all T·N rows of a fragment with targets of V-trace, and the ratios of the valid rows.
 
-    `now` are log-probabilities and values of what was `asked`, by the policy that learns.
+    Args:
+        fragment: fragment (T, N).
+        asked: its valid rows and their successors.
+        now: log-probabilities and values of `asked`, each (B,), by the policy that learns.
+        settings: settings of the trainer.
     """
     own, row = ~asked.follows, asked.row
     judged = rows(np.stack([fragment.logp, fragment.values], axis=2)).astype(np.float64)
-    judged[row[own]] = np.stack(now, axis=1)[own]  # those that are not valid stay as they were
+    judged[row[own]] = np.stack(now, axis=1)[own]  # invalid rows keep their old values
     logp, values = judged.T.reshape(2, *fragment.valid.shape)
     following = next_values(
         values, fragment.last_values[0], fragment.final_values, fragment.truncated

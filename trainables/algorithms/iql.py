@@ -1,10 +1,10 @@
-"""Implicit Q-learning (Kostrikov et al. 2021): better than what stands in files, by what is there.
+"""Implicit Q-learning (Kostrikov et al. 2021): offline, with values of actions in the data only.
 
-The value of a state is an upper expectile of the values of the actions that were taken there, so
-nothing is asked of an action that no file shows. Critics learn towards reward and the value of what
-follows; the actor imitates each action the more, the further it is above its state's value. One
-round: read → store → updates, each of which draws a batch and moves all networks and, a little,
-the targets of the critics. B rows.
+The value of a state is an upper expectile of the values of the actions taken there, so no value of
+an action outside the data is needed. Critics learn towards reward plus the discounted value of the
+next state. The actor imitates actions, with more weight the further an action is above its state's
+value. One round: read → store → updates, each of which samples a batch, updates all networks, and
+moves the critics' targets a little. B rows.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
 #: Names of the losses' parts.
 STATS = ("value_loss", "policy_loss", "critic_loss", "mean_q", "mean_weight")
-#: Bounds of the logarithms of deviations, as the paper's code has them: where all that is read is
-#: one action, none would be narrow enough.
+#: Bounds of log standard deviations, as in the paper's code: data with one action only would make
+#: deviations ever smaller.
 LOG_STD = (-5.0, 2.0)
 
 
@@ -77,12 +77,12 @@ class IQL(OffPolicyTrainer):
 
     @classmethod
     def check_spaces(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
-        """Raise ConfigError for actions that are neither one choice nor numbers with bounds."""
+        """Raise ConfigError for actions that are neither one choice nor bounded real numbers."""
         if not spaces.layout.scalar:
             Bounds.of(spaces.action)
 
     def make_policy(self, device: str) -> "JudgedPolicy":
-        """Actor, critic of states, critics of actions, and their targets."""
+        """Return the policy: actor, critic of states, twin critics of actions, their targets."""
         from trainables.policies.acting.recurrent import make_actor
         from trainables.policies.bounded.twins import Judged, JudgedPolicy
 
@@ -94,7 +94,10 @@ class IQL(OffPolicyTrainer):
         return JudgedPolicy(model, partial(make_actor, layout, shape), moved, device)
 
     def update(self, rows: Mapping[str, NDArray[Any]]) -> dict[str, float]:
-        """One step of all networks on rows (B, …) of the replay; the targets follow."""
+        """Make one step of all networks on rows (B, …) of the replay.
+
+        Move the targets; return statistics.
+        """
         import torch
 
         of, policy, model = self.settings, self.policy, self.policy.model
@@ -110,21 +113,25 @@ class IQL(OffPolicyTrainer):
         return {**stats, "critic_grad_norm": norm}
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
-        """The sum () of the losses of all networks, none of which moves another, and its parts."""
+        """Return the sum () of all networks' losses, and its parts by name.
+
+        The loss of one network has no gradient for another.
+        """
         found, parts = self._losses(self.policy.model, batch, self.settings)
         return found, dict(zip(STATS, parts.tolist(), strict=True))
 
     @cached_property
     def _losses(self) -> "Callable[[Judged, Mapping[str, Tensor], Config], tuple[Tensor, Tensor]]":
+        """Function `losses`, compiled by torch if so set."""
         return compiled(losses) if self.settings.learner_compile else losses
 
     def log_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
-        """(R,) log-probabilities of actions for observations (R, *S)."""
+        """Return the log-probabilities (R,) of actions for observations (R, *S)."""
         return self.policy.log_likelihoods(observations, actions)
 
 
 def losses(model: "Judged", batch: "Mapping[str, Tensor]", of: Config) -> "tuple[Tensor, Tensor]":
-    """The sum () of the losses of all networks, and its parts in the order of `STATS`."""
+    """Return the sum () of all networks' losses, and its parts (S,) in the order of `STATS`."""
     import torch
 
     seen, actions = batch["observations"], batch["actions"]
@@ -143,9 +150,13 @@ def losses(model: "Judged", batch: "Mapping[str, Tensor]", of: Config) -> "tuple
 
 
 def expectile_loss(above: "Tensor", expectile: float) -> "Tensor":
-    """Mean () of the squares of (B,) differences; those above 0 weigh `expectile`, others the rest.
+    """Return the mean () of squares, weighted by `expectile` above 0 and 1 - `expectile` below.
 
-    It is least where the value that was taken off is this expectile (Newey and Powell 1987).
+    It is least if the subtracted value is this expectile (Newey and Powell 1987).
+
+    Args:
+        above: differences (B,).
+        expectile: weight of positive differences, from 0 to 1.
     """
     import torch
 

@@ -1,7 +1,7 @@
-"""Proximal policy optimisation (Schulman et al. 2017) with its details (Huang et al. 2022).
+"""Proximal policy optimisation (Schulman et al. 2017) with its implementation details (Huang 2022).
 
-One iteration: sample fixed-length fragments → generalised advantages → epochs of shuffled
-minibatches over the clipped objective. B rows, D features, A action dimensions.
+One iteration: sample fragments of fixed length → generalised advantages → epochs of shuffled
+minibatches on the clipped objective. B rows.
 """
 
 from collections.abc import Mapping
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from trainables.learners.torch_learner import Loss
     from trainables.policies.networks import Stochastic
 
+#: Names of the loss's parts.
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
 
 
@@ -75,7 +76,7 @@ class Config(ActorCriticConfig):
 
     @property
     def minibatch_size(self) -> int:
-        """Rows of a minibatch, at most."""
+        """Largest number of rows of a minibatch."""
         return self.sgd_minibatch_size or max(1, self.batch_size // 4)
 
 
@@ -89,12 +90,17 @@ class PPO(ActorCriticTrainer):
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> type[Self]:
-        """As of every trainer; with ``lanes`` the form of it that is a lane."""
+        """Return the class for these settings, as `Trainer.of`; with ``lanes`` the class of a lane.
+
+        Raises:
+            ConfigError: ``lanes`` is set, but JAX is not installed or this class is derived from
+                PPO.
+        """
         if isinstance(config, Mapping) and config.get("lanes") is not None:
             if not cls.can_be_lane():
                 allowed = "null for a class derived from PPO, whose changes no lane would have"
                 raise ConfigError("lanes", config["lanes"], allowed)
-            try:  # by its name, since that module imports this one
+            try:  # imported by its path, since that module imports this one
                 made: type[Self] = import_object("trainables.stacks.ppo:LanePPO")  # type: ignore[assignment]
             except NotImportable as error:
                 hint = f"pip install 'sweep-rl[jax]' brings it ({error})"
@@ -108,14 +114,20 @@ class PPO(ActorCriticTrainer):
         return {**config, "lanes": lanes}
 
     def training_step(self) -> dict[str, float]:
-        """Sample fixed-length fragments and learn from them; in ranks each from its own."""
+        """Sample fragments of fixed length and learn from them.
+
+        On ranks, each from its own fragments.
+        """
         if isinstance(self.workers, RankGroup):
             return step_in_ranks(self, self.workers, *self.rank_request())
         return on_policy_step(self, self.learn)
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also where minibatches do not fit the ranks."""
+        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
+
+        It also checks minibatches and schedules for ``data_parallel``.
+        """
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -134,13 +146,18 @@ class PPO(ActorCriticTrainer):
 
     @classmethod
     def learning_rows_at_most(cls, settings: TrainerConfig) -> tuple[str, int]:
-        """As of every actor-critic method: those of a minibatch."""
+        """Return the setting that limits the rows of a gradient step, and that limit."""
         most = settings.minibatch_size if isinstance(settings, Config) else settings.batch_size
         return "sgd_minibatch_size", most
 
     @classmethod
     def check_rows(cls, settings: TrainerConfig, per_step: int) -> None:
-        """Raise ConfigError also for minibatches that are larger than any batch."""
+        """Raise ConfigError also for minibatches that are larger than any batch.
+
+        Args:
+            settings: settings of the trainer.
+            per_step: largest number of rows of an environment step.
+        """
         super().check_rows(settings, per_step)
         most = settings.batch_size * per_step
         if isinstance(settings, Config) and settings.minibatch_size > most:
@@ -152,15 +169,18 @@ class PPO(ActorCriticTrainer):
             )
 
     def torch_loss(self) -> "Loss":
-        """The clipped objective with the value loss and the entropy bonus."""
+        """Return the loss in torch, with the current values of scheduled settings."""
         return partial(ppo_loss, settings=self.settings.at(self.progress.timesteps))
 
     def fused_loss(self) -> fused.Loss:
-        """The same, for numpy."""
+        """Return the options of the same loss for numpy."""
         return fused_options(self.settings.at(self.progress.timesteps))
 
     def take_steps(self, learner: "Learner", batch: TrainBatch) -> dict[str, float]:
-        """Epochs of shuffled minibatches."""
+        """Learn from a batch in epochs of shuffled minibatches.
+
+        Returns the means of the statistics.
+        """
         from trainables.learners.sgd import learn
 
         settings = self.settings
@@ -176,17 +196,20 @@ class PPO(ActorCriticTrainer):
         )
 
     def worker_spec(self) -> WorkerSpec:
-        """Return the specification of workers; of ranks, with that of their learner."""
+        """Return the specification of workers; that of ranks includes their learner."""
         learner = self.learner_spec() if self.settings.workers.data_parallel else None
         return replace(super().worker_spec(), learner=learner)
 
     def learner_spec(self) -> LearnerSpec:
-        """Return the ranks' learner: this loss, advantages normalised over the rows of all."""
+        """Return the specification of the ranks' learner.
+
+        Advantages are standardised over the rows of all ranks, before the loss.
+        """
         from trainables.learners.sgd import learn
 
         settings = self.settings
         networks = (self.spaces.layout, self.architecture)
-        # As they travel, without functions of a person.
+        # Settings that can be sent to other processes, without functions written by users.
         changed: dict[str, object] = {
             "environment": for_children(settings.environment),
             "callbacks": CallbacksConfig(),
@@ -200,7 +223,12 @@ class PPO(ActorCriticTrainer):
         )
 
     def rank_request(self) -> tuple[int, int, int, tuple[str, ...], float]:
-        """Each rank has an equal share of the batch and of every minibatch."""
+        """Return the work of each rank in an iteration: equal shares of batch and minibatches.
+
+        Returns:
+            Environment steps, epochs, rows of a minibatch, columns to standardise, and learning
+            rate.
+        """
         settings, ranks = self.settings, self.settings.workers.num_workers
         return (
             settings.batch_size // ranks,
@@ -212,7 +240,7 @@ class PPO(ActorCriticTrainer):
 
 
 def fused_options(settings: Config) -> fused.Loss:
-    """The loss of these settings, as the fused learner takes it."""
+    """Return the options of these settings' loss for the fused learner."""
     return fused.Loss(
         clip_param=settings.clip_param,
         vf_clip_param=settings.vf_clip_param,
@@ -226,7 +254,7 @@ def fused_options(settings: Config) -> fused.Loss:
 def rank_learner(
     networks: tuple[ActionLayout, Architecture], settings: Config, seed: int
 ) -> "Learner":
-    """A policy of its own with this loss, for a rank."""
+    """Return a learner of this loss with a new policy, for a rank."""
     from trainables.learners.torch_learner import TorchLearner
     from trainables.policies.torch_policy import build_policy
 
@@ -237,7 +265,7 @@ def rank_learner(
 def ppo_loss(
     model: "Stochastic", minibatch: "Mapping[str, Tensor]", settings: Config
 ) -> "tuple[Tensor, Tensor]":
-    """The loss of one minibatch, and its parts in the order of `STATS`."""
+    """Return the loss () of one minibatch, and its parts (S,) in the order of `STATS`."""
     import torch
 
     from trainables.learners.torch_learner import normalized
@@ -265,7 +293,13 @@ def ppo_loss(
 
 
 def vf_loss(values: "Tensor", minibatch: "Mapping[str, Tensor]", clip: float | None) -> "Tensor":
-    """Half the mean squared error of the values; clipped ones count where they are worse."""
+    """Return half the mean squared error () of values; of clipped ones where those are worse.
+
+    Args:
+        values: values by the current weights.
+        minibatch: columns ``values``, from sampling time, and ``returns``.
+        clip: largest change of a value, or None for no clipping.
+    """
     errors = (values - minibatch["returns"]).square()
     if clip is not None:
         moved = (values - minibatch["values"]).clamp(-clip, clip)

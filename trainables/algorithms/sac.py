@@ -1,7 +1,7 @@
 """Soft actor-critic (Haarnoja et al. 2018, 2019), for choices as well (Christodoulou 2019).
 
-One round: sample → store → updates, each of which draws a batch and moves the critics, the actor,
-the temperature and, a little, the targets. B rows, D features, K numbers of an action, A choices.
+One round: sample → store → updates, each of which samples a batch, updates critics, actor and
+temperature, and moves the targets a little. B rows, D features, K numbers of an action, A choices.
 """
 
 import math
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
 Rows = Mapping[str, NDArray[Any]]
-#: Of the most entropy that choices can have: the target for them. With the published 0.98 no choice
-#: may be clear, and where it has to be (CartPole) the temperature grows without end.
+#: Target entropy of choices, as a share of their largest entropy. The published 0.98 forbids clear
+#: decisions; where these are needed (CartPole), the temperature then grows without end.
 SHARE_OF_ENTROPY = 0.5
 
 
@@ -65,7 +65,7 @@ class Config(OffPolicyConfig):
 
     @property
     def exploration(self) -> str:
-        """The type of ``exploration_config``."""
+        """Type of ``exploration_config``."""
         return self.exploration_config.type
 
 
@@ -77,7 +77,10 @@ class SAC(OffPolicyTrainer):
 
     @classmethod
     def check_spaces(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
-        """Raise ConfigError for actions that are neither one choice nor numbers with bounds."""
+        """Raise ConfigError for actions that are neither one choice nor bounded real numbers.
+
+        State-dependent noise requires real numbers.
+        """
         if not spaces.layout.scalar:
             Bounds.of(spaces.action)
         elif isinstance(settings, Config) and settings.exploration_config.type != (
@@ -89,7 +92,10 @@ class SAC(OffPolicyTrainer):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for a target that nothing follows."""
+        """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
+
+        It also rejects a target entropy for a fixed temperature.
+        """
         super().validate_config(settings)
         if not isinstance(settings, Config) or settings.learn_alpha:
             return
@@ -99,7 +105,7 @@ class SAC(OffPolicyTrainer):
             raise ConfigError("target_entropy", value, "null with learn_alpha: false", hint)
 
     def make_policy(self, device: str) -> "TwinsPolicy":
-        """Actor, critics, their targets, and the logarithm of the temperature."""
+        """Return the policy: actor, twin critics, their targets, and log temperature."""
         from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
         of, layout, shape = self.settings, self.spaces.layout, self.architecture
@@ -127,11 +133,12 @@ class SAC(OffPolicyTrainer):
 
     @property
     def losses(self) -> "Losses":
-        """The losses, which compute gradients."""
+        """Losses, which compute gradients in numpy or in torch."""
         return self._fused_losses if self.is_fused else self._torch_losses
 
     @cached_property
     def _fused_losses(self) -> "Losses":
+        """Losses in numpy, made at the first access."""
         model = self.policy.model
         given = model, self.settings.gamma, self.target_entropy
         if model.limits is None:
@@ -140,11 +147,12 @@ class SAC(OffPolicyTrainer):
 
     @cached_property
     def _torch_losses(self) -> "Losses":
+        """Losses in torch, made at the first access."""
         return TorchLosses(self.policy, self.settings, self.target_entropy)
 
     @property
     def target_entropy(self) -> float:
-        """To which the temperature leads."""
+        """Entropy of an action to which the temperature is adapted, nats."""
         layout, given = self.spaces.layout, self.settings.target_entropy
         if given is not None:
             return given
@@ -153,7 +161,7 @@ class SAC(OffPolicyTrainer):
         return -float(len(layout.sizes))
 
     def update(self, rows: Rows) -> dict[str, float]:
-        """One step of the critics, the actor and the temperature; the targets follow."""
+        """Make one step of critics, actor and temperature; move the targets; return statistics."""
         of, losses, policy = self.settings, self.losses, self.policy
         losses.look(rows, self.streams["update"])
         critic_loss, q = losses.critics(rows)
@@ -175,28 +183,44 @@ class SAC(OffPolicyTrainer):
 
 
 class Losses(Protocol):
-    """The losses of one batch after the other, whose gradients are left to the optimisers."""
+    """Protocol of SAC's losses, computed for one batch after the other.
+
+    Gradients are left in the parameters, for the policy's optimisers.
+    """
 
     alpha: float
-    """The temperature."""
+    """Temperature."""
     entropy: float
-    """Of the actor, the mean over this step's observations; known after `actor`."""
+    """Mean entropy of the actor over this step's observations, nats; known after `actor`."""
 
     def look(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Begin with a batch (B, …), and draw what the actor would do."""
+        """Start with a batch (B, …), and draw the actor's actions."""
 
     def critics(self, rows: Rows) -> tuple[float, float]:
-        """Half the squared errors of both critics, averaged over rows; and their mean value."""
+        """Compute the gradient of the critics.
+
+        Returns:
+            Half the squared errors of both critics, averaged over rows; and their mean value.
+        """
 
     def actor(self) -> float:
-        """The mean of alpha log p - min Q of what the actor would do."""
+        """Compute the gradient of the actor.
+
+        Returns the mean of alpha log p - min Q of its actions.
+        """
 
     def temperature(self) -> None:
-        """The logarithm of alpha times how far the entropy is above its target."""
+        """Compute the gradient of the temperature's loss, log(alpha) · (entropy - target)."""
 
 
 class TorchLosses:
-    """The losses by torch's gradients, wherever the policy learns."""
+    """SAC's losses with gradients by torch, on any device.
+
+    Args:
+        policy: policy that learns.
+        settings: settings of the trainer.
+        target_entropy: entropy to which the temperature is adapted, nats.
+    """
 
     def __init__(self, policy: "TwinsPolicy", settings: Config, target_entropy: float) -> None:
         self.policy, self.gamma, self.target_entropy = policy, settings.gamma, target_entropy
@@ -207,7 +231,7 @@ class TorchLosses:
             self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
 
     def look(self, rows: Rows, stream: np.random.Generator) -> None:
-        """As `Losses.look`."""
+        """Start with a batch; see `Losses.look`."""
         model = self.policy.model
         self._batch = self.policy.tensors(rows)
         self._batch["alpha"] = model.log_alpha.detach().exp()
@@ -219,20 +243,20 @@ class TorchLosses:
             self._batch |= dict(zip(("noise", "next_noise"), both, strict=True))
 
     def critics(self, rows: Rows) -> tuple[float, float]:
-        """As `Losses.critics`."""
+        """Compute the gradient of the critics; see `Losses.critics`."""
         loss, q = self._critic_loss(self.policy.model, self._batch, self.gamma)
         self.policy.differentiate(loss, "critics")
         return loss.item(), q.item()
 
     def actor(self) -> float:
-        """As `Losses.actor`."""
+        """Compute the gradient of the actor; see `Losses.actor`."""
         loss, entropy = self._actor_loss(self.policy.model, self._batch)
         self.policy.differentiate(loss, "actor")
         self.entropy = entropy.item()
         return loss.item()
 
     def temperature(self) -> None:
-        """As `Losses.temperature`."""
+        """Compute the gradient of the temperature; see `Losses.temperature`."""
         by = self.policy.model.log_alpha
         self.policy.differentiate((by * (self.entropy - self.target_entropy)).sum(), "log_alpha")
 
@@ -240,7 +264,7 @@ class TorchLosses:
 def critic_loss(
     model: "Twins", batch: "Mapping[str, Tensor]", gamma: float
 ) -> "tuple[Tensor, Tensor]":
-    """Half the squared errors () of both critics, averaged over rows; and their mean value ()."""
+    """Return half the squared errors () of both critics, averaged over rows, and mean value ()."""
     import torch
 
     with torch.no_grad():
@@ -257,7 +281,7 @@ def critic_loss(
 
 
 def actor_loss(model: "Twins", batch: "Mapping[str, Tensor]") -> "tuple[Tensor, Tensor]":
-    """The mean () of alpha log p - min Q of what the actor would do; and of its entropies ()."""
+    """Return the mean () of alpha log p - min Q of the actor's actions, and its mean entropy ()."""
     seen, noise = batch["observations"], batch.get("noise")
     values, entropies = soft_values(model, seen, noise, batch["alpha"])
     return -values.mean(), entropies.detach().mean()
@@ -270,9 +294,16 @@ def soft_values(
     alpha: "Tensor",
     slow: bool = False,
 ) -> "tuple[Tensor, Tensor]":
-    """(B,) what the lower critic says of what the actor would do, with its entropy; the entropies.
+    """Return soft values (B,) of observations, by the lower critic, and entropies (B,).
 
-    Of real numbers both are estimated by one draw; `slow`: by the critics that follow.
+    Both are estimated by one draw for real numbers, and are expectations for choices.
+
+    Args:
+        model: the networks.
+        observations: filtered observations (B, D).
+        noise: standard normal numbers for the draw; None for choices.
+        alpha: temperature ().
+        slow: True for the target critics.
     """
     if noise is not None:
         drawn, logp = model.draw(observations, noise)

@@ -1,7 +1,8 @@
-"""TD3 (Fujimoto et al. 2018): twin critics, a policy that follows late, targets that are smoothed.
+"""TD3 (Fujimoto et al. 2018): twin critics, delayed updates of the actor, smoothed targets.
 
-One round: sample → store → updates, each of which draws a batch and moves the critics; every
-`policy_delay`-th moves the actor and, a little, the targets. B rows, D features, K numbers.
+One round: sample → store → updates, each of which samples a batch and updates the critics; every
+`policy_delay`-th also updates the actor and moves the targets a little. B rows, D features, K
+numbers of an action.
 """
 
 from collections.abc import Mapping
@@ -58,7 +59,7 @@ class Config(OffPolicyConfig):
 
     @property
     def exploration(self) -> str:
-        """The type of ``exploration_config``."""
+        """Type of ``exploration_config``."""
         return self.exploration_config.type
 
 
@@ -70,11 +71,11 @@ class TD3(OffPolicyTrainer):
 
     @classmethod
     def check_spaces(cls, settings: TrainerConfig, spaces: EnvSpaces) -> None:
-        """Raise ConfigError for actions that are no numbers with bounds."""
+        """Raise ConfigError for actions that are not real numbers with bounds."""
         Bounds.of(spaces.action)
 
     def make_policy(self, device: str) -> "TwinsPolicy":
-        """Actor, critics and the targets of all."""
+        """Return the policy: actor, twin critics, and targets of all of them."""
         from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
         of, layout, shape = self.settings, self.spaces.layout, self.architecture
@@ -87,27 +88,32 @@ class TD3(OffPolicyTrainer):
         return TwinsPolicy(model, actor, of.optimizer, device)
 
     def make_parts(self) -> dict[str, Stateful]:
-        """The replay, and how many updates there were."""
+        """Return the replay and the counter of updates."""
         self.updates = Updates()
         return {**super().make_parts(), "updates": self.updates}
 
     @property
     def losses(self) -> "Losses":
-        """The losses, which compute gradients."""
+        """Losses, which compute gradients in numpy or in torch."""
         return self._fused_losses if self.is_fused else self._torch_losses
 
     @cached_property
     def _fused_losses(self) -> "Losses":
+        """Losses in numpy, made at the first access."""
         of, limits = self.settings, Bounds.of(self.spaces.action)
         smoothing = of.target_noise, of.target_noise_clip
         return DelayedLosses(self.policy.model, of.gamma, smoothing, limits)
 
     @cached_property
     def _torch_losses(self) -> "Losses":
+        """Losses in torch, made at the first access."""
         return TorchLosses(self.policy, self.settings)
 
     def update(self, rows: Rows) -> dict[str, float]:
-        """One step of the critics; in its turn one of the actor, and the targets follow."""
+        """Make one step of the critics; every `policy_delay`-th time also of actor and targets.
+
+        Returns statistics of the critics.
+        """
         of, losses, policy = self.settings, self.losses, self.policy
         critic_loss, q = losses.critics(rows, self.streams["update"])
         norm = policy.descend(self.critic_learning_rate, of.grad_clip, "critics")
@@ -120,32 +126,48 @@ class TD3(OffPolicyTrainer):
 
 
 class Updates:
-    """The number of updates, which decides whether the actor's turn has come."""
+    """Number of updates so far, which decides when the actor is updated."""
 
     def __init__(self) -> None:
         self.count = 0
 
     def get_state(self) -> dict[str, Any]:
-        """Entry ``count``."""
+        """Return ``count``."""
         return {"count": self.count}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state of `get_state`."""
         self.count = int(state["count"])
 
 
 class Losses(Protocol):
-    """The losses, each of which leaves its gradient where the policy's optimisers take it."""
+    """Protocol of TD3's losses; gradients are left in the parameters for the optimisers."""
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
-        """The squared errors of both critics, averaged over rows; and their mean value."""
+        """Compute the gradient of the critics.
+
+        Args:
+            rows: columns of a batch (B, …).
+            stream: random numbers for the noise on the target's action.
+
+        Returns:
+            The squared errors of both critics, averaged over rows; and their mean value.
+        """
 
     def actor(self, rows: Rows) -> float:
-        """The mean of -Q of what the actor would do, by the first critic."""
+        """Compute the gradient of the actor.
+
+        Returns the mean of -Q of its actions, by the first critic.
+        """
 
 
 class TorchLosses:
-    """The losses by torch's gradients, wherever the policy learns."""
+    """TD3's losses with gradients by torch, on any device.
+
+    Args:
+        policy: policy that learns.
+        settings: settings of the trainer.
+    """
 
     def __init__(self, policy: "TwinsPolicy", settings: Config) -> None:
         self.policy, self.settings = policy, settings
@@ -154,7 +176,7 @@ class TorchLosses:
             self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
-        """As `Losses.critics`."""
+        """Compute the gradient of the critics; see `Losses.critics`."""
         of, model = self.settings, self.policy.model
         noise = stream.standard_normal(model.noise_shape(len(rows["rewards"])), np.float32)
         batch = self.policy.tensors({**rows, "noise": noise})
@@ -164,7 +186,7 @@ class TorchLosses:
         return loss.item(), q.item()
 
     def actor(self, rows: Rows) -> float:
-        """As `Losses.actor`."""
+        """Compute the gradient of the actor; see `Losses.actor`."""
         seen = self.policy.tensors({"observations": rows["observations"]})["observations"]
         loss = self._actor_loss(self.policy.model, seen)
         self.policy.differentiate(loss, "actor")
@@ -174,7 +196,14 @@ class TorchLosses:
 def critic_loss(
     model: "Twins", batch: "Mapping[str, Tensor]", gamma: float, smoothing: tuple[float, float]
 ) -> "tuple[Tensor, Tensor]":
-    """The squared errors () of both critics, averaged over rows; and their mean value ()."""
+    """Return the squared errors () of both critics, averaged over rows, and their mean value ().
+
+    Args:
+        model: the networks.
+        batch: columns (B, …), with ``noise`` for the target's action.
+        gamma: discount factor.
+        smoothing: standard deviation of that noise, and bound on it.
+    """
     import torch
 
     deviation, clip = smoothing
@@ -189,5 +218,5 @@ def critic_loss(
 
 
 def actor_loss(model: "Twins", observations: "Tensor") -> "Tensor":
-    """The mean () of -Q of what the actor would do, by the first critic."""
+    """Return the mean () of -Q of the actor's actions, by the first critic."""
     return -model.judge(observations, model.heads(observations)[0].tanh())[0].mean()
