@@ -1,23 +1,23 @@
-"""The search-space language as typed data: which settings a searcher proposes, and what follows.
+"""The search-space language as typed data: the settings that a searcher proposes, and derived ones.
 
     space = Space.parse({"lr": {"loguniform": [1e-5, 1e-2]}, "gamma": 0.99})
     found = space.resolve(lambda name, domain: sample(domain, generator))
     config = space.nest(found.settings, {"env": "CartPole-v1"})
 
-The words of the language stand in `sweep.space.reader`. A name's dots reach into nested
-settings. A parameter is settled after those that it needs, in an order that the file alone decides.
+`sweep.space.reader` lists the keywords of the language. Dots in a name reach into nested settings.
+A parameter is resolved after those that it needs, in an order that depends only on the file.
 
-domains      what may be proposed, how chance is spread over it, and when two values are the same
-parameters   what one parameter is: proposed, fixed or derived, and when it is there
+domains      possible values, their random distribution, and equality of values
+parameters   one parameter: proposed, fixed or derived, and its conditions
 expressions  values derived from other parameters
-checks       whether a whole space fits together; combinations that may not be
+checks       checks of a whole space; forbidden combinations
 groups       names with a common beginning
-reader       how a parameter is written
-wandb        parameters in the words of W&B's sweeps
-aliases      what other tools call our words
-initial      settings that are given, to be tried first
+reader       syntax of a parameter
+wandb        parameters in the syntax of W&B's sweeps
+aliases      other tools' names of our keywords
+initial      given settings, to be tried first
 enumeration  the points of a finite space by index
-widening     whether one space contains another
+widening     checks that one space contains another
 """
 
 import copy
@@ -69,7 +69,7 @@ __all__ = [
     "sample",
 ]
 
-#: Points drawn by chance of which one must belong to the space.
+#: Maximum number of random points tried to find a valid one.
 DRAWS = 1000
 
 Suggest = Callable[[str, Domain], Any]
@@ -80,27 +80,28 @@ class Settings:
     """One point of a space."""
 
     searched: dict[str, Any]
-    """The proposed values: active parameters only, those with a leading underscore too."""
+    """Proposed values of the active parameters, including those with a leading underscore."""
     settings: dict[str, Any]
-    """Settings for the trainable, by dotted name: proposed, fixed and derived, no underscores."""
+    """Settings for the trainable by dotted name: proposed, fixed and derived, without underscored
+    ones."""
     origin: str = ""
-    """The part of the searcher that proposed them, `prior`; empty: its own model."""
+    """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
     why: str = ""
-    """Why they were proposed, in words, if there is more to say than the searcher's name."""
+    """Reason for the proposal as a text, if there is more to say than the searcher's name."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """Parameters by name, in the order of the file; `parse` makes it and refuses mistakes."""
+    """Parameters by name, in the order of the file; created by `parse`, which refuses mistakes."""
 
     parameters: Mapping[str, Parameter]
     raw: Mapping[str, Any] = field(repr=False)
-    """The plain data that it was read from."""
+    """Plain data from which the space was read."""
     where: Source = field(repr=False)
     forbidden: tuple[Clause, ...] = ()
-    """Points at which one of these holds do not belong to the space."""
+    """Forbidden combinations: points at which one of these holds are not in the space."""
     pinned: Mapping[str, Any] = field(default_factory=dict)
-    """Searched parameters whose values are given, so that nobody is asked for them."""
+    """Fixed values of searched parameters, which are not proposed."""
 
     @classmethod
     def parse(
@@ -109,9 +110,15 @@ class Space:
         where: Source | None = None,
         forbid: Sequence[Any] = (),
     ) -> "Space":
-        """Read a space: name → what it may be; BadSpace says where and why it cannot work.
+        """Read a space.
 
-        `where` is the source of the spec that ``space`` is a key of; `forbid` stands beside it.
+        Args:
+            raw: name → description of the parameter.
+            where: source of the spec that has the key ``space``, for messages.
+            forbid: the spec's key ``forbid``.
+
+        Raises:
+            BadSpace: the space has mistakes; the message says where.
         """
         whole = where or Source()
         below = whole.below("space")
@@ -122,19 +129,19 @@ class Space:
         found.check()
         space = cls(parameters, raw, below)
         checks.check(space.parameters, below)
-        for corner in (0.0, 1.0):  # no expression may fail at the lowest or the highest values
-            space.resolve(partial(_at, corner))
+        for corner in (0.0, 1.0):  # expressions must have values at the lowest and highest values
+            space.resolve(partial(_value_at, corner))
         return space.forbid(forbid, whole) if forbid else space
 
     def forbid(self, forbid: Sequence[Any], where: Source) -> "Space":
-        """The space without the points at which one of `forbid` holds."""
+        """Return the space without the points at which one of `forbid` holds."""
         without = replace(self, forbidden=read_clauses(forbid, self.parameters, where))
         without.draw(0)
         return without
 
     @property
     def domains(self) -> dict[str, Domain]:
-        """The domains of the parameters that are to be proposed, in the order of the file."""
+        """Domains of the parameters to propose, in the order of the file."""
         return {
             name: self.role(name)
             for name in self.searched
@@ -143,42 +150,46 @@ class Space:
 
     @cached_property
     def searched(self) -> tuple[str, ...]:
-        """The names of all parameters with a domain, those with a leading underscore too."""
+        """Names of all parameters with a domain, including those with a leading underscore."""
         return tuple(
             n for n, p in self.parameters.items() if not isinstance(p.role, Fixed | Derived)
         )
 
     @property
     def crossed(self) -> dict[str, Domain]:
-        """The parameters whose values the trials take in turn."""
+        """Parameters whose values the trials take in turn."""
         return {name: self.role(name) for name, p in self.parameters.items() if p.crossed}
 
     @property
     def cells(self) -> int:
-        """The number of combinations of values that the trials take in turn."""
+        """Number of combinations of values that the trials take in turn."""
         return math.prod(domain.size() or 1 for domain in self.crossed.values())
 
     def role(self, name: str) -> Domain:
-        """The domain of a searched parameter."""
+        """Return the domain of a searched parameter.
+
+        Raises:
+            TypeError: the parameter is fixed or derived.
+        """
         role = self.parameters[name].role
         if isinstance(role, Fixed | Derived):
             raise TypeError(f"{name} has no domain")
         return role
 
     def pin(self, values: Mapping[str, Any]) -> "Space":
-        """The space in which some searched parameters have these values wherever they are active.
+        """Return the space with fixed values for some searched parameters, where they are active.
 
-        A pinned parameter stays among `Settings.searched`.
+        A pinned parameter still appears in `Settings.searched`.
         """
         own = {name: canonical(self.role(name), value) for name, value in values.items()}
         return replace(self, pinned={**self.pinned, **own})
 
     def resolve(self, suggest: Suggest) -> Settings:
-        """One point of the space; `suggest` is called for each active searched parameter.
+        """Return a point of the space; `suggest` is called for each active searched parameter.
 
         Raises:
-            Forbidden: the point does not belong to the space.
-            BadSpace: an expression has no value here, for example after a division by zero.
+            Forbidden: the point is forbidden.
+            BadSpace: an expression has no value there, for example after a division by zero.
         """
         values: dict[str, Any] = {}
         for name in self.order:
@@ -190,7 +201,11 @@ class Space:
         return self.settings(values)
 
     def draw(self, seed: int) -> Settings:
-        """A point drawn by chance, the first of `DRAWS` that belongs to the space; or BadSpace."""
+        """Return a random point of the space.
+
+        Raises:
+            BadSpace: none of `DRAWS` random points is valid.
+        """
         for number in range(DRAWS):
             stream = rng.generator(seed, "draw", number)
             try:
@@ -209,18 +224,18 @@ class Space:
         )
 
     def settings(self, values: Mapping[str, Any]) -> Settings:
-        """The point at which the active parameters have these values."""
+        """Return the point at which the active parameters have these values."""
         shown = (n for n, p in self.parameters.items() if n in values and not p.hidden)
         searched = {name: values[name] for name in self.searched if name in values}
         return Settings(searched, {name: values[name] for name in shown})
 
     def check_against(self, config: Mapping[str, Any]) -> None:
-        """Raise BadConfig where `config` sets what the space sets too, or bars its way."""
+        """Raise BadConfig if `config` sets a setting of the space too, or blocks its path."""
         checks.check_against(self.parameters, self.where, config)
 
     @staticmethod
     def nest(settings: Mapping[str, Any], base_config: Mapping[str, Any]) -> dict[str, Any]:
-        """`base_config` with `settings` put where their dots say; both are copied, not changed."""
+        """Return a copy of `base_config` with `settings` inserted at their dotted paths."""
         nested = copy.deepcopy(dict(base_config))
         for name, value in settings.items():
             *parents, last = name.split(".")
@@ -231,16 +246,16 @@ class Space:
         return nested
 
     def describe(self) -> list[str]:
-        """One line per parameter, in the order of the file, and one for what is forbidden."""
+        """Return a line for each parameter, in the order of the file, and each forbidden clause."""
         width = max((len(name) for name in self.parameters), default=0)
         lines = [f"{name:<{width}}  {p.describe()}" for name, p in self.parameters.items()]
         return lines + [f"never {clause.describe()}" for clause in self.forbidden]
 
-    # ---- one point, step by step ------------------------------------------------------------
+    # ---- resolution of one point ------------------------------------------------------------
 
     @cached_property
     def order(self) -> tuple[str, ...]:
-        """All names, each after those that it needs."""
+        """Names of all parameters, each after those that it needs."""
         return checks.in_order(self.parameters)
 
     def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
@@ -252,20 +267,20 @@ class Space:
             return hold(parameter.when, values)
         except ExpressionError as error:
             text = " and ".join(condition.describe() for condition in parameter.when)
-            raise self._without_value((*parameter.path, "when"), text, error, values) from error
+            raise self._no_value_error((*parameter.path, "when"), text, error, values) from error
 
     def derive(self, name: str, derived: Derived, values: Mapping[str, Any]) -> Any:
-        """The value of a derived parameter."""
+        """Return the value of a derived parameter."""
         expression = derived.expression
         try:
             return expression.evaluate(values)
         except ExpressionError as error:
             path = (*self.parameters[name].path, "value")
             given = {needed: values[needed] for needed in expression.names}
-            raise self._without_value(path, expression.text, error, given) from error
+            raise self._no_value_error(path, expression.text, error, given) from error
 
     def settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
-        """The value of a parameter that is active, when those before it have these values."""
+        """Return the value of an active parameter, given the values of those before it."""
         match self.parameters[name].role:
             case Fixed(value):
                 return value
@@ -279,9 +294,10 @@ class Space:
             f"the searcher proposed {shorten(value)} for {name}, which allows {domain.describe()}"
         )
 
-    def _without_value(
+    def _no_value_error(
         self, path: tuple[str | int, ...], text: str, error: Exception, given: Mapping[str, Any]
     ) -> Exception:
+        """Return the error for an expression that has no value."""
         at = ", ".join(f"{name} = {shorten(value, 30)}" for name, value in given.items())
         return self.where.refuse(
             path,
@@ -291,9 +307,11 @@ class Space:
         )
 
 
-def _at(quantile: float, _name: str, domain: Domain) -> Any:
+def _value_at(quantile: float, _name: str, domain: Domain) -> Any:
+    """Return the value at a quantile, for any parameter."""
     return domain.at(quantile)
 
 
 def _sample(stream: "np.random.Generator", _name: str, domain: Domain) -> Any:
+    """Return a random value, for any parameter."""
     return sample(domain, stream)

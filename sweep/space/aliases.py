@@ -1,8 +1,8 @@
-"""Other tools' names of our keywords, and the spelling to write instead."""
+"""Other tools' names of our keywords, with advice on what to write instead."""
 
 import re
 
-#: Word of another tool → ours.
+#: Keyword of another tool → advice.
 WORDS = {
     **dict.fromkeys(
         ("quniform", "suggest_discrete_uniform"), "write {uniform: [low, high], step: q}"

@@ -1,7 +1,7 @@
-"""Checks of a whole space: names, needs, conditions, what is forbidden, and what a config sets.
+"""Checks of a whole space: names, dependencies, conditions, forbidden combinations, and config.
 
 forbid:
-  - {activation: relu, lr: {">": 0.01}}     all of it at once, see `sweep.space.parameters`
+  - {activation: relu, lr: {">": 0.01}}     all conditions at once, see `sweep.space.parameters`
   - "num_sgd_iter * epochs > 1000"          an expression
 """
 
@@ -26,12 +26,15 @@ from sweep.space.parameters import (
 from sweep.space.reader import plain
 from trainables.errors import nearest, shorten
 
-#: How many names of the space a message lists.
+#: Maximum number of parameter names in a message.
 _SHOWN = 20
 
 
 def check(parameters: Mapping[str, Parameter], where: Source) -> None:
-    """Raise BadSpace where parameters do not fit together; `where`: that of the key ``space``."""
+    """Raise BadSpace if parameters do not fit together.
+
+    `where` is the source of the key ``space``.
+    """
     found = Gathering()
     for parameter in parameters.values():
         if isinstance(parameter.role, Derived):
@@ -47,7 +50,7 @@ def check(parameters: Mapping[str, Parameter], where: Source) -> None:
 
 
 def in_order(parameters: Mapping[str, Parameter]) -> tuple[str, ...]:
-    """All names, each after those that it needs; CycleError where that cannot be."""
+    """Return all names, each after those that it needs; CycleError if that is impossible."""
     graph = {name: parameter.needs for name, parameter in parameters.items()}
     return tuple(TopologicalSorter(graph).static_order())
 
@@ -58,14 +61,14 @@ def check_known(
     path: KeyPath,
     where: Source,
 ) -> None:
-    """Raise BadSpace where a condition speaks of what is not there, or can never hold."""
+    """Raise BadSpace if a condition names an unknown parameter, or can never hold."""
     at = path if not isinstance(condition, OneOf | Compared) else (*path, condition.parent)
     for name in condition.names:
         check_name(name, parameters, at, where)
     match condition:
         case OneOf(parent, values):
             for value in values:
-                if not _can_be(parameters[parent], value):
+                if not _can_equal(parameters[parent], value):
                     raise _unreachable(parameters[parent], value, at, where)
         case Compared(parent, sign, bound) if not _can_compare(parameters[parent], condition):
             raise _unreachable(parameters[parent], f"{sign} {bound}", at, where)
@@ -84,6 +87,7 @@ def check_name(
 
 
 def _unreachable(parent: Parameter, value: Any, path: KeyPath, where: Source) -> Exception:
+    """Return the error for a value that a parameter can never have."""
     return where.refuse(
         path,
         value,
@@ -92,7 +96,8 @@ def _unreachable(parent: Parameter, value: Any, path: KeyPath, where: Source) ->
     )
 
 
-def _can_be(parameter: Parameter, value: Any) -> bool:
+def _can_equal(parameter: Parameter, value: Any) -> bool:
+    """Return whether a parameter can have this value."""
     match parameter.role:
         case Fixed(fixed):
             return choice_key(fixed) == choice_key(value)
@@ -103,7 +108,7 @@ def _can_be(parameter: Parameter, value: Any) -> bool:
 
 
 def _can_compare(parameter: Parameter, condition: Compared) -> bool:
-    """Return whether some value fulfils the comparison; a range does if one of its ends does."""
+    """Return whether the comparison can be true; for a range, at one of its ends."""
     match parameter.role:
         case Fixed(fixed):
             values: tuple[Any, ...] = (fixed,)
@@ -119,6 +124,7 @@ def _can_compare(parameter: Parameter, condition: Compared) -> bool:
 
 
 def _check_order(parameters: Mapping[str, Parameter], where: Source) -> None:
+    """Raise BadSpace if parameters depend on each other in a circle."""
     try:
         in_order(parameters)
     except CycleError as error:
@@ -132,6 +138,7 @@ def _check_order(parameters: Mapping[str, Parameter], where: Source) -> None:
 
 
 def _check_names(parameters: Mapping[str, Parameter], where: Source) -> None:
+    """Raise BadSpace if one parameter's name is nested inside another's."""
     for name, parameter in parameters.items():
         dots = [index for index, letter in enumerate(name) if letter == "."]
         for outer in (parameters[name[:dot]] for dot in dots if name[:dot] in parameters):
@@ -142,10 +149,10 @@ def _check_names(parameters: Mapping[str, Parameter], where: Source) -> None:
 def check_against(
     parameters: Mapping[str, Parameter], where: Source, config: Mapping[str, Any]
 ) -> None:
-    """Raise BadConfig where `config` sets what the space sets too, or bars its way."""
+    """Raise BadConfig if `config` sets a setting of the space too, or blocks its path."""
     found = Gathering()
     for name, parameter in parameters.items():
-        clash = None if parameter.hidden else _clash(config, name.split("."))
+        clash = None if parameter.hidden else _find_clash(config, name.split("."))
         if clash is None:
             continue
         path, value = clash
@@ -159,8 +166,8 @@ def check_against(
     found.check()
 
 
-def _clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...], Any] | None:
-    """Path and value in `config` that stand where `names` leads, or in its way."""
+def _find_clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...], Any] | None:
+    """Return path and value in `config` at the place of `names`, or above it; None without one."""
     inner: Any = config
     for end, part in enumerate(names, start=1):
         if part not in inner:
@@ -171,14 +178,14 @@ def _clash(config: Mapping[str, Any], names: list[str]) -> tuple[tuple[str, ...]
     return None
 
 
-# ---- what is forbidden --------------------------------------------------------------------------
+# ---- forbidden combinations ---------------------------------------------------------------------
 
 MOST_CLAUSES = 1000
 
 
 @dataclass(frozen=True)
 class Clause:
-    """A combination that may not be; one of a parameter that is not there does not occur."""
+    """A forbidden combination; it never holds if one of its parameters is inactive."""
 
     conditions: tuple[Condition, ...]
     path: KeyPath
@@ -186,11 +193,15 @@ class Clause:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters that it speaks of."""
+        """Names of its parameters."""
         return tuple(name for condition in self.conditions for name in condition.names)
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the conditions hold for `values`; BadSpace if one has no value."""
+        """Return whether all conditions hold for `values`.
+
+        Raises:
+            BadSpace: an expression has no value or is neither true nor false.
+        """
         try:
             return hold(self.conditions, values)
         except ExpressionError as error:
@@ -204,12 +215,12 @@ class Clause:
             ) from error
 
     def describe(self) -> str:
-        """In words."""
+        """Return the combination as a text."""
         return " and ".join(condition.describe() for condition in self.conditions)
 
 
 class Forbidden(BadSpace):
-    """A point that a clause of ``forbid`` takes out of the space."""
+    """A point excluded by a clause of ``forbid``."""
 
     def __init__(self, clause: Clause, values: Mapping[str, Any]) -> None:
         given = ", ".join(f"{n} = {shorten(values[n], 30)}" for n in dict.fromkeys(clause.names))
@@ -225,10 +236,10 @@ class Forbidden(BadSpace):
 def read_clauses(
     raw: Sequence[Any], parameters: Mapping[str, Parameter], where: Source
 ) -> tuple[Clause, ...]:
-    """The combinations that ``forbid`` lists; `where`: the source of the spec.
+    """Return the combinations that ``forbid`` lists; `where` is the source of the spec.
 
     Raises:
-        BadSpace: one of them cannot be read, or speaks of what is not there.
+        BadSpace: one of them cannot be read, or names an unknown parameter.
     """
     if len(raw) > MOST_CLAUSES:
         raise where.refuse(

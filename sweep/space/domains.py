@@ -1,15 +1,15 @@
-"""The domains of searched parameters: what may be proposed, and how chance is spread over it.
+"""The domains of searched parameters: possible values and their random distribution.
 
-    domain.contains(value)   whether it may be proposed
-    domain.size()            how many values there are; None: infinitely many
+    domain.contains(value)   True if the value may be proposed
+    domain.size()            number of values; None if infinite
     domain.nth(index)        the values of a finite domain, from 0
-    domain.at(quantile)      0 … 1 → value: evenly drawn quantiles are draws from the domain
-    domain.describe()        in words
+    domain.at(quantile)      value at a quantile, 0 to 1: uniform quantiles give random values
+    domain.describe()        description as a text
 
-Every bound is included. A number with ``step`` is one of low, low + step, … high; with ``log`` its
-logarithm is what is spread evenly, and a step rounds it to the nearest of these. A `Choice` or
-`Ordinal` holds plain JSON data; two values differ if their canonical JSON does: Python takes 1, 1.0
-and True for equal, and cannot hash lists and mappings.
+All bounds are included. A number with ``step`` is one of low, low + step, … high; with ``log`` its
+logarithm is distributed uniformly, and a step rounds it to the nearest of these. A `Choice` or
+`Ordinal` holds plain JSON data; two values differ if their canonical JSON does, since Python
+considers 1, 1.0 and True equal, and cannot hash lists and mappings.
 """
 
 import json
@@ -28,21 +28,22 @@ if TYPE_CHECKING:
 
 
 def choice_key(value: Any) -> str:
-    """The canonical JSON of a value: sorted keys, no spaces; equal values have equal keys."""
+    """Return the canonical JSON of a value, with sorted keys; equal values have equal keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def same(one: Any, other: Any) -> bool:
-    """Return whether two values of plain data are equal; numbers by value: 1, 1.0 and True are."""
+    """Return whether two plain values are equal, with numbers by value: 1, 1.0 and True are."""
     return equality_key(one) == equality_key(other)
 
 
 def equality_key(value: Any) -> str:
-    """Equal for two values exactly if they are `same`."""
+    """Return a key that is equal for two values exactly if they are `same`."""
     return choice_key(_numbers_alike(value))
 
 
 def _numbers_alike(value: Any) -> Any:
+    """Return a copy in which whole floats and booleans are integers."""
     match value:
         case dict():
             return {key: _numbers_alike(item) for key, item in value.items()}
@@ -58,15 +59,15 @@ def _numbers_alike(value: Any) -> Any:
 # ---- grids --------------------------------------------------------------------------------------
 
 # Evenly spaced numbers, without the rounding of repeated addition. Bounds and steps are taken as
-# they are written: 0.1 is a tenth here, not the nearest binary number. So value 2 of a grid from
+# their decimal texts: 0.1 is a tenth here, not the nearest binary number. So value 2 of a grid from
 # 0.1 in steps of 0.1 is 0.3 and not 0.30000000000000004.
 
-#: How far a value may lie off a grid, in steps: the rounding of ``low + k * step``.
+#: Maximum distance of a value from the grid, in steps, due to rounding of ``low + k * step``.
 _OFF_GRID = Fraction(1, 10**8)
 
 
 def written(number: float) -> Fraction:
-    """The number as a person wrote it."""
+    """Return the number as its decimal text says."""
     return Fraction(number) if isinstance(number, int) else Fraction(repr(float(number)))
 
 
@@ -77,19 +78,19 @@ class Grid:
     low: Fraction
     step: Fraction
     last: int | None
-    """None: without end, to both sides; then k may be negative."""
+    """Largest k; None for an infinite grid, in which k may be negative."""
 
     def nth(self, index: int) -> float:
-        """The number of index `index`."""
+        """Return the number at an index."""
         return float(self.low + index * self.step)
 
     def nearest(self, value: float) -> int:
-        """The index of the number nearest to `value`, never past the ends."""
+        """Return the index of the number nearest to `value`, clipped to the ends."""
         index = round((written(value) - self.low) / self.step)
         return index if self.last is None else min(max(index, 0), self.last)
 
     def contains(self, value: float) -> bool:
-        """Return whether `value` is one of the numbers, but for the rounding of floating point."""
+        """Return whether `value` is one of the numbers, up to floating-point rounding."""
         if not abs(value) <= sys.float_info.max:
             return False
         steps = (written(value) - self.low) / self.step
@@ -98,7 +99,7 @@ class Grid:
 
 
 def between(low: float, high: float, step: float) -> Grid:
-    """The grid from `low` to `high`; `step` divides their distance."""
+    """Return the grid from `low` to `high`; `step` must divide their distance."""
     start, width = written(low), written(step)
     return Grid(start, width, int((written(high) - start) / width))
 
@@ -107,7 +108,7 @@ def between(low: float, high: float, step: float) -> Grid:
 
 
 class _Real:
-    """Numbers between bounds, or without; those of a grid if there is a step."""
+    """Numbers between optional bounds; those of a grid if there is a step."""
 
     low: Any
     high: Any
@@ -116,7 +117,7 @@ class _Real:
 
     @cached_property
     def grid(self) -> Grid | None:
-        """The values, if there is a step; without end where there is no bound."""
+        """The values if there is a step, else None; infinite if a bound is missing."""
         if self.step is None:
             return None
         if self.low is not None and self.high is not None:
@@ -134,36 +135,39 @@ class _Real:
         return on_grid and self.snap(value) == self._rounded(value)
 
     def size(self) -> int | None:
-        """Return the number of values; None: infinitely many."""
+        """Return the number of values, or None if infinite."""
         if self.grid is None or self.grid.last is None:
             return None
         return self.grid.last + 1
 
     def nth(self, index: int) -> float:
-        """The value `index` steps above `low`; a domain without a step has none but its least."""
+        """Return the value `index` steps above `low`; without a step, the smallest value."""
         return self.snap(-math.inf) if self.grid is None else self.grid.nth(index)
 
     def snap(self, value: float) -> float:
-        """The value of the domain that is nearest to a number."""
+        """Return the value of the domain nearest to a number."""
         low = -math.inf if self.low is None else self.low
         high = math.inf if self.high is None else self.high
         return min(max(self._rounded(value), low), high)
 
     def _rounded(self, value: float) -> float:
+        """Return the nearest value of the grid, or `value` without a grid."""
         return value if self.grid is None else self.grid.nth(self.grid.nearest(value))
 
 
 @dataclass(frozen=True)
 class _Range(_Real):
+    """Numbers between two bounds."""
+
     low: Any
     high: Any
     log: bool = False
     step: Any = None
-    """Distance between neighbours; None: every number between the bounds."""
+    """Distance between neighbours; None for all numbers between the bounds."""
 
     @property
     def edges(self) -> tuple[float, float]:
-        """From where to where a logarithm is drawn: the ends of a grid get a cell like others."""
+        """Bounds between which a logarithm is drawn; on a grid, end values get whole cells too."""
         if self.step is None:
             return self.low, self.high
         half = self.step / 2
@@ -171,7 +175,7 @@ class _Range(_Real):
         return low, min(self.high + half, sys.float_info.max)
 
     def describe(self) -> str:
-        """The domain in words."""
+        """Return a description as a text."""
         text = f"{self.low!r} to {self.high!r}, both included"
         if self.log:
             text = f"{text}, on a log scale"
@@ -188,26 +192,26 @@ class Float(_Range):
 
     @property
     def rounded(self) -> bool:
-        """True if the logarithm is drawn evenly and then rounded to the grid."""
+        """True if the logarithm is drawn uniformly and then rounded to the grid."""
         return self.log and self.step is not None
 
     def at(self, quantile: float) -> float:
-        """The value at `quantile`, 0 … 1."""
+        """Return the value at `quantile`, 0 to 1."""
         if self.grid is not None and not self.log:
             return self.nth(_index(quantile, self.size() or 1))
-        return self.snap(_between(*self.edges, quantile, self.log))
+        return self.snap(_interpolate(*self.edges, quantile, self.log))
 
     def quantile(self, value: float) -> float:
-        """Return the middle one of the quantiles, 0 … 1, at which the domain has `value`."""
+        """Return the middle of the quantiles, 0 to 1, at which the domain has `value`."""
         if self.log:
-            return _share(*map(math.log, (*self.edges, value)))
+            return _relative_position(*map(math.log, (*self.edges, value)))
         half = (self.step or 0.0) / 2
-        return _share(self.low - half, self.high + half, value)
+        return _relative_position(self.low - half, self.high + half, value)
 
 
 @dataclass(frozen=True)
 class Int(_Range):
-    """Whole numbers from `low` to `high`, both included."""
+    """Integers from `low` to `high`, both included."""
 
     low: int
     high: int
@@ -215,11 +219,11 @@ class Int(_Range):
 
     @property
     def rounded(self) -> bool:
-        """True if the logarithm is drawn evenly and then rounded to multiples of the step."""
+        """True if the logarithm is drawn uniformly and then rounded to multiples of the step."""
         return self.log and self.step > 1
 
     def contains(self, value: Any) -> bool:
-        """Return whether `value` may be proposed; 1.0 and True are no whole numbers here."""
+        """Return whether `value` may be proposed; 1.0 and True are not accepted."""
         if isinstance(value, bool) or not isinstance(value, int):
             return False
         return self.low <= value <= self.high and (value - self.low) % self.step == 0
@@ -229,41 +233,41 @@ class Int(_Range):
         return (self.high - self.low) // self.step + 1
 
     def nth(self, index: int) -> int:
-        """The value `index` steps above `low`."""
+        """Return the value `index` steps above `low`."""
         return self.low + index * self.step
 
     def at(self, quantile: float) -> int:
-        """The value at `quantile`, 0 … 1."""
+        """Return the value at `quantile`, 0 to 1."""
         if self.log:
-            return self.snap(_between(*self.edges, quantile, log=True))
+            return self.snap(_interpolate(*self.edges, quantile, log=True))
         return self.nth(_index(quantile, self.size()))
 
     def quantile(self, value: float) -> float:
-        """Return the middle one of the quantiles, 0 … 1, at which the domain has `value`."""
+        """Return the middle of the quantiles, 0 to 1, at which the domain has `value`."""
         if self.log:
-            return _share(*map(math.log, (*self.edges, value)))
-        # Exact where halves are not: a float has none beyond 2**52.
+            return _relative_position(*map(math.log, (*self.edges, value)))
+        # Exact: floats beyond 2**52 have no halves.
         place = (2 * (value - self.low) + self.step) / (2 * self.step * self.size())
         return min(max(place, 0.0), 1.0)
 
     def snap(self, value: float) -> int:
-        """The value of the domain that is nearest to a number."""
+        """Return the value of the domain nearest to a number."""
         return self.nth(between(self.low, self.high, self.step).nearest(value))
 
     def describe(self) -> str:
-        """The domain in words."""
+        """Return a description as a text."""
         return f"whole numbers {super().describe()}"
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """One of some values, each plain JSON data."""
+    """A list of values, each plain JSON data."""
 
     values: tuple[Any, ...]
 
     @cached_property
     def by_key(self) -> dict[str, Any]:
-        """Canonical JSON → value, in the order given."""
+        """Canonical JSON → value, in the given order."""
         return {choice_key(value): value for value in self.values}
 
     @cached_property
@@ -283,31 +287,34 @@ class _Listed:
         return len(self.values)
 
     def nth(self, index: int) -> Any:
-        """The value at an index, from 0."""
+        """Return the value at an index, from 0."""
         return self.values[index]
 
 
 @dataclass(frozen=True)
 class Choice(_Listed):
-    """One of some values, each plain JSON data, in no order."""
+    """A list of values without an order, each plain JSON data."""
 
     weights: tuple[float, ...] | None = None
-    """The probability of each value, up to a factor, where chance decides; None: all alike."""
+    """Relative probability of each value in random draws; None for equal ones."""
 
     def at(self, quantile: float) -> Any:
-        """The value at `quantile`, 0 … 1; each has a stretch of the length of its weight."""
+        """Return the value at `quantile`, 0 to 1.
+
+        Each value has an interval proportional to its weight.
+        """
         if self.weights is None:
             return self.values[_index(quantile, len(self.values))]
         return self.values[min(bisect_right(self.ends, quantile), len(self.values) - 1)]
 
     @cached_property
     def ends(self) -> tuple[float, ...]:
-        """The quantile at which the stretch of each value ends."""
+        """Quantile at which the interval of each value ends."""
         sums = list(accumulate(self.weights or (1.0,) * len(self.values)))
         return tuple(one / sums[-1] for one in sums)
 
     def describe(self) -> str:
-        """The domain in words."""
+        """Return a description as a text."""
         if self.weights is None:
             return f"one of {', '.join(self.by_key)}"
         total = math.fsum(self.weights)
@@ -317,71 +324,72 @@ class Choice(_Listed):
 
 @dataclass(frozen=True)
 class Ordinal(_Listed):
-    """One of some values, each plain JSON data, ordered from little to much."""
+    """A list of values in ascending order, each plain JSON data."""
 
     def at(self, quantile: float) -> Any:
-        """The value at `quantile`, 0 … 1."""
+        """Return the value at `quantile`, 0 to 1."""
         return self.values[_index(quantile, len(self.values))]
 
     def quantile(self, value: Any) -> float:
-        """Return the middle one of the quantiles, 0 … 1, at which the domain has `value`."""
+        """Return the middle of the quantiles, 0 to 1, at which the domain has `value`."""
         return (self.index[choice_key(value)] + 0.5) / len(self.values)
 
     def describe(self) -> str:
-        """The domain in words."""
+        """Return a description as a text."""
         return f"in order {' < '.join(self.by_key)}"
 
 
 # ---- normal and log-normal numbers --------------------------------------------------------------
 
-# Samplers know no normal distribution. What they search is the quantile, 0 … 1, which is spread
-# evenly; `Normal.at` maps it to the number that people see by the inverse of the cumulative
-# distribution (Wichura's algorithm AS241, in python's ``statistics``), `Normal.quantile` back.
+# Samplers do not know normal distributions. They search the quantile, 0 to 1, which is uniform;
+# `Normal.at` maps it to the number that people see by the inverse cumulative distribution
+# (Wichura's algorithm AS241, in Python's ``statistics``), and `Normal.quantile` maps it back.
 
-#: The share of each end that is never drawn: beyond it the quantiles of floating point get coarse.
+#: Probability of each tail that is never drawn: beyond it floating-point quantiles are coarse.
 TAIL = 1e-9
-#: The share of the distribution that bounds must leave.
+#: Minimum probability of the range between the bounds.
 LEAST_MASS = 1e-6
 _STANDARD = NormalDist()
 
 
 @dataclass(frozen=True)
 class Normal(_Real):
-    """Real numbers around `mu`; with `log`, numbers whose natural logarithm is.
+    """Real numbers with normal distribution; with `log`, their natural logarithm is normal.
 
-    Numbers out of the bounds are not drawn; the others are as likely, compared with each other, as
-    without bounds. With `step`, a number is rounded to the nearest one of the grid.
+    Bounds truncate the distribution. With `step`, a number is rounded to the nearest one of the
+    grid.
     """
 
     mu: float
     sigma: float
     log: bool = False
     low: float | None = None
-    """The least value; None: no bound, so six standard deviations are the most that is drawn."""
+    """Minimum; None for no bound, which leaves six standard deviations."""
     high: float | None = None
     step: float | None = None
-    """Distance between neighbours, counted from `low`, else from `high`, else from 0."""
+    """Distance between neighbours, counted from `low`, else from `high`, else from 0; None for
+    none."""
 
     @property
     def mass(self) -> float:
-        """The share of the distribution that lies within the bounds."""
-        bottom, top = self._stretch
+        """Probability of the range between the bounds in the untruncated distribution."""
+        bottom, top = self._quantile_range
         return top - bottom
 
     def at(self, quantile: float) -> float:
-        """The value at `quantile`, 0 … 1."""
-        bottom, top = self._stretch
+        """Return the value at `quantile`, 0 to 1."""
+        bottom, top = self._quantile_range
         inner = _STANDARD.inv_cdf(bottom + quantile * (top - bottom))
         value = self.mu + self.sigma * inner
         return self.snap(math.exp(value) if self.log else value)
 
     def quantile(self, value: float) -> float:
-        """The quantile of a value, 0 … 1."""
-        bottom, top = self._stretch
+        """Return the quantile of a value, 0 to 1."""
+        bottom, top = self._quantile_range
         return min(max((self._cumulative(value) - bottom) / (top - bottom), 0.0), 1.0)
 
     def describe(self) -> str:
-        """The domain in words."""
+        """Return a description as a text."""
         what = "log-normal" if self.log else "normal"
         of = " of the logarithm" if self.log else ""
         text = f"{what}, mean {self.mu!r} and deviation {self.sigma!r}{of}"
@@ -392,8 +400,8 @@ class Normal(_Real):
         return text if self.step is None else f"{text}, in steps of {self.step!r}"
 
     @cached_property
-    def _stretch(self) -> tuple[float, float]:
-        """The quantiles of the whole distribution at which the domain begins and ends."""
+    def _quantile_range(self) -> tuple[float, float]:
+        """Quantiles of the untruncated distribution at which the domain begins and ends."""
         half = (self.step or 0.0) / 2
         bottom, top = TAIL, 1.0 - TAIL
         if self.low is not None:
@@ -404,7 +412,7 @@ class Normal(_Real):
         return bottom, top
 
     def _cumulative(self, value: float) -> float:
-        """The share of the whole distribution that lies below `value`."""
+        """Return the probability of the untruncated distribution below `value`."""
         inner = ((math.log(value) if self.log else value) - self.mu) / self.sigma
         return 0.5 * math.erfc(-inner / math.sqrt(2.0))
 
@@ -415,24 +423,27 @@ Domain = Ordered | Choice
 
 
 def canonical(domain: Domain, value: Any) -> Any:
-    """A value of the domain as the domain itself would give it: 1.0 for 1 among real numbers."""
+    """Return a value as the domain itself would give it, such as 1.0 for 1 among real numbers."""
     return domain.snap(float(value)) if isinstance(domain, Float | Normal) else value
 
 
 def sample(domain: Domain, generator: "np.random.Generator") -> Any:
-    """One draw, by the domain's own spread."""
+    """Return a random value of the domain."""
     return domain.at(generator.random())
 
 
 def _index(quantile: float, count: int) -> int:
+    """Return the index of the interval that contains `quantile`, of `count` equal ones."""
     return min(int(quantile * count), count - 1)
 
 
-def _share(low: float, high: float, value: float) -> float:
+def _relative_position(low: float, high: float, value: float) -> float:
+    """Return the position of a value between `low` and `high`, 0 to 1; 0.5 if they are equal."""
     return min(max((value - low) / (high - low), 0.0), 1.0) if high > low else 0.5
 
 
-def _between(low: float, high: float, quantile: float, log: bool) -> float:
+def _interpolate(low: float, high: float, quantile: float, log: bool) -> float:
+    """Return the number at a quantile between `low` and `high`, on a log scale if `log`."""
     if not log:
         return low + quantile * (high - low)
     bottom, top = math.log(low), math.log(high)

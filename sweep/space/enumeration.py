@@ -1,12 +1,12 @@
-"""The points of a finite space by index, each once, with its conditions and without the forbidden.
+"""The points of a finite space by index, each once, without invalid or forbidden ones.
 
     points = Points(space)
-    points.count                         how many there are
+    points.count                         number of points
     points.nth(index)                    one of them, 0 ≤ index < count
 
-Parameters that others need change slower than these. Nothing is listed: of a parameter on which no
-condition depends only its number of values counts, and of the others only those values are
-remembered that a later condition asks for.
+Parameters that others need change more slowly than these. Points are not stored: for a parameter on
+which no condition depends only its number of values matters, and of the others only those values
+are remembered that a later condition uses.
 """
 
 import heapq
@@ -20,24 +20,24 @@ from sweep.space import Settings, Space
 from sweep.space.domains import choice_key
 from sweep.space.parameters import Derived, Fixed
 
-#: Combinations of values that conditions ask for, at most.
+#: Maximum number of combinations of values used by conditions.
 MOST_STATES = 50_000
 
 
 @dataclass
 class _Node:
-    """The state after the parameters before a certain one are settled."""
+    """A state after the first parameters have values."""
 
     values: dict[str, Any]
-    """Of the parameters that a later condition asks for."""
+    """Values of the parameters that a later condition uses."""
     edges: list["_Edge"] = field(default_factory=list)
     count: int = 0
-    """Points that begin like this."""
+    """Number of points that begin with this state."""
 
 
 @dataclass(frozen=True)
 class _Edge:
-    """One value of a parameter, or `times` of them that all lead to the same."""
+    """One value of a parameter, or `times` equivalent values, leading to the state `node`."""
 
     value: Any
     times: int
@@ -45,16 +45,16 @@ class _Edge:
 
 
 class Points:
-    """The points of a space, whose pinned parameters have one value each.
+    """The points of a space; pinned parameters have one value each.
 
     Raises:
-        BadSpace: it is infinite, or conditions ask for too many combinations.
+        BadSpace: the space is infinite, or conditions use too many combinations.
     """
 
     def __init__(self, space: Space) -> None:
         self._space = space
-        self._deciding = _deciding(space)
-        self._names = [n for n in _order(space) if n in space.searched or n in self._deciding]
+        self._deciding_names = _deciding_names(space)
+        self._names = [n for n in _order(space) if n in space.searched or n in self._deciding_names]
         self._last_use = self._find_last_uses()
         for name in space.searched:
             domain = space.role(name)
@@ -75,17 +75,18 @@ class Points:
 
     @property
     def count(self) -> int:
-        """The number of points."""
+        """Number of points."""
         return self._root.count
 
     def nth(self, index: int) -> Settings:
-        """The point of index `index`, from 0."""
+        """Return the point at an index, from 0."""
         if not 0 <= index < self.count:
             raise IndexError(f"point {index} of {self.count}")
         proposed = self._walk(index)
         return self._space.resolve(lambda name, _domain: proposed[name])
 
     def _walk(self, index: int) -> dict[str, Any]:
+        """Return the proposed values of the point at an index."""
         node, proposed = self._root, {}
         for name in self._names:
             for edge in node.edges:
@@ -103,7 +104,7 @@ class Points:
     # ---- counting ---------------------------------------------------------------------------
 
     def _forward(self) -> list[list[_Node]]:
-        """The nodes before each parameter; each is linked to those that may follow."""
+        """Return the states before each parameter, linking each to those that may follow."""
         layers, states = [[self._root]], 0
         for position, name in enumerate(self._names):
             following: dict[str, _Node] = {}
@@ -123,10 +124,14 @@ class Points:
     def _edges(
         self, position: int, name: str, node: _Node, following: dict[str, _Node]
     ) -> list[_Edge]:
+        """Return the edges of a state by the values of parameter `name`.
+
+        `following` collects new states.
+        """
         edges = []
         for value, times in self._alternatives(name, node.values):
             values = node.values if value is _ABSENT else {**node.values, name: value}
-            if any(clause.holds(values) for clause in self._decided[position]):
+            if any(clause.holds(values) for clause in self._clauses_by_position[position]):
                 continue
             kept = {n: v for n, v in values.items() if self._last_use.get(n, -1) > position}
             key = choice_key(kept)
@@ -134,7 +139,10 @@ class Points:
         return edges
 
     def _alternatives(self, name: str, values: Mapping[str, Any]) -> list[tuple[Any, int]]:
-        """Return the values of `name` with counts; values that nothing asks for count as one."""
+        """Return the values of `name` with counts.
+
+        Values that no condition uses are counted together.
+        """
         if not self._space.is_active(name, values):
             return [(_ABSENT, 1)]
         match self._space.parameters[name].role:
@@ -144,27 +152,27 @@ class Points:
                 return [(value, 1)]
             case domain if name in self._space.pinned:
                 return [(self._space.pinned[name], 1)]
-            case domain if name not in self._deciding:
+            case domain if name not in self._deciding_names:
                 return [(domain.nth(0), domain.size() or 0)]
             case domain:
                 count = min(domain.size() or 0, MOST_STATES + 1)
                 return [(domain.nth(index), 1) for index in range(count)]
 
     @cached_property
-    def _decided(self) -> list[list[Any]]:
-        """The clauses of ``forbid`` that can be judged once a parameter is settled, for each."""
+    def _clauses_by_position(self) -> list[list[Any]]:
+        """Clauses of ``forbid`` by the position of the last parameter that they use."""
         found: list[list[Any]] = [[] for _ in self._names]
         for clause in self._space.forbidden:
             found[max(self._names.index(name) for name in clause.names)].append(clause)
         return found
 
     def _find_last_uses(self) -> dict[str, int]:
-        """Name → position of the last parameter or clause that asks for its value."""
+        """Return name → position of the last parameter or clause that uses its value."""
         last: dict[str, int] = {}
         for position, name in enumerate(self._names):
             for needed in self._space.parameters[name].needs:
                 last[needed] = position
-        for position, clauses in enumerate(self._decided):
+        for position, clauses in enumerate(self._clauses_by_position):
             for clause in clauses:
                 for name in clause.names:
                     last[name] = max(last.get(name, -1), position)
@@ -175,9 +183,9 @@ _ABSENT = object()
 
 
 def _order(space: Space) -> list[str]:
-    """All names, each after those that it needs and as soon after them as can be.
+    """Return all names, each as early as possible after those that it needs.
 
-    So what they need is soon forgotten.
+    So their values can be forgotten early.
     """
     positions = {name: position for position, name in enumerate(space.parameters)}
     sorter = TopologicalSorter({name: space.parameters[name].needs for name in positions})
@@ -193,8 +201,8 @@ def _order(space: Space) -> list[str]:
     return found
 
 
-def _deciding(space: Space) -> set[str]:
-    """The parameters whose values conditions ask for, and those from which these derive."""
+def _deciding_names(space: Space) -> set[str]:
+    """Return the parameters that conditions use, and those from which these are derived."""
     asked = [n for p in space.parameters.values() for c in p.when for n in c.names]
     asked += [name for clause in space.forbidden for name in clause.names]
     found: set[str] = set()

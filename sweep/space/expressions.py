@@ -2,7 +2,7 @@
 
 Numbers, quoted text, True, False and None, names of parameters (dots allowed), ``+ - * / // % **``,
 comparisons, ``in (…)``, ``and or not``, ``a if c else b``, and functions of numbers. Nothing else
-is read: the text is parsed, checked node by node and walked; it is never compiled or run.
+is accepted: the text is parsed, checked node by node and evaluated; it is never compiled or run.
 """
 
 import ast
@@ -17,7 +17,7 @@ from typing import Any
 
 from trainables.errors import shorten
 
-#: Characters of an expression; bounds its depth and the time that it takes.
+#: Maximum length of an expression in characters, which bounds its depth and run time.
 LONGEST = 200
 _LARGEST_POWER_BITS = 1024
 _DIGITS = range(18)
@@ -45,7 +45,7 @@ _EQUALITY: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many,
 }
-#: Function → how many arguments it takes.
+#: Function → allowed numbers of arguments.
 _FUNCTIONS: dict[str, range] = {
     "min": range(2, LONGEST),
     "max": range(2, LONGEST),
@@ -63,12 +63,16 @@ ALLOWED = (
 
 
 class ExpressionError(Exception):
-    """An expression that cannot be read, or that has no value for these parameters."""
+    """An expression that cannot be read, or that has no value for some parameters."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """A parsed expression; ExpressionError if `text` is none of this language."""
+    """A parsed expression.
+
+    Raises:
+        ExpressionError: `text` is not an expression of this language.
+    """
 
     text: str
 
@@ -77,28 +81,31 @@ class Expression:
 
     @cached_property
     def _tree(self) -> ast.expr:
+        """Syntax tree of the text."""
         return _parse(self.text)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The parameters that it speaks of, in order of appearance."""
+        """Names of its parameters, in order of appearance."""
         return tuple(dict.fromkeys(_names(self._tree)))
 
     def describe(self) -> str:
-        """In words."""
+        """Return the text of the expression."""
         return self.text
 
     def evaluate(self, values: Mapping[str, Any]) -> int | float | bool | str | None:
-        """Its value, given those of `names`; a number is finite, and of 64 bits if it is whole.
+        """Return the value for given `values` of `names`.
+
+        Numbers are finite, integers have 64 bits.
 
         Raises:
-            ExpressionError: no such value exists, for example after a division by zero.
+            ExpressionError: there is no such value, for example after a division by zero.
         """
         try:
-            value = _walk(self._tree, values)
+            value = _evaluate(self._tree, values)
         except ZeroDivisionError as error:
             raise ExpressionError("divides by zero") from error
-        except (OverflowError, ValueError) as error:  # ValueError: of NaN, from infinity - infinity
+        except (OverflowError, ValueError) as error:  # ValueError: NaN, as from infinity - infinity
             raise ExpressionError("leaves the range of numbers") from error
         if value is None or isinstance(value, str):
             return value
@@ -111,7 +118,11 @@ class Expression:
         return value
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether it is true; ExpressionError if it has no value, or another kind."""
+        """Return whether the expression is true.
+
+        Raises:
+            ExpressionError: it has no value, or is neither true nor false.
+        """
         value = self.evaluate(values)
         if isinstance(value, bool):
             return value
@@ -122,41 +133,43 @@ class Expression:
 
 
 def _parse(text: str) -> ast.expr:
+    """Return the syntax tree of a text; ExpressionError if it cannot be parsed."""
     if len(text) > LONGEST:
         raise ExpressionError(f"has {len(text)} characters; at most {LONGEST} are read")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # doubtful syntax, such as "1if", is no syntax here
+            warnings.simplefilter("error")  # doubtful syntax, such as "1if", is refused
             return ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
-        raise ExpressionError(f"cannot be read: {_why(error)}") from error
+        raise ExpressionError(f"cannot be read: {_reason(error)}") from error
 
 
-def _why(error: BaseException) -> str:
+def _reason(error: BaseException) -> str:
+    """Return the reason for a parsing error, as a text."""
     return error.msg if isinstance(error, SyntaxError) else str(error) or "it is too deep"
 
 
 def _names(node: ast.expr) -> Iterator[str]:
-    """The parameters of an expression; ExpressionError for what is not in the language."""
-    if (name := _dotted(node)) is not None:
+    """Yield the parameters of an expression; ExpressionError for nodes not in the language."""
+    if (name := _dotted_name(node)) is not None:
         yield name
         return
     for part in _operands(node):
         yield from _names(part)
 
 
-def _dotted(node: ast.expr) -> str | None:
-    """``model.hidden`` for the parameter of that name; None: `node` is no name."""
+def _dotted_name(node: ast.expr) -> str | None:
+    """Return the name that a node stands for, such as ``model.hidden``, or None for others."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        head = _dotted(node.value)
+        head = _dotted_name(node.value)
         return None if head is None else f"{head}.{node.attr}"
     return None
 
 
 def _operands(node: ast.expr) -> list[ast.expr]:
-    """The parts of a node; ExpressionError if the language has none of its kind."""
+    """Return the children of a node; ExpressionError if the language has no such node."""
     match node:
         case ast.Constant(value=bool() | int() | float() | str() | None):
             return []
@@ -167,24 +180,25 @@ def _operands(node: ast.expr) -> list[ast.expr]:
         case ast.IfExp(test=test, body=body, orelse=orelse):
             return [test, body, orelse]
         case ast.Compare(left=left):
-            return [left, *_compared(node)]
+            return [left, *_compared_operands(node)]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in (*_ARITHMETIC, ast.Pow):
             return [left, right]
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             return _arguments(name, arguments)
-    raise _not_ours(node)
+    raise _unknown_node(node)
 
 
-def _not_ours(node: ast.expr) -> ExpressionError:
+def _unknown_node(node: ast.expr) -> ExpressionError:
+    """Return the error for a node that is not in the language."""
     return ExpressionError(f"contains {ast.unparse(node)!r}, which is not in the language")
 
 
-def _compared(node: ast.Compare) -> list[ast.expr]:
-    """Return the right sides of the comparisons; of ``in``, the items of its list."""
+def _compared_operands(node: ast.Compare) -> list[ast.expr]:
+    """Return the right sides of comparisons; for ``in``, the items of its list."""
     found: list[ast.expr] = []
     for op, part in zip(node.ops, node.comparators, strict=True):
         if isinstance(op, ast.Is | ast.IsNot):
-            raise _not_ours(node)
+            raise _unknown_node(node)
         if not isinstance(op, ast.In | ast.NotIn):
             found.append(part)
         elif isinstance(part, ast.Tuple | ast.List):
@@ -195,6 +209,7 @@ def _compared(node: ast.Compare) -> list[ast.expr]:
 
 
 def _arguments(name: str, arguments: list[ast.expr]) -> list[ast.expr]:
+    """Return the arguments of a call; ExpressionError for an unknown function or wrong number."""
     if name not in _FUNCTIONS:
         raise ExpressionError(f"calls {name!r}; the functions are {', '.join(_FUNCTIONS)}")
     if len(arguments) not in _FUNCTIONS[name]:
@@ -205,26 +220,30 @@ def _arguments(name: str, arguments: list[ast.expr]) -> list[ast.expr]:
 # ---- evaluating -----------------------------------------------------------------------------
 
 
-def _walk(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    name = _dotted(node)
+def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    """Return the value of a node."""
+    name = _dotted_name(node)
     if name is not None:
         return values[name]
     match node:
         case ast.Constant(value=value):
             return value
-        case ast.Compare(left=left, ops=ops, comparators=rest):
-            return _compare(ops, [_walk(left, values), *(_side(part, values) for part in rest)])
+        case ast.Compare(left=left, ops=ops, comparators=right_sides):
+            return _compare(
+                ops, [_evaluate(left, values), *(_right_side(part, values) for part in right_sides)]
+            )
         case ast.BoolOp(op=op, values=parts):
             wanted = isinstance(op, ast.Or)
             return wanted if any(_truth(p, values) is wanted for p in parts) else not wanted
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            return _walk(body if _truth(test, values) else orelse, values)
+            return _evaluate(body if _truth(test, values) else orelse, values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
             return not _truth(operand, values)
-    return _compute(node, [_number(_walk(part, values), part) for part in _operands(node)])
+    return _compute(node, [_number(_evaluate(part, values), part) for part in _operands(node)])
 
 
 def _compute(node: ast.expr, numbers: list[Any]) -> Any:
+    """Return the value of an arithmetic node or call, given its operands' values."""
     match node:
         case ast.UnaryOp(op=sign):
             return _SIGNS[type(sign)](*numbers)
@@ -234,18 +253,19 @@ def _compute(node: ast.expr, numbers: list[Any]) -> Any:
             return _ARITHMETIC[type(op)](*numbers)
         case ast.Call(func=ast.Name(id=function)):
             return _call(function, numbers)
-    raise AssertionError(ast.dump(node))  # `parse` let nothing else through
+    raise AssertionError(ast.dump(node))  # `_parse` refused everything else
 
 
-def _side(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    """Return the value right of a comparison's sign, or the values of ``in``."""
+def _right_side(node: ast.expr, values: Mapping[str, Any]) -> Any:
+    """Return the value of a comparison's right side, or the values in the list of ``in``."""
     if isinstance(node, ast.Tuple | ast.List):
-        return [_walk(item, values) for item in node.elts]
-    return _walk(node, values)
+        return [_evaluate(item, values) for item in node.elts]
+    return _evaluate(node, values)
 
 
 def _truth(node: ast.expr, values: Mapping[str, Any]) -> bool:
-    value = _walk(node, values)
+    """Return the value of a node that must be true or false."""
+    value = _evaluate(node, values)
     if isinstance(value, bool):
         return value
     raise ExpressionError(
@@ -254,12 +274,14 @@ def _truth(node: ast.expr, values: Mapping[str, Any]) -> bool:
 
 
 def _number(value: Any, node: ast.expr) -> Any:
+    """Return `value` if it is a number, else raise ExpressionError."""
     if isinstance(value, int | float):
         return value
     raise ExpressionError(f"needs a number, but {ast.unparse(node)} is {shorten(value)}")
 
 
 def _compare(ops: list[ast.cmpop], values: list[Any]) -> bool:
+    """Return whether a chain of comparisons is true."""
     for op, left, right in zip(ops, values, values[1:], strict=False):
         ordered = type(op) in _ORDER
         if ordered and not (isinstance(left, int | float) and isinstance(right, int | float)):
@@ -272,7 +294,7 @@ def _compare(ops: list[ast.cmpop], values: list[Any]) -> bool:
 
 
 def _power(base: float, exponent: float) -> Any:
-    """``base ** exponent``, refused where the result would be huge or complex."""
+    """Return ``base ** exponent``; ExpressionError if the result would be huge or complex."""
     if isinstance(base, int) and isinstance(exponent, int):
         if abs(exponent) * base.bit_length() > _LARGEST_POWER_BITS:
             raise ExpressionError(f"raises {base} to the power {exponent}, which is too large")
@@ -282,6 +304,7 @@ def _power(base: float, exponent: float) -> Any:
 
 
 def _call(function: str, numbers: list[Any]) -> Any:
+    """Return the value of a function of numbers."""
     if function == "round" and len(numbers) == 2 and numbers[1] not in _DIGITS:
         raise ExpressionError(f"rounds to {numbers[1]} digits; expected 0 to {_DIGITS[-1]}")
     return (getattr(math, function, None) or getattr(builtins, function))(*numbers)

@@ -1,13 +1,13 @@
-"""Parameters of a space, those in groups too: a group's name is the beginning of theirs.
+"""Parameters of a space, including those in groups: a group's name is the beginning of theirs.
 
 model:                                    model.hidden: {choice: …, when: {policy: mlp}}
   when: {policy: mlp}                     model.layers: {randint: …, when: {policy: mlp}}
   hidden: {choice: [[64], [256]]}
   layers: {randint: [1, 3]}
 
-A group is a mapping with a mapping inside, and without a word such as ``uniform`` that would make
-it a parameter; ``when`` in it holds for all that it has. What stands below the word ``parameters``
-is in the group whatever it is called.
+A group is a mapping that contains a mapping, and has no keyword such as ``uniform`` that would make
+it a parameter; its ``when`` applies to all its members. Members below the key ``parameters`` may
+have any name.
 """
 
 import re
@@ -26,22 +26,27 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class Entry:
-    """One parameter as it is written."""
+    """One parameter in the syntax of a spec."""
 
     name: str
-    """With dots, those of its groups too."""
+    """Name with dots, including those of its groups."""
     path: KeyPath
-    """The place in the space."""
+    """Path in the space."""
     raw: Any
     conditions: tuple[tuple[KeyPath, Any], ...]
     """Path and data of each ``when`` of its groups, outermost first."""
 
 
 def entries(raw: Mapping[str, Any], words: frozenset[str], where: Source) -> list[Entry]:
-    """The parameters of a space in the order of the file; `words` make a mapping a parameter.
+    """Return the parameters of a space in the order of the file.
+
+    Args:
+        raw: the key ``space``.
+        words: keywords that make a mapping a parameter.
+        where: source for messages.
 
     Raises:
-        BadSpace: a name cannot work, or there are too many.
+        BadSpace: a name is not valid, or there are too many parameters.
     """
     found: dict[str, Entry] = {}
     for entry in _Walk(words, where).below("", (), raw, ()):
@@ -60,6 +65,8 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], where: Source) -> lis
 
 @dataclass(frozen=True)
 class _Walk:
+    """A walk through the groups of a space."""
+
     words: frozenset[str]
     where: Source
 
@@ -70,13 +77,13 @@ class _Walk:
         raw: Mapping[str, Any],
         conditions: tuple[tuple[KeyPath, Any], ...],
     ) -> Iterator[Entry]:
-        """The parameters of a group."""
+        """Yield the parameters of a group."""
         if len(path) > _DEEPEST:
             raise self.where.refuse(path[:4], "…", f"at most {_DEEPEST} groups in each other")
         for part, item in raw.items():
             here = (*path, str(part))
             name = self._name(prefix, part, here)
-            inner = self._inner(item, here)
+            inner = self._group_members(item, here)
             if inner is None:
                 yield Entry(name, here, item, conditions)
                 continue
@@ -84,17 +91,18 @@ class _Walk:
             more = (((*here, "when"), item["when"]),) if "when" in item else ()
             yield from self.below(f"{name}.", (*here, *below), members, (*conditions, *more))
 
-    def _inner(self, item: Any, path: KeyPath) -> tuple[KeyPath, Mapping[str, Any]] | None:
-        """The members of a group and the path to them; None: it is no group."""
+    def _group_members(self, item: Any, path: KeyPath) -> tuple[KeyPath, Mapping[str, Any]] | None:
+        """Return the path to the members of a group and the members, or None if it is no group."""
         if not isinstance(item, Mapping):
             return None
         if isinstance(item.get("parameters"), Mapping):
-            return ("parameters",), self._named(item, path)
+            return ("parameters",), self._named_members(item, path)
         members = {part: inner for part, inner in item.items() if part != "when"}
         holds = any(isinstance(inner, Mapping) for inner in members.values())
         return ((), members) if holds and not self.words & members.keys() else None
 
-    def _named(self, item: Mapping[str, Any], path: KeyPath) -> Mapping[str, Any]:
+    def _named_members(self, item: Mapping[str, Any], path: KeyPath) -> Mapping[str, Any]:
+        """Return the members below the key ``parameters``; BadSpace for other keys beside it."""
         for word in item:
             if word not in ("parameters", "when"):
                 raise self.where.refuse((*path, word), word, "beside parameters only when")
@@ -104,6 +112,7 @@ class _Walk:
         return members
 
     def _name(self, prefix: str, part: object, path: KeyPath) -> str:
+        """Return the full name of a member; BadSpace if it is not valid."""
         allowed = f"up to {_LONGEST_NAME} letters, digits, _ and -, in parts joined by dots"
         if not isinstance(part, str):
             problem = f"the name {shorten(part)} is not text"

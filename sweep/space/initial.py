@@ -1,12 +1,12 @@
-"""Settings that are given: those to try first, and those that the trials take in turn.
+"""Given settings: those to try first, and those that the trials take in turn.
 
 initial:
   - {lr: 3e-4, activation: tanh}      trial 0
   - {model: {hidden: [64]}}           trial 1; the searcher fills in the rest
 
-A parameter with ``grid`` is given too: behind the first settings, the trials take its values in
-turn, and every combination of the values of several such parameters. A combination that has no
-further point is passed over.
+Values of parameters with ``grid`` are given too: after the first settings, the trials take its
+values in turn, or all combinations of values of several such parameters. A combination without a
+further point is skipped.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,17 +16,17 @@ from sweep.errors import BadSpace, Gathering, KeyPath, Source
 from sweep.space import Space
 from trainables.errors import nearest, shorten
 
-#: Combinations of ``grid`` values of each of which it is checked that it is not all forbidden.
+#: Maximum number of combinations of ``grid`` values that are checked to have an allowed point.
 MOST_CELLS = 1000
 
 
 def space_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Space:
-    """The sweep's space for the searched trial `index`, from 0, with what is given pinned."""
+    """Return the space for the searched trial `index`, from 0, with given settings pinned."""
     return next(spaces_of(space, initial, index))
 
 
 def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) -> Iterator[Space]:
-    """`space_of`, and behind it those with the combinations of ``grid`` values that come next."""
+    """Yield `space_of` the trial, then the spaces with the next combinations of ``grid`` values."""
     if index < len(initial):
         given = {name: value for _, name, value in _entries(space, initial[index])}
         yield space.pin({**_cell(space, 0), **given})
@@ -36,7 +36,7 @@ def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) ->
 
 
 def _cell(space: Space, index: int) -> dict[str, Any]:
-    """The values of ``grid`` parameters; the last one changes fastest."""
+    """Return the values of ``grid`` parameters for a trial; the last one changes fastest."""
     cell = {}
     for name in reversed(space.crossed):
         domain = space.role(name)
@@ -47,7 +47,7 @@ def _cell(space: Space, index: int) -> dict[str, Any]:
 
 
 def check(space: Space, initial: Sequence[Any], where: Source) -> None:
-    """Raise BadSpace where given settings do not belong to the space; `where`: the spec's."""
+    """Raise BadSpace if given settings are not in the space; `where` is the source of the spec."""
     found = Gathering()
     for index, given in enumerate(initial):
         path = ("initial", index)
@@ -64,6 +64,7 @@ def check(space: Space, initial: Sequence[Any], where: Source) -> None:
 def _check_one(
     space: Space, entries: list[tuple[KeyPath, str, Any]], path: KeyPath, where: Source
 ) -> None:
+    """Raise BadSpace if one entry of given settings is not valid."""
     given: dict[str, Any] = {}
     for below, name, value in entries:
         if name in given:
@@ -72,7 +73,7 @@ def _check_one(
         given[name] = value
     for below, name, _ in entries:
         _check_active(space, name, given, (*path, *below), where)
-    try:  # one way to fill in the rest must be allowed
+    try:  # there must be an allowed completion
         space.pin(given).draw(0)
     except BadSpace as error:
         problem = f"no point with {shorten(given)} belongs to the space: {error}"
@@ -82,7 +83,7 @@ def _check_one(
 def _entries(
     space: Space, given: Mapping[str, Any], prefix: str = "", above: KeyPath = ()
 ) -> Iterator[tuple[KeyPath, str, Any]]:
-    """Path, name and value of each setting; those of a group may stand below its name."""
+    """Yield path, name and value of each setting; those of a group may be nested."""
     for part, value in given.items():
         name = f"{prefix}{part}"
         group = any(other.startswith(f"{name}.") for other in space.searched)
@@ -93,6 +94,7 @@ def _entries(
 
 
 def _check_value(space: Space, name: str, value: Any, path: KeyPath, where: Source) -> None:
+    """Raise BadSpace if a given parameter is not searched, or its value not in its domain."""
     if name not in space.searched:
         fixed = name in space.parameters
         hint = "it is not searched" if fixed else nearest(name, space.searched)
@@ -106,7 +108,7 @@ def _check_value(space: Space, name: str, value: Any, path: KeyPath, where: Sour
 def _check_active(
     space: Space, name: str, given: Mapping[str, Any], path: KeyPath, where: Source
 ) -> None:
-    """Refuse a given parameter whose presence does not follow from the values given beside it."""
+    """Raise BadSpace if a given parameter is not active with the other given values."""
     values: dict[str, Any] = {}
     for known in space.order:
         if space.is_active(known, values) and (known in given or known not in space.searched):

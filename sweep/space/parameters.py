@@ -1,15 +1,14 @@
-"""One parameter of a search space: proposed, fixed or derived, and the conditions on it.
+"""One parameter of a search space: proposed, fixed or derived, with its conditions.
 
-Parameters have conditions on others (``when``), and so have combinations that may not be
-(``forbid``):
+Conditions are used for parameters (``when``) and for forbidden combinations (``forbid``):
 
 when: {filter: Mean}                    it has this value
-when: {filter: [Mean, Median]}          one of these
-when: {layers: {">": 2, "<=": 8}}       it compares like this: < <= > >= == !=
+when: {filter: [Mean, Median]}          one of these values
+when: {layers: {">": 2, "<=": 8}}       a comparison: < <= > >= == !=
 when: {use_lstm: true, filter: Mean}    all of them hold
 when: "layers > 2 or filter == 'Mean'"  an expression, see `sweep.space.expressions`
 
-A condition on a parameter that is not there does not hold.
+A condition on an inactive parameter does not hold.
 """
 
 import operator
@@ -34,41 +33,41 @@ _FORMS = '{parent: value}, {parent: [value, value]}, {parent: {">": 3}} or an ex
 
 
 @dataclass(frozen=True)
-class _OfParent:
-    """It speaks of one parameter."""
+class _ParentCondition:
+    """A condition on one parameter."""
 
     parent: str
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters that it speaks of."""
+        """Names of the parameters that it uses."""
         return (self.parent,)
 
 
 @dataclass(frozen=True)
-class OneOf(_OfParent):
-    """The parameter has one of these values."""
+class OneOf(_ParentCondition):
+    """Condition that the parameter has one of these values."""
 
     values: tuple[Any, ...]
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the condition is true of `values`, which has all of `names`."""
+        """Return whether the condition is true of `values`, which must have all of `names`."""
         return any(same(values[self.parent], value) for value in self.values)
 
     def describe(self) -> str:
-        """In words."""
+        """Return the condition as a text."""
         return f"{self.parent} is {' or '.join(repr(value) for value in self.values)}"
 
 
 @dataclass(frozen=True)
-class Compared(_OfParent):
-    """The parameter compares with a bound; text has no order."""
+class Compared(_ParentCondition):
+    """Condition that the parameter compares with a bound; texts have no order."""
 
     sign: str
     bound: Any
 
     def holds(self, values: Mapping[str, Any]) -> bool:
-        """Return whether the condition is true of `values`, which has all of `names`."""
+        """Return whether the condition is true of `values`, which must have all of `names`."""
         value = values[self.parent]
         ordered = self.sign not in ("==", "!=")
         if ordered and not isinstance(value, int | float):
@@ -76,11 +75,11 @@ class Compared(_OfParent):
         return _SIGNS[self.sign](value, self.bound)
 
     def describe(self) -> str:
-        """In words."""
+        """Return the condition as a text."""
         return f"{self.parent} {self.sign} {self.bound!r}"
 
 
-#: An expression holds where it is true.
+#: An expression is a condition that holds if it is true.
 Condition = OneOf | Compared | Expression
 
 
@@ -92,18 +91,23 @@ def hold(conditions: Iterable[Condition], values: Mapping[str, Any]) -> bool:
 
 
 def read_conditions(raw: Any, path: KeyPath, where: Source) -> tuple[Condition, ...]:
-    """The conditions that `raw` at `path` describes, which all must hold; or BadSpace."""
+    """Return the conditions that `raw` at `path` describes, which all must hold.
+
+    Raises:
+        BadSpace: `raw` is not valid.
+    """
     if isinstance(raw, str):
-        return (_formula(raw, path, where),)
+        return (_read_expression(raw, path, where),)
     if not isinstance(raw, Mapping) or not raw:
         raise where.refuse(path, raw, _FORMS)
     found: list[Condition] = []
     for parent, wanted in raw.items():
-        found += _of_parent(parent, wanted, (*path, parent), where)
+        found += _read_parent(parent, wanted, (*path, parent), where)
     return tuple(found)
 
 
-def _formula(text: str, path: KeyPath, where: Source) -> Expression:
+def _read_expression(text: str, path: KeyPath, where: Source) -> Expression:
+    """Return an expression; BadSpace if it is not valid."""
     try:
         return Expression(text)
     except ExpressionError as error:
@@ -112,16 +116,20 @@ def _formula(text: str, path: KeyPath, where: Source) -> Expression:
         raise where.refuse(path, text, allowed, problem=problem) from error
 
 
-def _of_parent(parent: str, wanted: Any, path: KeyPath, where: Source) -> list[Condition]:
+def _read_parent(parent: str, wanted: Any, path: KeyPath, where: Source) -> list[Condition]:
+    """Return the conditions on one parameter."""
     if isinstance(wanted, Mapping) and any(sign in _SIGNS for sign in wanted):
-        return [_compared(parent, sign, bound, path, where) for sign, bound in wanted.items()]
+        return [
+            _read_comparison(parent, sign, bound, path, where) for sign, bound in wanted.items()
+        ]
     values = wanted if isinstance(wanted, list | tuple) else [wanted]
     if not values:
         raise where.refuse(path, wanted, _FORMS)
     return [OneOf(parent, tuple(values))]
 
 
-def _compared(parent: str, sign: str, bound: Any, path: KeyPath, where: Source) -> Compared:
+def _read_comparison(parent: str, sign: str, bound: Any, path: KeyPath, where: Source) -> Compared:
+    """Return a comparison; BadSpace if its sign or bound is not valid."""
     if sign not in _SIGNS:
         raise where.refuse((*path, sign), sign, f"one of {' '.join(_SIGNS)}", nearest(sign, _SIGNS))
     number = isinstance(bound, int | float) and not isinstance(bound, bool)
@@ -133,44 +141,45 @@ def _compared(parent: str, sign: str, bound: Any, path: KeyPath, where: Source) 
 
 @dataclass(frozen=True)
 class Fixed:
-    """Always the same value."""
+    """A fixed value."""
 
     value: Any
 
 
 @dataclass(frozen=True)
 class Derived:
-    """Computed from other parameters; inactive where one of them is."""
+    """A value computed from other parameters; inactive if one of them is."""
 
     expression: Expression
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A name and what stands behind it."""
+    """A named parameter."""
 
     name: str
     role: Domain | Fixed | Derived
     when: tuple[Condition, ...] = ()
-    """All must hold; else the parameter is inactive: not proposed and not passed on."""
+    """Conditions that all must hold; otherwise the parameter is inactive: not proposed or passed
+    on."""
     crossed: bool = False
-    """True if the trials take its values in turn, and no searcher proposes it."""
+    """True if the trials take its values in turn instead of the searcher proposing them."""
     path: KeyPath = ()
-    """The place in the space, in which a group is a step."""
+    """Path in the space, in which a group is one step."""
 
     @property
     def hidden(self) -> bool:
-        """True if the parameter serves expressions only and is not a setting of the trainable."""
+        """True if the parameter is only for expressions, and no setting of the trainable."""
         return any(part.startswith("_") for part in self.name.split("."))
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The parameters to be settled before this one."""
+        """Names of the parameters to be resolved before this one."""
         names = self.role.expression.names if isinstance(self.role, Derived) else ()
         return (*(name for condition in self.when for name in condition.names), *names)
 
     def describe(self) -> str:
-        """Return the domain or the value in words."""
+        """Return domain, value or expression, and conditions, as a text."""
         match self.role:
             case Fixed(value):
                 text = f"fixed at {value!r}"

@@ -1,18 +1,18 @@
 """Syntax of one parameter of a search space.
 
-lr: {loguniform: [1e-5, 1e-2]}              a number between two bounds, both included; also uniform
+lr: {loguniform: [1e-5, 1e-2]}              a number between two bounds, both included; or uniform
 clip: {uniform: [0.1, 0.4], step: 0.1}      on a grid; also loguniform
-epochs: {randint: [1, 20]}                  a whole number, both bounds included; also lograndint
+epochs: {randint: [1, 20]}                  an integer, both bounds included; also lograndint
 noise: {normal: [0, 0.1], bounds: [-1, 1]}  around a mean; lognormal: of the natural logarithm
 activation: {choice: [tanh, relu]}          one of some values, any plain data
 net: {choice: [cnn, mlp], weights: [1, 3]}  the second is drawn three times as often
-size: {ordinal: [small, medium, large]}     one of some values that have an order
+size: {ordinal: [small, medium, large]}     one of some ordered values
 env: {grid: [CartPole-v1, Acrobot-v1]}      the trials take them in turn
 gamma: 0.99                                 fixed
 lambda_: {value: "1 - _one_minus_lambda"}   derived from others, see `sweep.space.expressions`
 clip: {uniform: [5, 20], when: {filter: MeanStdFilter}}   see `sweep.space.parameters`
 
-The words of W&B's sweeps are read too, see `sweep.space.wandb`; groups in
+The syntax of W&B's sweeps is accepted too, see `sweep.space.wandb`; for groups see
 `sweep.space.groups`.
 """
 
@@ -39,55 +39,59 @@ from sweep.space.groups import Entry
 from sweep.space.parameters import Derived, Fixed, Parameter, read_conditions
 from trainables.errors import nearest, shorten
 
-#: Whole numbers up to here are exact as floating-point numbers, which samplers compute with.
+#: Largest integer that is exact as a float, with which samplers compute.
 LARGEST_INT = 2**53
 MOST_CHOICES = 10_000
-#: How far the sum of probabilities may lie from 1.
+#: Maximum distance of the sum of probabilities from 1.
 _ROUNDING = 1e-6
 _Wrong = Callable[[Any], str]
-#: Deviations from the mean at which a log-normal number must still be a number.
+#: Number of standard deviations from the mean at which a log-normal number must be finite.
 _REACH = 6.0
 _SMALLEST = 1e-300
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A parameter as it is written, in our words."""
+    """The description of one parameter, in our keywords."""
 
     name: str
     kind: str
-    """The word that says what it is, such as ``uniform``."""
+    """Keyword of the parameter's kind, such as ``uniform``."""
     raw: Mapping[str, Any]
-    """Word → what stands beside it."""
+    """Keyword → its value."""
     where: Source
-    """The source, seen from the parameter."""
+    """Source below the parameter, for messages."""
     paths: Mapping[KeyPath, KeyPath] = field(default_factory=dict)
-    """The places in the file of entries in other words: path in `raw` → path in the file."""
+    """Path in `raw` → path in the file, for entries in another tool's syntax."""
 
     @property
     def value(self) -> Any:
-        """The value of the keyword that names the kind."""
+        """Value of the keyword of the kind."""
         return self.raw[self.kind]
 
     def refuse(self, value: object, allowed: str, hint: str = "", *below: str | int) -> Exception:
-        """The error for a mistake below the kind."""
+        """Return the error for a mistake below the keyword of the kind."""
         return self.refuse_at((self.kind, *below), value, allowed, hint)
 
     def refuse_at(
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> Exception:
-        """The error for a mistake at `path` in `raw`."""
+        """Return the error for a mistake at `path` in `raw`."""
         return self.where.refuse(self.paths.get(path, path), value, allowed, hint, problem)
 
 
 def read(entry: Entry, space: Source) -> Parameter:
-    """The parameter that an entry describes; BadSpace if it cannot work."""
+    """Return the parameter that an entry describes.
+
+    Raises:
+        BadSpace: the description is not valid.
+    """
     where = space.below(*entry.path)
     found = [one for path, raw in entry.conditions for one in read_conditions(raw, path, space)]
     if not isinstance(entry.raw, Mapping):
-        role = Fixed(_fixed(entry.raw, where))
+        role = Fixed(_read_fixed(entry.raw, where))
         return Parameter(entry.name, role, tuple(found), path=entry.path)
-    reading = _reading(entry.name, entry.raw, where)
+    reading = _make_reading(entry.name, entry.raw, where)
     if "when" in reading.raw:
         found += read_conditions(plain(reading.raw["when"], ("when",), where), ("when",), where)
     return Parameter(
@@ -99,13 +103,18 @@ def read(entry: Entry, space: Source) -> Parameter:
     )
 
 
-def _fixed(raw: Any, where: Source) -> Any:
+def _read_fixed(raw: Any, where: Source) -> Any:
+    """Return a fixed value; BadSpace if it looks like a call or is no plain data."""
     if isinstance(raw, str) and (remedy := aliases.remedy_for_call(raw)):
         raise where.refuse((), raw, "a value, or a mapping such as {uniform: [0, 1]}", remedy)
     return plain(raw, (), where)
 
 
-def _reading(name: str, raw: Mapping[str, Any], where: Source) -> Reading:
+def _make_reading(name: str, raw: Mapping[str, Any], where: Source) -> Reading:
+    """Return the description of a parameter in our keywords.
+
+    BadSpace if they do not fit together.
+    """
     kinds = [word for word in _READERS if word in raw]
     if raw.keys() & wandb.WORDS and kinds in ([], ["value"]):
         ours, paths = wandb.translate(raw, where)
@@ -119,6 +128,7 @@ def _reading(name: str, raw: Mapping[str, Any], where: Source) -> Reading:
 
 
 def _no_kind(raw: Mapping[str, Any], kinds: list[str], where: Source) -> Exception:
+    """Return the error for a mapping without, or with several, keywords of a kind."""
     allowed = f"exactly one of {', '.join(_READERS)}"
     if kinds:
         return where.refuse((), " and ".join(kinds), allowed)
@@ -131,6 +141,7 @@ def _no_kind(raw: Mapping[str, Any], kinds: list[str], where: Source) -> Excepti
 
 
 def _check_companion(word: str, kind: str, where: Source) -> None:
+    """Raise BadSpace if a keyword is not allowed beside the kind."""
     companions = _COMPANIONS.get(kind, ())
     if word in (kind, "when", *companions):
         return
@@ -146,7 +157,7 @@ def _check_companion(word: str, kind: str, where: Source) -> None:
 
 
 def read_float(reading: Reading) -> Float:
-    """``uniform`` and ``loguniform``."""
+    """Return the domain of ``uniform`` or ``loguniform``."""
     low, high = (float(bound) for bound in _bounds(reading, real))
     if not math.isfinite(high - low):
         raise reading.refuse([low, high], "bounds whose distance is a finite number")
@@ -156,14 +167,14 @@ def read_float(reading: Reading) -> Float:
 
 
 def read_int(reading: Reading) -> Int:
-    """``randint`` and ``lograndint``."""
+    """Return the domain of ``randint`` or ``lograndint``."""
     low, high = _bounds(reading, whole)
     log = reading.kind.startswith("log")
     return Int(low, high, log, _step(reading, low, high, whole) or 1)
 
 
 def read_normal(reading: Reading) -> Normal:
-    """``normal`` and ``lognormal``, with their ``bounds``."""
+    """Return the domain of ``normal`` or ``lognormal``, with its ``bounds``."""
     log = reading.kind == "lognormal"
     mean, deviation = _moments(reading, log)
     low, high = _limits(reading, log)
@@ -183,6 +194,7 @@ def read_normal(reading: Reading) -> Normal:
 
 
 def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
+    """Return the two bounds of a range; `wrong` says what is expected of an invalid bound."""
     low, high = _pair(reading, "[low, high], two numbers, both included")
     for index, bound in enumerate((low, high)):
         if instead := wrong(bound):
@@ -194,6 +206,7 @@ def _bounds(reading: Reading, wrong: _Wrong) -> tuple[Any, Any]:
 
 
 def _pair(reading: Reading, allowed: str) -> tuple[Any, Any]:
+    """Return the two values of the kind's keyword."""
     pair = reading.value
     if not isinstance(pair, list | tuple) or len(pair) != 2:
         raise reading.refuse(pair, allowed)
@@ -201,6 +214,7 @@ def _pair(reading: Reading, allowed: str) -> tuple[Any, Any]:
 
 
 def _check_order(reading: Reading, path: tuple[str], low: Any, high: Any) -> None:
+    """Raise BadSpace unless low < high."""
     if low > high:
         raise reading.refuse_at(path, [low, high], "low < high", f"write [{high}, {low}]")
     if low == high:
@@ -209,6 +223,7 @@ def _check_order(reading: Reading, path: tuple[str], low: Any, high: Any) -> Non
 
 
 def _step(reading: Reading, low: Any, high: Any, wrong: _Wrong) -> Any:
+    """Return the step, or None without one; BadSpace if it does not fit the bounds."""
     if reading.raw.get("step") is None:
         return None
     step = reading.raw["step"]
@@ -222,7 +237,7 @@ def _step(reading: Reading, low: Any, high: Any, wrong: _Wrong) -> Any:
 
 
 def _check_steps(reading: Reading, low: Any, high: Any, step: Any) -> None:
-    """The step must lead from `low` to `high`, if there is one."""
+    """Raise BadSpace unless the step leads exactly from `low` to `high`, if there is a `high`."""
     if high is None:
         return
     steps = (written(high) - written(low)) / written(step)
@@ -235,13 +250,14 @@ def _check_steps(reading: Reading, low: Any, high: Any, step: Any) -> None:
 
 
 def _check_fine(reading: Reading, step: Any, farthest: float) -> None:
-    """Neighbours must be different numbers of floating point."""
+    """Raise BadSpace if a step is so small that neighbours are equal floats."""
     if step < _SMALLEST or written(farthest) / written(step) > LARGEST_INT:
         allowed = f"a step of at least {max(_SMALLEST, farthest / LARGEST_INT):.3g}"
         raise reading.refuse_at(("step",), step, allowed, "2**53 steps lead from 0 to a number")
 
 
 def _moments(reading: Reading, log: bool) -> tuple[float, float]:
+    """Return mean and deviation."""
     mean, deviation = _pair(reading, "[mean, deviation], two numbers")
     for index, number in enumerate((mean, deviation)):
         if instead := real(number):
@@ -257,6 +273,7 @@ def _moments(reading: Reading, log: bool) -> tuple[float, float]:
 
 
 def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
+    """Return the bounds of a normal distribution, each None if missing."""
     bounds = reading.raw.get("bounds")
     if bounds is None and "bounds" not in reading.raw:
         return None, None
@@ -279,6 +296,7 @@ def _limits(reading: Reading, log: bool) -> tuple[float | None, float | None]:
 
 
 def _values(reading: Reading) -> tuple[Any, ...]:
+    """Return the values of a list; BadSpace for equal ones or too many."""
     values = reading.value
     allowed = f"a list of 1 to {MOST_CHOICES} different values"
     if not isinstance(values, list | tuple):
@@ -297,6 +315,7 @@ def _values(reading: Reading) -> tuple[Any, ...]:
 
 
 def _read_choice(reading: Reading) -> Choice:
+    """Return the domain of ``choice``."""
     values = _values(reading)
     given = [word for word in ("weights", "probabilities") if word in reading.raw]
     if not given:
@@ -307,6 +326,7 @@ def _read_choice(reading: Reading) -> Choice:
 
 
 def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
+    """Return the weights of a choice."""
     weights = reading.raw[word]
     if not isinstance(weights, list | tuple) or len(weights) != count:
         raise reading.refuse_at((word,), weights, f"a list of {count} numbers, one per value")
@@ -324,6 +344,7 @@ def _weights(reading: Reading, word: str, count: int) -> tuple[float, ...]:
 
 
 def _read_value(reading: Reading) -> Fixed | Derived:
+    """Return the fixed or derived value of ``value``."""
     value = reading.value
     if not isinstance(value, str):
         return Fixed(plain(value, (reading.kind,), reading.where))
@@ -351,17 +372,17 @@ _READERS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
     "grid": lambda reading: Choice(_values(reading)),
     "value": _read_value,
 }
-#: With W&B's constant, which is never an expression.
+#: The same with W&B's constant, which is never an expression.
 _KINDS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
     **_READERS,
-    "constant": lambda reading: Fixed(_fixed(reading.value, reading.where)),
+    "constant": lambda reading: Fixed(_read_fixed(reading.value, reading.where)),
 }
 _COMPANIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("uniform", "loguniform", "randint", "lograndint"), ("step",)),
     **dict.fromkeys(("normal", "lognormal"), ("bounds", "step")),
     "choice": ("weights", "probabilities"),
 }
-#: With one of these a mapping is a parameter and no group.
+#: Keywords that make a mapping a parameter instead of a group.
 WORDS = frozenset({*_READERS, "distribution", "values"})
 
 
@@ -369,7 +390,7 @@ WORDS = frozenset({*_READERS, "distribution", "values"})
 
 
 def real(value: Any) -> str:
-    """Return the expectation that `value` breaks; empty if it is a finite number."""
+    """Return the expectation that `value` violates; empty if it is a finite number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return "a number"
     if isinstance(value, int):
@@ -378,14 +399,18 @@ def real(value: Any) -> str:
 
 
 def whole(value: Any) -> str:
-    """Return the expectation that `value` breaks; empty for a whole number within bounds."""
+    """Return the expectation that `value` violates; empty if it is an integer within bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST_INT:
         return "a whole number within ±2**53, written without a point"
     return ""
 
 
 def plain(value: Any, path: KeyPath, where: Source) -> Any:
-    """`value`, if it is plain data that JSON can hold; numbers finite and of 64 bits."""
+    """Return `value` if it is plain JSON data with finite numbers and 64-bit integers.
+
+    Raises:
+        BadSpace: it is not.
+    """
     match value:
         case None | bool() | str():
             pass

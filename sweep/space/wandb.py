@@ -1,4 +1,4 @@
-"""Parameters in the words of W&B's sweeps, and the same in ours.
+"""Parameters in the syntax of W&B's sweeps, and their equivalents in ours.
 
 {min: 1, max: 20}                                        {randint: [1, 20]}
 {min: 0.0, max: 1}                                       {uniform: [0.0, 1]}
@@ -9,8 +9,8 @@
 {values: [a, b], probabilities: [0.2, 0.8]}              {choice: [a, b], weights: [0.2, 0.8]}
 {value: 3}                                               3
 
-``log_uniform`` takes exponents of e, ``log_uniform_values`` the values themselves: a known trap.
-Where the bounds of the former look like values, it is refused.
+``log_uniform`` takes exponents of e, ``log_uniform_values`` the values themselves: a known trap. If
+the bounds of the former look like values, it is refused.
 """
 
 import math
@@ -20,11 +20,11 @@ from typing import Any
 from sweep.errors import KeyPath, Source
 from trainables.errors import nearest
 
-#: Words that mark a parameter as W&B's; ``value`` and ``parameters`` are read beside ours.
+#: Keywords that mark a parameter as W&B's; ``value`` and ``parameters`` exist in both.
 WORDS = frozenset(("min", "max", "distribution", "values", "mu", "sigma", "q"))
 _COMPANIONS = WORDS | {"probabilities", "when", "value"}
 
-#: Distribution → the words that stand beside it.
+#: Distribution → its keywords.
 _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "constant": ("value",),
     "categorical": ("values", "probabilities"),
@@ -53,10 +53,10 @@ _INSTEAD = {
 def translate(
     raw: Mapping[str, Any], where: Source
 ) -> tuple[dict[str, Any], dict[KeyPath, KeyPath]]:
-    """A parameter with one of `WORDS` in our words, and the path at which each was written.
+    """Return a parameter in our keywords, and path in ours → path in W&B's syntax.
 
     Raises:
-        BadSpace: its words do not fit together.
+        BadSpace: its keywords do not fit together.
     """
     distribution = _distribution(raw, where)
     words = _DISTRIBUTIONS[distribution]
@@ -84,7 +84,7 @@ def translate(
 
 
 def _distribution(raw: Mapping[str, Any], where: Source) -> str:
-    """The distribution that is named or, as W&B has it, follows from the other words."""
+    """Return the named distribution, or the one that follows from the other keywords in W&B."""
     named = raw.get("distribution")
     if "distribution" in raw:
         if isinstance(named, str) and named in _DISTRIBUTIONS:
@@ -106,10 +106,12 @@ def _distribution(raw: Mapping[str, Any], where: Source) -> str:
 
 
 def _are_whole(raw: Mapping[str, Any], *words: str) -> bool:
+    """Return whether all these entries that exist are integers."""
     return all(isinstance(raw.get(word, 1), int) for word in words)
 
 
 def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) -> tuple[str, Any]:
+    """Return our keyword and its value."""
     bare = distribution.removeprefix("q_")
     if bare in ("normal", "log_normal"):
         return bare.replace("_", ""), [raw.get(word, _OPTIONAL[word]) for word in ("mu", "sigma")]
@@ -128,6 +130,7 @@ def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) ->
 
 
 def _power(raw: Mapping[str, Any], word: str, where: Source) -> float:
+    """Return e to the power of an entry; BadSpace if the entry is no valid exponent."""
     exponent = raw[word]
     number = isinstance(exponent, int | float) and not isinstance(exponent, bool)
     if not number or not abs(exponent) <= math.log(1e300):
@@ -137,6 +140,7 @@ def _power(raw: Mapping[str, Any], word: str, where: Source) -> float:
 
 
 def _check_exponents(raw: Mapping[str, Any], bounds: list[float], where: Source) -> None:
+    """Raise BadSpace if exponents look like values."""
     if 0 < raw["min"] < raw["max"] <= 1:
         low, high = (f"{bound:.4g}" for bound in bounds)
         raise where.refuse(

@@ -1,8 +1,8 @@
-"""Comparison of a space with a wider one: more values, and every earlier one is still there.
+"""Check that a space contains an earlier one.
 
-What old trials were given must stay a value of its parameter, and stand in the same relations.
-So names, kinds, scales, conditions and expressions stay as they are; ranges, choices and the grid
-of a step may grow. Weights may change: they only say how often chance takes a choice.
+Values of old trials must remain values of their parameters, in the same relations. So names, kinds,
+scales, conditions and expressions must stay the same; ranges, choices and grids may grow. Weights
+may change, since they only affect random draws.
 """
 
 from dataclasses import replace
@@ -15,7 +15,7 @@ from trainables.errors import nearest
 
 
 def check(old: Space, new: Space) -> None:
-    """Raise BadSpace where `new` has less than `old`, or something else."""
+    """Raise BadSpace if `new` lacks something of `old`, or differs otherwise."""
     for name, parameter in old.parameters.items():
         if name not in new.parameters:
             renamed = [other for other in new.parameters if other not in old.parameters]
@@ -30,6 +30,7 @@ def check(old: Space, new: Space) -> None:
 
 
 def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
+    """Raise BadSpace if a parameter is no widening of its old form."""
     changed = "" if old.when == new.when else "its conditions have changed"
     reason = changed or _narrower(old.role, new.role)
     if not reason and old.crossed != new.crossed:
@@ -43,7 +44,7 @@ def _check_parameter(old: Parameter, new: Parameter, space: Space) -> None:
 
 
 def _narrower(old: Any, new: Any) -> str:
-    """Why `new` is no widening of `old`; empty: it is one."""
+    """Return why `new` is no widening of `old`; empty if it is one."""
     if type(old) is not type(new):
         return "it is of another kind"
     match old:
@@ -52,29 +53,32 @@ def _narrower(old: Any, new: Any) -> str:
         case Derived(expression):
             return "" if expression == new.expression else "an expression has changed"
         case Choice():
-            return _missing(old, new)
+            return _find_missing(old, new)
         case Ordinal():
-            return _missing(old, new) or _out_of_order(old, new)
+            return _find_missing(old, new) or _check_order(old, new)
         case Normal() if replace(old, low=None, high=None, step=None) != replace(
             new, low=None, high=None, step=None
         ):
             return "its mean, deviation or scale has changed"
         case Float() | Int() if old.log != new.log:
             return "its scale has changed"
-    return _outside(old, new) or _off_grid(old, new)
+    return _find_outside(old, new) or _check_grid(old, new)
 
 
-def _missing(old: Choice | Ordinal, new: Choice | Ordinal) -> str:
+def _find_missing(old: Choice | Ordinal, new: Choice | Ordinal) -> str:
+    """Return a text about choices that are gone; empty if none is."""
     gone = [key for key in old.by_key if key not in new.by_key]
     return f"{', '.join(gone[:5])} is gone" if gone else ""
 
 
-def _out_of_order(old: Ordinal, new: Ordinal) -> str:
+def _check_order(old: Ordinal, new: Ordinal) -> str:
+    """Return a text if the old values have another order; else empty."""
     places = [new.index[key] for key in old.by_key]
     return "" if places == sorted(places) else "its old values stand in another order"
 
 
-def _outside(old: Float | Int | Normal, new: Float | Int | Normal) -> str:
+def _find_outside(old: Float | Int | Normal, new: Float | Int | Normal) -> str:
+    """Return a text if old values are outside the new bounds; else empty."""
     if new.low is not None and (old.low is None or old.low < new.low):
         return f"values below {new.low!r} are gone"
     if new.high is not None and (old.high is None or old.high > new.high):
@@ -82,8 +86,11 @@ def _outside(old: Float | Int | Normal, new: Float | Int | Normal) -> str:
     return ""
 
 
-def _off_grid(old: Float | Int | Normal, new: Float | Int | Normal) -> str:
-    """A grid holds another one if it holds two neighbours of it, however long the two are."""
+def _check_grid(old: Float | Int | Normal, new: Float | Int | Normal) -> str:
+    """Return a text if old values are not on the new grid; else empty.
+
+    A grid contains another one if it contains two neighbours of it, whatever their lengths.
+    """
     if new.step is None or (isinstance(new, Int) and new.step == 1):
         return ""
     if old.step is None:

@@ -1,19 +1,19 @@
-"""A sweep as typed data: what its YAML file says, checked before anything runs.
+"""A sweep as typed data: the contents of its YAML file, checked before anything runs.
 
     spec = load(find("quickstart"), ["trials=8"])
     spec == from_json(canonical_json(spec))
 
-Paths into results use ``/``, paths into settings use dots. Times are seconds. A key that is not
-known is refused, never ignored.
+Paths into results use ``/``, paths into settings use dots. Times are in seconds. Unknown keys are
+refused, never ignored.
 
 yaml_source  YAML text as plain data with the line of every key
 validation   plain data checked by models, each mistake with its key and line
 overrides    settings of the command line
-sections     small settings that stand under one key each; names of sweeps and results
-objective    the keys that say what trials are compared by
+sections     small sections of a spec; names of sweeps and results
+objective    the keys that define how trials are compared
 stopping     the key `stop`
-from_python  arguments of Python as plain data
-foreign      files of other tools, which are no specs
+from_python  Python arguments as plain data
+foreign      recognises files of other tools
 """
 
 import json
@@ -98,6 +98,7 @@ _TRAINABLE = re.compile(r"[A-Za-z_][\w-]*|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_
 
 
 def _check_trainable(name: str) -> str:
+    """Return the name of a trainable if it is valid; ValueError says what is allowed."""
     if not _TRAINABLE.fullmatch(name):
         meant = name.replace(".py:", ":").removeprefix("./").replace("/", ".")
         written = f", such as {meant}" if _TRAINABLE.fullmatch(meant) else ""
@@ -106,12 +107,14 @@ def _check_trainable(name: str) -> str:
 
 
 def _check_trackers(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of trackers if they are different."""
     if len(set(names)) < len(names):
         raise ValueError("a list of different tracker names")
     return names
 
 
 def _check_callbacks(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the paths of callbacks if they are valid and different."""
     for name in names:
         if ":" not in name or not _TRAINABLE.fullmatch(name) or names.count(name) > 1:
             raise ValueError("a list of different package.module:Class paths")
@@ -122,12 +125,12 @@ ResultPath = Annotated[str, AfterValidator(check_result_path)]
 PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Plugin.written)]
 
 
-#: Keys that are checked together.
-_OF_SEEDS = ("seeds", "aggregate")
+#: Keys of the spec that are checked together.
+_SEED_KEYS = ("seeds", "aggregate")
 
 
 class SweepSpec(Settings):
-    """One question: which settings of a trainable do best, within this budget."""
+    """A search for the settings of a trainable that do best within a budget."""
 
     name: Annotated[str, AfterValidator(check_name)] = Field(
         description="Name of the sweep, of its folder and of its MLflow experiment; two names that "
@@ -216,7 +219,7 @@ class SweepSpec(Settings):
     _source: Source = PrivateAttr(default_factory=Source)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Remember the text, and check the parts against each other."""
+        """Store the source, and check the sections against each other."""
         source = self._source = source_of(context)
         found = Gathering(source, context["refused"] if context else ())
         found.run(lambda: self.space.check_against(self.config), "space", "config")
@@ -224,11 +227,12 @@ class SweepSpec(Settings):
         found.run(lambda: initial.check(self.space, self.initial, source), "initial", "space")
         found.run(self._check_number, "initial", "trials")
         found.run(lambda: check_budget(self.budget, self.stop, source), "budget", "stop")
-        found.run(lambda: sections.check_seeds(self.seeds, self.aggregate, source), *_OF_SEEDS)
+        found.run(lambda: sections.check_seeds(self.seeds, self.aggregate, source), *_SEED_KEYS)
         found.run(self._check_settled, "budget", "objectives", "constraints", "aggregate")
         found.check()
 
     def _check_settled(self) -> None:
+        """Raise BadConfig for `budget.settled` if not the expected score alone decides."""
         others = {"objectives": self.objectives, "constraints": self.constraints}
         beside = [key for key, value in others.items() if value]
         beside += [] if self.aggregate.fair else ["aggregate"]
@@ -237,12 +241,14 @@ class SweepSpec(Settings):
             raise self._source.refuse(("budget", "settled"), self.budget.settled, "no value", hint)
 
     def _check_metric(self) -> None:
+        """Raise BadConfig if the metric is also a further objective."""
         if self.metric in self.objectives:
             raise self._source.refuse(
                 ("objectives", self.metric), self.metric, "other results than the metric"
             )
 
     def _check_number(self) -> None:
+        """Raise BadConfig if there are more initial settings than trials."""
         if (given := len(self.initial)) > self.trials:
             hint = f"raise trials to {given}, or remove some entries"
             allowed = f"at most {self.trials} entries, as many as trials"
@@ -250,33 +256,37 @@ class SweepSpec(Settings):
 
     @property
     def first_seeds(self) -> int:
-        """The number of seeds that a new trial begins with."""
+        """Number of seeds with which a new trial starts."""
         return self.seeds if isinstance(self.seeds, int) else 1
 
     @property
     def has_seed_plan(self) -> bool:
-        """True if trials that come far get further seeds."""
+        """True if trials that get far are given further seeds."""
         return not isinstance(self.seeds, int)
 
     @property
     def source(self) -> Source:
-        """The text that this was read from, for errors that are found later."""
+        """Source of the spec, for errors that are found later."""
         return self._source
 
 
 # ---- reading and writing --------------------------------------------------------------------
 
 
-#: What the names of YAML files end with.
+#: Suffixes of YAML files.
 _SUFFIXES = (".yaml", ".yml")
 
 
-#: What the names of files end with that are given in place of a spec that names them.
+#: Suffixes of files that users give by mistake instead of a spec.
 _PYTHON = (".py", ".ipynb")
 
 
 def find(space: str) -> Path:
-    """The file that the command line means: a path, or the bare name of a shipped search space."""
+    """Return the file that the command line names: a path, or the bare name of a shipped space.
+
+    Raises:
+        UsageError: there is no such file; the message names similar ones.
+    """
     if _is_file(Path(space)):
         if (path := Path(space)).suffix in _PYTHON:
             raise UsageError(
@@ -297,41 +307,42 @@ def find(space: str) -> Path:
         raise UnknownName("search space", space, list(files), "a path to a YAML file works too")
     try:
         beside = [str(other) for other in path.parent.iterdir() if other.suffix in _SUFFIXES]
-    except (OSError, ValueError):  # no such folder, or no name that one could have
+    except (OSError, ValueError):  # the folder does not exist or its name is not valid
         beside = []
     raise UsageError(f"{shorten(space)}: there is no such file{nearest(space, beside)}")
 
 
 def _is_folder(path: Path) -> bool:
+    """Return whether `path` is a folder; False for invalid names."""
     try:
         return path.is_dir()
-    except (OSError, ValueError):  # no name that a folder could have
+    except (OSError, ValueError):  # the name is not valid
         return False
 
 
 def shipped() -> dict[str, Path]:
-    """The search spaces that come with this package: name → file."""
+    """Return the search spaces of this package: name → file."""
     entries = sorted(resources.files("search_spaces").iterdir(), key=lambda entry: entry.name)
     return {Path(e.name).stem: Path(str(e)) for e in entries if e.name.endswith(".yaml")}
 
 
 def load(path: Path, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """The spec in a YAML file, with settings of the command line over its own; see `Override`.
+    """Return the spec in a YAML file, changed by settings of the command line; see `Override`.
 
     Raises:
-        UsageError: it cannot be read, or it cannot work; one line that says where and why.
+        UsageError: the file cannot be read or has mistakes.
     """
     return parse(text_of(path), str(path), overrides)
 
 
 def parse(text: str, file: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """The spec in a YAML text; `file` is its name in messages. See `load`."""
+    """Return the spec in a YAML text; `file` is its name in messages. See `load`."""
     spec, found = survey(text, file, overrides)
     found.check()
     return spec
 
 
-#: What stands in the place of keys that are needed and wrong, while the others are checked.
+#: Values that replace required keys with mistakes while the others are checked.
 _PLACEHOLDERS: Mapping[str, Any] = {
     "name": "unnamed",
     "trials": 1,
@@ -349,19 +360,19 @@ def survey(
     name: str = "",
     remark: str = "",
 ) -> tuple[SweepSpec, Gathering]:
-    """As `parse`, without the keys that are wrong, and their mistakes.
+    """Return the spec in a YAML text without the wrong keys, and the mistakes found.
 
     Args:
-        text: YAML.
-        file: its name in messages.
-        overrides: settings of the command line over its own.
-        name: of the sweep, where the text gives none.
-        remark: what a person should know of that name.
+        text: YAML text.
+        file: file name for messages.
+        overrides: settings of the command line.
+        name: name of the sweep if the text has none.
+        remark: remark about that name for the user.
 
     Raises:
-        BadConfig: `text` cannot be read, or an override has no place in it.
+        BadConfig: `text` cannot be read, or an override does not fit.
     """
-    from sweep.spec import foreign, yaml_source  # with its library: a worker reads no YAML
+    from sweep.spec import foreign, yaml_source  # not at the top: workers read no YAML
 
     foreign.refuse(text, file)
     written, source, found = yaml_source.survey(text, file)
@@ -378,41 +389,46 @@ def survey(
     while True:
         refused = found.refused
         left = {key: value for key, value in known.items() if key not in refused}
-        if "space" in refused:  # which it speaks of
+        if "space" in refused:  # which depends on the space
             left.pop("forbid", None)
         with found.one():
             return validate(SweepSpec, {**_PLACEHOLDERS, **left}, source, refused), found
-        if found.refused == refused:  # nothing more can be left out
+        if found.refused == refused:  # nothing more can be removed
             found.check()
 
 
 def canonical_json(spec: SweepSpec) -> str:
-    """The spec with all its defaults as JSON in a fixed form; `from_json` reads it back."""
+    """Return the spec with all defaults as JSON in a fixed form, for `from_json`."""
     return json.dumps(spec.model_dump(), separators=(",", ":"), allow_nan=False)
 
 
 def from_json(text: str, overrides: Sequence[str | Override] = ()) -> SweepSpec:
-    """The spec that `canonical_json` wrote, here or in an earlier version."""
+    """Return the spec that `canonical_json` wrote, now or in an earlier version."""
     raw = json.loads(text)
-    if isinstance(raw, dict) and "also" in raw:  # what the key was called in earlier ledgers
+    if isinstance(raw, dict) and "also" in raw:  # the key's name in earlier ledgers
         raw["objectives"] = raw.pop("also")
     return validate(SweepSpec, *apply_overrides(raw, Source(), overrides))
 
 
 def build(model: type[M], plugin: Plugin, key: str, source: Source) -> M:
-    """The options of the plugin at `key` of a spec; BadConfig where its own model refuses one."""
+    """Return the options of the plugin at `key` of a spec, validated by `model`.
+
+    Raises:
+        BadConfig: the model refuses them.
+    """
     return validate(model, plugin.options, source.below(key))
 
 
 def _is_file(path: Path) -> bool:
+    """Return whether `path` is a file; False for invalid names."""
     try:
         return path.is_file()
-    except OSError:  # a name that is too long, a folder that may not be read
+    except OSError:  # the name is too long, or the folder not readable
         return False
 
 
 def text_of(path: Path) -> str:
-    """The text of a YAML file; BadConfig if it cannot be read."""
+    """Return the text of a YAML file; BadConfig if it cannot be read."""
     from sweep.spec import yaml_source
 
     allowed = f"a readable file in UTF-8 of at most {yaml_source.LARGEST_FILE} bytes"
@@ -433,11 +449,15 @@ def text_of(path: Path) -> str:
 
 
 # -------------------------------------------------------------------------------------------------
-# The space of a YAML file: a whole spec's key ``space``, or a file that is nothing but a space.
+# The space in a YAML file: the key ``space`` of a whole spec, or a file that is only a space.
 
 
 def read(path: Path, spec: SweepSpec) -> Space:
-    """The space in `path`, without what `spec` forbids; UsageError if it cannot work."""
+    """Return the space in `path`, with the combinations that `spec` forbids.
+
+    Raises:
+        UsageError: the file cannot be read or has mistakes.
+    """
     from sweep.spec import yaml_source
 
     raw, source = yaml_source.read(text_of(path), str(path))

@@ -1,8 +1,8 @@
-"""Files of other tools, recognised where a spec is expected.
+"""Files of other tools, recognised when given as a spec.
 
 A sweep of W&B has `parameters` beside `method` or `program`; hyperparameters of rl-baselines3-zoo
-are a mapping of environments, each with `n_timesteps`. They are not read as specs: `sweep init
---from FILE` writes one.
+are a mapping of environments, each with `n_timesteps`. They are not accepted as specs: `sweep init
+--from FILE` converts them.
 """
 
 import re
@@ -14,18 +14,18 @@ from sweep.errors import BadConfig, UsageError
 from sweep.spec import yaml_source
 
 Kind = Literal["wandb", "zoo"]
-#: What each is called in messages.
+#: Name of each kind of file in messages.
 CALLED: Mapping[Kind, str] = {
     "wandb": "a sweep of W&B",
     "zoo": "a file of hyperparameters of rl-baselines3-zoo",
 }
-_LIKE_ONE = re.compile(r"^(parameters|\s+n_timesteps)\s*:", re.MULTILINE)
-_A_SPEC = re.compile(r"^(trainable|space)\s*:", re.MULTILINE)
+_FOREIGN_PATTERN = re.compile(r"^(parameters|\s+n_timesteps)\s*:", re.MULTILINE)
+_SPEC_PATTERN = re.compile(r"^(trainable|space)\s*:", re.MULTILINE)
 
 
 def refuse(text: str, file: str) -> None:
     """Raise UsageError if `text` is a file of another tool."""
-    if not file or not _LIKE_ONE.search(text) or _A_SPEC.search(text):
+    if not file or not _FOREIGN_PATTERN.search(text) or _SPEC_PATTERN.search(text):
         return
     try:
         kind = kind_of(read(text, file))
@@ -40,7 +40,7 @@ def refuse(text: str, file: str) -> None:
 
 
 def kind_of(raw: Any) -> Kind | None:
-    """Which tool's file holds this data; None: no known one's."""
+    """Return the tool whose file has this data, or None if it is unknown."""
     if not isinstance(raw, Mapping) or not raw:
         return None
     if isinstance(raw.get("parameters"), Mapping) and raw.keys() & {"method", "program", "command"}:
@@ -51,7 +51,7 @@ def kind_of(raw: Any) -> Kind | None:
 
 
 def read(text: str, file: str) -> Any:
-    """The data in a YAML text of another tool, with its anchors, merge keys and numbers' tags.
+    """Return the data in a YAML text of another tool, with anchors, merge keys and number tags.
 
     Raises:
         BadConfig: it cannot be read, or is larger than a spec may be.

@@ -1,11 +1,11 @@
-"""Arguments of Python as a spec can hold them: plain data, as YAML would give them.
+"""Python arguments as plain data, as YAML would give them.
 
     plain({"layers": np.array([64, 64]), "since": date(2026, 1, 2)}, "config")
         → {"layers": [64, 64], "since": "2026-01-02"}
 
-Numbers and arrays of numpy, torch and pandas become numbers and lists; dates and times become text
-of ISO 8601; a dataclass or a model of pydantic becomes a mapping of its fields, an Enum's member
-its value, a path text. Everything else is refused with a way to write it.
+Numbers and arrays of numpy, torch and pandas become numbers and lists; dates and times become ISO
+8601 texts; a dataclass or pydantic model becomes a mapping of its fields, a member of an Enum its
+value, a path a text. Everything else is refused with advice on how to write it.
 """
 
 import enum
@@ -22,10 +22,10 @@ from pydantic import BaseModel
 
 from sweep.errors import BadConfig
 
-#: Mappings and lists inside each other, at most.
+#: Maximum nesting depth of mappings and lists.
 DEEPEST = 32
 _ALLOWED = "finite numbers, text, true, false, none, lists, and mappings with text as keys"
-#: Kinds of values that are refused, and how to write one; the first that fits counts.
+#: Types of refused values with advice; the first that fits counts.
 _REMEDIES: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (float, "leave it out, or write none"),
     (timedelta, "write its seconds: {name}.total_seconds()"),
@@ -39,23 +39,23 @@ _REMEDIES: tuple[tuple[type | tuple[type, ...], str], ...] = (
 
 
 def plain(value: Any, place: str, depth: int = 0) -> Any:
-    """Return an argument as YAML can hold it.
+    """Return an argument as plain data.
 
     Args:
         value: the argument.
-        place: its key in the spec, for messages.
-        depth: how many mappings and lists it lies in.
+        place: key in the spec, for messages.
+        depth: number of mappings and lists around it.
 
     Raises:
-        BadConfig: something in it cannot be written; with its place and how to write it.
+        BadConfig: a part of it cannot be written; the message says which, and how to write it.
     """
-    value = _without_its_type(value)
+    value = _to_builtin(value)
     if value is None or isinstance(value, bool | int | str):
         return value
     if isinstance(value, float) and math.isfinite(value):
         return value
     if depth < DEEPEST and isinstance(value, Mapping):
-        keys = [_without_its_type(key) for key in value]
+        keys = [_to_builtin(key) for key in value]
         if all(isinstance(key, str) for key in keys):
             pairs = zip(keys, value.values(), strict=True)
             return {key: plain(inner, f"{place}.{key}", depth + 1) for key, inner in pairs}
@@ -64,14 +64,14 @@ def plain(value: Any, place: str, depth: int = 0) -> Any:
     raise BadConfig(place, value, _ALLOWED, _remedy(value, place, depth))
 
 
-def _without_its_type(value: Any) -> Any:
-    """Return the number, text, list or mapping that a value of a library's type stands for."""
+def _to_builtin(value: Any) -> Any:
+    """Return the number, text, list or mapping that a library's value stands for."""
     value = value.value if isinstance(value, enum.Enum) else value
     if isinstance(value, type):
         return value
     if callable(getattr(value, "tolist", None)):  # numbers and arrays of numpy, torch and pandas
         kind = getattr(getattr(value, "dtype", None), "kind", "")
-        dates = kind in ("M", "m")  # which are whole numbers where they count nanoseconds
+        dates = kind in ("M", "m")  # these would become integers if counted in nanoseconds
         value = (value.astype(f"{kind}8[us]") if dates else value).tolist()
     if isinstance(value, date | datetime | time):
         return value.isoformat()
@@ -85,11 +85,12 @@ def _without_its_type(value: Any) -> Any:
 
 
 def _is_bytes(value: object) -> bool:
+    """Return whether `value` is bytes or a view of them."""
     return isinstance(value, bytes | bytearray | memoryview)
 
 
 def _remedy(value: object, place: str, depth: int) -> str:
-    """Return in words how to write a value that was refused."""
+    """Return advice on how to write a refused value."""
     if depth >= DEEPEST and isinstance(value, Mapping | Sequence):
         return f"at most {DEEPEST} lists and mappings lie in each other"
     if hasattr(value, "__qualname__") and hasattr(value, "__module__"):

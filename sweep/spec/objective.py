@@ -1,4 +1,4 @@
-"""Scores by which a spec compares trials: of a curve, of several seeds, further objectives."""
+"""Scores by which trials are compared: of a curve, of several seeds, further objectives, limits."""
 
 import contextlib
 import math
@@ -16,16 +16,16 @@ Mode = Literal["min", "max"]
 
 
 class _Worded(Settings):
-    """A setting written as a word, or as one word with a number: ``last``, ``{mean_last: 10}``."""
+    """A setting written as a word, or as a word with a number: ``last``, ``{mean_last: 10}``."""
 
     allowed: ClassVar[str]
     with_number: ClassVar[tuple[str, str]]
-    """That word, and the field of its number."""
+    """The word that takes a number, and the field of that number."""
     kind: str
 
     @classmethod
     def read(cls, raw: Any) -> Any:
-        """The fields for what stands in a spec."""
+        """Return the fields for the value in a spec; ValueError if it is not valid."""
         word, field = cls.with_number
         if isinstance(raw, cls):
             return raw
@@ -37,7 +37,7 @@ class _Worded(Settings):
         raise ValueError(cls.allowed)
 
     def written(self) -> Any:
-        """It as it stands in a spec."""
+        """Return the setting in the syntax of a spec."""
         word, field = self.with_number
         return {word: getattr(self, field)} if self.kind == word else self.kind
 
@@ -52,7 +52,7 @@ class _Worded(Settings):
 
 
 class Score(_Worded):
-    """Which number of the learning curve counts."""
+    """The method of turning a learning curve into one number."""
 
     allowed = "last, best, area, or {mean_last: k} with k from 1 to 1000000"
     with_number = ("mean_last", "k")
@@ -64,15 +64,15 @@ class Score(_Worded):
     )
 
     def reduce(self, values: Sequence[float], mode: Mode) -> float | None:
-        """The score of a curve; None: there is none.
+        """Return the score of a curve.
 
         Args:
-            values: the metric's values, oldest first; iterations without a value left out.
-            mode: whether the least or the greatest value is best.
+            values: values of the metric, oldest first, without iterations that lack one.
+            mode: direction of the metric.
 
         Returns:
-            None for no values, or if a value that counts is NaN or infinite; ``best`` passes over
-            such values.
+            None without values, or if a value that counts is NaN or infinite; ``best`` ignores such
+            values.
         """
         if self.kind == "best":
             finite = [value for value in values if math.isfinite(value)]
@@ -87,7 +87,7 @@ ScoreField = Annotated[Score, BeforeValidator(Score.read), PlainSerializer(Score
 
 
 # -------------------------------------------------------------------------------------------------
-# What the scores of a trial's seeds count as together.
+# The scores of a trial's seeds as one number.
 #
 # aggregate: mean                 the arithmetic mean
 # aggregate: iqm                  the interquartile mean: of the middle half, its ends counted by
@@ -100,7 +100,7 @@ Kind = Literal["mean", "iqm", "median", "worst", "lower_bound"]
 
 
 class Aggregate(_Worded):
-    """Which number several scores become."""
+    """The method of combining the scores of several seeds."""
 
     allowed = "mean, iqm, median, worst, or {lower_bound: level} with a level from 0.5 to below 1"
     with_number = ("lower_bound", "level")
@@ -110,9 +110,12 @@ class Aggregate(_Worded):
     )
 
     def combine(self, values: Sequence[float], mode: Mode) -> float:
-        """One number for the scores of at least one seed; NaN if one of them is NaN.
+        """Return one number for the scores of at least one seed; NaN if one of them is NaN.
 
-        Of one score it is that score, except that a bound needs two: ValueError.
+        The result for one score is that score.
+
+        Raises:
+            ValueError: a lower bound was requested of fewer than two scores.
         """
         if any(math.isnan(value) for value in values):
             return math.nan
@@ -123,12 +126,12 @@ class Aggregate(_Worded):
         return self.centre(values)
 
     def centre(self, values: Sequence[float]) -> float:
-        """Return the centre of the scores: `combine` without its caution."""
+        """Return the centre of the scores: their mean for worst and lower_bound, else `combine`."""
         return _CENTRES.get(self.kind, stats.mean)(sorted(values))
 
     @property
     def fair(self) -> bool:
-        """True if trials with unequal numbers of seeds may be compared by this aggregate."""
+        """True if trials with different numbers of seeds can be compared by this aggregate."""
         return self.kind in _CENTRES
 
 
@@ -138,16 +141,17 @@ AggregateField = Annotated[
 
 
 def _median(ordered: Sequence[float]) -> float:
+    """Return the median of ascending values."""
     middle = len(ordered) // 2
     return stats.mean((ordered[middle], ordered[-1 - middle]))
 
 
 def interquartile_mean(ordered: Sequence[float]) -> float:
-    """The mean of the middle half of ascending values.
+    """Return the mean of the middle half of ascending values.
 
-    A value at an end of that half counts by the share of it that lies inside: of five values the
-    second and the fourth count three quarters. Agarwal et al., Deep Reinforcement Learning at the
-    Edge of the Statistical Precipice, 2021, section 4.3, recommend it for few runs.
+    A value at an end of that half counts by the fraction of it inside: of five values the second
+    and the fourth count three quarters. Agarwal et al., Deep Reinforcement Learning at the Edge of
+    the Statistical Precipice, 2021, section 4.3, recommend it for few runs.
     """
     low, high = len(ordered) / 4, len(ordered) * 3 / 4
     weights = [max(0.0, min(i + 1, high) - max(i, low)) for i in range(len(ordered))]
@@ -162,12 +166,12 @@ _CENTRES: Mapping[str, Callable[[Sequence[float]], float]] = {
 
 
 # -------------------------------------------------------------------------------------------------
-# What trials are compared by beside the metric: further objectives, and limits on results.
+# Further criteria of the comparison: objectives, and limits on results.
 #
 # objectives: {time_this_iter_s: min}       the metric decides who is promoted; the front is of both
 # constraints: {time_this_iter_s: "<= 2"}   a trial that breaks it ranks behind all that do not
 
-#: Result → whether its least or its greatest value is best, in the order of the file.
+#: Pairs of result and mode, in the order of the file.
 Objectives = tuple[tuple[str, Mode], ...]
 
 _LIMIT = re.compile(r"\s*(<=|>=)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
@@ -179,18 +183,18 @@ class Constraint:
 
     path: str
     sign: float
-    """+1: at most `bound`; -1: at least."""
+    """+1 if `bound` is a maximum; -1 if it is a minimum."""
     bound: float
 
     def violation(self, value: float | None) -> float:
-        """Return how far `value` is past the bound; at most 0 if it holds, infinite if unknown."""
+        """Return how far `value` exceeds the bound; at most 0 if it holds, infinite if unknown."""
         if value is None or math.isnan(value):
             return math.inf
         return self.sign * (value - self.bound)
 
 
 def read_constraints(raw: Mapping[str, str]) -> tuple[Constraint, ...]:
-    """The constraints that stand in a spec; texts are `LimitText`."""
+    """Return the constraints in a spec; the texts are valid `LimitText`."""
     found = []
     for path, text in raw.items():
         kind, bound = _read_limit(text)
@@ -199,7 +203,7 @@ def read_constraints(raw: Mapping[str, str]) -> tuple[Constraint, ...]:
 
 
 def check_single(metric: object) -> object:
-    """Refuse several metrics where one stands."""
+    """Return the metric; ValueError if it is a list."""
     if isinstance(metric, list | tuple):
         raise ValueError(  # noqa: TRY004
             "the name of one result; put further results under objectives: {result: min}"
@@ -208,6 +212,7 @@ def check_single(metric: object) -> object:
 
 
 def _check_limit(text: object) -> object:
+    """Return the text of a limit if it is valid."""
     _read_limit(text if isinstance(text, str) else "")
     return text
 
@@ -216,6 +221,7 @@ LimitText = Annotated[str, BeforeValidator(_check_limit)]
 
 
 def _read_limit(text: str) -> tuple[str, float]:
+    """Return comparison and bound of a limit; ValueError if the text is not valid."""
     found = _LIMIT.fullmatch(text)
     if found is None or not math.isfinite(float(found[2])):
         raise ValueError('a limit such as "<= 2" or ">= 0.5"')

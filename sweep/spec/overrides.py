@@ -1,7 +1,7 @@
-"""Settings given on the command line, put over those of the spec file.
+"""Settings of the command line, which replace those of the spec file.
 
-A path has dots: ``config.lr``, ``scheduler.name``. Where a key of the file has dots itself, as in
-the search space, the longest key that fits is meant.
+A path has dots: ``config.lr``, ``scheduler.name``. If a key of the file contains dots itself, as in
+the search space, the longest matching key is used.
 """
 
 import copy
@@ -11,11 +11,11 @@ from typing import Any
 
 from sweep.errors import At, BadConfig, KeyPath, Source
 
-#: Characters of an option that messages repeat, at most.
+#: Maximum number of an option's characters in messages.
 LONGEST_SAID = 80
-#: Mappings whose keys are names with dots or slashes: what is new there is one key.
+#: Sections whose keys are names with dots or slashes: a new path there is one key.
 _FLAT = frozenset({"space", "stop"})
-#: Keys that may hold a bare name instead of a mapping with that name.
+#: Sections that may be a bare name instead of a mapping with that name.
 _PLUGINS = frozenset({"searcher", "scheduler"})
 
 
@@ -24,19 +24,19 @@ class Override:
     """One setting from the command line."""
 
     path: str
-    """The place that it changes, with dots, for example ``config.lr``."""
+    """Dotted path that it sets, for example ``config.lr``."""
     value: Any
     said: str
-    """The text that the user typed, for messages, for example ``--set config.lr=0.1``."""
+    """Text that the user typed, for messages, for example ``--set config.lr=0.1``."""
 
     @classmethod
     def parse(
         cls, text: str, option: str = "--set", example: str = "config.lr=0.001"
     ) -> "Override":
-        """The override that ``--set text`` means, or another option; its value is read as YAML."""
-        from sweep.spec import yaml_source  # with its library: a worker reads no YAML
+        """Return the override of ``--set text``, or of another option; the value is YAML."""
+        from sweep.spec import yaml_source  # not at the top: workers read no YAML
 
-        said = f"{option} {_brief(text)}"
+        said = f"{option} {_shorten(text)}"
         path, equals, value = text.partition("=")
         path = path.strip()
         if not equals or not all(path.split(".")):
@@ -50,20 +50,21 @@ class Override:
 
     @classmethod
     def of_option(cls, key: str, value: Any) -> "Override":
-        """The override that ``--key value`` means."""
-        return cls(key, value, f"--{key} {_brief(str(value))}")
+        """Return the override of ``--key value``."""
+        return cls(key, value, f"--{key} {_shorten(str(value))}")
 
 
-def _brief(text: str) -> str:
+def _shorten(text: str) -> str:
+    """Return a text cut to `LONGEST_SAID` characters."""
     return text if len(text) <= LONGEST_SAID else text[: LONGEST_SAID - 1] + "…"
 
 
 def apply_overrides(
     raw: Mapping[str, Any], source: Source, overrides: Sequence[str | Override]
 ) -> tuple[dict[str, Any], Source]:
-    """A changed copy of the spec `raw`, and where everything stands now.
+    """Return a changed copy of the spec `raw`, and the source with new places.
 
-    Overrides, each an `Override` or the text after ``--set``, are applied in their order.
+    Overrides, each an `Override` or the text after ``--set``, are applied in order.
 
     Raises:
         BadConfig: one of them cannot be read, or leads into something that is no mapping.
@@ -73,16 +74,16 @@ def apply_overrides(
     remarks = []
     for override in overrides:
         given = Override.parse(override) if isinstance(override, str) else override
-        path = _put(changed, given)
+        path = _set_value(changed, given)
         remarks += _drop_options(changed, raw, path)
         marks = {key: at for key, at in marks.items() if key[: len(path)] != path}
-        for end in range(1, len(path) + 1):  # what it created on its way was said here too
+        for end in range(1, len(path) + 1):  # created parents belong to the option too
             marks.setdefault(path[:end], At(given.said))
     return changed, Source(source.file, marks, remarks=tuple(remarks))
 
 
 def _drop_options(changed: dict[str, Any], raw: Mapping[str, Any], path: KeyPath) -> list[str]:
-    """Forget the file's options of a plugin whose name was changed to another; says which."""
+    """Remove a plugin's options of the file if its name was changed; return remarks about them."""
     key = str(path[0])
     before = raw.get(key)
     if key not in _PLUGINS or path[1:] != ("name",) or not isinstance(before, Mapping):
@@ -96,11 +97,11 @@ def _drop_options(changed: dict[str, Any], raw: Mapping[str, Any], path: KeyPath
     return [f"{key}: {plugin['name']} in place of {former}, whose options do not count: {options}"]
 
 
-def _put(raw: dict[str, Any], override: Override) -> KeyPath:
-    """Set the value in place; returns the path at which it stands."""
+def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
+    """Set the value in place; return its path."""
     path: tuple[str, ...] = ()
     inner: Any = raw
-    rest = override.path.split(".")
+    remaining = override.path.split(".")
     while True:
         if path and path[0] in _PLUGINS and isinstance(inner, str):
             inner = raw[path[0]] = {"name": inner}
@@ -111,17 +112,19 @@ def _put(raw: dict[str, Any], override: Override) -> KeyPath:
                 "a mapping, because the option sets a key inside it",
                 at=At(override.said),
             )
-        key, rest = _next_key(inner, rest, flat=path[:1] != () and path[0] in _FLAT)
+        key, remaining = _next_key(inner, remaining, flat=path[:1] != () and path[0] in _FLAT)
         path = (*path, key)
-        if not rest:
+        if not remaining:
             inner[key] = copy.deepcopy(override.value)
             return path
         inner = inner.setdefault(key, {})
 
 
-def _next_key(mapping: Mapping[str, Any], rest: list[str], flat: bool) -> tuple[str, list[str]]:
-    """The key of `mapping` that `rest` begins with, and what is left of `rest`."""
-    for end in range(len(rest), 0, -1):
-        if (key := ".".join(rest[:end])) in mapping:
-            return key, rest[end:]
-    return (".".join(rest), []) if flat else (rest[0], rest[1:])
+def _next_key(
+    mapping: Mapping[str, Any], remaining: list[str], flat: bool
+) -> tuple[str, list[str]]:
+    """Return the longest key of `mapping` that `remaining` begins with, and the remaining parts."""
+    for end in range(len(remaining), 0, -1):
+        if (key := ".".join(remaining[:end])) in mapping:
+            return key, remaining[end:]
+    return (".".join(remaining), []) if flat else (remaining[0], remaining[1:])

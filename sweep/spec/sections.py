@@ -1,4 +1,4 @@
-"""The sections of a spec: small settings that stand under one key each. Times are seconds."""
+"""The small sections of a spec. Times are in seconds."""
 
 import itertools
 import re
@@ -22,17 +22,18 @@ from sweep.spec.validation import refusing, validate
 from trainables.core.settings import Settings
 
 # -------------------------------------------------------------------------------------------------
-# Sizes in bytes, as people write and read them: ``4GB``, ``1.5GiB``, ``4.2 GB``.
+# Sizes in bytes, in human-readable form: ``4GB``, ``1.5GiB``, ``4.2 GB``.
 
 _UNITS = {"": 1, "B": 1}
 _UNITS |= {f"{letter}B": 1000**n for n, letter in enumerate("KMGT", start=1)}
 _UNITS |= {f"{letter}IB": 1024**n for n, letter in enumerate("KMGT", start=1)}
-#: SQL has whole numbers of 64 bits.
+#: Limit of SQL's 64-bit integers.
 _LARGEST = 2**63
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 
 def _read_size(raw: Any) -> Any:
+    """Return a size in bytes; ValueError if it is not valid."""
     if raw is None:
         return raw
     whole = isinstance(raw, int) and not isinstance(raw, bool)
@@ -44,7 +45,7 @@ def _read_size(raw: Any) -> Any:
 
 
 def in_words(size: float) -> str:
-    """Bytes with the largest unit of which there is at least one: ``4.2 GB``."""
+    """Return bytes as a text with the largest suitable unit: ``4.2 GB``."""
     for unit in ("TB", "GB", "MB", "KB"):
         if size >= _UNITS[unit]:
             return f"{size / _UNITS[unit]:.3g} {unit}"
@@ -52,11 +53,12 @@ def in_words(size: float) -> str:
 
 
 Size = Annotated[int | None, BeforeValidator(_read_size)]
-#: What any process needs: a smaller number of bytes was meant with a unit.
+#: Minimum memory of any process in bytes: a smaller number lacks its unit.
 _LEAST_MEMORY = 10**6
 
 
 def _read_memory(raw: Any) -> Any:
+    """Return a size in bytes of at least a megabyte; ValueError if it is not valid."""
     size = _read_size(raw)
     if size is not None and size < _LEAST_MEMORY:
         meant = f"; {raw} is {in_words(size)}; did you mean {raw}GB?" if size == raw else ""
@@ -68,19 +70,19 @@ Memory = Annotated[int | None, BeforeValidator(_read_memory)]
 
 
 # -------------------------------------------------------------------------------------------------
-# Under how many seeds a setting is trained: the key `seeds`.
+# The number of seeds of each setting: the key `seeds`.
 
 AUTO: Literal["auto"] = "auto"
-#: Seeds that one trial may have.
+#: Maximum number of seeds of one trial.
 MOST = 1000
 SEEDS_ALLOWED = f"1 to {MOST}, auto, or {{rung: seeds}} such as {{15000: 3, 45000: 6}}"
 
-#: So many from the beginning; or a plan: pairs of a rung and of the seeds that trials have there.
+#: A number of seeds; or a plan: pairs of a rung and the number of seeds from there on.
 Seeds = int | Literal["auto"] | tuple[tuple[float, int], ...]
 
 
 def read_seeds(raw: Any) -> Seeds:
-    """Return the seeds of a spec or a ledger, a plan as pairs of rung and seeds, ascending."""
+    """Return the seeds of a spec or ledger, a plan as ascending pairs of rung and seeds."""
     if raw == AUTO and isinstance(raw, str):
         return AUTO
     if type(raw) is int and 1 <= raw <= MOST:
@@ -91,6 +93,7 @@ def read_seeds(raw: Any) -> Seeds:
 
 
 def _read_plan(raw: Mapping[Any, Any]) -> Seeds:
+    """Return a plan of seeds; ValueError if it is not valid."""
     try:
         pairs = sorted((float(level), seeds) for level, seeds in raw.items())
     except (TypeError, ValueError):
@@ -102,14 +105,14 @@ def _read_plan(raw: Mapping[Any, Any]) -> Seeds:
 
 
 def written_seeds(seeds: Seeds) -> int | str | dict[float, int]:
-    """Return the seeds as they stand in a spec."""
+    """Return the seeds in the syntax of a spec."""
     if not isinstance(seeds, tuple):
         return seeds
     return {int(level) if level == int(level) else level: count for level, count in seeds}
 
 
 def check_seeds(seeds: Seeds, aggregate: Aggregate, source: Source) -> None:
-    """Raise BadConfig where the seeds of a setting cannot be compared by this aggregate."""
+    """Raise BadConfig if the aggregate cannot compare trials with these seeds."""
     if not isinstance(seeds, int) and not aggregate.fair:
         problem = (
             f"{aggregate.kind} changes with the number of seeds, and trials have different ones"
@@ -136,21 +139,22 @@ class Plugin(Settings):
     )
 
     def written(self) -> dict[str, Any]:
-        """The plugin as it stands in a spec."""
+        """Return the plugin in the syntax of a spec."""
         return {"name": self.name, **self.options}
 
 
 def read_plugin(raw: Any) -> Any:
-    """The fields of `Plugin` for what stands in a spec."""
+    """Return the fields of `Plugin` for the value in a spec."""
     if isinstance(raw, Plugin):
         return raw
     named = {"name": raw} if isinstance(raw, str) else raw
     if not isinstance(named, Mapping) or not isinstance(named.get("name"), str):
-        raise ValueError("a name, or {name: …, option: value}")  # noqa: TRY004 pydantic reads it
+        raise ValueError("a name, or {name: …, option: value}")  # noqa: TRY004 pydantic handles it
     return {"name": named["name"], "options": {k: v for k, v in named.items() if k != "name"}}
 
 
 def _check_gpu(gpu: float) -> float:
+    """Return the number of GPUs if it is valid."""
     if gpu > 1 and gpu != int(gpu):
         raise ValueError("a share such as 0.5, or a whole number of GPUs")
     return gpu
@@ -198,7 +202,7 @@ class Machine(Settings):
 
 
 def _read_fail_fast(raw: Any) -> Any:
-    """As Ray Tune has it: true is the first failure, false none."""
+    """Return 1 for true and None for false, as in Ray Tune; else the value."""
     if isinstance(raw, bool):
         return 1 if raw else None
     return raw
@@ -249,11 +253,11 @@ class Deterministic(Settings):
 
 
 # -------------------------------------------------------------------------------------------------
-# What a sweep may cost: the key ``budget`` of a spec. Times are seconds.
+# The budget of a sweep: the key ``budget``. Times are in seconds.
 
 
 class Budget(Settings):
-    """The means that end a sweep before all its trials have ended, whichever is used up first."""
+    """The budget of a sweep, which ends when any part of it is exhausted."""
 
     time_s: float | None = Field(
         None, gt=0, description="Seconds that its drivers have run, restarts included."
@@ -283,12 +287,12 @@ class Budget(Settings):
 
     @property
     def is_set(self) -> bool:
-        """True if any part of it can be used up."""
+        """True if any part of it can be exhausted."""
         keys = ("time_s", "cpu_hours", "timesteps", "target", "patience", "settled")
         return any(getattr(self, key) is not None for key in keys)
 
     def changed(self, changes: Mapping[str, Any], source: Source | None = None) -> "Budget":
-        """It with other values; BadConfig if they cannot work."""
+        """Return the budget with other values; BadConfig if they are not valid."""
         raw = {**self.model_dump(), **changes}
         return validate(Budget, raw, (source or Source()).below("budget"))
 
@@ -306,10 +310,12 @@ def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> N
 
 
 # -------------------------------------------------------------------------------------------------
-# The keys beside `space` that say what is searched: forbid, initial.
+# The keys beside `space` about the search: forbid, initial.
 
 
 def _read_list(of: str, example: str) -> BeforeValidator:
+    """Return a validator that accepts lists; `of` and `example` are for its message."""
+
     def read(raw: Any) -> Any:
         if isinstance(raw, list | tuple):
             return tuple(raw)
@@ -319,6 +325,7 @@ def _read_list(of: str, example: str) -> BeforeValidator:
 
 
 def _read_space(raw: Any, info: ValidationInfo) -> Space:
+    """Return the space of a spec."""
     if isinstance(raw, Space):
         return raw
     if isinstance(raw, Mapping):
@@ -327,7 +334,7 @@ def _read_space(raw: Any, info: ValidationInfo) -> Space:
 
 
 def source_of(context: Any) -> Source:
-    """The source that a model is validated with."""
+    """Return the source in a model's validation context."""
     source: Source = context["source"] if context else Source()
     return source
 
@@ -350,64 +357,72 @@ InitialField = Annotated[
 
 
 # -------------------------------------------------------------------------------------------------
-# Names of sweeps, which become folders and words on a command line, and of results.
+# Names of sweeps, which become folders and arguments of commands, and names of results.
 
 LONGEST_NAME = 100
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-#: Device names of Windows, with any ending: a folder of that name cannot be copied there.
+#: Device names of Windows, with any suffix: such folders cannot be copied there.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
-#: What all sweeps of a root share, and what a database has beside its file; a disk that ignores
-#: case has them under other spellings too.
-_OF_THE_ROOT = re.compile(r"mlflow\.db([.-].*)?|mlartifacts", re.IGNORECASE)
+#: Names of files shared by all sweeps of a root, and of a database's companions, in any case: some
+#: disks ignore case.
+_ROOT_NAMES = re.compile(r"mlflow\.db([.-].*)?|mlartifacts", re.IGNORECASE)
 
 _ALLOWED = (
     f"1 to {LONGEST_NAME} letters a-z or A-Z, digits, . _ -, beginning with a letter or digit"
 )
 
-#: A result by its path, with slashes.
+#: Pattern of a result's path, with slashes.
 RESULT_PATH = re.compile(r"[^/]+(/[^/]+)*")
 RESULT_PATH_ALLOWED = "a path into the results, such as evaluation/episode_reward_mean"
 
 
 def check_result_path(path: str) -> str:
-    """`path`, if a result may be called so; else ValueError with what is allowed."""
+    """Return `path` if it is a valid name of a result.
+
+    Raises:
+        ValueError: it is not; the message says what is allowed.
+    """
     if not RESULT_PATH.fullmatch(path):
         raise ValueError(RESULT_PATH_ALLOWED)
     return path
 
 
 def check_name(name: str) -> str:
-    """`name`, if a sweep may be called so; else ValueError with what is allowed."""
-    if allowed := _other_than(name):
+    """Return `name` if it is valid for a sweep.
+
+    Raises:
+        ValueError: it is not; the message says what is allowed.
+    """
+    if allowed := _allowed_instead(name):
         raise ValueError(f"{allowed}, such as {name_from(name)}")
     return name
 
 
-def _other_than(name: str) -> str:
-    """Return what a sweep may be called that cannot be called `name`; empty if it can."""
+def _allowed_instead(name: str) -> str:
+    """Return what is allowed if `name` is not valid for a sweep; empty if it is."""
     if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
         return _ALLOWED
     if ".." in name or name.endswith("."):
         return f"{_ALLOWED}, without '..' and no dot at the end"
     if _RESERVED.fullmatch(name):
         return f"{_ALLOWED}, and no device name of Windows such as con or nul"
-    if _OF_THE_ROOT.fullmatch(name):
+    if _ROOT_NAMES.fullmatch(name):
         return f"{_ALLOWED}, and no name of what all sweeps of a root share: {name}"
     return ""
 
 
 def name_from(text: str, room: int = LONGEST_NAME) -> str:
-    """Return `text` if a sweep may be called so, else the name nearest to it; at most `room` long.
+    """Return `text` if it is a valid name for a sweep, else a similar name.
 
-    ``My Exp 2`` becomes ``My-Exp-2``, ``Übung`` becomes ``Ubung``, and a text without letters or
-    digits ``sweep``.
+    The result has at most `room` characters. ``My Exp 2`` becomes ``My-Exp-2``, ``Übung`` becomes
+    ``Ubung``, and a text without letters or digits ``sweep``.
     """
-    if len(text) <= room and not _other_than(text):
+    if len(text) <= room and not _allowed_instead(text):
         return text
     apart = unicodedata.normalize("NFKD", text)
     letters = "".join(letter for letter in apart if not unicodedata.combining(letter))
     words = re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9._-]+", "-", letters))
     name = words.lstrip("._-")[:room].rstrip("._-") or "sweep"
-    return f"sweep-{name}"[:room] if _other_than(name) else name
+    return f"sweep-{name}"[:room] if _allowed_instead(name) else name

@@ -1,10 +1,10 @@
-"""When a trial ends by what its results say: the key ``stop`` of a spec.
+"""Ends of a trial by its results: the key ``stop`` of a spec.
 
 stop: {timesteps_total: 100000}                     reached or passed
-stop: {loss: 0.1}                                   fallen so far, if `loss` is what is minimized
+stop: {loss: 0.1}                                   fallen so far, if `loss` is minimised
 stop: {loss: {"<=": 0.1}}                           fallen so far
 stop: {entropy: {"<=": 0.01, ">=": 5}}              left that range, on either side
-stop: {plateau: {patience: 20, min_delta: 1.0}}     no better for so many results
+stop: {plateau: {patience: 20, min_delta: 1.0}}     no improvement for so many results
 """
 
 import math
@@ -26,13 +26,13 @@ from sweep.spec.validation import refusing, validate
 from trainables.core.settings import Settings
 
 PLATEAU = "plateau"
-#: Results that only grow, so that a stopping criterion on them says how far a trial is.
+#: Results that only grow, so that a criterion on them shows a trial's progress.
 COUNTERS = ("training_iteration", "timesteps_total", "episodes_total", "time_total_s")
 _ALLOWED = 'a valid number, {"<=": number} or {">=": number}'
 
 
 class Plateau(Settings):
-    """Ends a trial whose curve has become flat."""
+    """A criterion that ends a trial whose metric no longer improves."""
 
     metric: str = Field(min_length=1, description="The result that is watched; default: metric.")
     mode: Mode = Field(description="Whether less (min) or more (max) is better; default: mode.")
@@ -44,7 +44,7 @@ class Plateau(Settings):
 
 
 class Stop(dict[str, int | float]):
-    """Result → value at which a trial ends, reached or passed; and what else ends it."""
+    """Result → value at which a trial ends, reached or passed; attributes have further criteria."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class Stop(dict[str, int | float]):
     ) -> None:
         super().__init__(reached or {})
         self.fallen = dict(fallen or {})
-        """Result → value at which a trial ends when it falls so far."""
+        """Result → value; a trial ends once the result is at most that."""
         self.plateau = plateau
         self._minimized = frozenset(minimized)
-        """Results of which a number alone means fallen so far."""
+        """Results for which a bare number means an upper bound."""
 
     def __eq__(self, other: object) -> bool:
         own = (self.fallen, self.plateau)
@@ -69,7 +69,7 @@ class Stop(dict[str, int | float]):
 
     @property
     def ends_nothing(self) -> bool:
-        """True if no trial ends by it."""
+        """True if it has no criterion."""
         return not self and not self.fallen and self.plateau is None
 
     @property
@@ -78,7 +78,7 @@ class Stop(dict[str, int | float]):
         return self.plateau is not None or any(key in COUNTERS for key in self)
 
     def written(self) -> dict[str, Any]:
-        """It as it stands in a spec."""
+        """Return the criteria in the syntax of a spec."""
         raw: dict[str, Any] = {
             key: {">=": value} if key in self._minimized else value for key, value in self.items()
         }
@@ -90,6 +90,7 @@ class Stop(dict[str, int | float]):
 
 
 def _read(raw: Any, info: ValidationInfo) -> Stop:
+    """Return the criteria in a spec; mistakes are raised together."""
     if isinstance(raw, Stop):
         return raw
     if not isinstance(raw, Mapping):
@@ -117,18 +118,20 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
 
 
 def _minimized(known: Mapping[str, Any]) -> set[str]:
-    """Return the results that are compared and better the less they are."""
+    """Return the compared results of which less is better."""
     modes = {**known.get("objectives", {}), known.get("metric"): known.get("mode")}
     return {name for name, mode in modes.items() if mode == "min"}
 
 
 def _plateau(raw: Any, known: Mapping[str, Any], source: Source) -> Plateau:
+    """Return the plateau criterion, with metric and mode of the spec as defaults."""
     defaults = {key: known[key] for key in ("metric", "mode") if key in known}
     given = {**defaults, **raw} if isinstance(raw, Mapping) else raw
     return validate(Plateau, given, source.below("stop", PLATEAU))
 
 
 def _check_key(key: str, source: Source) -> None:
+    """Raise BadConfig if a key is no valid name of a result."""
     if not RESULT_PATH.fullmatch(key):
         raise source.refuse(("stop", key), key, RESULT_PATH_ALLOWED)
     if key.startswith(f"{PLATEAU}."):
@@ -137,6 +140,7 @@ def _check_key(key: str, source: Source) -> None:
 
 
 def _check_bounds(key: str, value: Any, bounds: Mapping[Any, Any], source: Source) -> None:
+    """Raise BadConfig if the bounds of a result are not valid."""
     if not bounds or set(bounds) - {"<=", ">="} or not all(map(_is_number, bounds.values())):
         hint = "a number is written without quotes" if isinstance(value, str) else ""
         raise source.refuse(("stop", key), value, _ALLOWED, hint)
@@ -147,6 +151,7 @@ def _check_bounds(key: str, value: Any, bounds: Mapping[Any, Any], source: Sourc
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -1,7 +1,7 @@
-"""Plain data checked by pydantic models, each mistake answered as a `BadConfig`, all at once.
+"""Plain data checked by pydantic models; all mistakes are raised together as `BadConfig`.
 
-A validator of ours raises ``ValueError`` with the text of what is allowed, or, if it is `refusing`,
-a `BadConfig` that says where in its value the mistake stands.
+A validator of ours raises ``ValueError`` with the text of what is allowed, or, if it is wrapped by
+`refusing`, a `BadConfig` that says where in its value the mistake is.
 """
 
 import difflib
@@ -17,8 +17,8 @@ from trainables.errors import nearest, shorten
 
 M = TypeVar("M", bound=BaseModel)
 
-#: What other tools call our keys.
-_ELSEWHERE = {
+#: Other tools' names of our keys → our names.
+_OTHER_NAMES = {
     "num_samples": "trials",
     "n_trials": "trials",
     "run_cap": "trials",
@@ -51,7 +51,7 @@ _ELSEWHERE = {
 
 
 class _Refused(ValueError):
-    """A refusal by one field, which pydantic gathers with those by others."""
+    """A BadConfig of one field as a ValueError, which pydantic collects with those of others."""
 
     def __init__(self, error: BadConfig) -> None:
         super().__init__(str(error))
@@ -59,7 +59,7 @@ class _Refused(ValueError):
 
 
 def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
-    """Let a validator raise BadConfig, after which the other fields are read all the same."""
+    """Wrap a validator so that it may raise BadConfig and other fields are still validated."""
 
     @functools.wraps(read)
     def reading(*given: Any) -> Any:
@@ -72,10 +72,16 @@ def refusing(read: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def validate(model: type[M], raw: Any, source: Source, refused: Collection[str] = ()) -> M:
-    """The model of `raw`; BadConfig if that is something else.
+    """Return the model of `raw`.
 
-    `source` is seen from where `raw` stands, and is the context of the model's validators, too.
-    So is `refused`, the keys whose values were wrong and left out of `raw`.
+    Args:
+        model: pydantic model.
+        raw: plain data.
+        source: source of `raw`; also in the context of the model's validators.
+        refused: keys with mistakes that were removed from `raw`; also in the context.
+
+    Raises:
+        BadConfig: `raw` does not fit the model.
     """
     try:
         return model.model_validate(raw, context={"source": source, "refused": refused})
@@ -87,15 +93,17 @@ def validate(model: type[M], raw: Any, source: Source, refused: Collection[str] 
 
 
 def _gather(mistakes: Sequence[Mistake], source: Source, found: Gathering) -> None:
-    meant = {meant for mistake in mistakes if (meant := _meant(mistake)) is not None}
+    """Add the errors of pydantic's mistakes to `found`."""
+    meant = {meant for mistake in mistakes if (meant := _meant_path(mistake)) is not None}
     for mistake in mistakes:
         if mistake.kind == "missing key" and mistake.path in meant:
-            continue  # it stands there under another name
+            continue  # it is there under another name
         key = str((*source.above, *mistake.path, "")[0])
         found.add(_refusal(mistake, source), key)
 
 
 def _refusal(mistake: Mistake, source: Source) -> BadConfig:
+    """Return the error for a mistake."""
     path = mistake.path
     if isinstance(mistake.cause, _Refused):
         return mistake.cause.error
@@ -106,25 +114,27 @@ def _refusal(mistake: Mistake, source: Source) -> BadConfig:
     return source.refuse(path, mistake.value, mistake.allowed, mistake.hint)
 
 
-def _meant(mistake: Mistake) -> KeyPath | None:
-    """Return the path that was meant by an unknown key, if it is like one that is known."""
+def _meant_path(mistake: Mistake) -> KeyPath | None:
+    """Return the path of the known key that an unknown one is similar to, or None."""
     if mistake.kind != "unknown key":
         return None
     key, known = str(mistake.path[-1]), mistake.known
-    ours = _ELSEWHERE.get(key, "")
+    ours = _OTHER_NAMES.get(key, "")
     close = [ours] if ours in known else difflib.get_close_matches(key, known, n=1)
     return (*mistake.path[:-1], *close) if close else None
 
 
 def _unknown_key(path: KeyPath, known: Sequence[str], source: Source) -> BadConfig:
+    """Return the error for an unknown key."""
     key = str(path[-1])
-    ours = _ELSEWHERE.get(key)
+    ours = _OTHER_NAMES.get(key)
     hint = f"sweep calls it '{ours}'" if ours in known else nearest(key, known)
     allowed = f"one of {', '.join(known)}"
     return source.refuse(path, key, allowed, hint, problem=f"{shorten(key)} is not a known key")
 
 
 def _meaning(around: type[BaseModel] | None, path: KeyPath) -> str:
+    """Return the description of a missing key, from its model."""
     field = around.model_fields.get(str(path[-1])) if around is not None and path else None
     if field is None or not field.description:
         return "a value"

@@ -1,9 +1,9 @@
 """YAML text as plain data, with the line of every key; the only reader of YAML.
 
 YAML 1.2 (section 10.3.2, the core schema): ``1e-5`` is a number, ``on`` is text, ``010`` is 10.
-What could surprise is refused: duplicate keys, anchors and aliases, tags, merge keys, several
+Surprising syntax is refused: duplicate keys, anchors and aliases, tags, merge keys, several
 documents, dates without quotes, NaN and infinity, control characters, numbers of more than 64 bits.
-Mistakes in values are gathered, so that what stands around them is checked too.
+Mistakes in values are collected, so that the rest is checked too.
 """
 
 import math
@@ -29,13 +29,13 @@ from sweep.errors import At, BadConfig, Gathering, KeyPath, Source
 from trainables.errors import shorten
 
 LARGEST_FILE = 500_000
-"""Characters of a file."""
+"""Maximum number of characters in a file."""
 DEEPEST = 32
-"""Mappings and lists inside each other."""
+"""Maximum nesting depth of mappings and lists."""
 MOST_NODES = 10_000
-"""Keys and values of a file."""
+"""Maximum number of keys and values in a file."""
 NUMBERED: frozenset[KeyPath] = frozenset({("seeds",)})
-"""Mappings whose keys are numbers; elsewhere a number as a key is a mistake."""
+"""Mappings that may have numbers as keys."""
 
 _INT = re.compile(r"[-+]?[0-9]+")
 _BASED = re.compile(r"0o[0-7]+|0x[0-9a-fA-F]+")
@@ -55,7 +55,7 @@ _WORDS = {
 
 
 def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
-    """The mapping that a document holds, and where each of its keys stands.
+    """Return the mapping in a document, and the source with the place of each key.
 
     Raises:
         BadConfig: `text` is not one mapping of plain data; `file` is its name in the message.
@@ -66,7 +66,7 @@ def read(text: str, file: str) -> tuple[dict[str, Any], Source]:
 
 
 def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
-    """As `read`, with the mistakes in values, in whose place None stands.
+    """Do the same as `read`, but return mistakes in values, which are replaced by None.
 
     Raises:
         BadConfig: the rest of `text` cannot be read.
@@ -84,7 +84,7 @@ def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
 
 
 def read_value(text: str, said: str, above: KeyPath) -> Any:
-    """The value of an option such as ``--set lr=0.1``, which is `said`, for the key `above`."""
+    """Return the value of an option such as ``--set lr=0.1`` (`said`) for the key `above`."""
     builder = _Builder(text, At(said), above)
     value = builder.document()
     builder.found.check()
@@ -92,7 +92,7 @@ def read_value(text: str, said: str, above: KeyPath) -> Any:
 
 
 class _Builder:
-    """Builds plain data from the parser's events, refusing as early as possible."""
+    """Builds plain data from the parser's events, refusing mistakes as early as possible."""
 
     def __init__(self, text: str, start: At, above: KeyPath = ()) -> None:
         self._text = text
@@ -105,12 +105,12 @@ class _Builder:
     def refuse(
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> BadConfig:
-        """The error for a mistake at `path`."""
+        """Return the error for a mistake at `path`."""
         source = Source(self._start.file, self.marks, self._above)
         return source.refuse(path, value, allowed, hint, problem)
 
     def document(self) -> Any:
-        """The one document of the text."""
+        """Return the value of the text's only document."""
         if len(self._text) > LARGEST_FILE:
             size = f"{len(self._text)} characters"
             raise self.refuse((), size, f"at most {LARGEST_FILE} characters")
@@ -126,6 +126,7 @@ class _Builder:
             raise self.refuse((), str(error), "YAML 1.2") from error
 
     def _document(self) -> Any:
+        """Return the value of the document from the parser's events."""
         next(self._events)
         first = next(self._events)
         if isinstance(first, StreamEndEvent):
@@ -136,11 +137,12 @@ class _Builder:
         next(self._events)
         after = next(self._events)
         if not isinstance(after, StreamEndEvent):
-            self.marks[()] = self._at(after)
+            self.marks[()] = self._place_of(after)
             raise self.refuse((), "---", "one document", "split the file")
         return value
 
     def _node(self, event: Any, path: KeyPath) -> Any:
+        """Return the value of a node; None if it has a mistake."""
         self._check_size(path)
         with self.found.one():
             self._check_node(event, path)
@@ -155,9 +157,11 @@ class _Builder:
         return None
 
     def _scalar(self, event: Any, path: KeyPath) -> Any:
-        return (self._plain if event.implicit[0] else self._printable)(event.value, path)
+        """Return the value of a plain or quoted scalar."""
+        return (self._unquoted if event.implicit[0] else self._printable)(event.value, path)
 
     def _check_size(self, path: KeyPath) -> None:
+        """Count a node; BadConfig if there are too many, or they nest too deep."""
         self._nodes += 1
         if len(path) > DEEPEST:
             raise self.refuse(path[:4], "…", f"at most {DEEPEST} nested lists and mappings")
@@ -165,6 +169,7 @@ class _Builder:
             raise self.refuse(path, "…", f"at most {MOST_NODES} keys and values")
 
     def _check_node(self, event: Any, path: KeyPath) -> None:
+        """Raise BadConfig for aliases, anchors and tags."""
         if isinstance(event, AliasEvent):
             raise self.refuse(path, f"*{event.anchor}", "no aliases", "write the value out")
         if event.anchor:
@@ -173,19 +178,21 @@ class _Builder:
             raise self.refuse(path, str(event.ctag), "no tags", "remove it; text may be quoted")
 
     def _sequence(self, path: KeyPath) -> list[Any]:
+        """Return the list of a sequence."""
         items: list[Any] = []
         while not isinstance(event := next(self._events), SequenceEndEvent):
             below = (*path, len(items))
-            self.marks[below] = self._at(event)
+            self.marks[below] = self._place_of(event)
             items.append(self._node(event, below))
         return items
 
     def _mapping(self, path: KeyPath) -> dict[str, Any]:
+        """Return the mapping of a node."""
         mapping: dict[str, Any] = {}
         while not isinstance(event := next(self._events), MappingEndEvent):
             key = self._key(event, path)
             below, earlier = (*path, key), self.marks.get((*path, key))
-            self.marks[below] = self._at(event)
+            self.marks[below] = self._place_of(event)
             value = self._node(next(self._events), below)
             if key in mapping:
                 hint = f"it is also at {earlier}; remove one of the two"
@@ -194,8 +201,9 @@ class _Builder:
         return mapping
 
     def _key(self, event: Any, path: KeyPath) -> str:
+        """Return the key of a mapping's entry; BadConfig if it is no text."""
         around = self.marks[path]
-        self.marks[path] = self._at(event)
+        self.marks[path] = self._place_of(event)
         if not isinstance(event, ScalarEvent):
             self._check_node(event, path)
             raise self.refuse(path, "a list or mapping", "text as a key")
@@ -211,7 +219,8 @@ class _Builder:
         self.marks[path] = around
         return key
 
-    def _plain(self, text: str, path: KeyPath) -> Any:
+    def _unquoted(self, text: str, path: KeyPath) -> Any:
+        """Return the value of an unquoted scalar."""
         if text in _WORDS:
             return _WORDS[text]
         if _INT.fullmatch(text) or _BASED.fullmatch(text):
@@ -228,25 +237,29 @@ class _Builder:
         return self._printable(text, path)
 
     def _int(self, text: str, path: KeyPath) -> int:
+        """Return an integer; BadConfig if it has more than 64 bits."""
         number = int(text, 10 if _INT.fullmatch(text) else 0) if len(text) < _LONGEST_INT else 2**64
         if -(2**63) <= number < 2**63:
             return number
         raise self.refuse(path, text, "a whole number of 64 bits", "quote it if it is text")
 
     def _printable(self, text: str, path: KeyPath) -> str:
+        """Return a text; BadConfig if it contains control characters."""
         for character in text:
             if character not in "\n\t" and unicodedata.category(character) in ("Cc", "Cs"):
                 raise self.refuse(path, text, "text without control characters")
         return text
 
-    def _at(self, event: Any) -> At:
+    def _place_of(self, event: Any) -> At:
+        """Return the place of an event."""
         return self._at_line(event.start_mark.line)
 
     def _at_line(self, line: int) -> At:
-        """Return the place of line `line`, from 0; an option of the command line has no lines."""
+        """Return the place of line `line`, from 0; command-line options have no lines."""
         return self._start if self._start.line is None else At(self._start.file, line + 1)
 
     def _unreadable(self, error: MarkedYAMLError) -> BadConfig:
+        """Return the error for a syntax error of the parser."""
         mark = error.problem_mark or error.context_mark
         line = "" if mark is None else "".join(self._text.splitlines()[mark.line : mark.line + 1])
         if mark is not None:
