@@ -1,7 +1,7 @@
-"""Curves as characters: each is two by four dots, so a terminal of 80 columns has 160 across.
+"""Curves as characters of two by four dots, so a terminal of 80 columns has a width of 160.
 
 picture = draw(curves, 72, 18)
-picture.rows       # of cells: a character, and the index of the curve that is on top there
+picture.rows       # rows of cells: a character, and the index of the topmost curve there
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from sweep.report.curves import Curve
 
-#: The bit of each dot of a braille character, by column and row (Unicode, chapter 21.1).
+#: Bit of each dot of a braille character, by column and row (Unicode, chapter 21.1).
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BLANK = 0x2800
 
@@ -27,7 +27,7 @@ class Picture:
 
 
 def draw(curves: Sequence[Curve], width: int, height: int) -> Picture:
-    """The curves on `width` by `height` characters; later ones lie on top."""
+    """Return the curves drawn on `width` by `height` characters; later ones are on top."""
     points = [point for curve in curves for point in curve.points]
     times, values = _ends([t for t, _ in points]), _ends([v for _, v in points])
     bits = [[0] * width for _ in range(height)]
@@ -48,11 +48,13 @@ def draw(curves: Sequence[Curve], width: int, height: int) -> Picture:
 
 
 def _ends(values: Sequence[float]) -> tuple[float, float]:
+    """Return minimum and maximum of some values."""
     return min(values, default=0.0), max(values, default=1.0)
 
 
 def _place(value: float, ends: tuple[float, float], count: int) -> int:
-    low, high = ends[0] / 2, ends[1] / 2  # the difference may be too large a number
+    """Return the index of a value among `count` places between two ends."""
+    low, high = ends[0] / 2, ends[1] / 2  # the difference may overflow
     if high <= low:
         return count // 2
     share = (value / 2 - low) / (high - low)
@@ -60,7 +62,7 @@ def _place(value: float, ends: tuple[float, float], count: int) -> int:
 
 
 def _line(dots: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """All dots on the way from one to the next."""
+    """Yield all dots on the lines between successive dots."""
     yield from dots[:1]
     for (x, y), (to_x, to_y) in pairwise(dots):
         steps = max(abs(to_x - x), abs(to_y - y))

@@ -1,6 +1,6 @@
-"""The pictures of a sweep as plain data for the page: axes, points and lines, nothing of a library.
+"""The pictures of a sweep as plain data for the page, independent of a drawing library.
 
-A picture that would show nothing is None. Numbers have six digits.
+Functions return None if a picture would show nothing. Numbers have six digits.
 """
 
 import math
@@ -20,19 +20,19 @@ from sweep.views.lookup import Sweep
 
 Data = dict[str, Any]
 
-#: Settings with a picture of their own, and axes of the parallel coordinates, at most.
+#: Maximum number of settings with a picture of their own, and of parallel axes.
 MOST_SETTINGS = 12
-#: Trials that are drawn as points, at most: the best, and others evenly.
+#: Maximum number of trials drawn as points: the best, and an even selection of others.
 MOST_TRIALS = 1000
 
 
 def short(value: float | None) -> float | None:
-    """A number as it is written into the page."""
+    """Return a number with six digits, or None if it is not finite."""
     return float(f"{value:.6g}") if value is not None and math.isfinite(value) else None
 
 
 def learning(sweep: Sweep) -> Data | None:
-    """Learning curves."""
+    """Return the data of the learning curves."""
     found = curves(sweep)
     if not found.drawn:
         return None
@@ -46,6 +46,7 @@ def learning(sweep: Sweep) -> Data | None:
 
 
 def _curve(curve: Curve) -> Data:
+    """Return the data of one curve."""
     data: Data = {
         "trial": curve.trial,
         "x": [short(time) for time, _ in curve.points],
@@ -60,7 +61,7 @@ def _curve(curve: Curve) -> Data:
 
 
 def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
-    """The score of each trial when it last reported, and the best so far that breaks no limit."""
+    """Return the scores of trials over time, and the best feasible score so far."""
     reported = {
         record.event.trial: record.at
         for record in sweep.records
@@ -81,7 +82,7 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
         if score > best and trial.feasible:
             best = score
             steps.append((at, trial))
-    drawn = _even(rows, MOST_TRIALS)
+    drawn = _select_evenly(rows, MOST_TRIALS)
     return {
         "x": [short(at) for at, _ in drawn],
         "y": [short(trial.score) for _, trial in drawn],
@@ -97,19 +98,19 @@ def search(sweep: Sweep, clock: timeline.Clock) -> Data | None:
     }
 
 
-def _even(rows: Sequence[Any], most: int) -> list[Any]:
-    """At most so many, evenly chosen."""
+def _select_evenly(rows: Sequence[Any], most: int) -> list[Any]:
+    """Return at most `most` rows, evenly selected."""
     if len(rows) <= most:
         return list(rows)
     return [rows[place * len(rows) // most] for place in range(most)]
 
 
 def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
-    """Trials with a score, worst first, and the axes of their settings, in the order of `names`."""
+    """Return trials with scores, worst first, and axes of their settings as in `names`."""
     ranked = [trial for trial in sweep.history.ranked() if is_finite(trial.score)]
     if len(ranked) < 2 or not names:
         return None
-    chosen = [*ranked[:100], *_even(ranked[100:], MOST_TRIALS - 100)]
+    chosen = [*ranked[:100], *_select_evenly(ranked[100:], MOST_TRIALS - 100)]
     chosen.reverse()
     space = sweep.spec.space
     axes = [_axis(name, space.role(name), chosen) for name in names[:MOST_SETTINGS]]
@@ -127,14 +128,17 @@ def points(sweep: Sweep, names: Sequence[str]) -> Data | None:
 
 
 def _rung(trial: Trial, levels: Sequence[float]) -> int:
-    """Return the number of levels that a trial reached; a completed one has reached all, or 1."""
+    """Return the number of levels that a trial reached.
+
+    A completed trial has reached all of them, or 1 if there are none.
+    """
     if not levels or trial.status is Status.COMPLETED:
         return max(1, len(levels)) if trial.status is Status.COMPLETED else 0
     return sum(trial.reached(level) for level in levels)
 
 
 def _axis(name: str, domain: Domain, trials: Sequence[Trial]) -> Data:
-    """A setting: its values as numbers, or as indices of its labels; null where it is absent."""
+    """Return the axis of a setting: values as numbers or as indices of labels, None if inactive."""
     found = [trial.searched[name] for trial in trials if name in trial.searched]
     listed = isinstance(domain, Choice | Ordinal)
     if listed or not all(map(_is_number, found)):
@@ -162,10 +166,12 @@ def _axis(name: str, domain: Domain, trials: Sequence[Trial]) -> Data:
 
 
 def _is_number(value: Any) -> bool:
+    """Return whether a value is a number and no boolean."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _ends(domain: Domain, found: Sequence[float]) -> tuple[float, float]:
+    """Return the ends of an axis."""
     low, high = min(found, default=0.0), max(found, default=1.0)
     if isinstance(domain, Float | Int):
         low, high = min(low, domain.low), max(high, domain.high)
@@ -173,12 +179,13 @@ def _ends(domain: Domain, found: Sequence[float]) -> tuple[float, float]:
 
 
 def _label(key: str) -> str:
+    """Return a short label for a choice."""
     text = key[1:-1] if key.startswith('"') else key
     return text if len(text) <= 24 else f"{text[:23]}…"
 
 
 def importance(found: Importance, causes: Causes) -> Data | None:
-    """Return the importance of settings and pairs, together and by level, and of what is left."""
+    """Return the importance of settings and pairs, in total and by level, and of the remainder."""
     shares = {names: share for names, share in found.shares.items() if share >= 0.005}
     if not shares:
         return None
@@ -201,7 +208,7 @@ def importance(found: Importance, causes: Causes) -> Data | None:
 
 
 def _parts(causes: Causes) -> Iterator[tuple[str, float]]:
-    """Yield the names and shares of what no setting explains."""
+    """Yield name and share of each cause that is no setting."""
     seeds, evaluations = causes.seeds, causes.evaluations
     if seeds is not None:
         yield ("seed" if evaluations is not None else "seed and evaluation"), seeds
@@ -229,7 +236,7 @@ def contour(model: Model, one: str, other: str) -> Data:
 
 
 def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
-    """Slices in lanes, rungs, and where time went."""
+    """Return slices by slot, rungs, and the use of time."""
     found = timeline.bars(sweep, clock)
     if not found:
         return None
@@ -250,7 +257,7 @@ def timing(sweep: Sweep, clock: timeline.Clock) -> Data | None:
 
 
 def lineage(sweep: Sweep) -> Data | None:
-    """Return the families of bred trials: a line for each trial, families side by side."""
+    """Return the families of offspring: a line for each trial, family by family."""
     trials = sweep.history.trials
     if all(trial.parent is None for trial in trials):
         return None
@@ -286,7 +293,7 @@ def lineage(sweep: Sweep) -> Data | None:
 
 
 def fronts(sweep: Sweep) -> list[Data]:
-    """The metric against each further objective, with the trials that none is better than."""
+    """Return the metric against each further objective, with the trials on the front marked."""
     objective = sweep.history.objective
     on_front = {trial.number for trial in sweep.history.front()} if objective.objectives else set()
     shown = []
@@ -300,7 +307,7 @@ def fronts(sweep: Sweep) -> list[Data]:
         if scored > MOST_TRIALS:
             best = [row for row in rows if row[0].number in on_front]
             others = [row for row in rows if row[0].number not in on_front]
-            rows = [*best, *_even(others, max(0, MOST_TRIALS - len(best)))]
+            rows = [*best, *_select_evenly(others, max(0, MOST_TRIALS - len(best)))]
         if rows:
             shown.append(
                 {

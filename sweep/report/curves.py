@@ -1,4 +1,4 @@
-"""Learning curves, thinned to what a picture can show, with intervals over seeds."""
+"""Learning curves, thinned to the resolution of a picture, with intervals over seeds."""
 
 import math
 from collections.abc import Sequence
@@ -10,11 +10,11 @@ from sweep.history.replica import Replica
 from sweep.history.trial import Trial
 from sweep.views.lookup import Sweep
 
-#: Trials whose curves are drawn in full colour: the best.
+#: Number of best trials whose curves are drawn in full colour.
 BEST = 6
-#: Curves that are drawn, at most, and points of them all together.
+#: Maximum number of curves drawn, and of their points in total.
 MOST_CURVES, MOST_POINTS = 800, 60_000
-#: Points of a curve of one of the best trials.
+#: Maximum number of points in a best trial's curve.
 _FINE = 400
 
 Point = tuple[float, float]
@@ -22,36 +22,36 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Curve:
-    """One trial's curve; the mean where it has several seeds."""
+    """The curve of one trial; the mean if it has several seeds."""
 
     trial: int
     points: list[Point]
-    """Time in units of ``time_attr``, and value."""
+    """Pairs of time, in units of `time_attr`, and value."""
     low: list[float] = field(default_factory=list)
-    """The lower ends of the interval over seeds; empty with one seed."""
+    """Lower ends of the interval over seeds; empty with one seed."""
     high: list[float] = field(default_factory=list)
     seeds: int = 1
     place: int | None = None
-    """Among the best, from 0; None: it is none of them."""
+    """Rank among the best, from 0; None for other trials."""
     ended_early: bool = False
-    """True if it was ended, or waits, before its end."""
+    """True if the trial was ended, or waits, before its end."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """The curves to draw of a sweep, the best last, and the numbers of those left out."""
+    """The curves to draw, best last, and the numbers of those left out."""
 
     drawn: list[Curve]
     trials: int
-    """The number of trials that have a curve."""
+    """Number of trials that have a curve."""
     points: int
-    """The number of their points in all."""
+    """Total number of their points."""
     shown: int
-    """The number of points that are drawn."""
+    """Number of points that are drawn."""
 
 
 def curves(sweep: Sweep, best: int = BEST) -> Curves:
-    """The curves of a sweep: the best, and as many others as a picture takes, evenly drawn."""
+    """Return the curves of the `best` trials, and evenly selected others that fit a picture."""
     history = sweep.history
     places = {trial.number: place for place, trial in enumerate(history.ranked()[:best])}
     with_curve = [trial for trial in history.trials if any(_values(r) for r in trial.replicas)]
@@ -61,29 +61,30 @@ def curves(sweep: Sweep, best: int = BEST) -> Curves:
         others = [others[place * len(others) // room] for place in range(room)]
     most = max(12, MOST_POINTS // max(1, len(others)))
     leading = [history.trials[number] for number in reversed(places)]
-    drawn = [_of(trial, None, min(most, _FINE)) for trial in others]
-    drawn += [_of(trial, places[trial.number], _FINE) for trial in leading]
+    drawn = [_make_curve(trial, None, min(most, _FINE)) for trial in others]
+    drawn += [_make_curve(trial, places[trial.number], _FINE) for trial in leading]
     points = sum(len(_values(r)) for trial in with_curve for r in trial.replicas)
     shown = sum(len(curve.points) * curve.seeds for curve in drawn)
     return Curves([curve for curve in drawn if curve.points], len(with_curve), points, shown)
 
 
-def _of(trial: Trial, place: int | None, most: int) -> Curve:
+def _make_curve(trial: Trial, place: int | None, most: int) -> Curve:
+    """Return the curve of a trial with about `most` points."""
     early = trial.status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}
     seeds = [replica for replica in trial.counted if _values(replica)]
     if len(seeds) < 2:
         points = thinned(_values(seeds[0]) if seeds else [], most)
         return Curve(trial.number, points, place=place, ended_early=early)
-    both = _together(seeds)
+    both = _common_values(seeds)
     means = [(time, stats.mean(values)) for time, values in both]
-    kept = _kept(means, most)
+    kept = _kept_indices(means, most)
     intervals = [stats.mean_interval(both[row][1]) for row in kept]
     low, high = [i.low for i in intervals], [i.high for i in intervals]
     return Curve(trial.number, [means[row] for row in kept], low, high, len(seeds), place, early)
 
 
-def _together(seeds: Sequence[Replica]) -> list[tuple[float, list[float]]]:
-    """Time and values of the iterations at which all seeds have one, ascending."""
+def _common_values(seeds: Sequence[Replica]) -> list[tuple[float, list[float]]]:
+    """Return time and values of the iterations at which all seeds have a value."""
     found = [{p.iteration: p for p in replica.curve if is_finite(p.value)} for replica in seeds]
     common = sorted(set.intersection(*(set(points) for points in found)))
     rows = []
@@ -95,6 +96,7 @@ def _together(seeds: Sequence[Replica]) -> list[tuple[float, list[float]]]:
 
 
 def _values(replica: Replica) -> list[Point]:
+    """Return pairs of time and value of a replica, without missing and infinite values."""
     return [(p.time, p.value) for p in replica.curve if p.value is not None and is_finite(p.value)]
 
 
@@ -104,12 +106,12 @@ def is_finite(value: float | None) -> bool:
 
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
-    """At most about `most` points: of each stretch the least and the greatest, and both ends."""
-    return [points[place] for place in _kept(points, most)]
+    """Return about `most` points: minimum and maximum of each stretch, and both ends."""
+    return [points[place] for place in _kept_indices(points, most)]
 
 
-def _kept(points: Sequence[Point], most: int) -> list[int]:
-    """The places of the points that `thinned` keeps."""
+def _kept_indices(points: Sequence[Point], most: int) -> list[int]:
+    """Return the indices of the points that `thinned` keeps."""
     if len(points) <= most:
         return list(range(len(points)))
     stretches = max(1, (most - 2) // 2)

@@ -1,8 +1,8 @@
-"""A random forest over the unit cube, and the functional analysis of variance of what it says.
+"""A random forest over the unit cube, and the functional analysis of variance of its predictions.
 
 Hutter, Hoos and Leyton-Brown, An Efficient Approach for Assessing Hyperparameter Importance, 2014:
-a tree is constant on boxes, so what a setting does on the average over all others, and how much of
-the variance that is, follow exactly. n rows, d columns, L leaves.
+a tree is constant on boxes, so the average effect of a setting over all others, and its share of
+the variance, can be computed exactly. n rows, d columns, L leaves.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,34 +15,34 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 TREES = 32
-#: Rows that each tree is grown from, at most.
+#: Maximum number of rows from which a tree is grown.
 MOST_ROWS = 800
 
 
 @dataclass(frozen=True)
 class Tree:
-    """A partition of the unit cube into boxes, with one value each."""
+    """A partition of the unit cube into boxes, each with one value."""
 
     low: Array
-    """(L, d)"""
+    """Lower corners of the boxes, (L, d)."""
     high: Array
-    """(L, d)"""
+    """Upper corners of the boxes, (L, d)."""
     value: Array
-    """(L,), with a mean of 0 over the cube."""
+    """Values of the boxes, (L,), with mean 0 over the cube."""
 
     @property
     def volume(self) -> Array:
-        """The share of the cube that each box takes, (L,)."""
+        """Volume of each box, (L,)."""
         volume: Array = np.prod(self.high - self.low, axis=1)
         return volume
 
     @property
     def variance(self) -> float:
-        """The variance over the cube."""
+        """Variance over the cube."""
         return float(self.volume @ self.value**2)
 
     def marginal(self, columns: Sequence[int]) -> tuple[list[Array], Array]:
-        """The mean over all other columns: the edges of its cells, and the values between them."""
+        """Return the mean over all other columns: edges of cells, and the values between them."""
         edges = [np.unique([*self.low[:, c], *self.high[:, c]]) for c in columns]
         sums = np.zeros([len(edge) for edge in edges])
         width = np.prod(self.high[:, columns] - self.low[:, columns], axis=1)
@@ -59,7 +59,7 @@ class Tree:
         return edges, sums[(slice(-1),) * len(columns)]
 
     def explained(self, columns: Sequence[int]) -> float:
-        """The variance of a marginal over the cube."""
+        """Return the variance of a marginal over the cube."""
         edges, values = self.marginal(columns)
         cells = np.diff(edges[0])
         for edge in edges[1:]:
@@ -69,19 +69,19 @@ class Tree:
 
 @dataclass(frozen=True)
 class Forest:
-    """Trees, and how well they predict rows that they have not seen."""
+    """Trees, and how well they predict unseen rows."""
 
     trees: list[Tree]
     skill: float
-    """The share of the variance of unseen rows that is predicted (R²), at least 0."""
+    """Predicted share of the variance of unseen rows (R²), at least 0."""
 
     @property
     def variance(self) -> float:
-        """The mean of the trees' variances."""
+        """Mean of the trees' variances."""
         return float(np.mean([tree.variance for tree in self.trees]))
 
     def shares(self, width: int) -> dict[tuple[int, ...], float]:
-        """The share of the variance of `width` columns alone, and of their pairs beyond that."""
+        """Return the share of the variance of each of `width` columns, and of pairs beyond that."""
         whole = self.variance
         if whole <= 0:
             return {}
@@ -96,7 +96,7 @@ class Forest:
         return found
 
     def surface(self, columns: Sequence[int], points: Array) -> Array:
-        """The marginal of some columns at all combinations of `points`, a value between 0 and 1."""
+        """Return the marginal of some columns at all combinations of `points` (each 0 to 1)."""
         total = np.zeros([len(points)] * len(columns))
         for tree in self.trees:
             edges, values = tree.marginal(columns)
@@ -108,18 +108,18 @@ class Forest:
         return total / len(self.trees)
 
 
-#: Columns of which pairs are looked at: those that do most alone.
+#: Number of columns, those with the largest effects, whose pairs are computed.
 _PAIRED = 6
 
 
 def grow(x: Array, y: Array, stream: np.random.Generator, trees: int = TREES) -> Forest:
-    """A forest of regression trees (Breiman, Random Forests, 2001) on rows of the unit cube.
+    """Return a forest of regression trees (Breiman, Random Forests, 2001).
 
     Args:
-        x: (n, d), each from 0 to 1.
-        y: (n,).
-        stream: draws the rows of each tree and the columns of each split.
-        trees: how many.
+        x: rows (n, d), each from 0 to 1.
+        y: targets (n,).
+        stream: random numbers for the rows of each tree and the columns of each split.
+        trees: number of trees.
     """
     count = len(y)
     sums, seen = np.zeros(count), np.zeros(count)
@@ -145,6 +145,8 @@ def grow(x: Array, y: Array, stream: np.random.Generator, trees: int = TREES) ->
 
 @dataclass
 class _Leaf:
+    """A box with the drawn and undrawn rows inside it."""
+
     rows: NDArray[np.intp]
     unseen: NDArray[np.intp]
     low: Array
@@ -159,6 +161,7 @@ def _leaves(
     unseen: NDArray[np.intp],
     stream: np.random.Generator,
 ) -> Iterator[_Leaf]:
+    """Yield the leaves of one tree."""
     width = x.shape[1]
     least = max(2, len(drawn) // 100)
     todo = [_Leaf(drawn, unseen, np.zeros(width), np.ones(width))]
@@ -182,7 +185,7 @@ def _leaves(
 def _split(
     x: Array, y: Array, rows: NDArray[np.intp], least: int, stream: np.random.Generator
 ) -> tuple[int, float] | None:
-    """The column and the place that leave the least variance on both sides; None: it is a leaf."""
+    """Return column and place of the split that reduces the variance most; None for a leaf."""
     count, width = len(rows), x.shape[1]
     if count < 2 * least:
         return None

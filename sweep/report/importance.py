@@ -1,17 +1,17 @@
-"""Importance of each setting, where trials are compared at the rungs that they have reached.
+"""Importance of each setting, comparing trials at the rungs that they have reached.
 
 A trial that was stopped early has a poor score because it was trained less, not because its
 settings are poor. So scores are compared level by level, as schedulers compare them:
 
 1. At each level all trials that have reached it are ranked by their score there; a trial that was
-   completed before it keeps its score. In a population a child begins with what its parent has
-   learnt, so there it is what was gained since the level before that is ranked.
-2. Ranks become normal scores (van der Waerden, 1952): the median 0, whatever the metric's unit.
+   completed before keeps its score. In a population an offspring starts with what its parent has
+   learnt, so there the gains since the previous level are ranked.
+2. Ranks become normal scores (van der Waerden, 1952): the median is 0, whatever the metric's unit.
 3. A forest predicts them from the settings, and its variance is divided among settings and pairs
-   (`sweep.report.forest`). What it does not predict of unseen trials is `unexplained`.
+   (`sweep.report.forest`). The part not predicted for unseen trials is `unexplained`.
 4. The shares of all levels are averaged, weighted by the number of trials compared there.
 5. `unexplained` is divided by the variances between seeds and between evaluations, which the sweep
-   shows at all its levels together (`sweep.history.shrinkage`).
+   shows at all its levels together (`sweep.history.posterior.shrinkage`).
 """
 
 import math
@@ -31,21 +31,21 @@ from sweep.space import Choice, Space, choice_key
 from sweep.views.lookup import Sweep
 from trainables.core import rng
 
-#: Trials that a level must have to be looked at.
+#: Minimum number of trials of a level.
 LEAST = 10
-#: Levels of a scheduler without rungs whose trials end at different times.
+#: Number of levels if the scheduler has no rungs and trials end at different times.
 _LEVELS = 6
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The trials at one level, and their normal scores; more is better."""
+    """The trials at one level with their normal scores; more is better."""
 
     level: float
-    """In units of ``time_attr``; infinite: where each trial ended."""
+    """Value of `time_attr`; infinite for the end of each trial."""
     trials: list[Trial]
     scores: Array
-    """(n,)"""
+    """Normal scores, (n,)."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ class Level:
     at: float
     trials: int
     explained: float
-    """The share of the differences that the settings predict."""
+    """Share of the differences that the settings predict."""
     shares: Mapping[tuple[str, ...], float]
-    """A setting, or a pair beyond what the two do alone → its share of the differences."""
+    """Setting, or pair beyond the effects of both → its share of the differences."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,15 @@ class Importance:
 
     levels: list[Level]
     shares: Mapping[tuple[str, ...], float]
-    """Greatest first; with `unexplained` and what more than two do together they add up to 1."""
+    """Shares, greatest first; with `unexplained` and effects of more than two settings the sum is
+    1."""
     unexplained: float
     gained: bool
-    """True if gains between two levels were compared, not scores."""
+    """True if gains between two levels were compared instead of scores."""
 
     @property
     def settings(self) -> list[str]:
-        """The names of the settings, those first that decide most, alone and with others."""
+        """Names of the settings, those with the largest effects first, alone and in pairs."""
         total: dict[str, float] = {}
         for names, share in self.shares.items():
             for name in names:
@@ -83,25 +84,26 @@ class Importance:
 
 @dataclass(frozen=True)
 class Causes:
-    """The parts of what no setting explains; together they are all of it."""
+    """The parts of the unexplained differences; their sum is all of it."""
 
     seeds: float | None
-    """The share of the differences between trials that is the seed; None: not known."""
+    """Share of the differences between trials that is due to the seed; None if unknown."""
     evaluations: float | None
-    """The share of the evaluations, by the few episodes of each; None: not known."""
+    """Share due to the few episodes of each evaluation; None if unknown."""
     rest: float
-    """Interactions of more than two settings, or too few trials to tell; with what is not known."""
+    """Remaining share: interactions of more than two settings, too few trials, and unknown parts.
+    """
 
     @classmethod
     def of(cls, found: Importance, history: History) -> "Causes":
-        """Return the parts, as far as the scores of a sweep tell them apart."""
+        """Return the parts, as far as the scores of a sweep distinguish them."""
         left, spreads = found.unexplained, history.expectations.spreads
         scored = history.ranked()
         if spreads is None or found.gained or not scored:
             return cls(None, None, left)
         measured = any(one.noise is not None for trial in scored for one in trial.counted)
         several = any(len(trial.counted) > 1 for trial in scored)
-        # Scores differ by `whole`; the mean of n seeds has an n-th of the variance of one.
+        # The variance of scores is `whole`; the mean of n seeds has an n-th of one seed's variance.
         part = math.fsum(1 / len(trial.counted) for trial in scored) / len(scored)
         noise, luck = spreads.seeds**2 * part, spreads.evaluations**2 * part
         whole = (spreads.settings**2 + noise) or 1.0
@@ -118,9 +120,9 @@ class Surface:
 
     names: tuple[str, str]
     values: tuple[list[Any], list[Any]]
-    """Along each axis."""
+    """Values along each axis."""
     better_than: Array
-    """Which share of the trials of the same rung such settings beat, by the first, the second."""
+    """Share of the trials of the same rung that such settings beat, by first and second setting."""
 
 
 @dataclass(frozen=True)
@@ -136,14 +138,14 @@ class Model:
 
     @classmethod
     def of(cls, sweep: Sweep) -> "Model | None":
-        """The model of a sweep; None: it has too few trials, or settings that do not differ."""
+        """Return the model of a sweep, or None with too few trials or only equal settings."""
         return cls.fit(sweep.spec.space, compare(sweep), sweep.spec.seed, _is_population(sweep))
 
     @classmethod
     def fit(
         cls, space: Space, compared: list[Compared], seed: int, gained: bool = False
     ) -> "Model | None":
-        """A forest for each level with enough trials."""
+        """Return a model with a forest for each level that has enough trials; None without one."""
         used = [one for one in compared if len(one.trials) >= LEAST and np.ptp(one.scores) > 0]
         columns = [name for name in space.searched if _differs(name, used)]
         if not used or not columns:
@@ -158,12 +160,13 @@ class Model:
 
     @property
     def _weights(self) -> Array:
+        """Weight of each level, by its number of trials."""
         counts = np.array([len(one.trials) for one in self.compared], dtype=float)
         shares: Array = counts / counts.sum()
         return shares
 
     def importance(self) -> Importance:
-        """Shares by level and together."""
+        """Return the shares of settings by level and in total."""
         levels = []
         for one, trees in zip(self.compared, self.forests, strict=True):
             shares = {
@@ -197,6 +200,7 @@ class Model:
         return Surface((one, other), values, np.vectorize(normal.cdf)(total))
 
     def _points(self, name: str, count: int) -> list[Any]:
+        """Return up to `count` values of a setting over its range."""
         domain = self.space.role(name)
         size = domain.size()
         if size is not None and size <= count:
@@ -206,11 +210,11 @@ class Model:
 
 @dataclass(frozen=True)
 class _Encoding:
-    """Settings as numbers from 0 to 1, of which each has as much room as it is likely.
+    """Settings as numbers from 0 to 1, with room in proportion to their probability.
 
-    Choices stand in the order of what they achieve: of all splits of a choice the best is one of
-    that order (Breiman et al., Classification and Regression Trees, 1984, 4.2). An absent setting
-    is below all values, with as much room as there are trials without it.
+    Choices are ordered by their scores: the best of all splits of a choice is one of that order
+    (Breiman et al., Classification and Regression Trees, 1984, 4.2). An inactive setting is below
+    all values, with room in proportion to the trials without it.
     """
 
     space: Space
@@ -220,17 +224,18 @@ class _Encoding:
 
     @classmethod
     def of(cls, space: Space, columns: list[str], compared: Compared) -> "_Encoding":
+        """Return the encoding for the trials of one level."""
         absent, orders = {}, {}
         for name in columns:
             without = sum(name not in trial.searched for trial in compared.trials)
             absent[name] = without / len(compared.trials)
             domain = space.role(name)
             if isinstance(domain, Choice):
-                orders[name] = _order(name, domain, compared)
+                orders[name] = _order_choices(name, domain, compared)
         return cls(space, columns, absent, orders)
 
     def row(self, searched: Mapping[str, Any]) -> list[float]:
-        """One point of the space."""
+        """Return the coordinates of one point of the space."""
         return [
             self.place(name, searched[name]) if name in searched else self.absent[name] / 2
             for name in self.columns
@@ -246,11 +251,12 @@ class _Encoding:
             try:
                 inside = domain.quantile(value)
             except (TypeError, LookupError, ValueError, ArithmeticError):
-                inside = 0.5  # no value of the space as it is now
+                inside = 0.5  # not a value of the present space
         return self.absent[name] + (1.0 - self.absent[name]) * inside
 
 
-def _order(name: str, domain: Choice, compared: Compared) -> dict[str, int]:
+def _order_choices(name: str, domain: Choice, compared: Compared) -> dict[str, int]:
+    """Return the choices ordered by their mean scores: key → index."""
     reached: dict[str, list[float]] = {key: [] for key in domain.by_key}
     for trial, score in zip(compared.trials, compared.scores, strict=True):
         if name in trial.searched:
@@ -260,32 +266,34 @@ def _order(name: str, domain: Choice, compared: Compared) -> dict[str, int]:
 
 
 def _differs(name: str, compared: Sequence[Compared]) -> bool:
+    """Return whether a setting has different values among the trials."""
     found = {choice_key(trial.searched.get(name)) for one in compared for trial in one.trials}
     return len(found) > 1
 
 
 def _is_population(sweep: Sweep) -> bool:
+    """Return whether a scheduler created offspring."""
     return any(_is_bred(trial) for trial in sweep.history.trials)
 
 
 def _is_bred(trial: Trial) -> bool:
-    """Return whether a scheduler bred a trial; one that a person cloned is no population."""
+    """Return whether a scheduler created the trial as offspring; users' clones do not count."""
     return trial.parent is not None and trial.clone_of is None
 
 
 def compare(sweep: Sweep) -> list[Compared]:
-    """The trials of a sweep at each of its levels."""
+    """Return the trials of a sweep at each of its levels."""
     history, gains = sweep.history, _is_population(sweep)
     levels = compared_at(history, sweep.aim.levels)
     found: list[list[tuple[Trial, float]]] = [[] for _ in levels]
     for trial in history.trials:
         ahead = trial.parent is not None and not gains
         if trial.status is Status.FAILED or trial.score is None or ahead:
-            continue  # a clone of a person's has learnt before it began
+            continue  # a user's clone had learnt before it started
         scores = list(enumerate(trial.scores_at(levels)))
-        before = _inherited(trial, history) if gains else 0.0
+        before = _starting_score(trial, history) if gains else 0.0
         for place, score in scores:
-            if score is None or not _has(trial, levels[place], gains):
+            if score is None or not _has_score(trial, levels[place], gains):
                 continue
             if before is not None:
                 found[place].append((trial, score - before))
@@ -294,18 +302,18 @@ def compare(sweep: Sweep) -> list[Compared]:
     compared = [
         standardised(level, its, sign) for level, its in zip(levels, found, strict=True) if its
     ]
-    return [_pooled(compared)] if gains and compared else compared
+    return [_pool_levels(compared)] if gains and compared else compared
 
 
-def _pooled(compared: Sequence[Compared]) -> Compared:
-    """All levels of a population as one: each has only as many trials as there are members."""
+def _pool_levels(compared: Sequence[Compared]) -> Compared:
+    """Return all levels of a population as one, since each has only as many trials as members."""
     trials = [trial for one in compared for trial in one.trials]
     scores = np.concatenate([one.scores for one in compared])
     return Compared(math.inf, trials, scores)
 
 
 def compared_at(history: History, rungs: Sequence[float]) -> list[float]:
-    """The levels at which trials are compared: rungs, or, without, times of ``time_attr``."""
+    """Return the levels at which trials are compared: rungs, or times if there are none."""
     if rungs:
         return list(rungs)
     scored = [trial for trial in history.trials if trial.score is not None]
@@ -320,7 +328,10 @@ def compared_at(history: History, rungs: Sequence[float]) -> list[float]:
 
 
 def standardised(level: float, found: Sequence[tuple[Trial, float]], sign: float) -> Compared:
-    """Trials with the normal scores of their ranks; equal scores share a rank, NaN is worst."""
+    """Return trials with the normal scores of their ranks.
+
+    Equal scores share a rank, NaN is worst.
+    """
     values = np.array([sign * score for _, score in found])
     values[np.isnan(values)] = -np.inf
     _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
@@ -331,20 +342,21 @@ def standardised(level: float, found: Sequence[tuple[Trial, float]], sign: float
     return Compared(level, [trial for trial, _ in found], np.array(scores))
 
 
-def _has(trial: Trial, level: float, gains: bool) -> bool:
-    """Return whether the trial has a score at `level`: it was there, or was completed before."""
+def _has_score(trial: Trial, level: float, gains: bool) -> bool:
+    """Return whether the trial has a score at `level`, by reaching it or being completed before."""
     if gains:
-        return _began(trial) < level and trial.reached(level)
+        return _started_at(trial) < level and trial.reached(level)
     return trial.status is Status.COMPLETED or math.isinf(level) or trial.reached(level)
 
 
-def _began(trial: Trial) -> float:
+def _started_at(trial: Trial) -> float:
+    """Return the `time_attr` at which a trial started."""
     birth = trial.replicas[0].birth
     return 0.0 if birth is None else birth.time
 
 
-def _inherited(trial: Trial, history: History) -> float | None:
-    """The score that a bred trial began with; the first score of one that was not bred."""
+def _starting_score(trial: Trial, history: History) -> float | None:
+    """Return the score with which an offspring started; of another trial, its first score."""
     birth = trial.replicas[0].birth
     if birth is None:
         return next((p.value for p in trial.leader.curve if p.value is not None), None)

@@ -1,4 +1,4 @@
-"""HTML from text: every word is escaped unless this module made it, so that none becomes markup."""
+"""HTML from text: everything is escaped unless this module made it."""
 
 import html
 import re
@@ -8,7 +8,7 @@ from trainables.errors import printable
 
 
 class Markup(str):
-    """Text that is HTML already; only `tag` and `plain` make it."""
+    """A text that is HTML already; only this module creates it."""
 
     __slots__ = ()
 
@@ -17,14 +17,17 @@ Child = Markup | str | None
 
 
 def plain(text: object) -> Markup:
-    """Any text as HTML that shows it: control characters escaped, nothing in it is markup."""
+    """Return any text as HTML that displays it, with control characters made visible."""
     if isinstance(text, Markup):
         return text
     return Markup(html.escape(printable(str(text)), quote=True))
 
 
 def tag(name: str, *children: Child | Iterable[Child], **attributes: object) -> Markup:
-    """An element; ``class_`` and ``data_x`` become ``class`` and ``data-x``, None is left out."""
+    """Return an element; attributes ``class_`` and ``data_x`` become ``class`` and ``data-x``.
+
+    Attributes and children that are None are left out.
+    """
     inner = "".join(plain(child) for child in _flat(children) if child is not None)
     written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{plain(value)}"'
@@ -35,17 +38,17 @@ def tag(name: str, *children: Child | Iterable[Child], **attributes: object) -> 
 
 
 def preformatted(text: str) -> Markup:
-    """Lines of text as they stand."""
+    """Return lines of text as a ``pre`` element."""
     return tag("pre", Markup("\n".join(plain(line) for line in text.splitlines())))
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> Markup:
-    """A table that scrolls sideways where it has to.
+    """Return a table that scrolls sideways if necessary.
 
     Args:
-        head: the titles.
-        rows: as many cells each.
-        kinds: a letter for each column: ``n`` a number, ``w`` never wrapped, ``t`` text.
+        head: titles of the columns.
+        rows: rows with one cell for each column.
+        kinds: a letter for each column: ``n`` number, ``w`` never wrapped, ``t`` text.
     """
 
     def row(name: str, cells: Sequence[Child]) -> Markup:
@@ -62,11 +65,12 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Child]], kinds: str) -> M
 
 
 def _title(text: str) -> Markup:
-    """Return a column's title, which on paper may be broken after the parts of a long name."""
+    """Return a column's title, which may be broken on paper after the parts of a long name."""
     return Markup(re.sub(r"(?<=[_./])(?=[^_./])", "<wbr>", plain(text)))
 
 
 def _flat(children: Iterable[Child | Iterable[Child]]) -> Iterable[Child]:
+    """Yield children, including those of nested iterables."""
     for child in children:
         if child is None or isinstance(child, str):
             yield child

@@ -1,8 +1,8 @@
 """The report as one file: its sections, their data, and the library that draws them.
 
-Nothing is loaded when it is opened. The page's own policy forbids it, and runs the two scripts
-alone whose hashes stand in it: what a name or a message smuggles in is not run even if it became
-markup. Library and data are compressed, which makes the file a third of its size.
+Opening it loads nothing. The page's own policy forbids that, and allows only the two scripts whose
+hashes it contains: code smuggled into a name or message would not run even if it became markup.
+Library and data are compressed, which reduces the file to a third.
 """
 
 import base64
@@ -30,17 +30,17 @@ from sweep.views.lookup import DRIVEN, Sweep
 
 Data = dict[str, Any]
 
-#: Contours and slices are drawn of so many settings, those that decide most.
+#: Number of settings, the most important ones, with a picture of their own.
 _SLICES = 8
 
 
 def build(sweep: Sweep, now: float, reload_s: float = 0.0) -> str:
-    """The page of a sweep.
+    """Return the page of a sweep.
 
     Args:
-        sweep: as it is now.
-        now: seconds since 1970.
-        reload_s: after how many seconds the page opens itself anew; 0: never.
+        sweep: state of the sweep.
+        now: current time in seconds since 1970.
+        reload_s: seconds after which the page reloads itself; 0 for never.
     """
     clock = timeline.Clock.of(sweep.records)
     provenance = _provenance(sweep)
@@ -58,6 +58,7 @@ def build(sweep: Sweep, now: float, reload_s: float = 0.0) -> str:
 
 
 def _provenance(sweep: Sweep) -> Data:
+    """Return the provenance in the sweep's ledger."""
     ledger = Ledger(sweep.folder.ledger)
     try:
         return dict(ledger.provenance)
@@ -86,7 +87,7 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
     }
     spent = data["timing"].pop("spent") if data["timing"] else None
     if data["importance"] is None:
-        data["contour"] = None  # where no setting decides anything there are no heights to draw
+        data["contour"] = None  # without an important setting there are no heights to draw
     parts = [
         _learning(data),
         sections.best(sweep),
@@ -108,10 +109,12 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
 
 
 def _chart(kind: str, **more: object) -> Markup:
+    """Return the placeholder of a picture."""
     return tag("div", class_="chart", data_chart=kind, **more)
 
 
 def _learning(data: Data) -> Section | None:
+    """Return the section with the learning curves, or None."""
     its = data["learning"]
     if its is None:
         return None
@@ -130,10 +133,11 @@ def _learning(data: Data) -> Section | None:
 
 
 def _front(data: Data) -> Section | None:
+    """Return the section with the front, or None."""
     if not data["front"]:
         return None
     note = "Trials that none is better than in every objective are joined by a line."
-    note += _drawn(
+    note += _drawn_note(
         max(data["front"], key=lambda its: int(its["scored"])), "these and evenly others"
     )
     body = [_chart("front", data_index=index) for index, _ in enumerate(data["front"])]
@@ -141,6 +145,7 @@ def _front(data: Data) -> Section | None:
 
 
 def _importance(data: Data) -> Section | None:
+    """Return the section with the importance of settings, or None."""
     its = data["importance"]
     if its is None:
         return None
@@ -161,7 +166,7 @@ def _importance(data: Data) -> Section | None:
     return Section("importance", "What decides", note, body)
 
 
-#: Part of what no setting explains → the words for it.
+#: Cause of unexplained differences → its description.
 _WORDS = {
     "seed": "the seed, by which trainings of the same settings differ",
     "seed and evaluation": "the seed and the episodes of an evaluation",
@@ -175,12 +180,13 @@ _WORDS = {
 
 
 def _unexplained(its: Data) -> str:
-    """Return in words what the differences are that no setting explains."""
+    """Return a sentence about the differences that no setting explains."""
     parts = [f"{part['share']:.0%} is {_WORDS[part['name']]}" for part in its["causes"]]
     return f"No setting explains {its['unexplained']:.0%} of them: {'; '.join(parts)}."
 
 
 def _contour(data: Data) -> Section | None:
+    """Return the section with the joint effect of two settings, or None."""
     if data["contour"] is None:
         return None
     one, other = (axis["name"] for axis in data["contour"]["axes"])
@@ -192,6 +198,7 @@ def _contour(data: Data) -> Section | None:
 
 
 def _parallel(data: Data) -> Section | None:
+    """Return the section with parallel coordinates, or None."""
     its = data["points"]
     if its is None:
         return None
@@ -204,20 +211,22 @@ def _parallel(data: Data) -> Section | None:
     if its["left_out"]:
         note += f" {formatting.plural(its['left_out'], 'further setting')} are left out."
     body = [tag("div", buttons, class_="buttons"), _chart("parallel")]
-    return Section("parallel", "All settings together", note + _drawn(its), body, "Parallel")
+    return Section("parallel", "All settings together", note + _drawn_note(its), body, "Parallel")
 
 
 def _slices(data: Data) -> Section | None:
+    """Return the section with a picture for each setting, or None."""
     its = data["points"]
     if its is None:
         return None
     note = "The score of each trial against each setting; the further it came, the stronger."
     charts_of = [_chart("slice", data_index=index) for index in range(len(its["axes"][:_SLICES]))]
     body = [tag("div", charts_of, class_="pictures")]
-    return Section("slices", "Each setting alone", note + _drawn(its), body, "Slices")
+    return Section("slices", "Each setting alone", note + _drawn_note(its), body, "Slices")
 
 
-def _drawn(its: Data, which: str = "the best and evenly others") -> str:
+def _drawn_note(its: Data, which: str = "the best and evenly others") -> str:
+    """Return a sentence about the number of trials drawn; empty if all are."""
     drawn = len(its["trials"])
     if drawn == its["scored"]:
         return ""
@@ -225,14 +234,16 @@ def _drawn(its: Data, which: str = "the best and evenly others") -> str:
 
 
 def _search(data: Data) -> Section | None:
+    """Return the section with scores over time, or None."""
     if data["search"] is None:
         return None
     note = "The score of each trial when it last reported, and the best so far."
-    note += _drawn(data["search"], "evenly chosen")
+    note += _drawn_note(data["search"], "evenly chosen")
     return Section("search", "The search", note, [_chart("search")])
 
 
 def _lineage(data: Data) -> Section | None:
+    """Return the section with the families of offspring, or None."""
     if data["lineage"] is None:
         return None
     note = "Each line is a trial, beginning where it was bred; in colour the ancestors of the best."
@@ -240,6 +251,7 @@ def _lineage(data: Data) -> Section | None:
 
 
 def _timeline(data: Data) -> Section | None:
+    """Return the section with slices over time, or None."""
     its = data["timing"]
     if its is None:
         return None
@@ -253,6 +265,7 @@ def _timeline(data: Data) -> Section | None:
 
 
 def _rungs(data: Data) -> Section | None:
+    """Return the section with rungs and promotions, or None."""
     if data["timing"] is None or not data["timing"]["rungs"]:
         return None
     note = "How many trials came to each rung, and what became of them there."
@@ -263,13 +276,14 @@ def _rungs(data: Data) -> Section | None:
 
 
 def _document(title: str, body: list[Markup], data: Data, reload_s: float) -> str:
+    """Return the HTML of the whole file."""
     script, style = _asset("page.js"), _asset("page.css")
     library = _library()
     policy = (
         "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; "
         f"script-src '{_hash(script)}' '{_hash(library)}'; base-uri 'none'; form-action 'none'"
     )
-    packed = _packed(json.dumps(data, allow_nan=False, separators=(",", ":")))
+    packed = _compress(json.dumps(data, allow_nan=False, separators=(",", ":")))
     head = [
         '<meta charset="utf-8">',
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
@@ -290,12 +304,17 @@ def _document(title: str, body: list[Markup], data: Data, reload_s: float) -> st
 
 @cache
 def _asset(name: str) -> str:
+    """Return the text of a file of this package."""
     return resources.files("sweep.report").joinpath(name).read_text(encoding="utf-8")
 
 
 @cache
 def _library() -> str:
-    """Plotly's script, found without importing the package around it, which takes a while."""
+    """Return Plotly's script, found without importing its package, which takes a while.
+
+    Raises:
+        StorageError: Plotly is not installed completely.
+    """
     found = importlib.util.find_spec("plotly")
     if found is None or not found.submodule_search_locations:
         raise StorageError("plotly is not installed; `pip install plotly` brings it")
@@ -308,24 +327,27 @@ def _library() -> str:
 
 @cache
 def _packed_library() -> str:
-    return _packed(_library())
+    """Return Plotly's script, compressed."""
+    return _compress(_library())
 
 
-def _packed(text: str) -> str:
+def _compress(text: str) -> str:
+    """Return a text compressed and encoded as base64."""
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
 def _hash(script: str) -> str:
+    """Return the hash of a script for a Content-Security-Policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def write(path: Path, text: str) -> None:
-    """Put a page in its place at once; who reads it meanwhile has the old one.
+    """Write a page atomically: readers see the old one or the new one.
 
-    What is there and no file, such as a pipe or ``/dev/null``, stays and is written into.
+    An existing pipe or device such as ``/dev/null`` is written to instead of being replaced.
 
     Raises:
-        StorageError: the disk does not let it be written.
+        StorageError: the disk refused.
     """
     try:
         if path.exists() and not path.is_file():
@@ -346,6 +368,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _umask() -> int:
+    """Return the umask of this process."""
     mask = os.umask(0)
     os.umask(mask)
     return mask

@@ -1,6 +1,6 @@
-"""Pictures of the report as PNG files, for slides and other pages; without a browser or a network.
+"""Pictures of the report as PNG files, for slides and other pages, without browser or network.
 
-They are drawn with matplotlib, which MLflow brings, from the data of the page itself.
+They are drawn with matplotlib, a dependency of MLflow, from the data of the page.
 """
 
 import math
@@ -22,31 +22,31 @@ if TYPE_CHECKING:
 
 Data = dict[str, Any]
 
-#: The page's colours by day.
+#: Colours of the page in its light theme.
 _COLOURS = ("#2563eb", "#e8590c", "#0a8f6a", "#9c36b5", "#d6336c", "#a67c00")
-_ACCENT, _FADED, _PLAIN, _INK, _MUTED, _GRID = (
+_ACCENT, _FADED, _LIGHT_BLUE, _INK, _MUTED, _GRID = (
     *("#2563eb", "#b4b9c2", "#8fb2f3"),
     *("#1a1d23", "#626a76", "#e3e6eb"),
 )
 _SCALE = ("#d3d7de", "#8fb2f3", "#1846b8")
-#: Pixels for each inch of a picture.
+#: Resolution of a picture in pixels per inch.
 _DPI = 120
-#: What matplotlib raises at numbers that lie further apart than a number says.
+#: Errors that matplotlib raises for numbers that are too far apart.
 _UNDRAWABLE = (ArithmeticError, MemoryError, RuntimeError, TypeError, ValueError)
-#: Slices in one picture: the settings that decide most.
+#: Number of settings, the most important ones, in the picture of slices.
 _SLICES = 6
 
 
 def write(
     sweep: Sweep, folder: Path, say: Callable[[str], None], names: Sequence[str] = ()
 ) -> list[Path]:
-    """Write a file for each picture that has something to show.
+    """Write a file for each picture that has something to show; return their paths.
 
     Args:
-        sweep: as it is now.
-        folder: made if absent; files of these names in it are replaced.
-        say: told of each picture that matplotlib cannot draw, which is left out.
-        names: of `PICTURES`; none: all.
+        sweep: state of the sweep.
+        folder: created if necessary; existing files of these names are replaced.
+        say: called with a message for each picture that matplotlib cannot draw.
+        names: names in `PICTURES`; empty for all.
 
     Raises:
         StorageError: the disk refused.
@@ -71,8 +71,8 @@ def write(
 
 
 def _draw(picture: Callable[[Data], "Figure | None"], data: Data, file: Path, title: str) -> bool:
-    """Write a picture, if it has something to show."""
-    with np.errstate(all="ignore"):  # whether it can be drawn of such numbers is seen at once
+    """Write a picture; return False if it has nothing to show."""
+    with np.errstate(all="ignore"):  # problems with numbers show up as errors below
         figure = picture(data)
         if figure is not None:
             figure.savefig(file, format="png", dpi=_DPI, metadata={"Title": title})
@@ -80,14 +80,15 @@ def _draw(picture: Callable[[Data], "Figure | None"], data: Data, file: Path, ti
 
 
 def _figure(width: float, height: float) -> "Figure":
+    """Return an empty figure of a size in inches."""
     with large_import():
         from matplotlib.figure import Figure
 
     return Figure((width, height), layout="constrained", facecolor="white")
 
 
-def _plain(axes: "Axes", x: str = "", y: str = "") -> None:
-    """The look of the page: no frame, a light grid behind what is drawn."""
+def _style_axes(axes: "Axes", x: str = "", y: str = "") -> None:
+    """Give axes the style of the page: no frame, and a light grid behind the data."""
     axes.grid(color=_GRID, linewidth=0.8)
     axes.set_axisbelow(True)
     for side in axes.spines.values():
@@ -98,11 +99,12 @@ def _plain(axes: "Axes", x: str = "", y: str = "") -> None:
 
 
 def _text(words: str) -> str:
-    """Words of users, in which a dollar would begin a formula."""
+    """Return a user's text with dollar signs escaped, which would begin a formula."""
     return words.replace("$", r"\$")
 
 
 def _curves(data: Data) -> "Figure | None":
+    """Return the picture of the learning curves, or None."""
     its = data["learning"]
     if its is None:
         return None
@@ -113,7 +115,7 @@ def _curves(data: Data) -> "Figure | None":
         place = curve["place"]
         if place is None:
             early = curve["early"]
-            colour, name = (_FADED, "stopped early") if early else (_PLAIN, "others")
+            colour, name = (_FADED, "stopped early") if early else (_LIGHT_BLUE, "others")
             label = None if name in said else name
             said.add(name)
             axes.plot(curve["x"], curve["y"], color=colour, linewidth=0.7, label=label, zorder=1)
@@ -125,7 +127,7 @@ def _curves(data: Data) -> "Figure | None":
             low, high = _numbers(curve["low"]), _numbers(curve["high"])
             axes.fill_between(curve["x"], low, high, color=colour, alpha=0.12)
         axes.plot(curve["x"], curve["y"], color=colour, linewidth=width, label=label, zorder=above)
-    _plain(axes, its["time"], data["metric"])
+    _style_axes(axes, its["time"], data["metric"])
     handles, labels = axes.get_legend_handles_labels()
     order = sorted(range(len(labels)), key=lambda i: (-handles[i].get_zorder(), -i))  # best first
     axes.legend(
@@ -141,11 +143,12 @@ def _curves(data: Data) -> "Figure | None":
 
 
 def _numbers(values: Sequence[float | None]) -> list[float]:
-    """Values of an axis; NaN, which is not drawn, where one is absent."""
+    """Return the values of an axis with NaN, which is not drawn, for missing ones."""
     return [math.nan if value is None else value for value in values]
 
 
 def _importance(data: Data) -> "Figure | None":
+    """Return the picture of the importance of settings, or None."""
     its = data["importance"]
     if its is None:
         return None
@@ -158,33 +161,35 @@ def _importance(data: Data) -> "Figure | None":
     colours = [_ACCENT] * (len(names) - len(causes)) + [_FADED] * len(causes)
     bars = axes.barh(names[::-1], shares[::-1], color=colours[::-1], height=0.62)
     axes.bar_label(bars, fmt="%.0f%%", padding=4, color=_MUTED, fontsize=9)
-    _plain(axes, f"share of the differences in {data['metric']}, %")
+    _style_axes(axes, f"share of the differences in {data['metric']}, %")
     axes.grid(visible=False, axis="y")
     axes.margins(x=0.12)
     return figure
 
 
 def _search(data: Data) -> "Figure | None":
+    """Return the picture of scores over time, or None."""
     its = data["search"]
     if its is None:
         return None
     figure = _figure(9, 4)
     axes = figure.subplots()
-    for early, colour, name in ((True, _FADED, "stopped early"), (False, _PLAIN, "completed")):
+    for early, colour, name in ((True, _FADED, "stopped early"), (False, _LIGHT_BLUE, "completed")):
         shown = [place for place, is_early in enumerate(its["early"]) if is_early is early]
         if shown:
             x, y = ([its[axis][place] for place in shown] for axis in ("x", "y"))
             axes.scatter(x, y, s=16, color=colour, label=name)
     best = its["best"]
-    if best["x"]:  # none, where every trial breaks a constraint
+    if best["x"]:  # empty if every trial violates a constraint
         until, score = [*best["x"], its["end"]], [*best["y"], best["y"][-1]]
         axes.step(until, score, where="post", color=_ACCENT, linewidth=2, label="best so far")
-    _plain(axes, "seconds", data["metric"])
+    _style_axes(axes, "seconds", data["metric"])
     axes.legend(frameon=False, fontsize=9)
     return figure
 
 
 def _slices(data: Data) -> "Figure | None":
+    """Return the picture with a plot for each setting, or None."""
     its = data["points"]
     if its is None:
         return None
@@ -196,7 +201,7 @@ def _slices(data: Data) -> "Figure | None":
     for place, axis in enumerate(shown):
         axes = figure.add_subplot(rows, columns, place + 1)
         axes.scatter(axis["values"], its["scores"], c=colours, s=14)
-        _plain(axes, axis["name"], data["metric"] if place % columns == 0 else "")
+        _style_axes(axes, axis["name"], data["metric"] if place % columns == 0 else "")
         if "labels" in axis:
             labels = [_text(label) for label in axis["labels"]]
             axes.set_xticks(range(len(labels)), labels, rotation=0 if len(labels) < 5 else 30)
@@ -206,6 +211,7 @@ def _slices(data: Data) -> "Figure | None":
 
 
 def _parallel(data: Data) -> "Figure | None":
+    """Return the picture with parallel coordinates, or None."""
     its = data["points"]
     if its is None:
         return None
@@ -220,10 +226,10 @@ def _parallel(data: Data) -> "Figure | None":
         line = [height[trial] for height in heights]
         better = its["better"][trial]
         axes.plot(line, color=colour, linewidth=0.5 + 1.3 * better, alpha=0.35 + 0.6 * better)
-    _plain(axes)
+    _style_axes(axes)
     axes.grid(visible=False)
     axes.set_yticks([])
-    axes.set_ylim(-0.05, 1.05)  # the ends of all axes, also where all scores are the same
+    axes.set_ylim(-0.05, 1.05)  # the full height even if all scores are equal
     axes.set_xticks(range(len(shown)), [_text(axis["name"]) for axis in shown])
     for place, axis in enumerate(shown):
         axes.axvline(place, color=_MUTED, linewidth=0.8)
@@ -236,6 +242,7 @@ def _parallel(data: Data) -> "Figure | None":
 
 
 def _colours(better: Sequence[float | None]) -> list[Any]:
+    """Return a colour for each trial, by its rank from 0 to 1."""
     from matplotlib.colors import LinearSegmentedColormap
 
     scale = LinearSegmentedColormap.from_list("better", _SCALE)
@@ -243,21 +250,23 @@ def _colours(better: Sequence[float | None]) -> list[Any]:
 
 
 def _heights(axis: Data) -> list[float]:
-    """Return the height of each trial's value on an axis, from 0 to 1; NaN where it is absent."""
+    """Return the height of each trial's value on an axis, from 0 to 1; NaN if missing."""
     return [math.nan if value is None else _height(axis, value) for value in axis["values"]]
 
 
 def _height(axis: Data, value: float) -> float:
+    """Return the height of a value on an axis, from 0 to 1."""
     if "labels" in axis:
         return (value + 0.5) / len(axis["labels"])
     low, high = axis["low"], axis["high"]
     if axis["log"]:
         low, high, value = math.log(low), math.log(high), math.log(value)
-    low, high, value = low / 2, high / 2, value / 2  # the difference may be too large a number
+    low, high, value = low / 2, high / 2, value / 2  # the difference may overflow
     return 0.5 if high == low else (value - low) / (high - low)
 
 
 def _ticks(axis: Data) -> list[tuple[float, str]]:
+    """Return heights and labels of an axis's ticks."""
     if "labels" in axis:
         return [(_height(axis, i), label) for i, label in enumerate(axis["labels"])]
     low, high = axis["low"], axis["high"]
@@ -266,7 +275,7 @@ def _ticks(axis: Data) -> list[tuple[float, str]]:
     return [(_height(axis, tick), formatting.number(float(f"{tick:.3g}"))) for tick in ticks]
 
 
-#: Name of a file → what draws it.
+#: Name of a file → function that draws it.
 PICTURES: dict[str, Callable[[Data], "Figure | None"]] = {
     "curves": _curves,
     "importance": _importance,

@@ -1,4 +1,4 @@
-"""Sections of a report in words and tables: the head, the best trials, failures, decisions."""
+"""Texts and tables of a report: the head, the best trials, failures, decisions."""
 
 import time
 from collections import defaultdict
@@ -17,11 +17,11 @@ from sweep.stats import LEVEL, Interval
 from sweep.views import explanation, formatting, overview
 from sweep.views.lookup import Sweep
 
-#: Trials in the table of the best, and of which every decision is shown; so many if there are more.
+#: Number of trials in the table of the best; number with all decisions shown, in large sweeps.
 TOP, SHOWN = 10, 12
-#: Failures that are shown with their tracebacks.
+#: Maximum number of failures shown with tracebacks.
 FAILED = 20
-#: Settings with a column of their own in the table of the best, and characters of a value there.
+#: Maximum number of settings with columns of their own in that table, and of characters there.
 _COLUMNS, _LONGEST = 8, 32
 
 
@@ -34,7 +34,7 @@ class Section:
     note: str
     body: Sequence[Markup]
     short: str = ""
-    """Its entry in the list of contents; empty for the title itself."""
+    """Entry in the list of contents; empty to use the title."""
 
 
 def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
@@ -76,6 +76,7 @@ def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
 
 
 def _best_tile(best: Mapping[str, Any]) -> Markup:
+    """Return the tile with the best score."""
     score, number = formatting.number(best["score"]), best["trial"]
     if best["expected_error"] is None:
         return _tile(score, f"best, trial {number}")
@@ -84,11 +85,12 @@ def _best_tile(best: Mapping[str, Any]) -> Markup:
 
 
 def _tile(value: str, what: str) -> Markup:
+    """Return a tile with a value and its description."""
     return tag("div", tag("b", value), tag("span", what), class_="tile")
 
 
 def _large(value: float) -> str:
-    """A large number in few characters."""
+    """Return a large number as a short text."""
     for size, unit in ((1e9, " G"), (1e6, " M")):
         if value >= size:
             return f"{value / size:.3g}{unit}"
@@ -96,11 +98,12 @@ def _large(value: float) -> str:
 
 
 def _in_words(counts: Mapping[str, int]) -> str:
+    """Return the counts by status as a text."""
     return ", ".join(f"{count:,} {status.lower()}" for status, count in counts.items())
 
 
 def best(sweep: Sweep) -> Section | None:
-    """The table of the best trials."""
+    """Return the section with the table of the best trials, or None."""
     ranked = sweep.history.ranked()[:TOP]
     if not ranked:
         return None
@@ -119,6 +122,7 @@ def best(sweep: Sweep) -> Section | None:
 
 
 def _note_of_best(sweep: Sweep, several: bool) -> str:
+    """Return the note below the title of that table."""
     shown, scored = min(TOP, len(sweep.history.ranked())), len(sweep.history.ranked())
     parts = [f"The best {shown} of {scored:,} trials with a score in {sweep.spec.metric}."]
     aggregate = sweep.history.objective.aggregate
@@ -150,6 +154,7 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
 def _best_row(
     trial: Trial, sweep: Sweep, several: bool, columns: Sequence[str]
 ) -> list[Markup | str]:
+    """Return the cells of one trial."""
     data = overview.row(trial, sweep.history)
     row: list[Markup | str] = [str(trial.number), _status(trial.status)]
     row.append(formatting.number(data["score"]))
@@ -161,7 +166,7 @@ def _best_row(
     row += [formatting.number(value) for value in data.get("objectives", {}).values()]
     if columns:
         row += [
-            _cut(formatting.setting(trial.searched[name]))
+            _shorten(formatting.setting(trial.searched[name]))
             if name in trial.searched
             else formatting.ABSENT
             for name in columns
@@ -171,17 +176,19 @@ def _best_row(
     return [*row, str(trial.iteration), formatting.count(data["steps"])]
 
 
-def _cut(text: str) -> str:
+def _shorten(text: str) -> str:
+    """Return a text cut to `_LONGEST` characters."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
 def _status(status: Status) -> Markup:
+    """Return a status as a coloured word."""
     word = status.value.lower()
     return tag("span", word, class_=word)
 
 
 def interval(trial: Trial, seed: int) -> Interval | None:
-    """Return the interval of these settings' score, over seeds; None if it has one seed."""
+    """Return the confidence interval of a trial's score over seeds, or None with one seed."""
     found = [score for replica in trial.counted if (score := replica.score_at()) is not None]
     aggregate = trial.objective.aggregate
     if len(found) < 2:
@@ -192,12 +199,12 @@ def interval(trial: Trial, seed: int) -> Interval | None:
 
 
 def _is_of_the_mean(aggregate: Aggregate) -> bool:
-    """Return whether the interval of a score is that of the mean, by Student's t."""
+    """Return whether the interval is that of the mean, by Student's t."""
     return aggregate.kind == "mean" or not aggregate.fair
 
 
 def tested(sweep: Sweep) -> Section | None:
-    """Return the results of the best trials under test seeds."""
+    """Return the section with the best trials under test seeds, or None."""
     data = overview.final_evaluation_report(sweep)
     if data is None:
         return None
@@ -222,7 +229,7 @@ def tested(sweep: Sweep) -> Section | None:
 
 
 def searched(sweep: Sweep, provenance: Mapping[str, Any]) -> Section:
-    """The space, the fixed settings and what the results depend on."""
+    """Return the section with the space, the fixed settings and the provenance."""
     space = sweep.spec.space
     width = {name: parameter.describe() for name, parameter in space.parameters.items()}
     rows = [[name, text] for name, text in width.items()]
@@ -243,11 +250,13 @@ def searched(sweep: Sweep, provenance: Mapping[str, Any]) -> Section:
 
 
 def _folded(title: str | Markup, *inner: Markup, open_: bool = False) -> Markup:
+    """Return a part that can be opened and closed."""
     shown = tag("summary", title), tag("div", *inner)
     return tag("details", *shown, open="open" if open_ else None)
 
 
 def _date(seconds: float) -> str:
+    """Return a time in seconds since 1970 as a text."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
@@ -261,7 +270,7 @@ _ENDS = {
 
 
 def spent(data: Mapping[str, Any] | None) -> Section | None:
-    """Return the use of the slots' time, as bars."""
+    """Return the section with the use of the slots' time as bars, or None."""
     if data is None or not data["parts"]:
         return None
     bars = (("By what was done", data["parts"]), ("Training, by what became of it", data["fates"]))
@@ -271,7 +280,7 @@ def spent(data: Mapping[str, Any] | None) -> Section | None:
     return Section("time", "Where the time went", note, body, "Time")
 
 
-#: The colours of parts that mean something; the others take theirs in turn.
+#: Colours of parts with a meaning; others get theirs in turn.
 _PAINTS = {
     "free slots": "faded",
     "COMPLETED": "good",
@@ -282,6 +291,7 @@ _PAINTS = {
 
 
 def _bar(parts: Mapping[str, float]) -> tuple[Markup, Markup]:
+    """Return a bar of parts in seconds, and its legend."""
     whole = sum(parts.values())
     pieces, words = [], []
     for place, (name, seconds) in enumerate(parts.items()):
@@ -294,7 +304,7 @@ def _bar(parts: Mapping[str, float]) -> tuple[Markup, Markup]:
 
 
 def failures(sweep: Sweep) -> Section | None:
-    """Trials that failed, with their tracebacks, and slices that ended badly."""
+    """Return the section with failed trials, their tracebacks and bad ends of slices, or None."""
     failed = sweep.history.of(Status.FAILED)
     ends: dict[tuple[End, str], list[str]] = defaultdict(list)
     for record in sweep.records:
@@ -304,7 +314,7 @@ def failures(sweep: Sweep) -> Section | None:
     if not failed and not ends:
         return None
     rows: list[list[Markup | str]] = [
-        [_ENDS[end], reason, str(len(its)), _some(its)] for (end, reason), its in ends.items()
+        [_ENDS[end], reason, str(len(its)), _list_some(its)] for (end, reason), its in ends.items()
     ]
     body = [table(["what", "reason", "slices", "trials"], rows[:100], "wtnt")] if rows else []
     for trial in failed[:FAILED]:
@@ -315,17 +325,19 @@ def failures(sweep: Sweep) -> Section | None:
     return Section("failures", "Failures", f"{note}or ended its trial.", body)
 
 
-def _some(names: Sequence[str]) -> str:
+def _list_some(names: Sequence[str]) -> str:
+    """Return a text with the first of some names."""
     found = list(dict.fromkeys(names))
     return ", ".join(found[:12]) + (f" and {len(found) - 12} more" if len(found) > 12 else "")
 
 
 def _shown(count: int, most: int) -> str:
+    """Return a text about how many are shown; empty if all are."""
     return f", {most} are shown" if count > most else ""
 
 
 def decisions(sweep: Sweep) -> Section | None:
-    """Why the best trials, and those that failed, are where they are."""
+    """Return the section that explains the states of the best and the failed trials, or None."""
     history = sweep.history
     if not history.trials:
         return None
@@ -351,6 +363,7 @@ def decisions(sweep: Sweep) -> Section | None:
 
 
 def _decided(trial: Trial, steps: Iterable[Mapping[str, Any]]) -> Markup:
+    """Return the decisions about one trial, foldable."""
     title = tag(
         "span",
         f"trial {trial.number} ",
@@ -362,6 +375,7 @@ def _decided(trial: Trial, steps: Iterable[Mapping[str, Any]]) -> Markup:
 
 
 def _step(step: Mapping[str, Any]) -> Markup:
+    """Return one decision with its values."""
     when = time.strftime("%H:%M:%S", time.localtime(step["at"]))
     numbers = [
         table(
@@ -375,19 +389,20 @@ def _step(step: Mapping[str, Any]) -> Markup:
 
 
 def _cell(value: Any) -> str:
+    """Return a value as the text of a cell."""
     if value is None or isinstance(value, float):
         return formatting.number(value)
     return str(value)
 
 
 def navigation(sections: Iterable[Section]) -> Markup:
-    """The list of contents."""
+    """Return the list of contents."""
     links = [tag("a", one.short or one.title, href=f"#{one.id}") for one in sections]
     return tag("nav", tag("div", links))
 
 
 def shown(section: Section) -> Markup:
-    """A section as HTML."""
+    """Return a section as HTML."""
     pieces = section.note.split("`")
     words = (
         tag("code", piece) if place % 2 else plain(piece) for place, piece in enumerate(pieces)

@@ -1,6 +1,6 @@
-"""When what ran: slices in lanes over the time in which a driver ran, rungs, and where time went.
+"""Slices over the time in which a driver ran, rungs, and the use of time.
 
-Gaps in which nobody drove the sweep are left out. Times are seconds since the sweep began.
+Gaps without a driver are left out. Times are in seconds since the sweep began.
 """
 
 import itertools
@@ -27,9 +27,9 @@ from sweep.views.lookup import Sweep
 
 Data = dict[str, Any]
 
-#: Bars that are drawn, at most; shorter ones beside each other become one.
+#: Maximum number of bars drawn; short neighbours are merged.
 MOST_BARS = 6000
-#: What timers of a trainer are called in its results, and in words.
+#: Name of a trainer's timer in results → description.
 _TIMERS = {
     "timers/sample_time_ms": "sampling",
     "timers/learn_time_ms": "learning",
@@ -41,14 +41,14 @@ _TIMERS = {
 
 @dataclass(frozen=True)
 class Clock:
-    """Date → seconds since the sweep began, without the gaps between its drivers."""
+    """Conversion of dates to seconds since the sweep began, without gaps between drivers."""
 
     spans: Sequence[tuple[int, float, float]]
     """Term, first and last date of each driver."""
 
     @classmethod
     def of(cls, records: Sequence[Recorded]) -> "Clock":
-        """The clock of a sweep with these records."""
+        """Return the clock of a sweep with these events."""
         spans: dict[int, tuple[float, float]] = {}
         for record in records:
             first, _ = spans.get(record.term, (record.at, record.at))
@@ -57,11 +57,11 @@ class Clock:
 
     @property
     def total(self) -> float:
-        """Seconds that drivers ran."""
+        """Seconds for which drivers ran."""
         return sum(max(0.0, last - first) for _, first, last in self.spans)
 
     def at(self, date: float) -> float:
-        """The seconds since the sweep began at a date."""
+        """Return the seconds since the sweep began at a date."""
         return sum(
             min(max(0.0, date - first), max(0.0, last - first)) for _, first, last in self.spans
         )
@@ -74,15 +74,15 @@ class Bar:
     start: float
     end: float
     who: str
-    """The replica's name."""
+    """Name of the replica."""
     rung: int
-    """The index of the level that it was to reach; -1: none, -2: a test."""
+    """Index of the level that it was to reach; -1 without one, -2 for a test."""
     why: str
     lane: int = 0
 
 
 def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
-    """All slices, each in a slot; one that runs now, or was cut off, ends with its driver."""
+    """Return all slices with their slots; one that runs or was cut off ends with its driver."""
     slots, before = _Slots(), 0.0
     for record in sweep.records:
         event = record.event
@@ -105,6 +105,7 @@ def bars(sweep: Sweep, clock: Clock) -> list[Bar]:
 
 
 def _named(event: Opened, sweep: Sweep) -> tuple[str, int]:
+    """Return the replica's name and the index of the slice's level."""
     rung = -1
     if is_test(event.replica):
         rung = -2
@@ -118,25 +119,27 @@ _Key = tuple[int, int]
 
 @dataclass
 class _Slots:
-    """Which slice is in which slot.
+    """Assignment of slices to slots.
 
-    More may be open than there are slots: the seeds of one trial are opened together, and the pool
-    starts them one after the other.
+    More slices may be open than there are slots: the seeds of one trial are opened together, and
+    the pool starts them one after another.
     """
 
     count: int | None = None
-    """None: it was not recorded, so there is always one more."""
+    """Number of slots; None if not recorded, which means no limit."""
     done: list[tuple[Opened, float, float, int]] = field(default_factory=list)
-    """Slice, start, end, slot."""
+    """Tuples of slice, start, end and slot."""
     _running: dict[_Key, tuple[Opened, float, int]] = field(default_factory=dict)
     _queue: dict[_Key, Opened] = field(default_factory=dict)
 
     def open(self, event: Opened, at: float) -> None:
+        """Record that a slice was opened."""
         self._queue[event.trial, event.replica] = event
         self._fill(at)
 
     def close(self, key: _Key, at: float) -> None:
-        if key in self._queue and self._running:  # it ran before one that was opened earlier
+        """Record that a slice ended."""
+        if key in self._queue and self._running:  # it started before one that was opened earlier
             other = max(self._running, key=lambda one: self._running[one][1])
             event, start, lane = self._running.pop(other)
             self._running[key] = (self._queue.pop(key), start, lane)
@@ -147,12 +150,13 @@ class _Slots:
         self._fill(at)
 
     def clear(self, at: float) -> None:
-        """The driver is gone."""
+        """Record that the driver ended, and all slices with it."""
         self._queue.clear()
         for key in list(self._running):
             self.close(key, at)
 
     def _fill(self, at: float) -> None:
+        """Start waiting slices in free slots."""
         while self._queue and (self.count is None or len(self._running) < self.count):
             key, event = next(iter(self._queue.items()))
             del self._queue[key]
@@ -167,25 +171,26 @@ def lanes(found: Iterable[Bar]) -> int:
 
 
 def joined(found: Sequence[Bar], most: int = MOST_BARS) -> list[Bar]:
-    """Neighbours in a lane as one bar: those of one trial and goal, then, if need be, the shortest.
+    """Return bars with neighbours in a lane merged: those of one trial and goal, then short ones.
 
-    A bar of several trials is called after the first and says of how many it is.
+    A merged bar of several trials has the first one's name with an ellipsis.
     """
-    merged = _merged(found, 0.0)
+    merged = _merge(found, 0.0)
     span = max((bar.end for bar in found), default=0.0)
     grain = span / (4 * most)
     while len(merged) > most:
         grain *= 2
-        merged = _merged(merged, grain)
+        merged = _merge(merged, grain)
     return merged
 
 
-def _merged(found: Sequence[Bar], grain: float) -> list[Bar]:
+def _merge(found: Sequence[Bar], grain: float) -> list[Bar]:
+    """Return bars merged if they belong together or are shorter than `grain`."""
     lanes: dict[int, list[Bar]] = defaultdict(list)
     for bar in found:
         row = lanes[bar.lane]
         last = row[-1] if row else None
-        if last is not None and _belong(last, bar, grain):
+        if last is not None and _is_mergeable(last, bar, grain):
             who = last.who if last.who == bar.who else f"{last.who.removesuffix(' …')} …"
             row[-1] = Bar(last.start, bar.end, who, last.rung, last.why, bar.lane)
         else:
@@ -193,7 +198,8 @@ def _merged(found: Sequence[Bar], grain: float) -> list[Bar]:
     return [bar for row in lanes.values() for bar in row]
 
 
-def _belong(last: Bar, bar: Bar, grain: float) -> bool:
+def _is_mergeable(last: Bar, bar: Bar, grain: float) -> bool:
+    """Return whether two neighbouring bars are merged."""
     if bar.end - last.start < grain:
         return True
     same = last.who == bar.who and last.rung == bar.rung
@@ -206,20 +212,21 @@ def rungs(sweep: Sweep) -> list[Data]:
     rows = []
     for level in levels:
         there = [trial for trial in trials if trial.reached(level)]
-        done = sum(trial.status is Status.COMPLETED or _beyond(trial, level) for trial in there)
-        waiting = sum(waits(trial) and not _beyond(trial, level) for trial in there)
+        done = sum(trial.status is Status.COMPLETED or _is_beyond(trial, level) for trial in there)
+        waiting = sum(waits(trial) and not _is_beyond(trial, level) for trial in there)
         if there:
             rows.append({"reached": len(there), "on": done, "waiting": waiting})
     return rows
 
 
-def _beyond(trial: Trial, level: float) -> bool:
+def _is_beyond(trial: Trial, level: float) -> bool:
+    """Return whether a trial's goal is above a level."""
     goal = trial.goal.at
     return goal is None or goal > level
 
 
 def spent(sweep: Sweep, found: Sequence[Bar], clock: Clock) -> Data:
-    """Return the use of the slots' time: in seconds, by activity and by the end of the trials."""
+    """Return the use of the slots' time in seconds, by activity and by the trials' status."""
     busy = sum(bar.end - bar.start for bar in found)
     training = _training(sweep)
     trained = sum(training.values())
@@ -239,7 +246,7 @@ def spent(sweep: Sweep, found: Sequence[Bar], clock: Clock) -> Data:
 
 
 def _offered(sweep: Sweep, clock: Clock, used: int) -> float:
-    """The time of all slots that there were; `used` of them where that was not recorded."""
+    """Return the total time of all slots; `used` is their number where that was not recorded."""
     total, count, since = 0.0, used, 0.0
     for record in sweep.records:
         jobs = getattr(record.event, "jobs", None)
@@ -250,7 +257,7 @@ def _offered(sweep: Sweep, clock: Clock, used: int) -> float:
 
 
 def _training(sweep: Sweep) -> dict[str, float]:
-    """Activity → seconds, by the timers of all results; without timers all is ``training``."""
+    """Return activity → seconds by the timers in results; ``training`` without timers."""
     parts: dict[str, float] = defaultdict(float)
     whole = 0.0
     for record in sweep.records:
@@ -267,5 +274,6 @@ def _training(sweep: Sweep) -> dict[str, float]:
 
 
 def _amount(metrics: Mapping[str, Any], key: str) -> float:
+    """Return a plausible positive number of a result, or 0."""
     value = number(metrics.get(key))
     return value if value is not None and 0 < value < 1e12 else 0.0

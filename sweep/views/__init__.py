@@ -1,10 +1,10 @@
-"""Views of a sweep as plain data, for the command line and for Python alike.
+"""Views of a sweep as plain data, for the command line and for Python.
 
 overview     sweeps, trials, seeds and final evaluations as data
-explanation  why a trial is where it is; the lineage of a population
-first_result what the first result lacks of those that the spec names
-progress     how far a sweep is, and how long the rest takes
-lookup       finds a sweep, says who drives it, watches it
-reading      what a ledger says of its sweep, importing nothing that it names
-formatting   numbers, durations and settings in few characters
+explanation  the decisions about a trial; the lineage of a population
+first_result warns about results of the spec that the first result lacks
+progress     the progress of a sweep, and the time left
+lookup       reads a sweep, its state and its logs
+reading      reads spec and history from a ledger, importing nothing that it names
+formatting   numbers, durations and settings as short texts
 """

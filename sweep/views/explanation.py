@@ -1,7 +1,7 @@
-"""Why a trial is where it is: what was decided about it, with the numbers that were compared.
+"""Explanation of a trial's state: the decisions about it, with the values that were compared.
 
-A decision's evidence is shown as it was stored: single values as facts, lists of one length that
-follow each other as the columns of a table.
+A decision's evidence is shown as it was stored: single values as facts, successive lists of equal
+length as columns of a table.
 """
 
 import json
@@ -26,12 +26,12 @@ _WORDS = {
     Status.STOPPED: "stopped by hand",
     Status.FAILED: "failed",
 }
-#: Ends of slices that decide nothing: the trial goes on.
+#: Ends of slices after which the trial simply continues.
 _PASSING = frozenset({End.UNMEASURED, End.TIME, End.INTERRUPTED, End.LOST, End.ASKED})
 
 
 def explain(sweep: Sweep, number: int) -> Data:
-    """`sweep explain`: the decisions about a trial, its family, and its place now."""
+    """Return the data of `sweep explain`: decisions about a trial, its relatives and its rank."""
     trial = overview.find_trial(sweep.history, sweep.folder.name, number)
     return {
         "name": sweep.folder.name,
@@ -45,12 +45,12 @@ def explain(sweep: Sweep, number: int) -> Data:
         "parent": trial.parent,
         "children": [child.number for child in sweep.history.children(number)],
         "decisions": list(steps(sweep, trial)),
-        "stands": _stands(sweep, trial),
+        "stands": _present_rank(sweep, trial),
     }
 
 
 def steps(sweep: Sweep, trial: Trial) -> Iterator[Data]:
-    """Yield the decisions about a trial; one about several seeds is one step."""
+    """Yield the decisions about a trial; equal ones about several seeds are one step."""
     goals: dict[int, Goal] = {}
     before: tuple[str, str] | None = None
     for record in sweep.records:
@@ -92,7 +92,7 @@ def _decision(event: Event, sweep: Sweep) -> tuple[str, str] | None:
 
 
 def _numbers(evidence: Mapping[str, Any]) -> tuple[Data, list[Data]]:
-    """Single values, and tables of the lists of one length that follow each other."""
+    """Return single values as facts, and successive lists of equal length as tables."""
     facts: Data = {}
     tables: list[Data] = []
     length = -1
@@ -110,8 +110,8 @@ def _numbers(evidence: Mapping[str, Any]) -> tuple[Data, list[Data]]:
     return facts, [table for table in tables if table["rows"]]
 
 
-def _stands(sweep: Sweep, trial: Trial) -> Data | None:
-    """Its place now, among all trials at the highest rung that it reached; None without rungs."""
+def _present_rank(sweep: Sweep, trial: Trial) -> Data | None:
+    """Return the trial's present rank at the highest rung that it reached; None without rungs."""
     reached = [level for level in sweep.aim.levels if trial.reached(level)]
     if not reached or not trial.is_known:
         return None
@@ -127,7 +127,10 @@ def _stands(sweep: Sweep, trial: Trial) -> Data | None:
 
 
 def schedule(sweep: Sweep, asked: str) -> Data:
-    """`sweep export-schedule`: a trial's ancestors, eldest first; `asked` as for `asked_trial`."""
+    """Return the data of `sweep export-schedule`: a trial's ancestors, oldest first, and itself.
+
+    `asked` is as for `overview.asked_trial`.
+    """
     history = sweep.history
     trial = overview.asked_trial(history, sweep.folder, asked)
     steps: list[Data] = []
@@ -147,7 +150,7 @@ def schedule(sweep: Sweep, asked: str) -> Data:
 
 
 def text(data: Data) -> str:
-    """The schedule as the YAML file that `pbt_replay` reads."""
+    """Return the schedule as a YAML file for `pbt_replay`."""
     score = f"{data['metric']} {formatting.number(data['score'])}"
     whose = f"trial {data['trial']} of {data['name']}, {score}"
     steps = [f"  - {json.dumps(step)}" for step in data["schedule"]]

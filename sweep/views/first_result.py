@@ -1,6 +1,7 @@
-"""One line about names that the first result of a sweep lacks, as a misspelt one is noticed late.
+"""Warnings about results named in the spec that the first result of a sweep lacks.
 
-Results come with the outcome of a slice; before that its note of progress says as much.
+They may be misspelt, which would be noticed late. Results arrive with the outcome of a slice;
+before that its progress file is used.
 """
 
 import time
@@ -14,18 +15,23 @@ from sweep.views import progress
 from trainables.core.legacy_names import nearest_results
 from trainables.errors import printable, shorten
 
-#: Seconds between two looks at the notes of what runs.
+#: Seconds between two reads of the progress files.
 LOOK_S = 1.0
-#: Names of results that a line lists.
+#: Maximum number of result names in a line.
 _SHOWN = 12
-#: The case in which such a name is right all the same.
+#: Addition for names that may be right all the same.
 LATER = "; right if it comes later, as an evaluation does"
 
 
 def missing(key: str, name: str, known: Collection[str], seen: str, has: str) -> str:
-    """A line about the result `name`, at `key` of the spec, that is not among the `known` ones.
+    """Return a line about the result `name` that is not among the `known` ones.
 
-    It says that what was `seen` lacks it, and which results it `has`, both with their verb.
+    Args:
+        key: key of the spec that names it.
+        name: name of the result.
+        known: names of the existing results.
+        seen: subject and verb of the first clause, such as ``the first result has``.
+        has: subject and verb of the clause that lists existing results.
     """
     names = sorted(known)
     shown = ", ".join(map(printable, names[:_SHOWN])) + (", …" if len(names) > _SHOWN else "")
@@ -35,9 +41,9 @@ def missing(key: str, name: str, known: Collection[str], seen: str, has: str) ->
 
 
 class FirstResult:
-    """Looks at what a driver takes in until there is a result.
+    """Checks the first result of a sweep.
 
-    `unsure` are the results that may not come → the key of the spec that names them.
+    `unsure` maps results that may not come to the key of the spec that names them.
     """
 
     def __init__(self, unsure: Mapping[str, str], folder: Folder, history: History) -> None:
@@ -48,26 +54,28 @@ class FirstResult:
         self._look_at = 0.0
 
     def lines(self, records: Sequence[Recorded]) -> list[str]:
-        """Return the lines to print now; mostly none."""
+        """Return the warnings to print now; usually none."""
         if self._over:
             return []
         for record in records:
             if isinstance(record.event, Closed) and record.event.rows:
                 first = record.event.rows[0].metrics
-                return self._said(record.event.trial, first, numbers([first]))
+                return self._warnings(record.event.trial, first, numbers([first]))
         if time.monotonic() >= self._look_at:
             self._look_at = time.monotonic() + LOOK_S
-            return self._noted()
+            return self._check_notes()
         return []
 
-    def _noted(self) -> list[str]:
+    def _check_notes(self) -> list[str]:
+        """Return the warnings that follow from a running trial's progress file."""
         for replica in progress.running(self._history):
             if found := progress.read_lack(self._folder, replica):
                 lacks, has = found
-                return self._said(replica.trial, self._unsure.keys() - lacks, has)
+                return self._warnings(replica.trial, self._unsure.keys() - lacks, has)
         return []
 
-    def _said(self, trial: int, there: Collection[str], has: Collection[str]) -> list[str]:
+    def _warnings(self, trial: int, there: Collection[str], has: Collection[str]) -> list[str]:
+        """Return the warnings about results not in `there`, and stop checking."""
         self._over = True
         seen = f"the first result of trial {trial} has"
         return [

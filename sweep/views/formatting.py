@@ -1,6 +1,6 @@
-"""Numbers, durations and settings in few characters, for people; JSON has them exactly.
+"""Numbers, durations and settings as short texts for people; JSON has exact values.
 
-Everything that users or files named goes through `printable`, so that it cannot fool a terminal.
+All names from users and files pass through `printable`, so that they cannot manipulate a terminal.
 """
 
 import json
@@ -12,14 +12,14 @@ from typing import Any
 from sweep import stats
 from trainables.errors import printable
 
-#: The bars of a sparkline, lowest first.
+#: Characters of a sparkline, lowest first.
 _BARS = "▁▂▃▄▅▆▇█"
-#: A missing value.
+#: Text for a missing value.
 ABSENT = "-"
 
 
 def number(value: float | None) -> str:
-    """A result: six significant digits, whole numbers in full."""
+    """Return a result with six significant digits, integers in full."""
     if value is None:
         return ABSENT
     whole = float(value).is_integer() and abs(value) < 1e15
@@ -27,12 +27,12 @@ def number(value: float | None) -> str:
 
 
 def finite(value: Any) -> Any:
-    """`value`, or None where it is a number that JSON does not have."""
+    """Return `value`, or None for a float that JSON cannot hold."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def scores(values: Sequence[float | None]) -> str:
-    """The scores of several seeds: how many, and from the least to the greatest."""
+    """Return a text for the scores of several seeds: their number, minimum and maximum."""
     found = [value for value in values if value is not None]
     if len(found) < 2:
         return str(len(values))
@@ -40,22 +40,22 @@ def scores(values: Sequence[float | None]) -> str:
 
 
 def give_or_take(value: float | None, error: float | None) -> str:
-    """An estimate with its standard error: ``455 ± 21``."""
+    """Return an estimate with its standard error: ``455 ± 21``."""
     if value is None or error is None or not math.isfinite(error):
         return number(value)
     places = 1 - math.floor(math.log10(error)) if error > 0 else 13
-    if places > 12 or abs(value) >= 1e15:  # too fine, or too large, to be written out
+    if places > 12 or abs(value) >= 1e15:  # too precise or too large for decimal places
         return f"{number(value)} ± {error:.2g}"
     return f"{value:.{max(0, places)}f} ± {error:.{max(0, places)}f}"
 
 
 def count(value: float | None) -> str:
-    """A count of steps, with thousands apart."""
+    """Return a count of steps with thousands separators."""
     return ABSENT if value is None else f"{value:,.0f}"
 
 
 def duration(seconds: float | None) -> str:
-    """Seconds as ``8 s``, ``4:07`` or ``1:02:33``."""
+    """Return seconds as ``8 s``, ``4:07`` or ``1:02:33``."""
     if seconds is None:
         return ABSENT
     whole = round(seconds)
@@ -67,7 +67,7 @@ def duration(seconds: float | None) -> str:
 
 
 def age(seconds: float) -> str:
-    """Time since something in its largest unit, such as ``3 days``."""
+    """Return a duration in its largest unit, such as ``3 days``."""
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= size:
             return plural(int(seconds // size), unit)
@@ -75,37 +75,37 @@ def age(seconds: float) -> str:
 
 
 def plural(amount: int, noun: str) -> str:
-    """``1 trial``, ``2 trials``."""
+    """Return a number with a noun: ``1 trial``, ``2 trials``."""
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
 def started(trials: int, bred: int, wanted: int) -> str:
-    """Return words for the number of trials, of how many, and how many more were bred."""
+    """Return a text for the number of trials out of the wanted ones, and of offspring."""
     more = f" and {bred} bred" if bred else ""
     return f"{trials} of {plural(wanted, 'trial')}{more}"
 
 
 def setting(value: Any) -> str:
-    """One value of a setting, short."""
+    """Return a short text for the value of a setting."""
     if isinstance(value, float):
         return f"{value:.3g}"
     return printable(value if isinstance(value, str) else json.dumps(value, separators=(",", ":")))
 
 
 def settings(values: Mapping[str, Any]) -> str:
-    """Settings on one line: ``lr=0.0003 gamma=0.99``."""
+    """Return settings on one line: ``lr=0.0003 gamma=0.99``."""
     return " ".join(f"{printable(name)}={setting(value)}" for name, value in values.items())
 
 
 def last_part(path: str) -> str:
-    """The last part of a path into results: ``episode_reward_mean``."""
+    """Return the last part of a path into results: ``episode_reward_mean``."""
     return printable(path.rsplit("/", 1)[-1])
 
 
 def sparkline(values: list[float], width: int = 60, ends: tuple[float, float] | None = None) -> str:
-    """A curve as at most `width` bars, each the mean of some neighbouring values.
+    """Return a curve as at most `width` bars, each the mean of some neighbouring values.
 
-    The lowest bar is the first of `ends`, the highest the second; by default those of the curve.
+    `ends` are the values of the lowest and highest bar, by default those of the curve.
     """
     if not values:
         return ""
@@ -113,12 +113,12 @@ def sparkline(values: list[float], width: int = 60, ends: tuple[float, float] | 
     edges = [index * len(values) // bars for index in range(bars + 1)]
     halves = [stats.mean(values[a:b]) / 2 for a, b in pairwise(edges)]
     low, high = (min(halves), max(halves)) if ends is None else (ends[0] / 2, ends[1] / 2)
-    span = high - low or 1.0  # of whole values it may be too large a number
+    span = high - low or 1.0  # the difference of undivided values may overflow
     return "".join(_BARS[round((half - low) / span * (len(_BARS) - 1))] for half in halves)
 
 
 def yaml_lines(values: Mapping[str, Any], indent: int = 0) -> list[str]:
-    """Plain data as YAML, nested mappings as blocks, all else as JSON, which YAML 1.2 contains."""
+    """Return plain data as lines of YAML: nested mappings as blocks, all else as JSON."""
     lines = []
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
@@ -129,18 +129,19 @@ def yaml_lines(values: Mapping[str, Any], indent: int = 0) -> list[str]:
 
 
 def _flow(value: Any) -> str:
-    """JSON that is YAML too, whose escapes know no pairs of surrogates."""
+    """Return a value as JSON that is valid YAML too, which has no surrogate pairs."""
     text = json.dumps(value, ensure_ascii=False)
     return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)
 
 
 def _key(name: str) -> str:
+    """Return a key, quoted if necessary."""
     plain = name.replace("_", "").replace(".", "").isalnum() and not name[0].isdigit()
     return name if plain and name.isascii() else _flow(name)
 
 
 def unsaved(count: int) -> str:
-    """Say that the last results of a trial were lost with their slice; empty: none were."""
+    """Return a text about results that were lost with their slice; empty if none were."""
     if not count:
         return ""
     if count == 1:
@@ -149,7 +150,7 @@ def unsaved(count: int) -> str:
 
 
 def played(card: Mapping[str, Any]) -> Iterator[str]:
-    """Yield in words how an exported network did in its fresh episodes, line by line."""
+    """Yield lines about an exported network's performance in fresh episodes."""
     found = card["fresh"]
     if found is not None:
         error = "" if found["error"] is None else f" ± {found['error']:.3g}"
@@ -166,7 +167,7 @@ def played(card: Mapping[str, Any]) -> Iterator[str]:
 
 
 def outlook(found: Mapping[str, Any], metric: str) -> str:
-    """Say what more training is expected to bring, in a sentence."""
+    """Return a sentence about the expected improvement from more training."""
     again = f"as much training again by {found['again']:.3g} ({found['share']:.1%} of its range)"
     if found["hour"] is None:
         return f"expected to improve the pick's {printable(metric)}: {again}"

@@ -1,4 +1,4 @@
-"""Reads sweeps without changing them: what a ledger says, and whether a driver holds it."""
+"""Read sweeps without changing them: the contents of a ledger, and whether a driver holds it."""
 
 import contextlib
 import gc
@@ -33,9 +33,9 @@ from sweep.views import reading
 from sweep.views.progress import Aim, newest_fraction
 from trainables.errors import printable
 
-#: What is read of a log and shown of it, at most: its end.
+#: Maximum bytes read, and lines shown, of the end of a log.
 LOG_BYTES, LOG_LINES = 2**20, 2000
-#: What stands in the place of a log that was deleted.
+#: Text instead of a deleted log.
 LOG_DELETED = "(its log was deleted, by `sweep gc` or for checkpoint.max_disk)\n"
 
 
@@ -45,16 +45,16 @@ class State(StrEnum):
     RUNNING = "running"
     FINISHED = "finished"
     STOPPED = "stopped"
-    """Its driver ended it on request; resumable."""
+    """The driver ended it on request; it can be resumed."""
     PAUSED = "paused"
-    """Its driver waits for `sweep unpause`."""
+    """The driver waits for `sweep unpause`."""
     INTERRUPTED = "interrupted"
-    """Its driver was killed; resumable."""
+    """The driver was killed; it can be resumed."""
     TESTING = "testing"
-    """Its best trials are trained under test seeds."""
+    """The best trials are being trained under test seeds."""
 
 
-#: What a sweep does only while a driver runs.
+#: States of a sweep with a running driver.
 DRIVEN = frozenset({State.RUNNING, State.PAUSED, State.TESTING})
 _BEGINNINGS = (TermBegan, FinalEvaluationBegan)
 
@@ -73,11 +73,14 @@ class Sweep:
 
     @property
     def term_began(self) -> Recorded | None:
-        """That the newest driver began."""
+        """Event with which the newest driver began, or None."""
         return next((r for r in reversed(self.records) if isinstance(r.event, _BEGINNINGS)), None)
 
     def trained_to(self, replica: Replica) -> float | None:
-        """When the replica's newest slice was opened or reported last, seconds since 1970."""
+        """Return when the replica's newest slice was opened or last reported, or None.
+
+        The time is in seconds since 1970.
+        """
         its = (replica.trial, replica.index)
         for record in reversed(self.records):
             event = record.event
@@ -86,7 +89,7 @@ class Sweep:
         return None
 
     def fraction_at_term(self) -> float:
-        """Return the progress of the sweep, or its final evaluation, as its newest driver began."""
+        """Return the progress, 0 to 1, at the start of the newest driver."""
         history, began = self.history, self.term_began
         past = History(history.objective, history.summed, history.shows_unsaved)
         past.extend([record for record in self.records if began and record.k <= began.k])
@@ -94,10 +97,10 @@ class Sweep:
 
 
 def read(folder: Folder, curves: bool = True) -> Sweep:
-    """The sweep in `folder` as it is now.
+    """Return the present state of the sweep in `folder`.
 
-    Where no `curves` are wanted and every slice has its sums, which are of the metric that the
-    sweep was created with, its results are not read: that takes a tenth of the time.
+    Without `curves`, results are not read, which takes a tenth of the time, unless a slice has no
+    sums or the metric was changed.
     """
     folder.require_plain()
     with _no_collections(), contextlib.closing(Ledger(folder.ledger)) as ledger:
@@ -117,12 +120,13 @@ def read(folder: Folder, curves: bool = True) -> Sweep:
 
 
 def _records(ledger: Ledger, results: bool = True) -> tuple[Recorded, ...]:
+    """Return all events of a ledger."""
     return tuple(record for batch in iterate(ledger, results=results) for record in batch)
 
 
 @contextlib.contextmanager
 def _no_collections() -> Iterator[None]:
-    """All that is read is kept: to look for what is not costs a third of reading a long sweep."""
+    """Disable garbage collection inside the block: it costs a third of reading a long sweep."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -133,7 +137,7 @@ def _no_collections() -> Iterator[None]:
 
 
 def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
-    """The sweeps in `root` by name, and messages about those that cannot be read."""
+    """Return the sweeps in `root` by name, and messages about those that cannot be read."""
     sweeps, problems = [], []
     for name in folders.existing(root):
         try:
@@ -144,19 +148,23 @@ def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
 
 
 def read_spec(folder: Folder) -> tuple[SweepSpec, tuple[str, ...]]:
-    """The sweep's spec, and the folders in which its trainable's module is looked for."""
+    """Return the sweep's spec, and the folders in which its trainable's module is searched."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return reading.spec_of(ledger), tuple(ledger.provenance["paths"])
 
 
 def read_history(folder: Folder) -> History:
-    """The history of the sweep in `folder`."""
+    """Return the history of the sweep in `folder`."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return reading.history(ledger)
 
 
 def read_log(folder: Folder, trial: Trial) -> str:
-    """The end of what a trial printed, seed by seed; UsageError: a log is no regular file."""
+    """Return the end of a trial's output, seed by seed.
+
+    Raises:
+        UsageError: a log is no regular file.
+    """
     logs = {
         replica_name(replica.trial, replica.index): _log_of(
             folder.trial(replica.trial, replica.index)
@@ -170,7 +178,7 @@ def read_log(folder: Folder, trial: Trial) -> str:
 
 
 def _log_of(trial: Path) -> str:
-    """The last lines of a log, headed by how much was left out; empty if there is no log."""
+    """Return the last lines of a log, with a note about what was left out; empty without a log."""
     size, read, parts = 0, b"", list[Path]()
     for part in (trial / folders.LOG, trial / folders.OLDER_LOG):
         with contextlib.suppress(FileNotFoundError), folders.reading(part) as (file, its):
@@ -180,7 +188,7 @@ def _log_of(trial: Path) -> str:
             parts += [part] if its else []
     lines = io.BytesIO(read).readlines()
     if len(read) < size and len(lines) > 1:
-        del lines[0]  # it is not whole
+        del lines[0]  # the first line is incomplete
     shown = b"".join(lines[-LOG_LINES:])
     before = size - len(shown)
     kept = " and ".join(str(part) for part in reversed(parts))
@@ -189,13 +197,13 @@ def _log_of(trial: Path) -> str:
 
 
 def read_results(folder: Folder, replica: Replica) -> list[Row]:
-    """All results of one replica."""
+    """Return all results of one replica."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return ledger.results(replica.trial, replica.index)
 
 
 def state(folder: Folder, history: History) -> State:
-    """Return the present state of the sweep of this history."""
+    """Return the present state of the sweep with this history."""
     if history.final_evaluation and is_driven(folder):
         return State.PAUSED if history.suspended else State.TESTING
     if history.ended:
@@ -206,8 +214,8 @@ def state(folder: Folder, history: History) -> State:
 
 
 def is_driven(folder: Folder) -> bool:
-    """Return whether a driver holds the sweep, here or, as far as is known, on another machine."""
+    """Return whether a driver holds the sweep on this machine, or apparently on another one."""
     try:
         return folder.is_locked() or lease.look(folder.ledger).elsewhere
-    except PermissionError:  # the lock is somebody else's: what the ledger says is all there is
+    except PermissionError:  # the lock belongs to another user: only the ledger can tell
         return lease.look(folder.ledger).lives

@@ -1,7 +1,7 @@
 """Data that the commands show: pure functions from a sweep to the output of ``--json``.
 
-`sweep.cli.tables` makes tables of the same data. A value that is missing or not finite is null.
-Times are seconds; moments are seconds since 1970.
+`sweep.cli.tables` makes tables of the same data. Values that are missing or not finite are null.
+Durations are in seconds, times in seconds since 1970.
 """
 
 import math
@@ -43,7 +43,7 @@ Data = dict[str, Any]
 
 
 def replica_row(replica: Replica, sweep_seed: int) -> Data:
-    """One seed of a trial."""
+    """Return the data of one seed of a trial."""
     return {
         "seed_index": replica.index,
         "name": replica_name(replica.trial, replica.index),
@@ -56,7 +56,7 @@ def replica_row(replica: Replica, sweep_seed: int) -> Data:
 
 
 def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
-    """Return the origin of a trial, and its author."""
+    """Return how a trial originated, and by whom or from which trial."""
     begins = f", iteration {event.births[0].saved.iteration}" if event.births else ""
     if event.clone_of is not None:
         return "cloned", f"from trial {event.clone_of}{begins}, by a person"
@@ -77,11 +77,11 @@ def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
 
 
 def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
-    """Return the decision of an event about trial `number`, and the reason, or None."""
+    """Return the decision about trial `number` in an event, with its reason, or None."""
     event = record.event
     if not isinstance(event, Created | Opened | Closed | Moved) or event.trial != number:
         return None
-    seed = "" if isinstance(event, Created) else _whose(event.replica)
+    seed = "" if isinstance(event, Created) else _seed_prefix(event.replica)
     match event:
         case Created():
             what, why = origin(event, sweep)
@@ -98,23 +98,24 @@ def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
     return {"event": record.k, "term": record.term, "at": record.at, "what": what, "why": why}
 
 
-def _whose(replica: int) -> str:
+def _seed_prefix(replica: int) -> str:
+    """Return a prefix that names the seed or test; empty for the first seed."""
     if is_test(replica):
         return f"test {replica - FIRST_TEST}, "
     return f"seed {replica}, " if replica else ""
 
 
 # -------------------------------------------------------------------------------------------------
-# What a final evaluation has found: scores under test seeds, their intervals and one comparison.
+# The result of a final evaluation: scores under test seeds, their intervals and one comparison.
 #
 # Scores are aggregated as in the search, except that ``worst`` and bounds become the mean. Tests
 # that failed or have no finite score are left out, and counted.
 
 
 def final_evaluation_report(sweep: Sweep) -> Data | None:
-    """All trials that were tested, best of the search first, or None if there are none.
+    """Return the data of all tested trials, the search's best first, or None if there are none.
 
-    The comparison is of the first two of them that have two scores each.
+    The comparison is between the first two that have two scores each.
     """
     history = sweep.history
     tested = [trial for trial in history.ranked() if trial.tests]
@@ -135,20 +136,20 @@ def final_evaluation_report(sweep: Sweep) -> Data | None:
 
 
 def scores(trial: Trial) -> list[float]:
-    """The scores of the tests that have ended without failing."""
+    """Return the scores of the tests that ended without failing."""
     ended = (test for test in trial.tests if test.status in FINISHED - {Status.FAILED})
     found = (test.score_at() for test in ended)
     return [score for score in found if score is not None and math.isfinite(score)]
 
 
 def final_evaluation_done(history: History, final_evaluation: FinalEvaluationBegan) -> int:
-    """Return how many of the tests that a final evaluation asked for have ended."""
+    """Return how many tests of a final evaluation have ended."""
     tests = progress.asked_tests(history, final_evaluation)
     return sum(test.status in FINISHED for test in tests)
 
 
 def standing(history: History, final_evaluation: FinalEvaluationBegan) -> str:
-    """Return the progress of a final evaluation, in words."""
+    """Return the progress of a final evaluation as a text."""
     trials = ", ".join(str(number) for number in final_evaluation.trials)
     wanted = final_evaluation.seeds * len(final_evaluation.trials)
     done = final_evaluation_done(history, final_evaluation)
@@ -156,6 +157,7 @@ def standing(history: History, final_evaluation: FinalEvaluationBegan) -> str:
 
 
 def _tested(trial: Trial, seed: int) -> Data:
+    """Return the data of one tested trial."""
     found, aggregate = scores(trial), trial.objective.aggregate
     ended = sum(test.status in FINISHED for test in trial.tests)
     interval = None
@@ -176,36 +178,38 @@ def _tested(trial: Trial, seed: int) -> Data:
 
 
 def _estimate(aggregate: Aggregate) -> str:
+    """Return the aggregate for test scores."""
     return aggregate.kind if aggregate.fair else "mean"
 
 
 def _compared(first: Trial, second: Trial) -> Data:
+    """Return the comparison of two trials' test scores."""
     sign = first.objective.sign
     better, worse = ([sign * score for score in scores(trial)] for trial in (first, second))
     found = stats.improvement(better, worse)
     return {"first": first.number, "second": second.number, **asdict(found)}
 
 
-#: Columns of `overview` as a table; those of the best trial's settings come after them.
+#: Columns of `overview` as a table, before those of the best trial's settings.
 OVERVIEW = (
     *("name", "state", "trials", "bred", "done", "wanted", "why", "metric", "mode"),
     *("best/trial", "best/score", "best/expected", "best/expected_error", "created_at", "age_s"),
 )
-#: Columns of the trials of `results` as a table; those of settings and objectives come after them.
+#: Columns of the trials of `results` as a table, before those of settings and objectives.
 RESULTS = (
     *("trial", "parent", "status", "score", "expected", "expected_error", "scores", "iterations"),
     *("unsaved", "steps", "reason"),
     *("started_at", "ended_at", "seconds", "checkpoint/seed_index", "checkpoint/iteration"),
     *("checkpoint/value", "checkpoint/file", "checkpoint/digest", "checkpoint/size"),
 )
-#: Trials in the table at the end of a sweep.
+#: Number of trials in the table at the end of a sweep.
 TOP = 10
-#: The result in which environment steps are counted.
+#: Name of the result that counts environment steps.
 STEPS = "timesteps_total"
 
 
 def overview(sweep: Sweep, now: float) -> Data:
-    """One row of `sweep ls`."""
+    """Return the data of one row of `sweep ls`."""
     history = sweep.history
     return {
         "name": sweep.folder.name,
@@ -224,7 +228,7 @@ def overview(sweep: Sweep, now: float) -> Data:
 
 
 def status(sweep: Sweep, notes: Notes, now: float) -> Data:
-    """`sweep status`: counts, running trials, best, and how long the rest may take."""
+    """Return the data of `sweep status`: counts, running trials, best trial, and time left."""
     testing = sweep.history.final_evaluation is not None and sweep.state in DRIVEN
     measure = progress.final_evaluation_fraction if testing else progress.fraction
     share = measure(sweep.history, sweep.aim, notes)
@@ -261,7 +265,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
 def running_replica(
     history: History, replica: Replica, notes: Notes, trained_to: float | None, now: float
 ) -> Data:
-    """Return the progress of a running replica, by the ledger and its newer note, if it has one."""
+    """Return the data of a running replica, from the ledger and its progress note if newer."""
     note = notes.get((replica.trial, replica.index))
     value = replica.value
     before = number(replica.last.get("time_total_s")) or 0.0
@@ -282,7 +286,7 @@ def running_replica(
 
 
 def results(sweep: Sweep) -> Data:
-    """`sweep results`: every trial, best first, those without a score last."""
+    """Return the data of `sweep results`: every trial, best first, those without a score last."""
     history = sweep.history
     ranked = history.ranked()
     others = [trial for trial in history.trials if trial.score is None]
@@ -296,7 +300,7 @@ def results(sweep: Sweep) -> Data:
 
 
 def kept(trial: Trial) -> Data:
-    """When a trial began and ended, the seconds that it was trained, and its best checkpoint."""
+    """Return start and end of a trial, its training time in seconds, and its best checkpoint."""
     leader = trial.leader
     saved = leader.best_checkpoint
     return {
@@ -308,7 +312,7 @@ def kept(trial: Trial) -> Data:
 
 
 def row(trial: Trial, history: History) -> Data:
-    """One trial in a table of results."""
+    """Return the data of one trial in a table of results."""
     expected = history.expected(trial)
     compared = {} if trial.objective.is_simple else beside(trial)
     return {
@@ -330,7 +334,7 @@ def row(trial: Trial, history: History) -> Data:
 
 
 def beside(trial: Trial) -> Data:
-    """The further objectives of a trial, and the constraints that it breaks."""
+    """Return the further objectives of a trial, and the constraints that it violates."""
     objective = trial.objective
     scores = zip(objective.objectives, trial.others, strict=True)
     limits = zip(objective.constraints, trial.violations, strict=True)
@@ -341,16 +345,16 @@ def beside(trial: Trial) -> Data:
 
 
 def front(history: History) -> list[int] | None:
-    """The numbers of the trials on the Pareto front, or None if there is one objective."""
+    """Return the numbers of the trials on the Pareto front, or None with one objective."""
     if not history.objective.objectives:
         return None
     return [trial.number for trial in history.front()]
 
 
 def best(sweep: Sweep) -> Data:
-    """`sweep best`: the pick, how sure it is, and where its best checkpoint lies.
+    """Return the data of `sweep best`: the pick, its certainty, and its best checkpoint.
 
-    With several objectives it is the best of the front in the metric.
+    With several objectives it is the trial of the front that is best in the metric.
     """
     trial = best_trial(sweep.history, sweep.folder)
     return {
@@ -370,10 +374,10 @@ def best(sweep: Sweep) -> Data:
 
 
 def pick(history: History, trial: Trial) -> Data | None:
-    """Return how surely a trial is the best of all; None if there are too few trials to say.
+    """Return how certainly a trial is the best, or None with too few trials.
 
-    `luck` is by how much its score is better than what its settings are expected to score, `equals`
-    how many other trials are expected to score exactly as much, as at a ceiling.
+    `luck` is the difference between its score and its settings' expected score, positive if better.
+    `equals` counts other trials with exactly the same expectation, as at a ceiling.
     """
     expected, spreads = history.expected(trial), history.expectations.spreads
     if expected is None or expected.error is None or spreads is None:
@@ -404,15 +408,15 @@ def pick(history: History, trial: Trial) -> Data | None:
     }
 
 
-#: Seconds of the outlook, and how many times as much training as there has been it may look ahead.
+#: Period of the outlook in seconds, and its maximum length relative to the training so far.
 HOUR_S, FURTHEST = 3600.0, 8.0
 
 
 def outlook(history: History) -> Data | None:
-    """Return what more training is expected to bring; None: it cannot be said yet.
+    """Return the expected improvement from more training, or None if it cannot be estimated yet.
 
-    `again` is by how much the pick improves with as much training again, `hour` in the next hour,
-    if that brings as many steps as those so far did; None: the sweep is too young to say.
+    `again` is the improvement of the pick by as much training again, and `hour` that of the next
+    hour at the present pace; `hour` is None if the sweep is too young.
     """
     found = history.expectations.outlook() if is_by_expectation(history.objective) else None
     if found is None:
@@ -429,7 +433,11 @@ def outlook(history: History) -> Data | None:
 
 
 def best_trial(history: History, folder: Folder) -> Trial:
-    """The pick: the first in rank; UsageError if no trial has a score."""
+    """Return the pick.
+
+    Raises:
+        UsageError: no trial has a score.
+    """
     ranked = history.ranked()
     if not ranked:
         metric = history.objective.metric
@@ -442,9 +450,13 @@ def best_trial(history: History, folder: Folder) -> Trial:
 
 
 def find_trial(history: History, name: str, number: int) -> Trial:
-    """Trial `number` of the sweep `name`; UsageError if there is none."""
+    """Return trial `number` of the sweep `name`.
+
+    Raises:
+        UsageError: there is no such trial.
+    """
     try:
-        number = operator.index(number)  # also one of numpy's, from a table
+        number = operator.index(number)  # also accepts numpy integers from a table
     except TypeError:
         raise BadConfig("trial", number, "the number of a trial") from None
     if not 0 <= number < len(history.trials):
@@ -454,7 +466,11 @@ def find_trial(history: History, name: str, number: int) -> Trial:
 
 
 def asked_trial(history: History, folder: Folder, asked: str, place: str = "--trial") -> Trial:
-    """The trial that `place` asks for: ``best``, or a number; UsageError if there is none."""
+    """Return the trial that a user asked for: ``best``, or a number.
+
+    Raises:
+        UsageError: there is no such trial; `place` names the option.
+    """
     if asked == "best":
         return best_trial(history, folder)
     if not asked.isdecimal():
@@ -463,7 +479,7 @@ def asked_trial(history: History, folder: Folder, asked: str, place: str = "--tr
 
 
 def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
-    """`sweep show`: everything about one trial; `rows` are its results."""
+    """Return the data of `sweep show`: everything about one trial; `rows` are its results."""
     trial = find_trial(sweep.history, sweep.folder.name, number)
     return {
         "name": sweep.folder.name,
@@ -501,9 +517,9 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
 
 
 def _band(trial: Trial) -> list[Data]:
-    """The mean, least and greatest value of a trial's seeds, at iterations that all have come to.
+    """Return mean, minimum and maximum over a trial's seeds at iterations that all have reached.
 
-    Seeds that are catching up with the others are left out; empty where there is one seed.
+    Seeds that are catching up are left out; the result is empty with one seed.
     """
     found = [
         {p.iteration: p.value for p in replica.curve if finite(p.value) is not None}
@@ -520,7 +536,7 @@ def _band(trial: Trial) -> list[Data]:
 
 
 def checkpoint(replica: Replica, saved: Saved) -> Data:
-    """A checkpoint; `file` is relative to the sweep's folder."""
+    """Return the data of a checkpoint; `file` is relative to the sweep's folder."""
     return {
         "seed_index": replica.index,
         "iteration": saved.iteration,
@@ -532,7 +548,7 @@ def checkpoint(replica: Replica, saved: Saved) -> Data:
 
 
 def summary(history: History, name: str) -> Data:
-    """Return the summary of a driver's end: the best trials, counts and steps."""
+    """Return the data shown at a driver's end: the best trials, counts and steps."""
     return {
         "name": name,
         "metric": history.objective.metric,
@@ -552,7 +568,7 @@ def summary(history: History, name: str) -> Data:
 
 
 def _first_error(history: History) -> Data | None:
-    """The first trial that failed, and why, where all have failed; else None."""
+    """Return the first trial and its reason if all trials failed, else None."""
     if not history.trials or history.count(Status.FAILED) < len(history.trials):
         return None
     first = min(history.everyone, key=lambda replica: (replica.trial, replica.index))
@@ -560,19 +576,19 @@ def _first_error(history: History) -> Data | None:
 
 
 def counts(history: History) -> dict[str, int]:
-    """Status → number of trials; only those that occur, in the order of `Status`."""
+    """Return status → number of trials, without zeros, in the order of `Status`."""
     return {status.value: count for status in Status if (count := history.count(status))}
 
 
 def done(history: History) -> int:
-    """Return how many trials have ended, without clones and those that a child replaced."""
+    """Return how many trials have ended, without clones and those replaced by offspring."""
     wanted = [trial for trial in history.trials if trial.clone_of is None]
     ended = sum(trial.status in FINISHED for trial in wanted)
     return ended - sum(trial.parent is not None for trial in wanted)
 
 
 def best_so_far(history: History) -> Data | None:
-    """Number, scores and settings of the best trial, or None if no trial has a score."""
+    """Return number, scores and settings of the best trial, or None if no trial has a score."""
     best = history.best
     if best is None:
         return None
@@ -581,9 +597,9 @@ def best_so_far(history: History) -> Data | None:
 
 
 def steps(history: History) -> float | None:
-    """Environment steps of all trials together, or None if no result counts them.
+    """Return the environment steps of all trials together, or None if no result counts them.
 
-    The steps that a bred trial inherits are its parent's.
+    Steps that an offspring inherits count only for its parent.
     """
     totals = ((trial, trial.total(STEPS)) for trial in history.trials)
     found = [

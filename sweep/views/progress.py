@@ -1,8 +1,8 @@
-"""Progress of a sweep, from its history and from the notes that running slices leave.
+"""Progress of a sweep, from its history and from the progress files of running slices.
 
-Progress is the share of the expected work that is done. The rest is estimated by the scheduler if
-it can, otherwise from how long the ended trials lasted. Notes are lossy and nothing is decided by
-them. Durations are seconds.
+Progress is the completed share of the expected work. The remaining work is estimated by the
+scheduler if possible, otherwise from the lengths of ended trials. Progress files may be lost and no
+decision uses them. Durations are in seconds.
 """
 
 import itertools
@@ -29,28 +29,28 @@ from sweep.spec import SweepSpec
 from sweep.spec.stopping import COUNTERS
 from sweep.views.reading import Foreign
 
-#: Least share of the work after which an estimate of the rest is shown.
+#: Minimum share of completed work for an estimate of the time left.
 _LEAST = 0.02
-#: The largest share of a sweep in which something is still to be done.
+#: Maximum share shown while work remains.
 _MOST = 0.99
 #: Prior for trials that a scheduler may end early: the expected share of a trial, and its weight in
 #: trials.
 _EARLY, _EARLY_WEIGHT = 0.5, 5
-#: Bytes of a note that are read; a longer one is torn.
+#: Maximum bytes of a progress file; a longer one is damaged.
 _LONGEST_NOTE = 2**16
 
 
 @dataclass(frozen=True)
 class Aim:
-    """The measure of a sweep's progress: its rungs and criteria."""
+    """The measure of a sweep's progress: its rungs and stopping criteria."""
 
     levels: tuple[float, ...]
-    """The scheduler's rungs, in units of ``time_attr``; empty without rungs."""
+    """Rungs of the scheduler, in units of `time_attr`; empty without rungs."""
     stop: Mapping[str, float]
     rest: Callable[[History], float | None] = lambda _history: None
-    """`Scheduler.rest`."""
+    """Method `Scheduler.rest`."""
     spares: int | None = None
-    """`Scheduler.spares`."""
+    """Attribute `Scheduler.spares`."""
 
     @classmethod
     def of(cls, scheduler: Scheduler | Foreign, spec: SweepSpec) -> "Aim":
@@ -60,21 +60,21 @@ class Aim:
 
 @dataclass(frozen=True)
 class Note:
-    """The progress of a running trial."""
+    """The contents of a running trial's progress file."""
 
     iteration: int
     time: float | None
     value: float | None
     worker: str = ""
-    """The worker of a cluster that it is on."""
+    """Worker of a cluster that runs it; empty otherwise."""
 
 
-#: (trial, replica) → its note.
+#: (Trial, replica) → its note.
 Notes = Mapping[tuple[int, int], Note]
 
 
 def read_notes(folder: Folder, history: History) -> Notes:
-    """The notes of what runs, without those that are missing, torn or older than the history."""
+    """Return the notes of running replicas, without missing, damaged or outdated ones."""
     notes = {}
     for replica in running(history):
         note = _read_note(folder, replica)
@@ -84,17 +84,17 @@ def read_notes(folder: Folder, history: History) -> Notes:
 
 
 class NewestNotes:
-    """The notes of what runs, read again and again: a torn one does not hide the one before it.
+    """Reader that keeps the newest valid notes, in case a file is being written when read.
 
-    A note without a value, as between two evaluations, has that of the one before it.
+    A note without a value, as between two evaluations, gets the previous value.
     """
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, int, int], Note] = {}
-        """(trial, replica, number of slices) → its newest note."""
+        """(Trial, replica, number of slices) → its newest note."""
 
     def read(self, folder: Folder, history: History) -> Notes:
-        """Return the newest notes; in place of a torn one, the one that was read before."""
+        """Return the newest notes; a damaged one is replaced by the one read before."""
         found, kept = read_notes(folder, history), self._kept
         self._kept = {}
         for replica in running(history):
@@ -115,6 +115,7 @@ def running(history: History) -> list[Replica]:
 
 
 def _read_note(folder: Folder, replica: Replica) -> Note | None:
+    """Return the note of a replica, or None if it is missing or damaged."""
     try:
         raw = raw_note(folder, replica.trial, replica.index)
         objective = replica.objective
@@ -129,9 +130,9 @@ def _read_note(folder: Folder, replica: Replica) -> Note | None:
 
 
 def read_lack(folder: Folder, replica: Replica) -> tuple[set[str], set[str]] | None:
-    """The names that a running trial's results lack of those looked for, and those they have.
+    """Return the looked-for results that a running trial lacks, and those that it has.
 
-    Returns None if its note does not say.
+    Returns None if its progress file does not say.
     """
     try:
         raw = raw_note(folder, replica.trial, replica.index)
@@ -143,18 +144,19 @@ def read_lack(folder: Folder, replica: Replica) -> tuple[set[str], set[str]] | N
 
 
 def raw_note(folder: Folder, trial: int, replica: int) -> Any:
-    """Return the last note of a trial's slice; OSError, UsageError or ValueError if torn.
+    """Return the unchecked contents of a slice's progress file.
 
-    It is nothing that a driver has checked.
+    Raises:
+        OSError, UsageError, ValueError: the file is missing, no regular file, or damaged.
     """
     with folders.reading(folder.trial(trial, replica) / folders.PROGRESS) as (file, _size):
         return json.loads(os.pread(file, _LONGEST_NOTE, 0))
 
 
 def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """The share of the expected work that is done, from 0 to 1; a trial's is its seeds' mean.
+    """Return the completed share of the expected work, 0 to 1; a trial's is the mean of its seeds'.
 
-    While a trial is to come, or runs, it is at most `_MOST`.
+    While a trial runs or is still to come, it is at most `_MOST`.
     """
     if history.ended == "finished":
         return 1.0
@@ -164,9 +166,9 @@ def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
 
 
 class _Work:
-    """The work done and the work left: units of ``time_attr``, or shares of a trial.
+    """The completed and remaining work, in units of `time_attr` or as shares of a trial.
 
-    The history is as schedulers see it: a held trial has ended, a clone that waits is to come.
+    The history is that of schedulers: held trials have ended, and waiting clones are to come.
     """
 
     def __init__(self, history: History, aim: Aim, notes: Notes) -> None:
@@ -185,12 +187,12 @@ class _Work:
 
     @property
     def done(self) -> float:
-        """The work done, with the seeds that joined their trials later."""
+        """Completed work, including seeds that joined their trials later."""
         return math.fsum(self._at.values()) + self._joined
 
     @property
     def rest(self) -> float:
-        """The work left."""
+        """Remaining work."""
         expected = self._aim.rest(self._history)
         if expected is None:
             return max(0.0, self._by_lengths())
@@ -202,22 +204,26 @@ class _Work:
         return max(0.0, expected - math.fsum(noted))
 
     def _position(self, trial: Trial, notes: Notes) -> float:
+        """Return the completed work of a trial, as the mean of its first seeds."""
         first = [replica for replica in trial.replicas if replica.joined_at is None]
         return math.fsum(self._measured(replica, notes) for replica in first) / len(first)
 
     def _measured(self, replica: Replica, notes: Notes) -> float:
+        """Return the completed work of a replica."""
         if self._levels:
             return min(_time(replica, notes), self._full)
         return _share(replica, self._aim, notes)
 
     @property
     def _joined(self) -> float:
+        """Completed work of the seeds that joined later."""
         return math.fsum(self._measured(replica, self._notes) for replica in self._later)
 
     def _by_lengths(self) -> float:
-        """Return the work left, estimated from the lengths of ended trials.
+        """Return the remaining work, estimated from the lengths of ended trials.
 
-        Trials that began before `spares` were completed do not count: none could be ended early.
+        Trials that started before `spares` were completed do not count, since they could not be
+        ended early.
         """
         history, spares = self._history, self._aim.spares
         ended = [trial for trial in self._trials if trial.status in FINISHED]
@@ -225,7 +231,7 @@ class _Work:
         needed = spares or 0
         since = completed[needed - 1] if 0 < needed <= len(completed) else 0
         live = [t for t in self._trials if t.status not in FINISHED]
-        if self._levels:  # a trial that waits at a level may never go on
+        if self._levels:  # a waiting trial may never continue
             ended += [trial for trial in live if not _climbs(trial)]
             live = [trial for trial in live if _climbs(trial)]
         lengths = _Lengths(
@@ -244,10 +250,10 @@ class _Work:
 
 
 class _Lengths:
-    """Lengths of trials, as shares of a whole trial.
+    """The distribution of trials' lengths, as shares of a whole trial.
 
     Kaplan and Meier, Nonparametric Estimation from Incomplete Observations, 1958, with a `prior`:
-    the expected share of what is left of a trial, and how many trials that counts as.
+    the expected share of a trial's remainder, and its weight in trials.
     """
 
     def __init__(
@@ -267,7 +273,7 @@ class _Lengths:
             for (length, survival), end in zip(steps, ends, strict=True)
         ]
         self._area = [*itertools.accumulate(reversed(areas))][::-1]
-        """From each step to the end."""
+        """Area under the survival curve from each step to the end."""
 
     def beyond(self, at: float) -> float:
         """Return by how much a trial of length `at` is expected to grow."""
@@ -284,19 +290,19 @@ class _Lengths:
 
 
 def _climbs(trial: Trial) -> bool:
-    """Return whether the trial has not begun, or has not reached its goal."""
+    """Return whether the trial has not started, or has not reached its goal."""
     return trial.status is Status.WAITING or climbs(trial)
 
 
 def _members(history: History) -> list[Trial]:
-    """The trials that count: in a population, those that no child has replaced."""
+    """Return the trials that count: in a population, those not replaced by offspring."""
     if all(trial.parent is None for trial in history.trials):
         return history.trials
     return [trial for trial in history.trials if trial.status is not Status.PRUNED]
 
 
 def final_evaluation_fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """The share of the newest final evaluation that is done, from 0 to 1."""
+    """Return the completed share of the newest final evaluation, 0 to 1."""
     final_evaluation = history.final_evaluation
     if final_evaluation is None:
         return 0.0
@@ -306,13 +312,13 @@ def final_evaluation_fraction(history: History, aim: Aim, notes: Notes | None = 
 
 
 def newest_fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
-    """The fraction of the final evaluation if the newest term is one, else of the search."""
+    """Return the share of the final evaluation if the newest term is one, else of the search."""
     measure = final_evaluation_fraction if history.final_evaluation else fraction
     return measure(history, aim, notes)
 
 
 def asked_tests(history: History, final_evaluation: FinalEvaluationBegan) -> list[Replica]:
-    """The tests that a final evaluation asked for, of those that exist."""
+    """Return the existing tests of a final evaluation."""
     return [
         test
         for number in final_evaluation.trials
@@ -321,6 +327,7 @@ def asked_tests(history: History, final_evaluation: FinalEvaluationBegan) -> lis
 
 
 def _tested(test: Replica, aim: Aim, notes: Notes) -> float:
+    """Return the completed share of a test."""
     if test.status in FINISHED:
         return 1.0
     if not test.goal.at:
@@ -329,12 +336,13 @@ def _tested(test: Replica, aim: Aim, notes: Notes) -> float:
 
 
 def _time(replica: Replica, notes: Notes) -> float:
+    """Return the newest `time_attr` of a replica, from its note if it has one."""
     note = notes.get((replica.trial, replica.index))
     return replica.time if note is None or note.time is None else note.time
 
 
 def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
-    """Return the share of a replica's way to the nearest stop, now or when it ended."""
+    """Return how far a replica is on its way to the nearest stopping criterion, 0 to 1."""
     begun = {replica.objective.time_attr: replica.time, "training_iteration": replica.iteration}
     reached = {**begun, **replica.last}
     note = notes.get((replica.trial, replica.index))
@@ -347,13 +355,17 @@ def _share(replica: Replica, aim: Aim, notes: Notes) -> float:
 
 
 def _towards(reached: Metrics, key: str, goal: float) -> float:
+    """Return the share of a goal that a counter has reached, 0 to 1."""
     return min(1.0, (number(reached.get(key)) or 0.0) / goal) if goal > 0 else 1.0
 
 
 def time_left(elapsed: float, now: float, start: float = 0.0) -> float | None:
-    """Seconds that the rest takes at the pace so far, or None while it is too early to say.
+    """Return the seconds left at the pace so far, or None if it is too early to say.
 
-    `elapsed` seconds ago, when this driver began, the fraction `start` was done; `now` is done now.
+    Args:
+        elapsed: seconds since this driver started.
+        now: present share of the work.
+        start: share at the start of this driver.
     """
     if now >= 1.0:
         return 0.0

@@ -1,7 +1,7 @@
-"""Reads a sweep's spec, objective and history from its ledger, importing nothing that it names.
+"""Read a sweep's spec, objective and history from its ledger, importing nothing that it names.
 
 A ledger may come from anywhere, and an import runs code. A shipped scheduler is built from its
-options; what another reported when the sweep was created is in the ledger.
+options; the properties of any other were stored in the ledger at the sweep's creation.
 """
 
 from typing import NamedTuple
@@ -27,14 +27,14 @@ class Foreign(NamedTuple):
     spares: None = None
 
     def rest(self, _history: History) -> None:
-        """Nothing is known of it."""
+        """Return None: nothing is known."""
 
 
 def recorded(ledger: Ledger) -> SweepSpec:
     """Return the spec with which the sweep was created.
 
     Raises:
-        DamagedLedger: the ledger holds no valid spec; says its first mistake.
+        DamagedLedger: the ledger has no valid spec; the message has its first mistake.
     """
     try:
         return specs.from_json(ledger.spec)
@@ -43,7 +43,7 @@ def recorded(ledger: Ledger) -> SweepSpec:
 
 
 def outline(ledger: Ledger) -> schedulers.Scheduler | Foreign:
-    """A sweep's scheduler, without importing a foreign one."""
+    """Return a sweep's scheduler, or a description if it is not a shipped one."""
     spec = recorded(ledger)
     if schedulers.KIND.is_shipped(spec.scheduler.name):
         return building.build(spec)
@@ -51,7 +51,7 @@ def outline(ledger: Ledger) -> schedulers.Scheduler | Foreign:
 
 
 def spec_of(ledger: Ledger) -> SweepSpec:
-    """The spec of a sweep with the space and the metric that hold now."""
+    """Return the spec of a sweep with its present space and metric."""
     spec = recorded(ledger)
     changed: dict[str, object] = {}
     widened, measured = ledger.newest(Widened.kind), ledger.newest(Measured.kind)
@@ -81,7 +81,7 @@ def objective(ledger: Ledger) -> Objective:
 
 
 def history(ledger: Ledger, compared: Objective | None = None) -> History:
-    """The history of a sweep; its driver knows the objective by which trials are `compared`."""
+    """Return the history of a sweep; `compared` is its objective, if the caller knows it."""
     past = History(compared or objective(ledger))
     for records in iterate(ledger):
         past.extend(records)
