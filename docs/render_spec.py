@@ -1,4 +1,4 @@
-"""Renders docs/spec.md, and the tables of plugins on other pages, from the code itself.
+"""Renders docs/spec.md, the tables of plugins on other pages and the schema from the code itself.
 
 python docs/render_spec.py
 """
@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from sweep import plugins, schedulers, searchers, trackers
+from sweep.operations import schema
 from sweep.spec import SweepSpec
 from trainables.algorithms.ppo import Config
 from trainables.core.settings import Section
@@ -36,6 +37,13 @@ built-in name, by a path `package.module:Name`, or by an entry point of an insta
 ([CONTRIBUTING.md](../CONTRIBUTING.md#adding-a-part) lists the groups of entry points). Every
 process of the sweep looks for a path first among the installed packages, then in the folder of the
 spec file, and then in the folder where the sweep was started.
+
+Editors with a YAML language server (VS Code's YAML extension, Neovim, Helix, Emacs, JetBrains)
+complete and check a spec by its JSON Schema, which `sweep init` writes beside the spec and the
+first line of the spec names: `# yaml-language-server: $schema=sweep.schema.json`. `sweep schema >
+sweep.schema.json` writes it beside an existing spec and renews it after an update. It has the
+options of all installed plugins and the settings of all installed trainables, and needs no
+network. What it refuses cannot work; `sweep validate` checks the rest.
 
 ## The sweep
 """
@@ -85,7 +93,12 @@ def pages() -> Mapping[Path, str]:
         HERE / "trackers.md": (TRACKERS, [_of(trackers, n) for n in _names(trackers)]),
     }
     filled = {path: _filled(path.read_text(), *table) for path, table in tables.items()}
-    return {HERE / "spec.md": render(), **filled}
+    shipped = HERE.parent / "search_spaces" / schema.FILE
+    return {
+        HERE / "spec.md": render(),
+        shipped: schema.rendered(schema.schema(installed=False)),
+        **filled,
+    }
 
 
 def _names(package: types.ModuleType) -> list[str]:
@@ -139,8 +152,9 @@ def _other_algorithms() -> Iterator[str]:
     shared = {row.split("|")[1] for row in _rows(TrainerConfig, "")}
     shown = [row for row in _rows(Config, "") if row.split("|")[1] in shared]
     for name in plugins.names("trainables.algorithms"):
-        config = getattr(plugins.find_trainable(name, []), "config_class", Config)
-        if config is not Config:
+        trainable = plugins.find_trainable(name, [])
+        config = trainable.config_class
+        if config not in (None, Config) and not trainable.takes_other_settings:
             own = [row for row in _rows(config, "") if row not in shown]
             yield f"## Settings of {name.upper()}\n"
             yield f"With `trainable: {name}`: the shared settings above and these.\n"

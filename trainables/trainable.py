@@ -30,7 +30,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from trainables.checkpoint import file
 from trainables.checkpoint import opaque as unsafe_pickle
@@ -51,6 +51,9 @@ from trainables.errors import (
     printable,
     shorten,
 )
+
+if TYPE_CHECKING:
+    from trainables.core.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,10 @@ class Trainable:
     #: Settings that must equal those of the checkpoint's trial when a trial continues from another
     #: trial's checkpoint. A population's children inherit them.
     fixed_keys: ClassVar[frozenset[str]] = frozenset()
+    #: Model of the settings; None if it is not known which there are.
+    config_class: "ClassVar[type[Settings] | None]" = None
+    #: True if settings that `config_class` does not have are allowed beside its own.
+    takes_other_settings: ClassVar[bool] = True
     at_checkpoint = True
     """True if a checkpoint saved now contains everything done so far; always, for a class."""
     has_ended = False

@@ -1,4 +1,4 @@
-"""The commands that try out or check something: validate, check-env, doctor, verify, sync."""
+"""The commands that try out or check: validate, schema, check-env, doctor, verify, sync."""
 
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,20 @@ def validate(space: str, **given: Any) -> None:
         with options.progress() as (show, every_s):
             seen = preview.validation(resolved, given["jobs"], given["longest_s"], show, every_s)
         answer({**seen, "prior": learnt}, check_tables.preview)
+
+
+@click.command()
+def schema() -> None:
+    """Print the JSON Schema of specs, for editors.
+
+    It has the options of all plugins and the settings of all trainables that are installed. Where
+    a spec begins with `# yaml-language-server: $schema=sweep.schema.json`, as those of `sweep init`
+    do, editors check and complete it by that file, which `sweep schema > sweep.schema.json` renews.
+    """
+    from sweep.operations import schema as schemas
+
+    with options.answering(as_json=False) as answer:
+        answer(schemas.text(), str.rstrip)
 
 
 @click.command("check-env")

@@ -31,7 +31,7 @@ GARBAGE_AFTER = 50_000
 
 #: What a person wants to do → the commands for it.
 _BY_PURPOSE = {
-    "Train": (train.init, train.run, train.resume, check.validate, check.check_env),
+    "Train": (train.init, train.run, train.resume, check.validate, check.schema, check.check_env),
     "Look": (
         *(results.ls, results.status, results.results, results.best, results.show),
         *(results.explain, results.report, results.curves, export.play, export.ui),

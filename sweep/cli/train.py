@@ -57,7 +57,11 @@ attach_option = click.option(
     "--algorithm", metavar="NAME", help="With --from: what trains, if not what the file is called."
 )
 def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
-    """Write a spec and what it trains; both run as they are. The sweep is called as FOLDER."""
+    """Write a spec and what it trains; both run as they are. The sweep is called as FOLDER.
+
+    Beside the spec lies its JSON Schema, with which editors check and complete it.
+    """
+    from sweep.operations import schema
     from sweep.spec.sections import name_from
 
     if source is not None:
@@ -73,9 +77,24 @@ def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
     for name, template in files.items():
         with (folder / name).open("x", encoding="utf-8") as file:
             text = (templates / template).read_text(encoding="utf-8")
+            if name == "space.yaml":
+                file.write(schema.modeline())
             file.write(_named(text, name_from(folder.resolve().name)))
         click.echo(f"wrote {folder / name}")
+    _write_schema(folder)
     click.echo(f"try it:  sweep run {shlex.quote(str(folder / 'space.yaml'))}")
+
+
+def _write_schema(folder: Path) -> None:
+    """Write the schema of specs into a folder that has none."""
+    from sweep.operations import schema
+
+    with (
+        contextlib.suppress(FileExistsError),
+        (folder / schema.FILE).open("x", encoding="utf-8") as file,
+    ):
+        file.write(schema.text())
+        click.echo(f"wrote {folder / schema.FILE}")
 
 
 def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None) -> None:
@@ -83,7 +102,7 @@ def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None)
     from sweep import spec as specs
     from sweep.driver import prepare
     from sweep.errors import UsageError
-    from sweep.operations import conversion
+    from sweep.operations import conversion, schema
     from sweep.spec.sections import name_from
 
     path = folder / "space.yaml"
@@ -94,12 +113,15 @@ def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None)
     text = converted.text(source.name)
     folder.mkdir(parents=True, exist_ok=True)
     with path.open("x", encoding="utf-8") as file:
-        file.write(text)
+        file.write(schema.modeline() + text)
     click.echo(f"wrote {path}")
+    _write_schema(folder)
     for note in converted.notes:
         options.say(note)
     try:
-        prepare.checked(text, str(path), [str(folder.resolve()), str(Path.cwd())])
+        prepare.checked(
+            schema.modeline() + text, str(path), [str(folder.resolve()), str(Path.cwd())]
+        )
     except UsageError as error:
         options.say(f"what is left to do in it: {error}")
         return

@@ -1,6 +1,7 @@
 """Operations on a sweep beside driving it.
 
 validate        what a sweep would do, cost and stumble over, before anything is written
+schema          JSON Schema of specs, for editors
 conversion      files of other tools as specs
 zoo             the hyperparameters of rl-baselines3-zoo as settings of our trainers
 smoke_test      a trainable tried out in a child process: does it restore exactly, what does it

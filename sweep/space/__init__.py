@@ -16,6 +16,7 @@ reader       syntax of a parameter
 wandb        parameters in the syntax of W&B's sweeps
 aliases      other tools' names of our keywords
 initial      given settings, to be tried first
+json_schema  JSON Schema of the language, for editors
 enumeration  the points of a finite space by index
 widening     checks that one space contains another
 """

@@ -20,7 +20,7 @@ from trainables.errors import shorten
 
 MOST_PARAMETERS = 1000
 _DEEPEST = 16
-_NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
+NAME = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*")
 _LONGEST_NAME = 200
 
 
@@ -118,6 +118,6 @@ class _Walk:
             problem = f"the name {shorten(part)} is not text"
             raise self.where.refuse(path, part, allowed, problem=problem)
         name = prefix + part
-        if len(name) > _LONGEST_NAME or not _NAME.fullmatch(part):
+        if len(name) > _LONGEST_NAME or not NAME.fullmatch(part):
             raise self.where.refuse(path, name, allowed)
         return name

@@ -21,7 +21,7 @@ from sweep.space.domains import Domain, same
 from sweep.space.expressions import ALLOWED, LONGEST, Expression, ExpressionError
 from trainables.errors import nearest, shorten
 
-_SIGNS: dict[str, Callable[[Any, Any], bool]] = {
+SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -72,7 +72,7 @@ class Compared(_ParentCondition):
         ordered = self.sign not in ("==", "!=")
         if ordered and not isinstance(value, int | float):
             return False
-        return _SIGNS[self.sign](value, self.bound)
+        return SIGNS[self.sign](value, self.bound)
 
     def describe(self) -> str:
         """Return the condition as a text."""
@@ -118,7 +118,7 @@ def _read_expression(text: str, path: KeyPath, where: Source) -> Expression:
 
 def _read_parent(parent: str, wanted: Any, path: KeyPath, where: Source) -> list[Condition]:
     """Return the conditions on one parameter."""
-    if isinstance(wanted, Mapping) and any(sign in _SIGNS for sign in wanted):
+    if isinstance(wanted, Mapping) and any(sign in SIGNS for sign in wanted):
         return [
             _read_comparison(parent, sign, bound, path, where) for sign, bound in wanted.items()
         ]
@@ -130,8 +130,8 @@ def _read_parent(parent: str, wanted: Any, path: KeyPath, where: Source) -> list
 
 def _read_comparison(parent: str, sign: str, bound: Any, path: KeyPath, where: Source) -> Compared:
     """Return a comparison; BadSpace if its sign or bound is not valid."""
-    if sign not in _SIGNS:
-        raise where.refuse((*path, sign), sign, f"one of {' '.join(_SIGNS)}", nearest(sign, _SIGNS))
+    if sign not in SIGNS:
+        raise where.refuse((*path, sign), sign, f"one of {' '.join(SIGNS)}", nearest(sign, SIGNS))
     number = isinstance(bound, int | float) and not isinstance(bound, bool)
     if sign not in ("==", "!=") and not number:
         hint = f"{shorten(bound)} has no order; == and != compare any values"

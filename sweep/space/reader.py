@@ -142,11 +142,11 @@ def _no_kind(raw: Mapping[str, Any], kinds: list[str], where: Source) -> Excepti
 
 def _check_companion(word: str, kind: str, where: Source) -> None:
     """Raise BadSpace if a keyword is not allowed beside the kind."""
-    companions = _COMPANIONS.get(kind, ())
+    companions = COMPANIONS.get(kind, ())
     if word in (kind, "when", *companions):
         return
     hint = nearest(word, ("when", *companions))
-    kinds = [other for other, words in _COMPANIONS.items() if word in words]
+    kinds = [other for other, words in COMPANIONS.items() if word in words]
     if kinds:
         hint = f"{word} stands beside {', '.join(kinds)} only"
     allowed = f"beside {kind} only {', '.join(('when', *companions))}"
@@ -377,7 +377,7 @@ _KINDS: dict[str, Callable[[Reading], Domain | Fixed | Derived]] = {
     **_READERS,
     "constant": lambda reading: Fixed(_read_fixed(reading.value, reading.where)),
 }
-_COMPANIONS: dict[str, tuple[str, ...]] = {
+COMPANIONS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("uniform", "loguniform", "randint", "lograndint"), ("step",)),
     **dict.fromkeys(("normal", "lognormal"), ("bounds", "step")),
     "choice": ("weights", "probabilities"),

@@ -25,7 +25,7 @@ WORDS = frozenset(("min", "max", "distribution", "values", "mu", "sigma", "q"))
 _COMPANIONS = WORDS | {"probabilities", "when", "value"}
 
 #: Distribution → its keywords.
-_DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
+DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "constant": ("value",),
     "categorical": ("values", "probabilities"),
     "categorical_w_probabilities": ("values", "probabilities"),
@@ -42,7 +42,7 @@ _DISTRIBUTIONS: dict[str, tuple[str, ...]] = {
     "log_normal": ("mu", "sigma"),
     "q_log_normal": ("mu", "sigma", "q"),
 }
-_OPTIONAL = {"probabilities": None, "mu": 0.0, "sigma": 1.0, "q": 1}
+OPTIONAL = {"probabilities": None, "mu": 0.0, "sigma": 1.0, "q": 1}
 _INSTEAD = {
     "beta": "write {normal: [mean, deviation], bounds: [0, 1]}",
     "q_beta": "write {normal: [mean, deviation], bounds: [0, 1], step: q}",
@@ -59,14 +59,14 @@ def translate(
         BadSpace: its keywords do not fit together.
     """
     distribution = _distribution(raw, where)
-    words = _DISTRIBUTIONS[distribution]
+    words = DISTRIBUTIONS[distribution]
     allowed = ("distribution", *words, "when")
     for word in raw:
         if word not in allowed:
             expected = f"with distribution {distribution} only {', '.join(allowed)}"
             raise where.refuse((word,), word, expected, nearest(word, allowed))
     for word in words:
-        if word not in raw and word not in _OPTIONAL:
+        if word not in raw and word not in OPTIONAL:
             raise where.refuse((), dict(raw), f"{word} beside distribution {distribution}")
     kind, value = _kind_and_value(distribution, raw, where)
     ours: dict[str, Any] = {kind: value}
@@ -78,7 +78,7 @@ def translate(
     elif kind != "constant":
         paths = {(kind, 0): (words[0],), (kind, 1): (words[1],), (kind,): ()}
     if "q" in words:
-        ours["step"], paths["step",] = raw.get("q", _OPTIONAL["q"]), ("q",)
+        ours["step"], paths["step",] = raw.get("q", OPTIONAL["q"]), ("q",)
     ours |= {word: raw[word] for word in ("probabilities", "when") if word in raw}
     return ours, paths
 
@@ -87,10 +87,10 @@ def _distribution(raw: Mapping[str, Any], where: Source) -> str:
     """Return the named distribution, or the one that follows from the other keywords in W&B."""
     named = raw.get("distribution")
     if "distribution" in raw:
-        if isinstance(named, str) and named in _DISTRIBUTIONS:
+        if isinstance(named, str) and named in DISTRIBUTIONS:
             return named
-        hint = _INSTEAD.get(str(named)) or nearest(named, _DISTRIBUTIONS)
-        allowed = f"one of {', '.join(_DISTRIBUTIONS)}"
+        hint = _INSTEAD.get(str(named)) or nearest(named, DISTRIBUTIONS)
+        allowed = f"one of {', '.join(DISTRIBUTIONS)}"
         raise where.refuse(("distribution",), named, allowed, hint)
     for word in raw:
         if word not in _COMPANIONS:
@@ -114,7 +114,7 @@ def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) ->
     """Return our keyword and its value."""
     bare = distribution.removeprefix("q_")
     if bare in ("normal", "log_normal"):
-        return bare.replace("_", ""), [raw.get(word, _OPTIONAL[word]) for word in ("mu", "sigma")]
+        return bare.replace("_", ""), [raw.get(word, OPTIONAL[word]) for word in ("mu", "sigma")]
     if bare == "constant":
         return bare, raw["value"]
     if bare.startswith("categorical"):

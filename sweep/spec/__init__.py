@@ -31,6 +31,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     PrivateAttr,
+    WithJsonSchema,
 )
 
 from sweep.errors import At, BadConfig, Gathering, Source, UnknownName, UsageError
@@ -121,7 +122,13 @@ def _check_callbacks(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-ResultPath = Annotated[str, AfterValidator(check_result_path)]
+def _text(pattern: str, longest: int | None = None) -> WithJsonSchema:
+    """Return the JSON Schema of a text that matches `pattern` as a whole."""
+    length = {} if longest is None else {"maxLength": longest}
+    return WithJsonSchema({"type": "string", "pattern": f"^({pattern})$", **length})
+
+
+ResultPath = Annotated[str, AfterValidator(check_result_path), _text(sections.RESULT_PATH.pattern)]
 PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Plugin.written)]
 
 
@@ -132,13 +139,15 @@ _SEED_KEYS = ("seeds", "aggregate")
 class SweepSpec(Settings):
     """A search for the settings of a trainable that do best within a budget."""
 
-    name: Annotated[str, AfterValidator(check_name)] = Field(
+    name: Annotated[
+        str, AfterValidator(check_name), _text(sections.NAME.pattern, sections.LONGEST_NAME)
+    ] = Field(
         description="Name of the sweep, of its folder and of its MLflow experiment; two names that "
         "differ in upper and lower case alone do not stand side by side. Without it the sweep is "
         "called as its file, with a number where there is one of that name already."
     )
     trials: int = Field(ge=1, le=1_000_000, description="How many searched settings, in all.")
-    trainable: Annotated[str, AfterValidator(_check_trainable)] = Field(
+    trainable: Annotated[str, AfterValidator(_check_trainable), _text(_TRAINABLE.pattern)] = Field(
         description="What is trained: a file in trainables/algorithms, package.module:Class, or an "
         "entry point trainables.algorithms of an installed package."
     )

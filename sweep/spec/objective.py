@@ -7,7 +7,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationError
+from pydantic import (
+    BeforeValidator,
+    Field,
+    GetJsonSchemaHandler,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from sweep import stats
 from trainables.core.settings import Settings
@@ -40,6 +49,22 @@ class _Worded(Settings):
         """Return the setting in the syntax of a spec."""
         word, field = self.with_number
         return {word: getattr(self, field)} if self.kind == word else self.kind
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """Return the JSON Schema of the written form."""
+        word, field = cls.with_number
+        fields = handler.resolve_ref_schema(handler(core))["properties"]
+        words = [kind for kind in fields["kind"]["enum"] if kind != word]
+        return {"anyOf": [{"enum": words}, mapping({word: fields[field]}, [word])]}
+
+
+def mapping(properties: Mapping[str, Any], required: Sequence[str] = ()) -> JsonSchemaValue:
+    """Return the JSON Schema of a mapping with these keys alone."""
+    found = {"type": "object", "properties": dict(properties), "additionalProperties": False}
+    return found | ({"required": list(required)} if required else {})
 
 
 # -------------------------------------------------------------------------------------------------
@@ -217,7 +242,11 @@ def _check_limit(text: object) -> object:
     return text
 
 
-LimitText = Annotated[str, BeforeValidator(_check_limit)]
+LimitText = Annotated[
+    str,
+    BeforeValidator(_check_limit),
+    WithJsonSchema({"type": "string", "pattern": f"^{_LIMIT.pattern}$"}),
+]
 
 
 def _read_limit(text: str) -> tuple[str, float]:

@@ -13,6 +13,7 @@ from pydantic import (
     InstanceOf,
     PlainSerializer,
     ValidationInfo,
+    WithJsonSchema,
 )
 
 from sweep.errors import Source
@@ -52,7 +53,15 @@ def in_words(size: float) -> str:
     return f"{size:.0f} B"
 
 
-Size = Annotated[int | None, BeforeValidator(_read_size)]
+#: JSON Schema of a size.
+_SIZE_SCHEMA = {
+    "anyOf": [
+        {"type": "integer", "minimum": 1},
+        {"type": "string", "pattern": f"^{_SIZE.pattern}$"},
+    ]
+}
+_OPTIONAL_SIZE = WithJsonSchema({"anyOf": [*_SIZE_SCHEMA["anyOf"], {"type": "null"}]})
+Size = Annotated[int | None, BeforeValidator(_read_size), _OPTIONAL_SIZE]
 #: Minimum memory of any process in bytes: a smaller number lacks its unit.
 _LEAST_MEMORY = 10**6
 
@@ -66,7 +75,7 @@ def _read_memory(raw: Any) -> Any:
     return size
 
 
-Memory = Annotated[int | None, BeforeValidator(_read_memory)]
+Memory = Annotated[int | None, BeforeValidator(_read_memory), _OPTIONAL_SIZE]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -124,7 +133,27 @@ def check_seeds(seeds: Seeds, aggregate: Aggregate, source: Source) -> None:
         raise source.refuse(("aggregate",), aggregate.written(), "mean", "or set seeds: 3", problem)
 
 
-SeedsField = Annotated[Seeds, BeforeValidator(read_seeds), PlainSerializer(written_seeds)]
+SeedsField = Annotated[
+    Seeds,
+    BeforeValidator(read_seeds),
+    PlainSerializer(written_seeds),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"const": AUTO},
+                {"type": "integer", "minimum": 1, "maximum": MOST},
+                {
+                    "type": "object",
+                    "patternProperties": {
+                        r"^[0-9.eE+-]+$": {"type": "integer", "minimum": 2, "maximum": MOST}
+                    },
+                    "additionalProperties": False,
+                    "minProperties": 1,
+                },
+            ]
+        }
+    ),
+]
 
 
 class Plugin(Settings):
@@ -174,7 +203,7 @@ class CheckpointPolicy(Settings):
     max_disk: Size = Field(
         None, description="Size of all checkpoints of the sweep together, such as 20GB."
     )
-    cache: Annotated[int, BeforeValidator(_read_size)] = Field(
+    cache: Annotated[int, BeforeValidator(_read_size), WithJsonSchema(_SIZE_SCHEMA)] = Field(
         10 * 10**9, description="With --checkpoints, size of those that stay on the disk, too."
     )
 
@@ -223,7 +252,7 @@ class Limits(Settings):
     trial_memory: Memory = Field(
         None, description="Memory of a trial's process and its children, such as 4GB; retried."
     )
-    trial_log: Annotated[int | None, BeforeValidator(_read_size)] = Field(
+    trial_log: Annotated[int | None, BeforeValidator(_read_size), _OPTIONAL_SIZE] = Field(
         20 * 10**6, ge=1000, description="Size at which a trial's log is turned over; none: never."
     )
     no_progress_s: float | None = Field(
@@ -236,9 +265,13 @@ class Limits(Settings):
         "go_on",
         description="What becomes of a trial whose metric is NaN or infinite: go_on, prune, fail.",
     )
-    fail_fast: Annotated[int | None, BeforeValidator(_read_fail_fast)] = Field(
-        3, ge=1, description="So many first trials that failed with one error end the sweep."
-    )
+    fail_fast: Annotated[
+        int | None,
+        BeforeValidator(
+            _read_fail_fast,
+            json_schema_input_type=bool | Annotated[int, Field(ge=1)] | None,
+        ),
+    ] = Field(3, ge=1, description="So many first trials that failed with one error end the sweep.")
     max_concurrent: int | None = Field(
         None, ge=1, description="Trials at once at most, whatever --jobs says."
     )
@@ -361,7 +394,7 @@ InitialField = Annotated[
 
 LONGEST_NAME = 100
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 #: Device names of Windows, with any suffix: such folders cannot be copied there.
 _RESERVED = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])(\..*)?", re.IGNORECASE)
 
@@ -402,7 +435,7 @@ def check_name(name: str) -> str:
 
 def _allowed_instead(name: str) -> str:
     """Return what is allowed if `name` is not valid for a sweep; empty if it is."""
-    if len(name) > LONGEST_NAME or not _NAME.fullmatch(name):
+    if len(name) > LONGEST_NAME or not NAME.fullmatch(name):
         return _ALLOWED
     if ".." in name or name.endswith("."):
         return f"{_ALLOWED}, without '..' and no dot at the end"

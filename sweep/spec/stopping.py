@@ -14,13 +14,16 @@ from typing import Annotated, Any
 from pydantic import (
     BeforeValidator,
     Field,
+    GetJsonSchemaHandler,
     InstanceOf,
     PlainSerializer,
     ValidationInfo,
 )
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from sweep.errors import Gathering, Source
-from sweep.spec.objective import Mode
+from sweep.spec.objective import Mode, mapping
 from sweep.spec.sections import RESULT_PATH, RESULT_PATH_ALLOWED, source_of
 from sweep.spec.validation import refusing, validate
 from trainables.core.settings import Settings
@@ -155,6 +158,30 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+class _Written:
+    """The JSON Schema of the key as it stands in a spec."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, _core: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        plateau = handler.resolve_ref_schema(handler(Plateau.__pydantic_core_schema__))
+        needed = [key for key in plateau["required"] if key not in ("metric", "mode")]
+        number = {"type": "number"}
+        bounds = {**mapping({"<=": number, ">=": number}), "minProperties": 1}
+        return {
+            "type": "object",
+            "properties": {PLATEAU: {"anyOf": [number, {**plateau, "required": needed}]}},
+            "patternProperties": {
+                f"^(?!{PLATEAU}([.]|$)){RESULT_PATH.pattern}$": {"anyOf": [number, bounds]}
+            },
+            "additionalProperties": False,
+        }
+
+
 StopField = Annotated[
-    InstanceOf[Stop], BeforeValidator(refusing(_read)), PlainSerializer(lambda stop: stop.written())
+    InstanceOf[Stop],
+    BeforeValidator(refusing(_read)),
+    PlainSerializer(lambda stop: stop.written()),
+    _Written,
 ]

@@ -65,7 +65,10 @@ def _split_command(given: Any) -> Any:
 class CommandConfig(Settings):
     """The program to run and the way to pass settings; all other settings are the program's own."""
 
-    command: Annotated[tuple[str, ...], BeforeValidator(_split_command)] = Field(
+    command: Annotated[
+        tuple[str, ...],
+        BeforeValidator(_split_command, json_schema_input_type=str | tuple[str, ...]),
+    ] = Field(
         min_length=1, description="The program and its arguments, as a list or as in a shell."
     )
     settings: Literal["arguments", "environment", "stdin"] = Field(
@@ -220,6 +223,7 @@ class Command(FunctionTrainable):
     function = staticmethod(_train)  # type: ignore[assignment]  # mypy thinks it is bound
     saves = True
     exactness = "as the command saves"
+    config_class = CommandConfig
 
     @classmethod
     def check_config(cls, config: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from trainables.core.settings import Section, Settings
 from trainables.errors import TrainableError
@@ -82,6 +82,9 @@ _TENSORFLOW_DEFAULTS: Mapping[str, Any] = {
 
 class ThreadCounts(Settings):
     """Numbers of threads of torch, and of numpy during training, under TensorFlow's names."""
+
+    # Among others those below are accepted that are left out.
+    model_config = ConfigDict(json_schema_extra={"additionalProperties": True})
 
     @model_validator(mode="before")
     @classmethod

@@ -46,7 +46,7 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
         ConfigError: a key is unknown or missing, or a value is refused.
         ConfigErrors: several of them are.
     """
-    sections = _sections(model)
+    sections = sections_of(model)
     owners = {key: name for name, section in sections.items() for key in section.model_fields}
     grouped: dict[str, Any] = {name: _preset(model, name) for name in sections}
     wrong: list[ConfigError] = []
@@ -71,7 +71,7 @@ def parse(model: type[C], flat: Mapping[str, Any]) -> C:
 
 def flatten(settings: Settings) -> dict[str, Any]:
     """Return all keys and values as a flat dict from which `parse` makes equal settings."""
-    sections = _sections(type(settings))
+    sections = sections_of(type(settings))
     flat = {key: value for key, value in vars(settings).items() if key not in sections}
     for name in sections:
         flat.update(vars(getattr(settings, name)))
@@ -165,7 +165,7 @@ _MUTATING_METHODS = frozenset({"update", "pop", "popitem", "clear", "setdefault"
 
 def defaults(model: type[Settings]) -> dict[str, Any]:
     """Return flat key → default as plain data; keys without a default are left out."""
-    sections = _sections(model)
+    sections = sections_of(model)
     found: dict[str, Any] = {}
     for name, field in model.model_fields.items():
         if name in sections:
@@ -193,7 +193,7 @@ def known_keys(model: type[Settings]) -> list[str]:
 
 def _fields(model: type[Settings]) -> dict[str, FieldInfo]:
     """Return flat key → pydantic field."""
-    sections = _sections(model)
+    sections = sections_of(model)
     fields = {key: field for key, field in model.model_fields.items() if key not in sections}
     for section in sections.values():
         fields.update(section.model_fields)
@@ -201,7 +201,7 @@ def _fields(model: type[Settings]) -> dict[str, FieldInfo]:
 
 
 @functools.cache
-def _sections(model: type[Settings]) -> dict[str, type[Section]]:
+def sections_of(model: type[Settings]) -> dict[str, type[Section]]:
     """Return attribute name → class of the sections of `model`; cached."""
     return {
         name: kind
@@ -232,7 +232,7 @@ def _plain(value: Any) -> Any:
 
 def _refusal(mistake: "Mistake", model: type[Settings]) -> ConfigError:
     """Return the ConfigError for a mistake, with the dotted path that the user wrote."""
-    in_section = mistake.path and mistake.path[0] in _sections(model)
+    in_section = mistake.path and mistake.path[0] in sections_of(model)
     place = ".".join(str(part) for part in mistake.path[1 if in_section else 0 :])
     if mistake.kind == "unknown key":
         hint = legacy_names.answer(place, sorted(mistake.known))
