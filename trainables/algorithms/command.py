@@ -108,7 +108,10 @@ def _train(config: dict[str, Any]) -> None:
     with (
         temporary_folder(logdir) as before,
         temporary_folder(logdir) as folder,
-        _running_program(config, Path(folder), _unpack_checkpoint(Path(before))) as (process, said),
+        _running_program(config, Path(folder), _unpack_checkpoint(Path(before))) as (
+            process,
+            errors,
+        ),
         contextlib.closing(_lines(process)) as lines,
     ):
         assert process.stdin is not None  # noqa: S101 it is a pipe
@@ -121,13 +124,13 @@ def _train(config: dict[str, Any]) -> None:
             saved = result.pop("checkpoint", None)
             report(result, checkpoint=folder if saved is True else saved or None)
             if saved:
-                with contextlib.suppress(OSError):  # it need not read it
+                with contextlib.suppress(OSError):  # the program may have closed its input
                     process.stdin.write("\n")
                     process.stdin.flush()
         code = process.wait()
     if code or not reports:
         raise TrainableError(
-            f"{shorten(config['command'])} {_describe_end(code)}{said.last_lines()}"
+            f"{shorten(config['command'])} {_describe_end(code)}{errors.last_lines()}"
         )
 
 
@@ -142,7 +145,7 @@ def _lines(process: "subprocess.Popen[str]") -> Generator[str, None, None]:
     decoder = io.IncrementalNewlineDecoder(
         codecs.getincrementaldecoder("utf-8")("replace"), translate=True
     )
-    poll, rest, is_over = select.poll(), "", False
+    poll, partial, is_over = select.poll(), "", False
     poll.register(output, select.POLLIN)
     poll.register(ended, select.POLLIN)
     try:
@@ -152,10 +155,10 @@ def _lines(process: "subprocess.Popen[str]") -> Generator[str, None, None]:
             most = _count_readable(output) if ended in ready else _MOST_BYTES
             written = os.read(output, most) if most and (output in ready) else b""
             is_over = ended in ready or not written
-            *whole, rest = (rest + decoder.decode(written, final=is_over)).split("\n")
+            *whole, partial = (partial + decoder.decode(written, final=is_over)).split("\n")
             yield from (f"{line}\n" for line in whole)
-        if rest:
-            yield rest
+        if partial:
+            yield partial
     finally:
         os.close(ended)
 
@@ -204,9 +207,9 @@ class _ErrorOutput:
             os.close(self._log)
 
     def last_lines(self) -> str:
-        """Return the last line, and below it the last lines in order.
+        """Return the last line, and below it up to `_LAST_LINES` last lines, for an error message.
 
-        To be called after the program's end.
+        Returns a hint to the log if there are none. To be called after the program's end.
         """
         self._thread.join(_ERRORS_S)
         lines = self._last_bytes.decode(errors="replace").splitlines()
@@ -259,36 +262,36 @@ def _running_program(
     Yields:
         The process and its standard error.
     """
-    how = CommandConfig.of(config)
-    words = [str(shutil.which(how.command[0])), *how.command[1:]]
+    program = CommandConfig.of(config)
+    words = [str(shutil.which(program.command[0])), *program.command[1:]]
     own = {key: value for key, value in config.items() if key not in CommandConfig.model_fields}
     first = ""
     env = {**os.environ, "SWEEP_SEED": str(get_context().seed), "SWEEP_SAVE": str(folder)}
-    if how.settings == "arguments":
-        words += _arguments(own, how.booleans)
-    elif how.settings == "environment":
+    if program.settings == "arguments":
+        words += _arguments(own, program.booleans)
+    elif program.settings == "environment":
         env |= {f"SWEEP_{name.replace('.', '_')}": _to_text(value) for name, value in _flatten(own)}
     else:
         first = json.dumps(own) + "\n"
-    said = _ErrorOutput()
+    errors = _ErrorOutput()
     process = subprocess.Popen(  # noqa: S603 the program that the spec names
         guard_command(words),
         env={**env, **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        stderr=said.writes,
+        stderr=errors.writes,
         text=True,
         encoding="utf-8",
         errors="replace",
-        start_new_session=True,  # Ctrl-C is for the driver, which lets trials save
+        start_new_session=True,  # Ctrl-C must reach the driver only, which lets trials save
     )
     try:
-        said.follow()
+        errors.follow()
         assert process.stdin is not None  # noqa: S101 it is a pipe
         with contextlib.suppress(OSError):
             process.stdin.write(first)
             process.stdin.flush()
-        yield process, said
+        yield process, errors
     finally:
         kill_family(process.pid)
         with contextlib.suppress(OSError):

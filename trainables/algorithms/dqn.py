@@ -226,7 +226,7 @@ class DQN(Trainer):
         if not isinstance(settings, Config):
             raise TypeError(f"{type(settings).__name__} is no {Config.__qualname__} of DQN")
         if settings.model.custom_model is not None:
-            # Loaded for such a module only: to choose needs no torch.
+            # Imported for a user's module only: the choice otherwise needs no torch.
             from trainables.policies.own.module import check, check_learning_rows
 
             tried = cls.networks(settings, seen.spaces)
@@ -251,11 +251,17 @@ class DQN(Trainer):
         return not_covered(made, settings.optimizer)
 
     @classmethod
-    def _q_architecture(cls, of: Config, made: Architecture) -> QArchitecture:
+    def _q_architecture(cls, settings: Config, architecture: Architecture) -> QArchitecture:
         """Return the Q-architecture of these settings on the networks of the key ``model``."""
-        atoms = np.linspace(of.v_min, of.v_max, of.num_atoms) if of.num_atoms > 1 else ()
+        atoms = (
+            np.linspace(settings.v_min, settings.v_max, settings.num_atoms)
+            if settings.num_atoms > 1
+            else ()
+        )
         support = tuple(float(atom) for atom in atoms)
-        return QArchitecture.of(made, of.dueling, of.sigma0 if of.noisy else 0.0, support)
+        return QArchitecture.of(
+            architecture, settings.dueling, settings.sigma0 if settings.noisy else 0.0, support
+        )
 
     def setup(self, config: dict[str, Any]) -> None:
         """Build the trainer as `Trainer.setup` does.
@@ -271,25 +277,25 @@ class DQN(Trainer):
         """Return the policy with the trained Q-network."""
         from trainables.policies.q.networks import build_q_policy
 
-        of, layout = self.settings, self.spaces.layout
-        networks = layout, self._q_architecture(of, self.architecture)
-        rest = of.exploration_config, of.optimizer, self.seed, device
+        settings, layout = self.settings, self.spaces.layout
+        networks = layout, self._q_architecture(settings, self.architecture)
+        arguments = settings.exploration_config, settings.optimizer, self.seed, device
         if self.architecture.own is not None:
             from trainables.policies.q.own import build_own_q_policy
 
-            return build_own_q_policy(networks, *rest)
-        return build_q_policy(networks, *rest)
+            return build_own_q_policy(networks, *arguments)
+        return build_q_policy(networks, *arguments)
 
     def make_parts(self) -> dict[str, Stateful]:
         """Return replay, target network and, if ``n_step`` is above 1, the n-step transitions."""
         from trainables.policies.q.networks import Target
 
-        of, size = self.settings, self.settings.replay.buffer_size
+        settings, size = self.settings, self.settings.replay.buffer_size
         self.replay: ReplayBuffer = ReplayBuffer(size, self.seed)
-        if of.prioritized.prioritized_replay:
-            self.replay = PrioritizedReplay(size, self.seed, of.prioritized)
+        if settings.prioritized.prioritized_replay:
+            self.replay = PrioritizedReplay(size, self.seed, settings.prioritized)
         self.target = Target(self.policy.model)
-        self.n_step = NStep(of.n_step, of.gamma) if of.n_step > 1 else None
+        self.n_step = NStep(settings.n_step, settings.gamma) if settings.n_step > 1 else None
         parts: dict[str, Stateful] = {"replay": self.replay, "target": self.target}
         return {**parts, **({"n_step": self.n_step} if self.n_step else {})}
 
@@ -357,16 +363,16 @@ class DQN(Trainer):
     @cached_property
     def _fused_learner(self) -> FusedQLearner | None:
         """Learner in numpy, made at the first access; None if this machine needs torch."""
-        of = self.settings
-        if self._not_fused(of, self.spaces):  # restored from a checkpoint of another machine
+        settings = self.settings
+        if self._not_fused(settings, self.spaces):  # restored from a checkpoint of another machine
             return None
         return FusedQLearner(
             self.policy,
             self.target.network,
-            double=of.double_q,
-            gamma=of.gamma,
-            grad_clip=of.grad_clip,
-            threads=of.resources.threads[0],
+            double=settings.double_q,
+            gamma=settings.gamma,
+            grad_clip=settings.grad_clip,
+            threads=settings.resources.threads[0],
         )
 
     def _learn(self, rows: Rows) -> Learnt:
@@ -390,22 +396,22 @@ class DQN(Trainer):
         rows = torch.arange(len(batch["actions"]), device=self.policy.device)
         with torch.no_grad():
             following = target.outputs(batch["new_obs"], self.noise())
-            judged = following
+            selecting_outputs = following
             if self.settings.double_q:  # this pass only selects a choice
                 with in_acting_mode(model):
-                    judged = model.outputs(batch["new_obs"], self.noise())
-            ahead = following[rows, model.best(judged, batch["new_obs"])]
+                    selecting_outputs = model.outputs(batch["new_obs"], self.noise())
+            next_outputs = following[rows, model.best(selecting_outputs, batch["new_obs"])]
             discounts = batch.get("discounts", self.settings.gamma) * ~batch["terminated"]
         outputs = model.outputs(batch["observations"], self.noise())
         taken = outputs[rows, batch["actions"]]
         if self.settings.num_atoms > 1:
-            goal = model.project(ahead.softmax(1), batch["rewards"], discounts)
+            goal = model.project(next_outputs.softmax(1), batch["rewards"], discounts)
             losses = -(goal * taken.log_softmax(1)).sum(1)
             values = model.values(taken.detach()[:, None]).squeeze(1)
             found = Differences(losses, losses.detach(), values)
         else:
             values = taken.squeeze(1)
-            goal = batch["rewards"] + discounts * ahead.squeeze(1)
+            goal = batch["rewards"] + discounts * next_outputs.squeeze(1)
             losses = torch.nn.functional.smooth_l1_loss(values, goal, reduction="none")
             found = Differences(losses, (goal - values.detach()).abs(), values.detach())
         if not (alpha := self.settings.cql_alpha):

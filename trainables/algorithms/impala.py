@@ -142,9 +142,11 @@ def traced(
         now: log-probabilities and values of `asked`, each (B,), by the policy that learns.
         settings: settings of the trainer.
     """
-    own, row = ~asked.follows, asked.row
+    is_current, row = ~asked.follows, asked.row
     judged = rows(np.stack([fragment.logp, fragment.values], axis=2)).astype(np.float64)
-    judged[row[own]] = np.stack(now, axis=1)[own]  # invalid rows keep their old values
+    judged[row[is_current]] = np.stack(now, axis=1)[
+        is_current
+    ]  # invalid rows keep their old values
     logp, values = judged.T.reshape(2, *fragment.valid.shape)
     following = next_values(
         values, fragment.last_values[0], fragment.final_values, fragment.truncated
@@ -168,4 +170,4 @@ def traced(
         advantages=rows(advantages).astype(np.float32),
         returns=rows(targets).astype(np.float32),
     )
-    return batch, rows(ratios)[row[own]]
+    return batch, rows(ratios)[row[is_current]]

@@ -100,16 +100,16 @@ class IQL(OffPolicyTrainer):
         """
         import torch
 
-        of, policy, model = self.settings, self.policy, self.policy.model
+        settings, policy, model = self.settings, self.policy, self.policy.model
         on = policy.device
         loss, stats = self.loss({name: torch.from_numpy(one).to(on) for name, one in rows.items()})
-        norm = policy.minimise(loss, self.critic_learning_rate, of.grad_clip, "critic")
-        policy.descend(self.learning_rate, of.grad_clip, "actor")
+        norm = policy.minimise(loss, self.critic_learning_rate, settings.grad_clip, "critic")
+        policy.descend(self.learning_rate, settings.grad_clip, "actor")
         if model.log_std is not None:
             policy.descend(self.learning_rate, None, "log_std")
             with torch.no_grad():
                 model.log_std.clamp_(*LOG_STD)
-        model.follow(of.tau)
+        model.follow(settings.tau)
         return {**stats, "critic_grad_norm": norm}
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
@@ -137,13 +137,13 @@ def losses(model: "Judged", batch: "Mapping[str, Tensor]", of: Config) -> "tuple
     seen, actions = batch["observations"], batch["actions"]
     with torch.no_grad():
         q = model.judge(model.targets, seen, actions).min(dim=0).values
-        ahead = of.gamma * model.value(batch["new_obs"]) * ~batch["terminated"]
+        next_values = of.gamma * model.value(batch["new_obs"]) * ~batch["terminated"]
     evaluated = model.evaluate(seen, actions)
     advantages = q - evaluated.values
     value_loss = expectile_loss(advantages, of.expectile)
     weights = torch.exp(of.beta * advantages.detach()).clamp(max=of.max_weight)
     policy_loss = -(weights * evaluated.logp).mean()
-    errors = model.judge(model.critics, seen, actions) - (batch["rewards"] + ahead)
+    errors = model.judge(model.critics, seen, actions) - (batch["rewards"] + next_values)
     critic_loss = errors.square().mean(dim=1).sum()
     parts = [value_loss, policy_loss, critic_loss, q.mean(), weights.mean()]
     return value_loss + policy_loss + critic_loss, torch.stack(parts).detach()

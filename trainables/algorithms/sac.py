@@ -108,8 +108,11 @@ class SAC(OffPolicyTrainer):
         """Return the policy: actor, twin critics, their targets, and log temperature."""
         from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
-        of, layout, shape = self.settings, self.spaces.layout, self.architecture
-        explored, limits = of.exploration_config.until_learning(of.replay.learning_starts), None
+        settings, layout, shape = self.settings, self.spaces.layout, self.architecture
+        explored, limits = (
+            settings.exploration_config.until_learning(settings.replay.learning_starts),
+            None,
+        )
         if layout.scalar:
             actor = partial(make_choosing_actor, layout, shape, explored)
             head, log_std = layout.logits, None
@@ -127,9 +130,9 @@ class SAC(OffPolicyTrainer):
             self.seed,
             limits=limits,
             log_std=log_std,
-            log_alpha=math.log(of.initial_alpha),
+            log_alpha=math.log(settings.initial_alpha),
         )
-        return TwinsPolicy(model, actor, of.optimizer, device)
+        return TwinsPolicy(model, actor, settings.optimizer, device)
 
     @property
     def losses(self) -> "Losses":
@@ -162,16 +165,16 @@ class SAC(OffPolicyTrainer):
 
     def update(self, rows: Rows) -> dict[str, float]:
         """Make one step of critics, actor and temperature; move the targets; return statistics."""
-        of, losses, policy = self.settings, self.losses, self.policy
+        settings, losses, policy = self.settings, self.losses, self.policy
         losses.look(rows, self.streams["update"])
         critic_loss, q = losses.critics(rows)
-        norm = policy.descend(self.critic_learning_rate, of.grad_clip, "critics")
+        norm = policy.descend(self.critic_learning_rate, settings.grad_clip, "critics")
         actor_loss = losses.actor()
-        policy.descend(self.learning_rate, of.grad_clip, "actor")
-        if of.learn_alpha:
+        policy.descend(self.learning_rate, settings.grad_clip, "actor")
+        if settings.learn_alpha:
             losses.temperature()
             policy.descend(self.learning_rate, None, "log_alpha")
-        policy.model.follow(of.tau)
+        policy.model.follow(settings.tau)
         return {
             "critic_loss": critic_loss,
             "actor_loss": actor_loss,

@@ -78,14 +78,14 @@ class TD3(OffPolicyTrainer):
         """Return the policy: actor, twin critics, and targets of all of them."""
         from trainables.policies.bounded.twins import Twins, TwinsPolicy
 
-        of, layout, shape = self.settings, self.spaces.layout, self.architecture
+        settings, layout, shape = self.settings, self.spaces.layout, self.architecture
         limits = Bounds.of(self.spaces.action)
-        explored = of.exploration_config.until_learning(of.replay.learning_starts)
+        explored = settings.exploration_config.until_learning(settings.replay.learning_starts)
         kind = Perturbed if explored.type == "ParameterNoise" else ActionNoise
         actor = partial(make_bounded_actor, kind, layout, shape, limits, explored)
         head = len(layout.sizes)
         model = Twins(layout, shape, head, self.seed, limits=limits, target_actor=True)
-        return TwinsPolicy(model, actor, of.optimizer, device)
+        return TwinsPolicy(model, actor, settings.optimizer, device)
 
     def make_parts(self) -> dict[str, Stateful]:
         """Return the replay and the counter of updates."""
@@ -100,9 +100,9 @@ class TD3(OffPolicyTrainer):
     @cached_property
     def _fused_losses(self) -> "Losses":
         """Losses in numpy, made at the first access."""
-        of, limits = self.settings, Bounds.of(self.spaces.action)
-        smoothing = of.target_noise, of.target_noise_clip
-        return DelayedLosses(self.policy.model, of.gamma, smoothing, limits)
+        settings, limits = self.settings, Bounds.of(self.spaces.action)
+        smoothing = settings.target_noise, settings.target_noise_clip
+        return DelayedLosses(self.policy.model, settings.gamma, smoothing, limits)
 
     @cached_property
     def _torch_losses(self) -> "Losses":
@@ -114,14 +114,14 @@ class TD3(OffPolicyTrainer):
 
         Returns statistics of the critics.
         """
-        of, losses, policy = self.settings, self.losses, self.policy
+        settings, losses, policy = self.settings, self.losses, self.policy
         critic_loss, q = losses.critics(rows, self.streams["update"])
-        norm = policy.descend(self.critic_learning_rate, of.grad_clip, "critics")
+        norm = policy.descend(self.critic_learning_rate, settings.grad_clip, "critics")
         self.updates.count += 1
-        if self.updates.count % of.policy_delay == 0:
+        if self.updates.count % settings.policy_delay == 0:
             losses.actor(rows)
-            policy.descend(self.learning_rate, of.grad_clip, "actor")
-            policy.model.follow(of.tau)
+            policy.descend(self.learning_rate, settings.grad_clip, "actor")
+            policy.model.follow(settings.tau)
         return {"critic_loss": critic_loss, "mean_q": q, "critic_grad_norm": norm}
 
 
@@ -177,11 +177,11 @@ class TorchLosses:
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
         """Compute the gradient of the critics; see `Losses.critics`."""
-        of, model = self.settings, self.policy.model
+        settings, model = self.settings, self.policy.model
         noise = stream.standard_normal(model.noise_shape(len(rows["rewards"])), np.float32)
         batch = self.policy.tensors({**rows, "noise": noise})
-        smoothing = of.target_noise, of.target_noise_clip
-        loss, q = self._critic_loss(model, batch, of.gamma, smoothing)
+        smoothing = settings.target_noise, settings.target_noise_clip
+        loss, q = self._critic_loss(model, batch, settings.gamma, smoothing)
         self.policy.differentiate(loss, "critics")
         return loss.item(), q.item()
 

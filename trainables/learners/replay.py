@@ -390,29 +390,29 @@ class NStep:
         rows["held"] = columns["valid"]
         held = self._held.get(source)
         if held is not None and (more := columns["t"].shape[1] - held["t"].shape[1]) > 0:
-            # Where episodes come and go there are more columns than before.
+            # The number of environments may grow: earlier rows of new ones are blank.
             blank = {n: np.zeros((len(c), more, *c.shape[2:]), c.dtype) for n, c in held.items()}
             held = {n: np.concatenate([c, blank[n]], axis=1) for n, c in held.items()}
         if held is not None and held["t"].shape[1:] == columns["t"].shape[1:]:
             rows = {name: np.concatenate([held[name], column]) for name, column in rows.items()}
             rows = _close_gaps(rows, columns.get("autoreset"))
         ended = rows["terminated"] | rows["truncated"]
-        goes_on = rows["valid"][1:] & ~ended[:-1] & (rows["t"][1:] == rows["t"][:-1] + 1)
+        continues = rows["valid"][1:] & ~ended[:-1] & (rows["t"][1:] == rows["t"][:-1] + 1)
         count = len(ended)
         last = np.broadcast_to(np.arange(count)[:, None], ended.shape).copy()
         rewards = rows["rewards"].astype(np.float32)
-        grows = np.ones(ended.shape, dtype=np.bool_)
-        waits = np.zeros(ended.shape, dtype=np.bool_)
-        for ahead in range(1, self._steps):
-            edge = max(0, count - ahead)
-            waits[edge:] |= grows[edge:] & ~ended[-1]
-            grows[edge:] = False
-            grows[:edge] &= goes_on[ahead - 1 :]
-            further = grows[:edge] * np.float32(self._gamma**ahead)
-            rewards[:edge] += further * rows["rewards"][ahead:]
-            last += grows
-        given = rows["held"] & ~waits
-        rows["held"] = rows["held"] & waits
+        is_growing = np.ones(ended.shape, dtype=np.bool_)
+        is_waiting = np.zeros(ended.shape, dtype=np.bool_)
+        for offset in range(1, self._steps):
+            edge = max(0, count - offset)
+            is_waiting[edge:] |= is_growing[edge:] & ~ended[-1]
+            is_growing[edge:] = False
+            is_growing[:edge] &= continues[offset - 1 :]
+            further = is_growing[:edge] * np.float32(self._gamma**offset)
+            rewards[:edge] += further * rows["rewards"][offset:]
+            last += is_growing
+        given = rows["held"] & ~is_waiting
+        rows["held"] = rows["held"] & is_waiting
         kept = min(count, self._steps - 1)
         self._held[source] = {name: column[count - kept :].copy() for name, column in rows.items()}
         discounts = np.float32(self._gamma) ** (last - np.arange(count)[:, None] + 1)

@@ -120,13 +120,13 @@ def v_trace(
     terminated, truncated = ends
     gamma, lambda_ = discounts
     rho, c, pg_rho = (ratios if one is None else np.minimum(ratios, one) for one in bounds)
-    after = np.where(terminated, 0.0, following).astype(np.float64)
-    deltas = rho * (rewards + gamma * after - values)
+    bootstrap = np.where(terminated, 0.0, following).astype(np.float64)
+    deltas = rho * (rewards + gamma * bootstrap - values)
     carries = gamma * lambda_ * c * ~(terminated | truncated)
-    beyond = np.empty(deltas.shape)  # v_t - V(s_t)
+    corrections = np.empty(deltas.shape)  # v_t - V(s_t)
     running = np.zeros(deltas.shape[1])
     for t in range(len(deltas) - 1, -1, -1):
         running = deltas[t] + carries[t] * running
-        beyond[t] = running
-    after[:-1] += beyond[1:] * ~(terminated | truncated)[:-1]
-    return Traced(pg_rho * (rewards + gamma * after - values), beyond + values)
+        corrections[t] = running
+    bootstrap[:-1] += corrections[1:] * ~(terminated | truncated)[:-1]
+    return Traced(pg_rho * (rewards + gamma * bootstrap - values), corrections + values)

@@ -64,8 +64,8 @@ class TorchLearner:
 
     def evaluate(self, batch: TrainBatch) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return current log-probabilities (B,) of a batch's actions, and current values (B,)."""
-        on = self.policy.device
-        columns = {name: torch.from_numpy(one).to(on) for name, one in batch.columns().items()}
+        device = self.policy.device
+        columns = {name: torch.from_numpy(one).to(device) for name, one in batch.columns().items()}
         model: Any = self.policy.model
         with torch.no_grad(), in_acting_mode(model):
             observed = columns["observations"], columns["actions"]

@@ -289,8 +289,8 @@ def _run_lstm(layer: nn.LSTM, features: Tensor, replay: Replay | None) -> Tensor
     """
     if replay is None:
         raise ValueError("networks with an LSTM learn from sequences (`sequences.SequenceBatch`)")
-    # Padded: torch's fused loop over time takes no ragged sequences; its other one is 5 to 8 times
-    # slower.
+    # Sequences are padded, since torch's fused loop over time requires equal lengths; its loop for
+    # ragged sequences is 5 to 8 times slower.
     count = len(replay.states)
     longest = int(replay.positions.max()) // count + 1
     grid = features.new_zeros(longest * count, features.shape[1])

@@ -128,7 +128,7 @@ class TorchPolicy(Policy):
         for parameter, gradient in zip(moved, found, strict=True):
             if parameter.grad is None or gradient is None:
                 parameter.grad = gradient
-            else:  # in place: the fused learner's arrays may lie there
+            else:  # in place: arrays of the fused learner may share the memory
                 parameter.grad.copy_(gradient)
 
     def _backward(self, loss: Tensor) -> None:
@@ -285,7 +285,7 @@ class ActorCriticPolicy(TorchPolicy):
         if (own := self.model.architecture.distribution) is not None:
             why = "is code of your own, which no file of these formats holds"
             raise ExportError(f"how actions are drawn (model.custom_action_dist: {own.path}) {why}")
-        # Loaded only to export: training needs neither onnx nor an inference engine.
+        # Imported only for exports: training needs neither onnx nor an inference engine.
         from trainables.policies.onnx import graph
 
         if isinstance(self.model, OwnActorCritic):

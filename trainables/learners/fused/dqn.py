@@ -137,22 +137,22 @@ class FusedQLearner:
         """
         count = len(rows["rewards"])
         each, actions = np.arange(count), rows["actions"]
-        before, after = (self._columns(rows[name]) for name in ("observations", "new_obs"))
+        current, following = (self._columns(rows[name]) for name in ("observations", "new_obs"))
         if self._masks:
-            valid = after[-self._masks :] > 0
-            before, after = before[: -self._masks], after[: -self._masks]
-        ahead = self._forward(self._target, after)[-1]
-        judge = ahead
+            valid = following[-self._masks :] > 0
+            current, following = current[: -self._masks], following[: -self._masks]
+        next_values = self._forward(self._target, following)[-1]
+        selecting_values = next_values
         if self._double:  # one product for both: current observations, then next ones
-            units = self._forward(self._layers, np.concatenate([before, after], axis=1))
-            judge = units[-1][:, count:]
+            units = self._forward(self._layers, np.concatenate([current, following], axis=1))
+            selecting_values = units[-1][:, count:]
             units = [one[:, :count] for one in units]
         else:
-            units = self._forward(self._layers, before)
+            units = self._forward(self._layers, current)
         if self._masks:
-            judge = np.where(valid, judge, NO_CHOICE)
+            selecting_values = np.where(valid, selecting_values, NO_CHOICE)
         discounts = rows.get("discounts", np.float32(self._gamma)) * ~rows["terminated"]
-        goal = rows["rewards"] + discounts * ahead[judge.argmax(axis=0), each]
+        goal = rows["rewards"] + discounts * next_values[selecting_values.argmax(axis=0), each]
         values = units[-1][actions, each]
         differences = values - goal
         errors = np.abs(differences)
@@ -166,7 +166,7 @@ class FusedQLearner:
             raise NotFiniteError(f"the loss is {loss}")
         error = np.zeros_like(units[-1], order="C")
         error[actions, each] = slopes / count
-        self._backward(before, units, error)
+        self._backward(current, units, error)
         return loss, float(values.mean()), errors
 
     @contextmanager

@@ -122,14 +122,14 @@ class FlatOptimizer:
             return norm
         if clips:
             gradient *= scale
-        ahead = gradient
+        decayed_gradient = gradient
         if config.weight_decay:
-            ahead = np.multiply(self.weights, config.weight_decay, out=scratch)
-            ahead += gradient
+            decayed_gradient = np.multiply(self.weights, config.weight_decay, out=scratch)
+            decayed_gradient += gradient
         if config.name == "rmsprop":
-            self._rmsprop(ahead, learning_rate)
+            self._rmsprop(decayed_gradient, learning_rate)
         else:
-            self._adam(ahead, learning_rate)
+            self._adam(decayed_gradient, learning_rate)
         return norm
 
     def _clear_vanished_moments(self) -> None:
@@ -141,14 +141,14 @@ class FlatOptimizer:
         for moment, least in ((self._first, FADED_FIRST), (self._second, FADED_SECOND)):
             np.multiply(moment, np.abs(moment, out=self._scratch) >= least, out=moment)
 
-    def _rmsprop(self, ahead: Array, learning_rate: float) -> None:
+    def _rmsprop(self, decayed_gradient: Array, learning_rate: float) -> None:
         """Make one step of RMSprop.
 
-        `ahead` is the gradient with weight decay, and may be overwritten.
+        `decayed_gradient` includes weight decay, and may be overwritten.
         """
         alpha = self.config.alpha
-        direction = ahead.copy() if self.config.weight_decay else ahead
-        scratch = np.multiply(ahead, ahead, out=self._scratch)
+        direction = decayed_gradient.copy() if self.config.weight_decay else decayed_gradient
+        scratch = np.multiply(decayed_gradient, decayed_gradient, out=self._scratch)
         scratch *= 1.0 - alpha
         self._second *= alpha
         self._second += scratch
@@ -158,17 +158,17 @@ class FlatOptimizer:
         scratch *= learning_rate
         self.weights -= scratch
 
-    def _adam(self, ahead: Array, learning_rate: float) -> None:
+    def _adam(self, decayed_gradient: Array, learning_rate: float) -> None:
         """Make one step of Adam.
 
-        `ahead` is the gradient with weight decay, and may be overwritten.
+        `decayed_gradient` includes weight decay, and may be overwritten.
         """
         scratch = self._scratch
         (beta1, beta2), eps = self.config.betas, self.config.eps
         self._first *= beta1
-        room = None if ahead is scratch else scratch
-        self._first += np.multiply(ahead, 1.0 - beta1, out=room)
-        np.multiply(ahead, ahead, out=scratch)
+        room = None if decayed_gradient is scratch else scratch
+        self._first += np.multiply(decayed_gradient, 1.0 - beta1, out=room)
+        np.multiply(decayed_gradient, decayed_gradient, out=scratch)
         scratch *= 1.0 - beta2
         self._second *= beta2
         self._second += scratch

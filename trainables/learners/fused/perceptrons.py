@@ -79,17 +79,17 @@ class Perceptrons:
 
         Write hidden units, heads and values to `buffers`.
         """
-        below = x
+        inputs = x
         for (weight, bias), units in zip(self._layers, buffers.units, strict=True):
-            if below is x:
+            if inputs is x:
                 np.matmul(_merge_nets(weight), x, out=_merge_nets(units))
             else:
-                np.matmul(weight, below, out=units)
+                np.matmul(weight, inputs, out=units)
             np.add(units, bias[:, :, None], out=units)
             activate(units, self._activation)
-            below = units
+            inputs = units
         for (weight, bias), units, out in zip(
-            self._heads, _halves(below, x), (buffers.head, buffers.values), strict=True
+            self._heads, _halves(inputs, x), (buffers.head, buffers.values), strict=True
         ):
             np.matmul(weight, units, out=out)
             np.add(out, bias[:, None], out=out)

@@ -185,39 +185,39 @@ class FusedLearner:
         Raises:
             NotFiniteError: the loss is NaN or infinite.
         """
-        of, rows = self.loss, columns.shape[1]
+        options, rows = self.loss, columns.shape[1]
         buffers = self._buffers_for(rows)
-        x, (old, before, advantages, returns), taken = self._parts(columns)
+        x, (old_logp, old_values, advantages, returns), taken = self._parts(columns)
         logp, entropies = self._judge(x, taken, buffers)
 
         parts = buffers.parts
-        if of.normalize_advantages and rows >= LEAST_ROWS:
+        if options.normalize_advantages and rows >= LEAST_ROWS:
             advantages = _normalized(advantages)
-        if of.clip_param is None:
+        if options.clip_param is None:
             np.multiply(logp, advantages, out=parts[0])
             by_logp = advantages * (-1.0 / rows)
             parts[3:] = 0.0
         else:
-            by_logp = _clipped_gains(logp - old, advantages, of.clip_param, parts)
-        errors = self._value_errors(buffers.values[0], before, returns, parts[1])
+            by_logp = _clipped_gains(logp - old_logp, advantages, options.clip_param, parts)
+        errors = self._value_errors(buffers.values[0], old_values, returns, parts[1])
         parts[2] = entropies
-        errors *= of.vf_loss_coeff / rows
+        errors *= options.vf_loss_coeff / rows
         means: Array = np.add.reduce(parts, axis=1)
         means *= _SIGNS / rows
         policy_loss, value_loss, entropy, *_ = means.tolist()
-        loss = policy_loss - of.entropy_coeff * entropy + of.vf_loss_coeff * value_loss
+        loss = policy_loss - options.entropy_coeff * entropy + options.vf_loss_coeff * value_loss
         if not math.isfinite(loss):
             raise NotFiniteError(f"the loss is {loss}")
-        head_error = self._head_error(by_logp, -of.entropy_coeff / rows, buffers.head_error)
+        head_error = self._head_error(by_logp, -options.entropy_coeff / rows, buffers.head_error)
         self._networks.backward(x, head_error, errors[None], buffers)
         return means[: len(self.stats)]
 
-    def _value_errors(self, values: Array, before: Array, returns: Array, out: Array) -> Array:
+    def _value_errors(self, values: Array, old_values: Array, returns: Array, out: Array) -> Array:
         """Return the gradient (B,) of half the value loss, and write the squared errors to `out`.
 
         Args:
             values: values (B,) by the current weights.
-            before: values (B,) when the batch was sampled.
+            old_values: values (B,) when the batch was sampled.
             returns: targets (B,).
             out: array (B,).
         """
@@ -225,9 +225,9 @@ class FusedLearner:
         np.square(errors, out=out)
         bound = self.loss.vf_clip_param
         if bound is not None:
-            moved = values - before
+            moved = values - old_values
             clipped = np.minimum(np.maximum(moved, -bound), bound)
-            squares = np.square(before + clipped - returns)
+            squares = np.square(old_values + clipped - returns)
             # If the clipped value is the worse one, and was clipped, its gradient is 0.
             errors *= (clipped == moved) | (out >= squares)
             np.maximum(out, squares, out=out)

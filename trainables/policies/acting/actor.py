@@ -221,7 +221,7 @@ class Actor:
         if not plain or not isinstance(draws, PredrawnChoices | PredrawnReals):
             return None
         if isinstance(draws, PredrawnChoices) and draws.race.ndim != 3:
-            return None  # several columns of choices
+            return None  # a decider supports one column of choices only
         return SideBySide(self._networks(), draws, self._masks)
 
     def _networks(self) -> Networks:
@@ -381,7 +381,7 @@ def _make_trunk(architecture: Architecture) -> "ActingTrunk | None":
     """Return the convolutional trunk, or None without convolutions."""
     if not architecture.filters:
         return None
-    # Loaded for images only: workers otherwise need no torch.
+    # Imported for images only: workers otherwise need no torch.
     from trainables.policies.layers import ActingTrunk
 
     return ActingTrunk(architecture)

@@ -73,16 +73,18 @@ class OneByOne:
 
     def choose(self, step: int, row: Array) -> Any:
         """Return the choice, an int64, for the filtered observation `row` (1, D) of a step."""
-        top, head = self._head_inputs[step], self._heads[step]
+        head_inputs, head = self._head_inputs[step], self._heads[step]
         if not self._layers:
-            top[:] = row
+            head_inputs[:] = row
         x = row
-        for (weight, bias), out in zip(self._layers, (*self._hidden_outputs, top), strict=False):
+        for (weight, bias), out in zip(
+            self._layers, (*self._hidden_outputs, head_inputs), strict=False
+        ):
             np.matmul(x, weight, out=out)
             np.add(out, bias, out=out)
             activate(out, self._activation)
             x = out
-        top[0].dot(self._weights["actor.weight"], out=head)
+        head_inputs[0].dot(self._weights["actor.weight"], out=head)
         np.add(head, self._bias, out=head)
         scores = list(map(sub, head.tolist()[0], self._race_lists[step]))
         best = max(scores)

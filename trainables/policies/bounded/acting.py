@@ -334,15 +334,15 @@ class ActionNoise(Bounded):
 
     def explore(self, head: Array, log_std: Array, stream: Stream) -> Array:
         """Return the best actions plus noise (N, K), clipped to -1 to 1."""
-        of, best = self._config, np.tanh(self.means(head))
-        noise = np.float32(of.stddev) * stream.standard_normal(best.shape, dtype=np.float32)
+        config, best = self._config, np.tanh(self.means(head))
+        noise = np.float32(config.stddev) * stream.standard_normal(best.shape, dtype=np.float32)
         if self._noise is not None:
-            noise += np.float32(1 - of.ou_theta) * self._noise
+            noise += np.float32(1 - config.ou_theta) * self._noise
             self._noise = noise
         elif self._is_drifting:
-            noise /= np.float32(np.sqrt(1 - (1 - of.ou_theta) ** 2))
+            noise /= np.float32(np.sqrt(1 - (1 - config.ou_theta) ** 2))
         tried: Array = np.minimum(
-            np.maximum(best + np.float32(of.scale(self.timesteps)) * noise, -1), 1
+            np.maximum(best + np.float32(config.scale(self.timesteps)) * noise, -1), 1
         )
         return tried
 

@@ -393,9 +393,11 @@ class EpsilonGreedy(StochasticSampling):
 
     def set_timesteps(self, timesteps: int) -> None:
         """Set ε to its value after this number of environment steps."""
-        of = self._config
-        part = min(1.0, timesteps / of.epsilon_timesteps)
-        self.epsilon = of.initial_epsilon + part * (of.final_epsilon - of.initial_epsilon)
+        config = self._config
+        part = min(1.0, timesteps / config.epsilon_timesteps)
+        self.epsilon = config.initial_epsilon + part * (
+            config.final_epsilon - config.initial_epsilon
+        )
 
     @property
     def distance(self) -> float:

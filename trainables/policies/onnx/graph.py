@@ -347,34 +347,36 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, one: Connector) -> s
     Raises:
         ExportError: the connector is no frame stack of vectors.
     """
-    given, left, size = f"frames_in_{number}", f"frames_out_{number}", one.memory_size
+    input_name, output, size = f"frames_in_{number}", f"frames_out_{number}", one.memory_size
     shape = one.observation_space.shape
     if type(one) is not FrameStack or is_image(one.observation_space):
         what = "images are stacked" if type(one) is FrameStack else f"{type(one).__name__} does"
         raise ExportError(f"what {what} (connectors) stands in no file of these formats")
-    before, width = given, int(np.prod(shape))
+    before, width = input_name, int(np.prod(shape))
     kept = size // 2 if one.is_wide else size
     if graph.is_exact:  # high and low parts of each number
         parts = [np.arange(kept), np.arange(kept, size)]
-        parts_ = [graph.columns(given, part, f"{given}:{i}") for i, part in enumerate(parts)]
+        parts_ = [
+            graph.columns(input_name, part, f"{input_name}:{i}") for i, part in enumerate(parts)
+        ]
         wide = [graph.node("Cast", [n], f"{n}:wide", to=TensorProto.DOUBLE) for n in parts_]
-        before = graph.node("Add", wide, f"{given}:wide")
+        before = graph.node("Add", wide, f"{input_name}:wide")
     elif one.is_wide:
-        before = graph.columns(given, np.arange(kept), f"{given}:high")
+        before = graph.columns(input_name, np.arange(kept), f"{input_name}:high")
     stacked = graph.node("Concat", [before, x], f"stacked_{number}", axis=1)
     following = np.arange(width - kept, width)
     if not one.is_wide:
-        graph.columns(stacked, following, left)
+        graph.columns(stacked, following, output)
     else:
-        later = graph.columns(stacked, following, f"{left}:whole")
-        high = graph.node("Cast", [later], f"{left}:high", to=TensorProto.FLOAT)
+        later = graph.columns(stacked, following, f"{output}:whole")
+        high = graph.node("Cast", [later], f"{output}:high", to=TensorProto.FLOAT)
         kind = TensorProto.DOUBLE if graph.is_exact else TensorProto.FLOAT
-        again = graph.node("Cast", [high], f"{left}:again", to=kind)
-        rest = graph.node("Sub", [later, again], f"{left}:rest")
-        low = graph.node("Cast", [rest], f"{left}:low", to=TensorProto.FLOAT)
-        graph.node("Concat", [high, low], left, axis=1)
-    graph.inputs.append(_value(given, np.dtype(np.float32), (size,)))
-    graph.outputs.append(_value(left, np.dtype(np.float32), (size,)))
+        again = graph.node("Cast", [high], f"{output}:again", to=kind)
+        rest = graph.node("Sub", [later, again], f"{output}:rest")
+        low = graph.node("Cast", [rest], f"{output}:low", to=TensorProto.FLOAT)
+        graph.node("Concat", [high, low], output, axis=1)
+    graph.inputs.append(_value(input_name, np.dtype(np.float32), (size,)))
+    graph.outputs.append(_value(output, np.dtype(np.float32), (size,)))
     return stacked
 
 

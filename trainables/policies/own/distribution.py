@@ -127,9 +127,9 @@ def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
     before = rng.capture_global()
     try:
         made = distribution.load_class()(heads)
-        taken, again = (_sample_with_fixed_seed(made) for _ in range(2))
-        expected = {"sample()": (taken, rows), "greedy()": (made.greedy(), rows)}
-        expected["logp(actions)"] = (made.logp(taken), (ROWS,))
+        first, second = (_sample_with_fixed_seed(made) for _ in range(2))
+        expected = {"sample()": (first, rows), "greedy()": (made.greedy(), rows)}
+        expected["logp(actions)"] = (made.logp(first), (ROWS,))
         expected["entropy()"] = (made.entropy(), (ROWS,))
     except Exception as error:
         why = f"for inputs {shape} it raised {type(error).__name__}: {error}"
@@ -141,12 +141,12 @@ def check(distribution: OwnDistribution, layout: ActionLayout) -> None:
         if not torch.isfinite(given).all():
             raise _refusal(path, "a distribution of finite numbers", f"its {name} has others")
     sizes = torch.tensor(layout.sizes[0] if layout.scalar else layout.sizes)
-    if ((sizes > 0) & ((taken < 0) | (taken >= sizes))).any():
-        why = f"its sample() gave {taken.tolist()}"
+    if ((sizes > 0) & ((first < 0) | (first >= sizes))).any():
+        why = f"its sample() gave {first.tolist()}"
         raise _refusal(path, f"choices from 0 to below {sizes.tolist()}", why)
     if not expected["logp(actions)"][0].requires_grad:
         raise _refusal(path, "a distribution that can learn", "its logp(actions) has no gradient")
-    same = rng.equal_global(before, rng.capture_global()) and torch.equal(taken, again)
+    same = rng.equal_global(before, rng.capture_global()) and torch.equal(first, second)
     if not same:
         rng.restore_global(before)
         why = "sample() drew from another stream than torch's own, so two runs would differ"
