@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from pydantic import Field
 
-from trainables.core.importing import import_object
 from trainables.envs.make import for_children
 from trainables.envs.spaces.actions import ActionLayout
-from trainables.errors import ConfigError, NotImportable
+from trainables.errors import ConfigError
 from trainables.learners.fused import ppo as fused
 from trainables.learners.schedules import Schedule
 from trainables.policies.architecture import Architecture
@@ -24,7 +23,8 @@ from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.ranks.group import RankGroup
 from trainables.rollout.workers.worker_spec import LearnerSpec, WorkerSpec
 from trainables.trainer.actor_critic import ActorCriticConfig, ActorCriticTrainer, valid_rows
-from trainables.trainer.config import TrainerConfig
+from trainables.trainer.config import Lanes, TrainerConfig
+from trainables.trainer.config_checks import lane_form
 from trainables.trainer.steps import on_policy_step, step_in_ranks
 
 if TYPE_CHECKING:
@@ -67,12 +67,7 @@ class Config(ActorCriticConfig):
         description="No further epoch once the mean KL of one exceeds it; null: none.",
     )
 
-    lanes: int | None = Field(
-        default=None,
-        gt=0,
-        description="Train as one of so many lanes of a compiled program (docs/stack.md), set by "
-        "the pool stack; null: alone.",
-    )
+    lanes: Lanes = None
 
     @property
     def minibatch_size(self) -> int:
@@ -96,17 +91,7 @@ class PPO(ActorCriticTrainer):
             ConfigError: ``lanes`` is set, but JAX is not installed or this class is derived from
                 PPO.
         """
-        if isinstance(config, Mapping) and config.get("lanes") is not None:
-            if not cls.can_be_lane():
-                allowed = "null for a class derived from PPO, whose changes no lane would have"
-                raise ConfigError("lanes", config["lanes"], allowed)
-            try:  # imported by its path, since that module imports this one
-                made: type[Self] = import_object("trainables.stacks.ppo:LanePPO")  # type: ignore[assignment]
-            except NotImportable as error:
-                hint = f"pip install 'sweep-rl[jax]' brings it ({error})"
-                raise ConfigError("lanes", config["lanes"], "null without JAX", hint) from error
-            return made
-        return super().of(config)
+        return lane_form(cls, config, "trainables.stacks.ppo:LanePPO") or super().of(config)
 
     @classmethod
     def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:

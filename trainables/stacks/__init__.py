@@ -4,9 +4,15 @@ A *stack* has places of one shape. A trainer that is put into one becomes a lane
 their next iteration together. JAX, an optional package, is imported by this room alone.
 
 environments  those that can be stepped inside a program, as functions of arrays
-program       a whole iteration of PPO: acting, advantages, gradient steps
+episodes      the running episodes of a lane
+networks      perceptrons as functions of arrays
+optimizer     a bound on gradients, and Adam
+filtering     running mean and deviation of observations
+ppo_program   a whole iteration of PPO: acting, advantages, gradient steps
+lanes         many lanes of one shape in one program, whatever they learn by
 stack         places of one shape on one device, and their lanes
-ppo           the trainer that is a lane: what it learns in a stack, and holds outside of it
+trainer       a trainer that is a lane: what it learns in a stack, and holds outside of it
+ppo           of these, PPO
 """
 
 import os

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from trainables.stacks.program import Lane, Outcome, Rates, Settings, Shape, iterate
+from trainables.stacks.lanes import Shape, Tree, iterate
 
 #: The folder of compiled programs, in the user's folder of caches.
 _CACHE = "sweep-jax"
@@ -34,14 +34,14 @@ class Stack:
         self._at_once = jax.default_backend() != "cpu"
         groups = 1 if self._at_once else min(len(os.sched_getaffinity(0)), width)
         self._group_size = -(-width // groups)
-        self._settings: list[Settings | None] = [None] * groups
-        self._lanes: list[Lane | None] = [None] * groups
-        self._fetched: dict[int, Lane] = {}
-        """Group → all of its lanes as they are now, in memory of this process."""
+        self._settings: list[Tree] = [None] * groups
+        self._lanes: list[Tree] = [None] * groups
+        self._fetched: list[dict[str, Tree]] = [{} for _ in range(groups)]
+        """Of each group the fields of all its lanes as they are now, in memory of this process."""
         self._threads = ThreadPoolExecutor(groups, "stack") if groups > 1 else None
         self._free = list(range(groups * self._group_size))[::-1]
         self._compiling = threading.Lock()
-        self._compiled: Callable[..., tuple[Lane, Outcome]] | None = None
+        self._compiled: Callable[..., tuple[Tree, Tree]] | None = None
         self._put = jax.jit(_with_place, donate_argnums=(0,))
 
     def reserve(self) -> int | None:
@@ -52,25 +52,25 @@ class Stack:
         """Give a place back."""
         self._free.append(place)
 
-    def put(self, place: int, settings: Settings, lane: Lane) -> None:
+    def put(self, place: int, settings: Tree, lane: Tree) -> None:
         """Let a lane stand in a place."""
         group, index = divmod(place, self._group_size)
-        self._fetched.pop(group, None)
+        self._fetched[group].clear()
         if self._lanes[group] is None:
             self._settings[group] = _repeated(settings, self._group_size)
             self._lanes[group] = _repeated(lane, self._group_size)
         self._settings[group] = self._put(self._settings[group], index, settings)
         self._lanes[group] = self._put(self._lanes[group], index, lane)
 
-    def take(self, place: int) -> Lane:
-        """Return what a place holds, as arrays in memory of this process."""
+    def take(self, place: int, field: str) -> Tree:
+        """Return a field of what a place holds, as arrays in memory of this process."""
         group, index = divmod(place, self._group_size)
-        if group not in self._fetched:
-            self._fetched[group] = jax.tree.map(np.asarray, self._lanes[group])
-        taken: Lane = jax.tree.map(lambda every: np.array(every[index]), self._fetched[group])
-        return taken
+        fetched = self._fetched[group]
+        if field not in fetched:
+            fetched[field] = jax.tree.map(np.asarray, getattr(self._lanes[group], field))
+        return jax.tree.map(lambda every: np.array(every[index]), fetched[field])
 
-    def step(self, rates: Mapping[int, Rates]) -> dict[int, Outcome]:
+    def step(self, rates: Mapping[int, Tree]) -> dict[int, Tree]:
         """Let lanes make an iteration; the other ones stay as they are.
 
         Args:
@@ -79,7 +79,7 @@ class Stack:
         Returns:
             Place → what its lane reports.
         """
-        by_group: dict[int, dict[int, Rates]] = {}
+        by_group: dict[int, dict[int, Tree]] = {}
         for place, own in rates.items():
             group, index = divmod(place, self._group_size)
             by_group.setdefault(group, {})[index] = own
@@ -91,25 +91,22 @@ class Stack:
             for index in by_group[group]
         }
 
-    def _for_each(
-        self, function: Callable[[int], Outcome], groups: Sequence[int]
-    ) -> Iterable[Outcome]:
+    def _for_each(self, function: Callable[[int], Tree], groups: Sequence[int]) -> Iterable[Tree]:
         if self._threads is None or len(groups) < 2:
             return [function(group) for group in groups]
         return list(self._threads.map(function, groups))
 
-    def _step_group(self, group: int, rates: Mapping[int, Rates]) -> Outcome:
+    def _step_group(self, group: int, rates: Mapping[int, Tree]) -> Tree:
         anyones = next(iter(rates.values()))
         each = [rates.get(index, anyones) for index in range(self._group_size)]
-        every = Rates(*(np.stack(columns) for columns in zip(*each, strict=True)))
+        every = jax.tree.map(lambda *columns: np.stack(columns), *each)
         busy = np.array([index in rates for index in range(self._group_size)])
-        self._fetched.pop(group, None)
+        self._fetched[group].clear()
         given = self._settings[group], self._lanes[group], every, busy
         self._lanes[group], outcome = self._program(*given)(*given)
-        made: Outcome = jax.tree.map(np.asarray, outcome)
-        return made
+        return jax.tree.map(np.asarray, outcome)
 
-    def _program(self, *given: Any) -> Callable[..., tuple[Lane, Outcome]]:
+    def _program(self, *given: Any) -> Callable[..., tuple[Tree, Tree]]:
         """Return the compiled program, which is the same for all groups."""
         with self._compiling:
             if self._compiled is None:

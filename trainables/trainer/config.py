@@ -8,7 +8,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, ModelWrapValidatorHandler, model_validator
 
@@ -73,6 +73,15 @@ COUNTED = ("env_steps", "agent_steps")
 #: Names of policies are names of files as well.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 DEFAULT_POLICY = {"default_policy"}
+#: The type of the setting ``lanes``.
+Lanes: TypeAlias = Annotated[
+    int | None,
+    Field(
+        gt=0,
+        description="Train as one of so many lanes of a compiled program (docs/stack.md), set by "
+        "the pool stack; null: alone.",
+    ),
+]
 
 
 def has_policies(agents: Any) -> bool:

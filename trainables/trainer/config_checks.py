@@ -1,9 +1,9 @@
 """Checks of settings before a trainer is made, and the resources that the settings need."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from trainables.core.importing import large_import
+from trainables.core.importing import import_object, large_import
 from trainables.core.later import when_torch_imported
 from trainables.core.resources import EnvironmentVariables, ResourcesConfig
 from trainables.core.settings import flatten
@@ -15,7 +15,7 @@ from trainables.envs.make import EnvSpaces, needs_policies, only_together
 from trainables.envs.vector import config as vector_config
 from trainables.envs.vector.config import check_vector_env
 from trainables.envs.vector.factory import make_vector_env
-from trainables.errors import ConfigError
+from trainables.errors import ConfigError, NotImportable
 from trainables.evaluation.config import (
     check_callbacks_of_evaluation,
     check_evaluation,
@@ -24,9 +24,12 @@ from trainables.evaluation.config import (
 from trainables.policies.architecture import ModelConfig
 from trainables.rollout.callbacks import make_calls, of_episodes
 from trainables.rollout.recording import check_rendering
+from trainables.trainable import Trainable
 from trainables.trainer.config import TrainerConfig, has_policies, validate_config
 from trainables.trainer.evaluation import evaluation_plan
 from trainables.trainer.reporting import check_callbacks
+
+T = TypeVar("T", bound=Trainable)
 
 #: Key → the only value that it may have with data_parallel, and the reason.
 NEEDED_BY_RANKS: dict[str, tuple[Any, str]] = {
@@ -285,3 +288,28 @@ def set_threads(resources: ResourcesConfig) -> None:
             f"{torch.get_num_interop_threads()} in this process, where torch has begun to work",
             "use one number in all trainers of a process, or leave it out",
         ) from error
+
+
+def lane_form(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | None:
+    """Return the form of a trainer's class that is a lane. Returns None if none is asked for.
+
+    Args:
+        cls: the trainer's class.
+        config: its settings.
+        path: of the form, as ``module:Class``; it is loaded by its name, since it imports `cls`.
+
+    Raises:
+        ConfigError: the class has no such form, or JAX is missing.
+    """
+    if not isinstance(config, Mapping) or config.get("lanes") is None:
+        return None
+    if not cls.can_be_lane():
+        (base, *_) = [one for one in cls.mro() if "as_lane" in vars(one)]
+        allowed = f"null for a class derived from {base.__name__}, whose changes no lane would have"
+        raise ConfigError("lanes", config["lanes"], allowed)
+    try:
+        made: type[T] = import_object(path)  # type: ignore[assignment]
+    except NotImportable as error:
+        hint = f"pip install 'sweep-rl[jax]' brings it ({error})"
+        raise ConfigError("lanes", config["lanes"], "null without JAX", hint) from error
+    return made

@@ -1,19 +1,18 @@
 """A trainer that is a lane of a stack is the trainer that it would be alone."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
-from numpy.typing import NDArray
 
+from tests.support.lanes import assert_same, numbers_of
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, NotFiniteError
 from trainables.policies.filters import MeanStdFilter
-from trainables.stacks import ppo as lanes
+from trainables.stacks import trainer as lanes
 from trainables.trainable import TrialContext
 
 CONFIG = {
@@ -38,31 +37,6 @@ EACH = pytest.mark.parametrize("more", [{}, FOLLOWING], ids=["choices", "noise b
 
 def made(seed: int = 1, **more: Any) -> PPO:
     return PPO({**CONFIG, **more}, TrialContext(seed=seed))
-
-
-def learnt(trainer: PPO) -> dict[str, NDArray[Any]]:
-    """Every number of the policy, its optimiser, its filter and its environments."""
-    state = trainer.get_state()["trainable"]["data"]
-    found: dict[str, NDArray[Any]] = {}
-
-    def walk(name: str, value: Any) -> None:
-        if isinstance(value, Mapping):
-            for key, one in value.items():
-                walk(f"{name}/{key}", one)
-        elif isinstance(value, list):
-            for index, one in enumerate(value):
-                walk(f"{name}/{index}", one)
-        elif isinstance(value, int | float | np.ndarray | np.generic):
-            found[name] = np.asarray(value)
-
-    walk("", {key: state[key] for key in ("policy", "filters", "workers", "progress")})
-    return found
-
-
-def assert_same(one: Mapping[str, NDArray[Any]], other: Mapping[str, NDArray[Any]]) -> None:
-    assert one.keys() == other.keys()
-    for name, value in one.items():
-        assert np.array_equal(value, other[name]), name
 
 
 def curve(trainer: PPO, iterations: int) -> list[float]:
@@ -91,9 +65,9 @@ def test_neighbours_and_places_change_no_bit(more: dict[str, Any]) -> None:
         lanes.advance([neighbours[0], beside, *neighbours[1:]])  # type: ignore[list-item]
         for one in (*neighbours, beside):
             one.train()
-    assert_same(learnt(alone), learnt(beside))
+    assert_same(numbers_of(alone), numbers_of(beside))
     with pytest.raises(AssertionError):
-        assert_same(learnt(alone), learnt(neighbours[0]))
+        assert_same(numbers_of(alone), numbers_of(neighbours[0]))
 
 
 @EACH
@@ -105,7 +79,7 @@ def test_a_restored_lane_goes_on_to_the_bit(tmp_path: Path, more: dict[str, Any]
     again = made(seed=1, **more)
     again.restore(path)
     assert curve(again, 3) == rest
-    assert_same(learnt(straight), learnt(again))
+    assert_same(numbers_of(straight), numbers_of(again))
 
 
 def test_saving_changes_nothing() -> None:
@@ -114,7 +88,7 @@ def test_saving_changes_nothing() -> None:
         curve(one, 1)
         one.get_state()
     curve(other, 3)
-    assert_same(learnt(one), learnt(other))
+    assert_same(numbers_of(one), numbers_of(other))
 
 
 @EACH
@@ -188,7 +162,7 @@ def test_a_lane_whose_numbers_are_not_finite_fails_alone() -> None:
         bad.train()
     good.train()
     alone.train()
-    assert_same(learnt(good), learnt(alone))
+    assert_same(numbers_of(good), numbers_of(alone))
 
 
 def test_schedules_follow_the_steps() -> None:
@@ -203,8 +177,8 @@ def test_an_iteration_has_as_many_rounds_as_it_needs() -> None:
     assert long.train()["timesteps_this_iter"] == 3 * 128
     curve(short, 3)
     assert_same(
-        {n: v for n, v in learnt(long).items() if n.startswith("/policy")},
-        {n: v for n, v in learnt(short).items() if n.startswith("/policy")},
+        {n: v for n, v in numbers_of(long).items() if n.startswith("/policy")},
+        {n: v for n, v in numbers_of(short).items() if n.startswith("/policy")},
     )
 
 

@@ -8,7 +8,6 @@ iteration, D features, H units of the actor's last hidden layer, A outputs of th
 
 import functools
 import itertools
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,10 +17,14 @@ from jax import Array, lax, random
 
 from trainables.learners.standardizing import LEAST_ROWS, SMALL
 from trainables.policies.exploration.actions import LEAST_VARIANCE
-from trainables.policies.filters import EPSILON
-from trainables.stacks.environments import KNOWN, Environment
+from trainables.stacks import episodes
+from trainables.stacks.environments import Environment
+from trainables.stacks.episodes import Episodes, Stepped
+from trainables.stacks.filtering import Counted, count, scale
+from trainables.stacks.lanes import Finished
+from trainables.stacks.networks import Weights, run_hidden, run_last
+from trainables.stacks.optimizer import Adam, Learnt, clip, descend
 
-Weights = dict[str, Array]
 #: The parts of the loss, in the order in which a round gives them.
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
 _LOG_2PI = 1.8378770664093453
@@ -61,9 +64,7 @@ class Shape:
 
     def make_env(self) -> Environment:
         """Return the environment that the lanes step."""
-        cls, _ = KNOWN[self.env]
-        made: Environment = cls(self.limit)
-        return made
+        return episodes.make_env(self.env, self.limit)
 
     @property
     def noise_shape(self) -> tuple[int, int, int]:
@@ -82,6 +83,14 @@ class Shape:
             for index, pair in enumerate(itertools.pairwise(sizes)):
                 found[f"{net}.{index}"] = pair
         return found
+
+    def iterate(
+        self, settings: "Settings", lane: "Lane", rates: "Rates"
+    ) -> tuple["Lane", "Outcome"]:
+        """Return a lane after one iteration, and what it reports."""
+        lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
+        stats, norms, explained, finished, is_finite = reports
+        return lane, Outcome(stats, norms, explained, finished, is_finite.all())
 
 
 class Settings(NamedTuple):
@@ -102,10 +111,7 @@ class Settings(NamedTuple):
     """() True if advantages are standardised."""
     filter_clip: Array
     """Infinite where filtered observations are not clipped."""
-    beta1: Array
-    beta2: Array
-    eps: Array
-    weight_decay: Array
+    adam: Adam
     noise_steps: Array
     """() int32 steps after which noise that follows the state is another function of it."""
 
@@ -118,35 +124,13 @@ class Rates(NamedTuple):
     entropy: Array
 
 
-class Counted(NamedTuple):
-    """Running statistics of observations."""
-
-    count: Array
-    """() rows."""
-    mean: Array
-    """(D,)"""
-    variance: Array
-    """(D,)"""
-
-
 class Lane(NamedTuple):
     """Everything of a lane that decides its future."""
 
-    weights: Weights
-    first: Weights
-    """First moments of the gradients (Adam; Kingma & Ba 2015)."""
-    second: Weights
-    """Second moments."""
-    updates: Array
-    """() steps of the optimiser so far, as a number."""
+    learnt: Learnt
     key: Array
     """(2,) uint32, from which all random numbers of the next round come."""
-    envs: Array
-    """(N, S) states."""
-    lengths: Array
-    """(N,) int32 steps of the running episodes."""
-    returns: Array
-    """(N,) their sums of rewards."""
+    episodes: Episodes
     matrices: Array
     """`Shape.noise_shape`: what makes noise of hidden units now, of each environment."""
     age: Array
@@ -163,12 +147,7 @@ class Outcome(NamedTuple):
     """(R,) mean norm of the gradients before they are clipped."""
     explained: Array
     """(R,) share of the returns' variance that the values explained."""
-    ended: Array
-    """(R, T, N) True where an episode ended at this step."""
-    returns: Array
-    """(R, T, N) its sum of rewards; elsewhere 0."""
-    lengths: Array
-    """(R, T, N) int32 its steps; elsewhere 0."""
+    finished: Finished
     is_finite: Array
     """() False if a loss or gradient was not; the weights before it are kept."""
 
@@ -187,23 +166,20 @@ class _Row(NamedTuple):
 # ---- networks ------------------------------------------------------------------------------------
 
 
-def _run_hidden(shape: Shape, weights: Weights, net: str, x: Array) -> Array:
+def _hidden(shape: Shape, weights: Weights, net: str, x: Array) -> Array:
     """Return the last hidden units (…, H) of a network for features (…, D)."""
-    for index in range(len(shape.hidden)):
-        x = x @ weights[f"{net}.{index}.weight"] + weights[f"{net}.{index}.bias"]
-        x = jnp.tanh(x) if shape.activation == "tanh" else jax.nn.relu(x)
-    return x
+    names = [f"{net}.{index}" for index in range(len(shape.hidden))]
+    return run_hidden(weights, names, shape.activation, x)
 
 
-def _run_last(shape: Shape, weights: Weights, net: str, units: Array) -> Array:
+def _last(shape: Shape, weights: Weights, net: str, units: Array) -> Array:
     """Return the outputs (…, A) of a network for its last hidden units (…, H)."""
-    last = f"{net}.{len(shape.hidden)}"
-    return units @ weights[f"{last}.weight"] + weights[f"{last}.bias"]
+    return run_last(weights, f"{net}.{len(shape.hidden)}", units)
 
 
 def _value(shape: Shape, weights: Weights, x: Array) -> Array:
-    units = _run_hidden(shape, weights, "critic", x)
-    return _run_last(shape, weights, "critic", units)[..., 0]
+    units = _hidden(shape, weights, "critic", x)
+    return _last(shape, weights, "critic", units)[..., 0]
 
 
 def _choice_logp(head: Array, actions: Array) -> tuple[Array, Array]:
@@ -243,23 +219,6 @@ def _judge(
 # ---- acting --------------------------------------------------------------------------------------
 
 
-def _count(seen: Counted, rows: Array) -> Counted:
-    """Return the statistics with rows (N, D) counted (Chan et al. 1979)."""
-    more = jnp.float32(len(rows))
-    total = seen.count + more
-    mean = rows.mean(0)
-    moved = mean - seen.mean
-    spread = ((rows - mean) ** 2).sum(0) / total + moved**2 * (seen.count * more / total**2)
-    variance = seen.variance * (seen.count / total) + spread
-    return Counted(total, seen.mean + moved * (more / total), variance)
-
-
-def _scale(seen: Counted, clip: Array, rows: Array) -> Array:
-    """Return rows (…, D) with mean 0 and deviation 1 by what was seen, clipped."""
-    deviation = jnp.where(seen.count < 2, 1.0, jnp.sqrt(seen.variance))
-    return jnp.clip((rows - seen.mean) / (deviation + EPSILON), -clip, clip)
-
-
 class _Tick(NamedTuple):
     """One step of all environments; each (N, …)."""
 
@@ -267,21 +226,14 @@ class _Tick(NamedTuple):
     actions: Array
     logp: Array
     values: Array
-    rewards: Array
-    following: Array
-    """The observation that came of it, an episode's last one too."""
-    terminated: Array
-    truncated: Array
-    returns: Array
-    lengths: Array
+    stepped: Stepped
+    """As the networks see what came of it."""
 
 
 class _Running(NamedTuple):
-    """The environments between two steps; each (N, …)."""
+    """The part of a lane that changes from step to step."""
 
-    states: Array
-    lengths: Array
-    returns: Array
+    episodes: Episodes
     seen: Counted
     matrices: Array
     """(N, H, A)"""
@@ -307,45 +259,24 @@ def _tick(
             first states of episodes that may begin.
     """
     env, (noise, begun), seen = shape.make_env(), drawn, running.seen
-    x = jax.vmap(env.observe)(running.states)
+    x = episodes.observe(env, running.episodes.states)
     if shape.is_filtered:
-        seen = _count(seen, x)
-        x = _scale(seen, settings.filter_clip, x)
-    units = _run_hidden(shape, weights, "actor", x)
+        seen = count(seen, x)
+        x = scale(seen, settings.filter_clip, x)
+    units = _hidden(shape, weights, "actor", x)
     matrices = running.matrices
     if shape.noise_follows_state:
         is_due = running.age % settings.noise_steps == 0
         matrices = _drawn_anew(weights["log_std"], noise, matrices, is_due)
         noise = (units[..., None] * matrices).sum(1)
     actions, logp, sent = _act(shape, weights, units, noise)
-    moved = jax.vmap(env.step)(running.states, sent)
-    lengths, returns = running.lengths + 1, running.returns + moved.reward
-    truncated = (lengths >= shape.limit) & ~moved.terminated
-    over = moved.terminated | truncated
-    following = jax.vmap(env.observe)(moved.state)
+    after, stepped = episodes.step(env, running.episodes, sent, begun)
     if shape.is_filtered:
-        following = _scale(seen, settings.filter_clip, following)
-    tick = _Tick(
-        observations=x,
-        actions=actions,
-        logp=logp,
-        values=_value(shape, weights, x),
-        rewards=moved.reward,
-        following=following,
-        terminated=moved.terminated,
-        truncated=truncated,
-        returns=jnp.where(over, returns, 0.0),
-        lengths=jnp.where(over, lengths, 0),
-    )
-    after = _Running(
-        states=jnp.where(over[:, None], begun, moved.state),
-        lengths=jnp.where(over, 0, lengths),
-        returns=jnp.where(over, 0.0, returns),
-        seen=seen,
-        matrices=matrices,
-        age=running.age + shape.noise_follows_state,
-    )
-    return after, tick
+        following = scale(seen, settings.filter_clip, stepped.following)
+        stepped = stepped._replace(following=following)
+    tick = _Tick(x, actions, logp, _value(shape, weights, x), stepped)
+    age = running.age + shape.noise_follows_state
+    return _Running(after, seen, matrices, age), tick
 
 
 def _drawn_anew(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Array:
@@ -360,7 +291,7 @@ def _drawn_anew(log_std: Array, key: Array, matrices: Array, is_due: Array) -> A
 def _act(shape: Shape, weights: Weights, units: Array, noise: Array) -> tuple[Array, Array, Array]:
     """Return actions, their log-probabilities (N,), and what the environments are sent."""
     env = shape.make_env()
-    head = _run_last(shape, weights, "actor", units)
+    head = _last(shape, weights, "actor", units)
     if env.choices:
         actions = jnp.argmax(jax.nn.log_softmax(head) + noise, axis=-1)
         logp, _ = _choice_logp(head, actions)
@@ -375,42 +306,35 @@ def _act(shape: Shape, weights: Weights, units: Array, noise: Array) -> tuple[Ar
 
 def _collect(shape: Shape, settings: Settings, lane: Lane, keys: Array) -> tuple[Lane, _Tick]:
     """Step the environments T times; returns the lane after it, and what happened (T, N, …)."""
-    env, count = shape.make_env(), (shape.steps, shape.num_envs)
+    env, times = shape.make_env(), (shape.steps, shape.num_envs)
     # The largest of log-probabilities and such noise is a draw (the Gumbel-max trick).
     draw = random.gumbel if env.choices else random.normal
     if shape.noise_follows_state:  # it is drawn when it is due: all at once would be much
         noise = random.split(keys[0], shape.steps)
     else:
-        noise = draw(keys[0], (*count, env.choices or 1))
-    begun = jax.vmap(jax.vmap(env.begin))(random.split(keys[1], count))
-    running = _Running(lane.envs, lane.lengths, lane.returns, lane.seen, lane.matrices, lane.age)
-    tick = functools.partial(_tick, shape, settings, lane.weights)
+        noise = draw(keys[0], (*times, env.choices or 1))
+    begun = jax.vmap(jax.vmap(env.begin))(random.split(keys[1], times))
+    running = _Running(lane.episodes, lane.seen, lane.matrices, lane.age)
+    tick = functools.partial(_tick, shape, settings, lane.learnt.weights)
     end, ticks = lax.scan(tick, running, (noise, begun))
-    after = lane._replace(
-        envs=end.states,
-        lengths=end.lengths,
-        returns=end.returns,
-        seen=end.seen,
-        matrices=end.matrices,
-        age=end.age,
-    )
-    return after, ticks
+    return lane._replace(**end._asdict()), ticks
 
 
 def _rows(shape: Shape, settings: Settings, weights: Weights, ticks: _Tick) -> _Row:
     """Return the rows of a fragment, with advantages (Schulman et al. 2016, equation 16)."""
-    last = _value(shape, weights, ticks.following[-1])
+    stepped = ticks.stepped
+    last = _value(shape, weights, stepped.following[-1])
 
     def final_values() -> Array:
-        return _value(shape, weights, ticks.following)
+        return _value(shape, weights, stepped.following)
 
     # A value is needed of every episode that was cut off, which are few or none.
-    finals = lax.cond(ticks.truncated.any(), final_values, lambda: jnp.zeros_like(ticks.values))
+    finals = lax.cond(stepped.truncated.any(), final_values, lambda: jnp.zeros_like(ticks.values))
     following = jnp.concatenate([ticks.values[1:], last[None]])
-    following = jnp.where(ticks.truncated, finals, following)
-    following = jnp.where(ticks.terminated, 0.0, following)
-    deltas = ticks.rewards + settings.gamma * following - ticks.values
-    goes_on = ~(ticks.terminated | ticks.truncated)
+    following = jnp.where(stepped.truncated, finals, following)
+    following = jnp.where(stepped.terminated, 0.0, following)
+    deltas = stepped.rewards + settings.gamma * following - ticks.values
+    goes_on = ~(stepped.terminated | stepped.truncated)
     carries = settings.gamma * settings.lambda_ * goes_on
 
     def back(running: Array, at: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -440,8 +364,8 @@ def _loss(
     weights: Weights, shape: Shape, settings: Settings, rates: Rates, rows: _Row
 ) -> tuple[Array, Array]:
     """Return the loss () of a minibatch, and its parts (5,) as `STATS` names them."""
-    units = _run_hidden(shape, weights, "actor", rows.observations)
-    head = _run_last(shape, weights, "actor", units)
+    units = _hidden(shape, weights, "actor", rows.observations)
+    head = _last(shape, weights, "actor", units)
     logp, entropies = _judge(shape, weights, units, head, rows.actions)
     values = _value(shape, weights, rows.observations)
     log_ratio = logp - rows.logp
@@ -461,10 +385,7 @@ class _Learning(NamedTuple):
     """The gradient steps of a round in progress."""
 
     step: Array
-    weights: Weights
-    first: Weights
-    second: Weights
-    updates: Array
+    learnt: Learnt
     order: Array
     """(B,) int32 the rows of this epoch."""
     sums: Array
@@ -475,21 +396,6 @@ class _Learning(NamedTuple):
     """() sum of the KL over this epoch's minibatches."""
     goes_on: Array
     is_finite: Array
-
-
-def _adam(settings: Settings, rate: Array, at: _Learning, gradient: Weights) -> _Learning:
-    """Return what one step of Adam makes of weights and moments, as `torch.optim.Adam` does."""
-    updates = at.updates + 1.0
-    bias1, bias2 = 1.0 - settings.beta1**updates, 1.0 - settings.beta2**updates
-    weights, first, second = {}, {}, {}
-    for name, now in gradient.items():
-        ahead = now + settings.weight_decay * at.weights[name]
-        m = settings.beta1 * at.first[name] + (1.0 - settings.beta1) * ahead
-        v = settings.beta2 * at.second[name] + (1.0 - settings.beta2) * ahead**2
-        first[name], second[name] = m, v
-        root = jnp.sqrt(v) / jnp.sqrt(bias2) + settings.eps
-        weights[name] = at.weights[name] - (rate / bias1) * (m / root)
-    return at._replace(weights=weights, first=first, second=second, updates=updates)
 
 
 def _learn(
@@ -517,16 +423,15 @@ def _learn(
         few = _Row(*(column[chosen] for column in rows))
         few = few._replace(advantages=advantages(few.advantages))
         differentiate = jax.value_and_grad(_loss, has_aux=True)
-        (loss, measured), gradient = differentiate(at.weights, shape, settings, rates, few)
-        norm = jnp.sqrt(sum(jnp.vdot(one, one) for one in gradient.values()))
-        scale = jnp.minimum(1.0, settings.grad_clip / (norm + 1e-6))
-        gradient = {name: one * scale for name, one in gradient.items()}
+        given = at.learnt.weights, shape, settings, rates, few
+        (loss, measured), gradient = differentiate(*given)
+        gradient, norm = clip(gradient, settings.grad_clip)
         is_finite = jnp.isfinite(loss) & jnp.isfinite(norm)
-        after = _adam(settings, rates.lr, at, gradient)
         kl = jnp.where(part == 0, 0.0, at.kl) + measured[STATS.index("kl")]
         far = (part == parts - 1) & (kl / parts > settings.target_kl)
-        after = after._replace(
+        after = _Learning(
             step=at.step + 1,
+            learnt=descend(settings.adam, rates.lr, at.learnt, gradient),
             order=order,
             sums=at.sums + measured,
             norms=at.norms + norm,
@@ -543,103 +448,29 @@ def _learn(
     zero = jnp.float32(0.0)
     order = jnp.zeros(shape.rows, jnp.int32)
     true = jnp.array(True)
-    begun = _Learning(
-        jnp.int32(0),
-        lane.weights,
-        lane.first,
-        lane.second,
-        lane.updates,
-        order,
-        jnp.zeros(len(STATS)),
-        zero,
-        zero,
-        true,
-        true,
-    )
+    sums = jnp.zeros(len(STATS))
+    begun = _Learning(jnp.int32(0), lane.learnt, order, sums, zero, zero, true, true)
     end = lax.while_loop(wanted, step, begun)
     steps = end.step.astype(jnp.float32)
-    lane = lane._replace(
-        weights=end.weights, first=end.first, second=end.second, updates=end.updates
-    )
+    lane = lane._replace(learnt=end.learnt)
     return lane, end.sums / steps, end.norms / steps, end.is_finite
 
 
-# ---- a lane, and many ----------------------------------------------------------------------------
+# ---- a lane -------------------------------------------------------------------------------------
 
 
 def _round(
     shape: Shape, settings: Settings, lane: Lane, rates: Rates
-) -> tuple[Lane, tuple[Array, ...]]:
+) -> tuple[Lane, tuple[Any, ...]]:
     """Collect a fragment and learn from it."""
     key, acting, beginning, ordering = random.split(random.wrap_key_data(lane.key), 4)
     lane, ticks = _collect(shape, settings, lane, jnp.stack([acting, beginning]))
-    rows = _rows(shape, settings, lane.weights, ticks)
+    rows = _rows(shape, settings, lane.learnt.weights, ticks)
     variance = rows.returns.var()
     unexplained = (rows.returns - rows.values).var()
     explained = jnp.where(variance > 0, 1.0 - unexplained / variance, jnp.nan)
     lane, stats, norm, is_finite = _learn(shape, settings, rates, lane, rows, ordering)
     lane = lane._replace(key=random.key_data(key))
-    over = ticks.terminated | ticks.truncated
-    return lane, (stats, norm, explained, over, ticks.returns, ticks.lengths, is_finite)
-
-
-def _iterate(shape: Shape, settings: Settings, lane: Lane, rates: Rates) -> tuple[Lane, Outcome]:
-    """Return a lane after one iteration, and what it reports."""
-    lane, reports = lax.scan(functools.partial(_round, shape, settings), lane, rates)
-    stats, norms, explained, ended, returns, lengths, is_finite = reports
-    told = Outcome(stats, norms, explained, ended, returns, lengths, is_finite.all())
-    return lane, told
-
-
-def iterate(
-    shape: Shape, side_by_side: bool, settings: Settings, lanes: Lane, rates: Rates, busy: Array
-) -> tuple[Lane, Outcome]:
-    """Let every busy lane make an iteration; all arrays have L lanes first.
-
-    Args:
-        shape: of all lanes.
-        side_by_side: True computes all lanes at once, as a GPU wants it; False one after the other,
-            which is faster on a CPU, and takes no time for lanes that are not busy.
-        settings: of each lane.
-        lanes: of each lane.
-        rates: of each lane and round.
-        busy: (L,) False leaves a lane as it is.
-    """
-
-    def one(given: tuple[Settings, Lane, Rates, Array]) -> tuple[Lane, Outcome]:
-        settings, lane, rates, is_busy = given
-        idle = jax.eval_shape(lambda: _iterate(shape, settings, lane, rates)[1])
-
-        def rest() -> tuple[Lane, Outcome]:
-            return lane, jax.tree.map(lambda like: jnp.zeros(like.shape, like.dtype), idle)
-
-        made: tuple[Lane, Outcome] = lax.cond(
-            is_busy, lambda: _iterate(shape, settings, lane, rates), rest
-        )
-        return made
-
-    given = (settings, lanes, rates, busy)
-    made: tuple[Lane, Outcome] = jax.vmap(one)(given) if side_by_side else lax.map(one, given)
-    return made
-
-
-def begin_episodes(shape: Shape, key: Array) -> Array:
-    """Return first states (N, S) of the environments of a lane."""
-    env = shape.make_env()
-    return jax.vmap(env.begin)(random.split(random.wrap_key_data(key), shape.num_envs))
-
-
-def observe(shape: Shape, states: Array) -> Array:
-    """Return observations (N, D) of states (N, S)."""
-    return jax.vmap(shape.make_env().observe)(states)
-
-
-def settings_of(values: Mapping[str, Any]) -> Settings:
-    """Return a lane's settings as arrays of the types that the program takes."""
-    whole = {"epochs": jnp.int32, "normalizes": jnp.bool_, "noise_steps": jnp.int32}
-    return Settings(
-        **{
-            name: jnp.asarray(values[name], whole.get(name, jnp.float32))
-            for name in Settings._fields
-        }
-    )
+    of = ticks.stepped
+    finished = Finished(of.terminated | of.truncated, of.returns, of.lengths)
+    return lane, (stats, norm, explained, finished, is_finite)

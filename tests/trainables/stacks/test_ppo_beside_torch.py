@@ -9,9 +9,9 @@ import pytest
 
 from trainables.algorithms.ppo import PPO
 from trainables.rollout.batch import TrainBatch
-from trainables.stacks import program
+from trainables.stacks import ppo_program as program
 from trainables.stacks.ppo import LanePPO
-from trainables.stacks.program import Lane, Rates
+from trainables.stacks.ppo_program import Lane, Rates
 from trainables.trainable import TrialContext
 
 #: Of a weight and of a part of the loss after one step, relative and absolute; docs/stack.md.
@@ -44,10 +44,9 @@ def collected(kind: str) -> tuple[LanePPO, Lane, Any]:
     """A lane after its first fragment, and the fragment's ticks."""
     trainer = PPO({**config(kind), "lanes": 1}, TrialContext(seed=3))
     assert isinstance(trainer, LanePPO)
-    trainer._hand_over()
-    lane = trainer._stack.take(trainer._place or 0)
+    lane = trainer.as_lane_state()
     keys = jax.random.split(jax.random.key(5), 2)
-    after, ticks = collect(trainer.shape, trainer._lane_settings(), lane, keys)
+    after, ticks = collect(trainer.shape, trainer.lane_settings(), lane, keys)
     return trainer, after, ticks
 
 
@@ -55,11 +54,11 @@ def collected(kind: str) -> tuple[LanePPO, Lane, Any]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_step_of_the_same_rows_is_torchs(kind: str) -> None:
     trainer, lane, ticks = collected(kind)
-    shape, settings = trainer.shape, trainer._lane_settings()
-    rows = rows_of(shape, settings, lane.weights, ticks)
-    rates = Rates(*(column[0] for column in trainer._rates))
+    shape, settings = trainer.shape, trainer.lane_settings()
+    rows = rows_of(shape, settings, lane.learnt.weights, ticks)
+    rates = Rates(*(column[0] for column in trainer.rates()))
     key = jax.random.key(7)
-    learnt, stats, norm, _ = learn(shape, settings, rates, lane, rows, key)
+    after, stats, norm, _ = learn(shape, settings, rates, lane, rows, key)
 
     plain = PPO({**config(kind), "learner": "torch"}, TrialContext(seed=3))
     before = plain.policy.weights()
@@ -71,7 +70,7 @@ def test_one_step_of_the_same_rows_is_torchs(kind: str) -> None:
     close(batch.values, found.values.detach().numpy())
     told = plain.take_steps(plain.learner, batch)
     for name, one in plain.policy.weights().items():
-        mine = np.asarray(learnt.weights[name])
+        mine = np.asarray(after.learnt.weights[name])
         turned = mine.T if name.endswith(".weight") else mine
         assert np.abs(one - before[name]).max() > 100 * TOLERANCE, name
         close(turned, one, err_msg=name)
@@ -90,9 +89,9 @@ def _tensor(array: Any) -> Any:
 
 def test_the_noise_of_an_environment_is_one_function_for_so_many_steps() -> None:
     trainer, lane, ticks = collected("noise that follows the state")
-    weights, shape = lane.weights, trainer.shape
-    units = program._run_hidden(shape, weights, "actor", ticks.observations)
-    noise = np.asarray(ticks.actions - program._run_last(shape, weights, "actor", units))
+    weights, shape = lane.learnt.weights, trainer.shape
+    units = program._hidden(shape, weights, "actor", ticks.observations)
+    noise = np.asarray(ticks.actions - program._last(shape, weights, "actor", units))
     of = np.asarray(units)
     for env in range(2):
         # Of 3 units one matrix explains the noise of 5 steps, and none that of 30.
@@ -112,10 +111,10 @@ def test_the_noise_of_an_environment_is_one_function_for_so_many_steps() -> None
 def test_noise_goes_on_in_the_next_fragment() -> None:
     trainer, lane, _ = collected("noise that follows the state")
     keys = jax.random.split(jax.random.key(6), 2)
-    shape, settings = trainer.shape, trainer._lane_settings()
+    shape, settings = trainer.shape, trainer.lane_settings()
     _, ticks = collect(shape, settings, lane, keys)
-    units = program._run_hidden(shape, lane.weights, "actor", ticks.observations)
-    noise = ticks.actions - program._run_last(shape, lane.weights, "actor", units)
+    units = program._hidden(shape, lane.learnt.weights, "actor", ticks.observations)
+    noise = ticks.actions - program._last(shape, lane.learnt.weights, "actor", units)
     kept = np.einsum("tnh,nhg->tng", np.asarray(units), np.asarray(lane.matrices))
     # After 32 steps it is due at the 35th.
     np.testing.assert_allclose(noise[:3], kept[:3], atol=1e-5)

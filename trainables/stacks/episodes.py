@@ -1,0 +1,91 @@
+"""The running episodes of a lane: its environments are stepped, cut off in time, and begun anew.
+
+N environments, S numbers of a state, D features.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, random
+
+from trainables.stacks.environments import KNOWN, Environment
+
+
+class Episodes(NamedTuple):
+    """The environments between two steps."""
+
+    states: Array
+    """(N, S)"""
+    lengths: Array
+    """(N,) int32 steps of the running episodes."""
+    returns: Array
+    """(N,) their sums of rewards."""
+
+
+class Stepped(NamedTuple):
+    """The outcome of one step of all environments; each (N, …)."""
+
+    rewards: Array
+    following: Array
+    """The observation that came of it, an episode's last one too."""
+    terminated: Array
+    truncated: Array
+    returns: Array
+    """Sum of rewards of an episode that ended; elsewhere 0."""
+    lengths: Array
+    """int32 its steps; elsewhere 0."""
+
+
+def make_env(name: str, limit: int) -> Environment:
+    """Return an environment of `environments.KNOWN` whose episodes end after so many steps."""
+    cls, _ = KNOWN[name]
+    made: Environment = cls(limit)
+    return made
+
+
+def step(
+    env: Environment, running: Episodes, actions: Array, begun: Array
+) -> tuple[Episodes, Stepped]:
+    """Step all environments once.
+
+    Args:
+        env: that is stepped.
+        running: where the environments stand.
+        actions: (N, …) as the environment takes them.
+        begun: (N, S) first states of episodes that may begin.
+    """
+    moved = jax.vmap(env.step)(running.states, actions)
+    lengths, returns = running.lengths + 1, running.returns + moved.reward
+    truncated = (lengths >= env.limit) & ~moved.terminated
+    over = moved.terminated | truncated
+    stepped = Stepped(
+        rewards=moved.reward,
+        following=observe(env, moved.state),
+        terminated=moved.terminated,
+        truncated=truncated,
+        returns=jnp.where(over, returns, 0.0),
+        lengths=jnp.where(over, lengths, 0),
+    )
+    after = Episodes(
+        states=jnp.where(over[:, None], begun, moved.state),
+        lengths=jnp.where(over, 0, lengths),
+        returns=jnp.where(over, 0.0, returns),
+    )
+    return after, stepped
+
+
+def begin(env: Environment, key: Array, count: int) -> Episodes:
+    """Return the first episodes of so many environments."""
+    keys = random.split(random.wrap_key_data(key), count)
+    return Episodes(
+        np.asarray(jax.vmap(env.begin)(keys)),
+        np.zeros(count, np.int32),
+        np.zeros(count, np.float32),
+    )
+
+
+def observe(env: Environment, states: Array) -> Array:
+    """Return observations (N, D) of states (N, S)."""
+    return jax.vmap(env.observe)(states)

@@ -1,0 +1,58 @@
+"""Running mean and deviation of observations, by which they are normalised.
+
+What a program counts is also a state of `MeanStdFilter`, and the reverse. D features.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from trainables.policies.filters import EPSILON, MeanStdFilter
+
+
+class Counted(NamedTuple):
+    """Running statistics of observations."""
+
+    count: Array
+    """() rows."""
+    mean: Array
+    """(D,)"""
+    variance: Array
+    """(D,)"""
+
+
+def count(seen: Counted, rows: Array) -> Counted:
+    """Return the statistics with rows (N, D) counted (Chan et al. 1979)."""
+    more = jnp.float32(len(rows))
+    total = seen.count + more
+    mean = rows.mean(0)
+    moved = mean - seen.mean
+    spread = ((rows - mean) ** 2).sum(0) / total + moved**2 * (seen.count * more / total**2)
+    variance = seen.variance * (seen.count / total) + spread
+    return Counted(total, seen.mean + moved * (more / total), variance)
+
+
+def scale(seen: Counted, clip: Array, rows: Array) -> Array:
+    """Return rows (…, D) with mean 0 and deviation 1 by what was seen, clipped."""
+    deviation = jnp.where(seen.count < 2, 1.0, jnp.sqrt(seen.variance))
+    return jnp.clip((rows - seen.mean) / (deviation + EPSILON), -clip, clip)
+
+
+def as_counted(observed: Any, features: int) -> Counted:
+    """Return what a filter of so many features has counted, as a program counts."""
+    if not isinstance(observed, MeanStdFilter) or not observed.counted:
+        return Counted(np.float32(0), np.zeros(features, np.float32), np.ones(features, np.float32))
+    variance = np.square(observed.std) if observed.counted > 1 else np.zeros(features)
+    return Counted(
+        np.float32(observed.counted), observed.mean.astype(np.float32), variance.astype(np.float32)
+    )
+
+
+def as_filter_state(seen: Counted) -> dict[str, Any]:
+    """Return what a program has counted, as the state of a `MeanStdFilter`."""
+    rows, mean = int(seen.count), np.asarray(seen.mean, np.float64)
+    m2 = np.asarray(seen.variance, np.float64) * rows
+    nothing = {"count": 0, "mean": np.zeros_like(mean), "m2": np.zeros_like(mean)}
+    return {"base": {"count": rows, "mean": mean, "m2": m2}, "delta": nothing}

@@ -1,0 +1,30 @@
+"""Perceptrons as functions of arrays: layers by name, whose weights are (inputs, outputs)."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Weights = dict[str, Array]
+"""``<layer>.weight`` and ``<layer>.bias`` of each layer, and what else is learnt."""
+
+
+def run_hidden(weights: Weights, layers: Sequence[str], activation: str, x: Array) -> Array:
+    """Return the units (…, H) of the last of some hidden layers for features (…, D).
+
+    Args:
+        weights: of these layers, and others.
+        layers: their names, from below.
+        activation: ``tanh`` or ``relu``.
+        x: the features.
+    """
+    for name in layers:
+        x = run_last(weights, name, x)
+        x = jnp.tanh(x) if activation == "tanh" else jax.nn.relu(x)
+    return x
+
+
+def run_last(weights: Weights, layer: str, units: Array) -> Array:
+    """Return the outputs (…, A) of a layer without activation for units (…, H)."""
+    return units @ weights[f"{layer}.weight"] + weights[f"{layer}.bias"]

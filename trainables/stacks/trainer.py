@@ -1,0 +1,419 @@
+"""A trainer that is a lane of a compiled program, whatever it learns by.
+
+It is the trainer that it would be alone in all that can be asked of it: what it has learnt lies in
+the same policy, filter and counters, so that it is evaluated, played, exported and saved in the
+same way. Only its rounds of sampling and learning are made elsewhere: in a place of a `Stack`,
+beside other trainers, with environments and random numbers of the program's own. So its curve is
+another one than that of the same settings without ``lanes``, as if the seed were another one.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trainables.core import rng
+from trainables.core.settings import flatten
+from trainables.envs.exactness.measuring import Inquiry
+from trainables.errors import ConfigError, NotFiniteError
+from trainables.policies.filters import MeanStdFilter
+from trainables.policies.inference import InferencePolicy
+from trainables.rollout.metrics import RolloutMetrics
+from trainables.rollout.workers.worker_set import WorkerSet
+from trainables.stacks import environments, episodes
+from trainables.stacks.environments import Environment
+from trainables.stacks.episodes import Episodes
+from trainables.stacks.filtering import Counted, as_counted, as_filter_state
+from trainables.stacks.lanes import Shape, Tree
+from trainables.stacks.optimizer import Adam, Learnt
+from trainables.stacks.stack import Stack
+from trainables.trainable import Trainable
+from trainables.trainer.config import TrainerConfig
+from trainables.trainer.trainer import Trainer
+
+Array = NDArray[Any]
+#: Keys that every lane reads, or that mean nothing to it; see `check_read`.
+READ = frozenset(
+    {
+        *("env", "horizon", "num_envs_per_worker", "rollout_fragment_length", "train_batch_size"),
+        *("gamma", "lr", "lr_schedule", "schedule_timesteps", "seed", "optimizer", "grad_clip"),
+        *("observation_filter", "observation_filter_clip", "exploration_config"),
+        *("model", "normalize_actions", "timesteps_per_iteration", "lanes", "learner"),
+        *("metrics_smoothing_episodes", "classic_results", "log_level", "log_sys_usage"),
+        *("env_measure_timeout_s", "env_replay_limit", "env_level", "native_vector_env"),
+        *("evaluation_interval", "evaluation_num_episodes", "evaluation_num_workers"),
+        *("evaluation_timeout_s", "evaluation_config", "collect_metrics_timeout"),
+        *("num_cpus_for_driver", "memory", "synchronize_filters"),
+        *("tf_session_args", "local_tf_session_args", "extra_python_environs"),
+    }
+)
+#: (shape, L) → the stacks of this process.
+_stacks: dict[tuple[Shape, int], list[Stack]] = {}
+
+
+class LaneWorkers(WorkerSet):
+    """Workers in name: a lane's own environments and random numbers, held as arrays.
+
+    Args:
+        held: the arrays by name.
+        changed: called when the policy or filters were given new values.
+        refresh: brings `held` up to date.
+    """
+
+    def __init__(
+        self, held: Mapping[str, Array], changed: Callable[[], None], refresh: Callable[[], None]
+    ) -> None:
+        self.held = dict(held)
+        self._changed, self._refresh = changed, refresh
+
+    def get_state(self) -> list[Any]:
+        """Return the arrays by name, copied."""
+        self._refresh()
+        return [{name: np.array(one) for name, one in self.held.items()}]
+
+    def set_state(self, states: Sequence[Any]) -> None:
+        """Take back what `get_state` gave."""
+        (state,) = states
+        self.held = {name: np.array(state[name]) for name in self.held}
+        self._changed()
+
+    def sync(self, weights: Any, filters: Any) -> None:
+        """Note that the lane has to be given what the trainer holds."""
+        self._changed()
+
+    def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
+        """Do nothing: a lane's schedules are the trainer's."""
+
+    def foreach_worker(self, function: Any) -> list[Any]:
+        """Return nothing: there is no worker to call it with."""
+        return []
+
+    def _ask(self, method: str, args: Any) -> dict[int, Any]:
+        raise ConfigError("lanes", "set", f"null for {method}(), which needs workers")
+
+
+class LaneTrainer(Trainer):
+    """The part of a lane's trainer that does not depend on how it learns.
+
+    A class that is a lane derives from this one and from the trainer that it is alone.
+    """
+
+    _place: int | None = None
+    _is_ahead = False
+    """True while the lane has learnt what policy, filter and workers do not hold yet."""
+    _is_behind = True
+    """True while policy, filter and workers hold what the lane does not."""
+
+    # ---- what a class adds -------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def shape(self) -> Shape:
+        """The part that is common to all lanes of its stack."""
+
+    @abstractmethod
+    def lane_settings(self) -> Tree:
+        """Return the settings that are data of the lane."""
+
+    @abstractmethod
+    def rates(self) -> Tree:
+        """Return the values of the schedules in each round of the coming iteration, each (R,)."""
+
+    @abstractmethod
+    def as_lane_state(self) -> Tree:
+        """Return what policy, filter and workers hold, as the program holds it."""
+
+    @abstractmethod
+    def take_lane_state(self, take: Callable[[str], Tree]) -> None:
+        """Let the parts that the class adds hold what the lane has learnt.
+
+        Args:
+            take: returns a field of the lane.
+        """
+
+    @abstractmethod
+    def statistics(self, outcome: Any, index: int) -> dict[str, float]:
+        """Return what was measured while it learnt in one round of an outcome."""
+
+    def more_held(self) -> dict[str, Array]:
+        """Return further arrays of its environments, as they are at first."""
+        return {}
+
+    # ---- where it stands ---------------------------------------------------------------------
+
+    def _inquiry(self) -> Inquiry:
+        """Ask nothing that has to be tried: the program's own environments are exact."""
+        of = self.settings.environment.model_copy(update={"env_level": "A"})
+        return Inquiry(of, False, self.context.remembered, self.context.shared)
+
+    def _make_workers(self, seed: int) -> LaneWorkers:
+        self._made: list[tuple[Any, int]] = []
+        """Rounds that the stack has made and nobody has counted: the outcome, and which of it."""
+        key = np.array(rng.derive(seed, "lane").generate_state(2), dtype=np.uint32)
+        first = np.array(rng.derive(seed, "lane", "first").generate_state(2), dtype=np.uint32)
+        count = self.settings.sampling.num_envs_per_worker
+        begun = episodes.begin(self.lane_env, first, count)
+        own = {"key": key, **_as_held(begun), **self.more_held()}
+
+        def changed() -> None:
+            self._is_behind = True
+
+        self._own = LaneWorkers(own, changed, self._fetch)
+        return self._own
+
+    @property
+    def limit(self) -> int:
+        """Steps after which an episode is truncated."""
+        _, limit = environments.KNOWN[str(self.settings.environment.env)]
+        return min(limit, self.settings.envs.horizon or limit)
+
+    @property
+    def lane_env(self) -> Environment:
+        """The environment that is stepped in the program."""
+        return episodes.make_env(str(self.settings.environment.env), self.limit)
+
+    @property
+    def rounds(self) -> int:
+        """Rounds of an iteration."""
+        of = self.settings
+        return max(1, -(-of.iteration.timesteps_per_iteration // of.fragment_size))
+
+    @property
+    def round_starts(self) -> list[int]:
+        """Environment steps before each round of the coming iteration."""
+        rows = self.settings.fragment_size
+        return [self.progress.timesteps + k * rows for k in range(self.rounds)]
+
+    def adam(self) -> Adam:
+        """Return the optimiser's settings as numbers."""
+        of = self.settings.optimizer
+        return Adam(*of.betas, of.eps, of.weight_decay)
+
+    # ---- what it shares with other trainers: fetched when somebody asks -----------------------
+
+    @property
+    def policy(self) -> Any:
+        """The learnt policy."""
+        self._fetch()
+        return self._policy
+
+    @policy.setter
+    def policy(self, made: Any) -> None:
+        self._policy = made
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """The filters' states."""
+        self._fetch()
+        return self._filters
+
+    @filters.setter
+    def filters(self, made: dict[str, Any]) -> None:
+        self._filters = made
+
+    @property
+    def inference(self) -> InferencePolicy:
+        """The acting policy, with the weights learnt so far."""
+        self._fetch()
+        return self._inference
+
+    @inference.setter
+    def inference(self, made: InferencePolicy) -> None:
+        self._inference = made
+
+    def _fetch(self) -> None:
+        """Let policy, filter and workers hold what the lane has learnt."""
+        if not self._is_ahead or self._place is None:
+            return
+        self._is_ahead = False
+        self._policy.set_state(_as_policy_state(self.take("learnt")))
+        observed = self._filters["observation"]
+        if isinstance(observed, MeanStdFilter):
+            observed.set_state(as_filter_state(self.take("seen")))
+        held = {"key": self.take("key"), **_as_held(self.take("episodes"))}
+        self._own.held.update(held)
+        seen = episodes.observe(self.lane_env, self._own.held["envs"])
+        self.recent = np.asarray(seen, dtype=self.recent.dtype)
+        self.take_lane_state(self.take)
+        self._inference.actor.load(self._policy.acting_weights())
+
+    def take(self, field: str) -> Tree:
+        """Return a field of the lane from its place."""
+        if self._place is None:
+            raise RuntimeError("the trainer is in no place of a stack")
+        return self._stack.take(self._place, field)
+
+    def _hand_over(self) -> None:
+        """Let the lane hold what policy, filter and workers do."""
+        if not self._is_behind:
+            return
+        self._is_behind = self._is_ahead = False
+        lane = self.as_lane_state()
+        if self._place is None:
+            lanes: Any = flatten(self.settings)["lanes"]
+            self._stack, self._place = _reserve(self.shape, lanes or 1)
+        self._stack.put(self._place, self.lane_settings(), lane)
+
+    def learnt(self) -> Learnt:
+        """Return weights and moments of the policy as the program holds them."""
+        weights = {name: turned(name, one) for name, one in self._policy.weights().items()}
+        first = {name: np.zeros_like(one) for name, one in weights.items()}
+        second = {name: np.zeros_like(one) for name, one in weights.items()}
+        updates = 0.0
+        for name, kept in self._policy.kept_moments().items():
+            if kept:
+                updates = float(kept["step"])
+                first[name] = turned(name, kept["exp_avg"])
+                second[name] = turned(name, kept["exp_avg_sq"])
+        return Learnt(weights, first, second, np.float32(updates))
+
+    def held(self, name: str) -> Array:
+        """Return a copy of one of the arrays of its environments."""
+        return np.array(self._own.held[name])
+
+    def held_episodes(self) -> Episodes:
+        """Return its episodes as the program holds them."""
+        return Episodes(self.held("envs"), self.held("lengths"), self.held("returns"))
+
+    def counted(self) -> Counted:
+        """Return what its filter has seen as the program holds it."""
+        return as_counted(self._filters["observation"], self.lane_env.features)
+
+    # ---- rounds ------------------------------------------------------------------------------
+
+    def training_step(self) -> dict[str, float]:
+        """Count a round that the stack has made; it makes those of an iteration at once."""
+        if not self._made:
+            advance([self])
+        outcome, index = self._made.pop(0)
+        if not outcome.is_finite:
+            raise NotFiniteError("the loss or its gradient is not finite")
+        finished = outcome.finished
+        ended = np.nonzero(finished.ended[index])
+        totals, lengths = finished.returns[index][ended], finished.lengths[index][ended]
+        done = [
+            RolloutMetrics(total, length)
+            for total, length in zip(totals.tolist(), lengths.tolist(), strict=True)
+        ]
+        found = self.statistics(outcome, index)
+        self.progress.count(0, self.settings.fragment_size, done, {})
+        return found
+
+    @classmethod
+    def train_together(cls, several: Sequence[Trainable]) -> None:
+        """As of every trainable; each then holds the rounds of its next iteration."""
+        advance([one for one in several if isinstance(one, LaneTrainer)])
+
+    def get_state(self) -> dict[str, Any]:
+        """As of every trainable; the global streams, from which no lane draws, are as at first."""
+        rng.seed_global(self.seed, "global")
+        self._fetch()
+        return super().get_state()
+
+    def cleanup(self) -> None:
+        """Leave the place to others."""
+        if self._place is not None:
+            self._stack.release(self._place)
+            self._place = None
+        super().cleanup()
+
+
+def check_read(settings: TrainerConfig, keys: Collection[str], of_model: Collection[str]) -> None:
+    """Raise ConfigError for a setting that is not at its default and that no lane reads.
+
+    Args:
+        settings: of the lane.
+        keys: that this kind of lane reads beside `READ`.
+        of_model: those of the key ``model``.
+    """
+    usual = flatten(type(settings)(environment=settings.environment))
+    for key, value in flatten(settings).items():
+        if key not in READ and key not in keys and value != usual[key]:
+            raise ConfigError(key, value, f"{usual[key]} with lanes")
+    for key, value in settings.model:
+        default = getattr(usual["model"], key)
+        if key not in of_model and value != default:
+            raise ConfigError(f"model.{key}", value, f"{default} with lanes")
+
+
+def check_parts(settings: TrainerConfig, learner: object) -> None:
+    """Raise ConfigError for an environment, filter or optimiser that is in no program."""
+    filtering = settings.filters.observation_filter
+    known: dict[str, tuple[Any, Collection[str]]] = {
+        "env": (settings.environment.env, environments.KNOWN),
+        "optimizer.name": (settings.optimizer.name, ("adam",)),
+        "observation_filter": (filtering, ("NoFilter", "MeanStdFilter")),
+        "learner": (learner, ("auto", "fused")),
+    }
+    for key, (value, allowed) in known.items():
+        if value not in allowed:
+            raise ConfigError(key, value, f"{' or '.join(allowed)} with lanes")
+    rows = settings.fragment_size
+    if settings.batch_size != rows:
+        raise ConfigError("train_batch_size", settings.batch_size, f"null or {rows} with lanes")
+
+
+def advance(trainers: Sequence[LaneTrainer]) -> None:
+    """Let the lanes of many trainers make their next iteration at once.
+
+    The next `train` of each then returns its result without computing anything.
+    """
+    by_stack: dict[Stack, list[LaneTrainer]] = {}
+    for trainer in trainers:
+        trainer._hand_over()
+        by_stack.setdefault(trainer._stack, []).append(trainer)
+    for stack, own in by_stack.items():
+        rates = {one._place: one.rates() for one in own if one._place is not None}
+        outcomes = stack.step(rates)
+        for one in own:
+            if one._place is not None:
+                outcome = outcomes[one._place]
+                one._made.extend((outcome, index) for index in range(stack.shape.rounds))
+                one._is_ahead = True
+
+
+def _reserve(shape: Shape, width: int) -> tuple[Stack, int]:
+    """Return a free place, in a stack that is there or a new one."""
+    stacks = _stacks.setdefault((shape, width), [])
+    for stack in stacks:
+        if (place := stack.reserve()) is not None:
+            return stack, place
+    stacks.append(Stack(shape, width))
+    return _reserve(shape, width)
+
+
+def turned(name: str, array: Any) -> Array:
+    """Return weights between torch's layout, (outputs, inputs), and the program's."""
+    return np.ascontiguousarray(np.asarray(array).T if name.endswith(".weight") else array)
+
+
+def or_infinite(bound: float | None) -> float:
+    """Return a bound; infinity where there is none."""
+    return math.inf if bound is None else float(bound)
+
+
+def _as_policy_state(learnt: Learnt) -> dict[str, Any]:
+    """Return what a lane has learnt, as the state of a policy."""
+    weights = {name: turned(name, one) for name, one in learnt.weights.items()}
+    moments = {
+        name: {
+            "step": np.float32(learnt.updates),
+            "exp_avg": turned(name, learnt.first[name]),
+            "exp_avg_sq": turned(name, learnt.second[name]),
+        }
+        for name in weights
+    }
+    kept = moments if learnt.updates else {name: {} for name in weights}
+    return {"weights": weights, "optimizer": kept}
+
+
+def _as_held(running: Episodes) -> dict[str, Array]:
+    """Return episodes as arrays by the names that they have in checkpoints."""
+    return {
+        "envs": np.asarray(running.states),
+        "lengths": np.asarray(running.lengths),
+        "returns": np.asarray(running.returns),
+    }
