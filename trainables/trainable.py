@@ -295,7 +295,10 @@ class Trainable:
             ConfigError: no trial of this class can be a lane.
         """
         raise ConfigError(
-            "trainable", cls.__name__, "ppo with the pool stack", "others do not train in lanes"
+            "trainable",
+            cls.__name__,
+            "ppo or dqn with the pool stack",
+            "others do not train in lanes",
         )
 
     @classmethod

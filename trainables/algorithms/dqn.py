@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,8 @@ from trainables.policies.exploration.actions import EpsilonGreedyConfig
 from trainables.policies.q.actor import QArchitecture
 from trainables.rollout.config import SamplingConfig
 from trainables.rollout.workers.worker_spec import WorkerSpec
-from trainables.trainer.config import TrainerConfig
+from trainables.trainer.config import Lanes, TrainerConfig
+from trainables.trainer.config_checks import lane_form
 from trainables.trainer.steps import learn_on_rows, off_policy_step
 from trainables.trainer.trainer import Stateful, Trainer
 
@@ -112,6 +113,7 @@ class Config(TrainerConfig):
         "times as fast for small networks; auto: fused where it can, which is for perceptrons that "
         "are neither dueling nor noisy nor distributional, on the CPU.",
     )
+    lanes: Lanes = None
 
 
 class Differences(NamedTuple):
@@ -172,6 +174,21 @@ class DQN(Trainer):
     policy: "QPolicy"
 
     @classmethod
+    def of(cls, config: Mapping[str, Any]) -> type[Self]:
+        """Return the class for these settings, as `Trainer.of`; with ``lanes`` the class of a lane.
+
+        Raises:
+            ConfigError: ``lanes`` is set, but JAX is not installed or this class is derived from
+                DQN.
+        """
+        return lane_form(cls, config, "trainables.stacks.dqn:LaneDQN") or super().of(config)
+
+    @classmethod
+    def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
+        """Return the settings with ``lanes``."""
+        return {**config, "lanes": lanes}
+
+    @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that do not work together, as `Trainer.validate_config`.
 
@@ -207,6 +224,9 @@ class DQN(Trainer):
 
         Sweeps that began with settings without an effect may continue.
         """
+        if (asked := cls.of(config)) is not cls:
+            asked.check_config(config)
+            return
         settings = parse(cls.config_class, config)
         if isinstance(settings, Config):
             _check_read(settings)

@@ -8,11 +8,15 @@ episodes      the running episodes of a lane
 networks      perceptrons as functions of arrays
 optimizer     a bound on gradients, and Adam
 filtering     running mean and deviation of observations
+n_step        transitions over several steps
+replay        the latest transitions of a lane
 ppo_program   a whole iteration of PPO: acting, advantages, gradient steps
+dqn_program   a whole iteration of DQN: acting, replay, gradient steps
 lanes         many lanes of one shape in one program, whatever they learn by
 stack         places of one shape on one device, and their lanes
 trainer       a trainer that is a lane: what it learns in a stack, and holds outside of it
 ppo           of these, PPO
+dqn           of these, DQN
 """
 
 import os

@@ -49,6 +49,14 @@ trackers: []
 seed: 7
 """
 
+#: The same of DQN.
+DQN_SPEC = (
+    SPEC.replace("trainable: ppo", "trainable: dqn")
+    .replace("sgd_minibatch_size: 64", "replay_batch_size: 16\n  updates_per_step: 2")
+    .replace("  log_sys", "  learning_starts: 128\n  buffer_size: 200\n  log_sys")
+    .replace("num_sgd_iter", "n_step")
+)
+
 
 class Runner:
     """The command line in a folder, with a cache of programs that all tests of this file share."""
@@ -173,6 +181,24 @@ stop:"""
 
 
 @pytest.mark.slow
+def test_lanes_with_a_replay_are_resumed_to_the_bit(
+    runner: Runner, tmp_path: Path, cache: Path
+) -> None:
+    code, said = runner.run(spec=DQN_SPEC)
+    assert code == 0, said
+    trials = sweeps.history(runner.folder).trials
+    assert len({trial.searched["n_step"] for trial in trials}) > 1
+    assert any(trial.iteration == 9 for trial in trials)
+    (tmp_path / "killed").mkdir()
+    again = Runner(tmp_path / "killed", cache)
+    code, said = again.run(spec=DQN_SPEC, failpoint="stepping:11:parent")
+    assert code == -signal.SIGKILL, said
+    code, said = again.call("resume", "lanes")
+    assert code == 0, said
+    assert everything(again.folder) == everything(runner.folder)
+
+
+@pytest.mark.slow
 def test_a_killed_process_of_lanes_costs_each_of_them_one_slice(
     runner: Runner, straight: Folder
 ) -> None:
@@ -232,12 +258,14 @@ def test_what_cannot_be_a_lane_is_refused_before_anything_is_written(
         ("quickstart", ""),
         ("cartpole_ppo", ""),
         ("pendulum_ppo", ""),
+        ("cartpole_dqn", ""),
+        ("acrobot_dqn", ""),
         ("acrobot_ppo", "config.normalize_rewards: True"),
         ("cartpole_http_ppo", "config.external_timeout_s: 600.0"),
         ("lunarlander_ppo", "space.normalize_rewards: True"),
     ],
 )
-def test_a_shipped_space_of_ppo_trains_in_lanes_or_one_line_names_the_key(
+def test_a_shipped_space_trains_in_lanes_or_one_line_names_the_key(
     space: str, refused: str
 ) -> None:
     resolved, _ = prepare.prepare(space, [])

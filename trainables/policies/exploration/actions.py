@@ -362,6 +362,11 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
         refuse_unread(self, "EpsilonGreedy", NOISE_KEYS)
         return self
 
+    def epsilon(self, timesteps: int) -> float:
+        """Return ε after this number of environment steps."""
+        part = min(1.0, timesteps / self.epsilon_timesteps)
+        return self.initial_epsilon + part * (self.final_epsilon - self.initial_epsilon)
+
 
 class EpsilonGreedy(StochasticSampling):
     """Takes the choice with the highest value, or with probability ε any choice.
@@ -393,11 +398,7 @@ class EpsilonGreedy(StochasticSampling):
 
     def set_timesteps(self, timesteps: int) -> None:
         """Set ε to its value after this number of environment steps."""
-        config = self._config
-        part = min(1.0, timesteps / config.epsilon_timesteps)
-        self.epsilon = config.initial_epsilon + part * (
-            config.final_epsilon - config.initial_epsilon
-        )
+        self.epsilon = self._config.epsilon(timesteps)
 
     @property
     def distance(self) -> float:

@@ -1,0 +1,233 @@
+"""DQN that trains as a lane of a compiled program, with its replay beside it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from trainables.algorithms.dqn import DQN, Config
+from trainables.envs.exactness.measuring import Look
+from trainables.errors import ConfigError
+from trainables.learners.replay import ReplayBuffer
+from trainables.learners.schedules import learning_rate
+from trainables.stacks.dqn_program import STATS, Lane, Rates, Settings, Shape
+from trainables.stacks.lanes import Tree, as_arrays
+from trainables.stacks.n_step import NO_STEP, Step, Transition, no_steps
+from trainables.stacks.replay import Replay, packed, unpacked, width
+from trainables.stacks.trainer import (
+    LaneTrainer,
+    check_parts,
+    check_read,
+    or_infinite,
+    turned,
+)
+from trainables.trainer.config import TrainerConfig
+from trainables.trainer.trainer import Stateful
+
+#: Keys that a lane of DQN reads, beside those of every lane.
+_READ = frozenset(
+    {
+        *("double_q", "n_step", "tau", "buffer_size", "learning_starts", "replay_batch_size"),
+        *("updates_per_step", "target_network_update_freq"),
+    }
+)
+_READ_OF_MODEL = frozenset({"hidden", "activation"})
+#: Steps of a transition that all programs know; more make a program of their own.
+_USUAL_STEPS = 8
+#: The worker whose steps wait in a checkpoint.
+_WORKER = 0
+
+
+class LaneReplay(ReplayBuffer):
+    """A replay whose rows lie in a lane; it holds them while they are saved or handed over.
+
+    Args:
+        capacity: rows that are kept.
+        seed: of the trial.
+        gamma: discount of rows without discounts; None if rows have them.
+    """
+
+    def __init__(self, capacity: int, seed: int, gamma: float | None) -> None:
+        super().__init__(capacity, seed)
+        self._gamma = gamma
+        self.is_here = True
+        """True while it holds the rows, and not the lane."""
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Take back what `get_state` gave."""
+        super().set_state(state)
+        self.is_here = True
+
+    def give(self, places: int, features: int) -> Replay:
+        """Return its rows as a program with so many places holds them."""
+        rows = np.zeros((places, width(features)), np.float32)
+        if self._size:
+            columns = self._take(np.arange(self._size))
+            if self._gamma is not None:
+                columns["discounts"] = np.full(self._size, self._gamma, np.float32)
+            given = Transition(**{name: columns[name] for name in Transition._fields})
+            rows[: self._size] = packed(given)
+        return Replay(rows, np.int32(self._size), np.int32(self._next))
+
+    def take(self, replay: Replay) -> None:
+        """Hold the rows of a program."""
+        self.forget()
+        if size := int(replay.size):
+            found = unpacked(replay.rows[:size])._asdict()
+            columns = {name: np.asarray(one) for name, one in found.items()}
+            columns["actions"] = columns["actions"].astype(np.int64)
+            if self._gamma is not None:
+                del columns["discounts"]
+            self.add(columns)
+        self._next = int(replay.next)
+
+    def forget(self) -> None:
+        """Hold no rows."""
+        self._size = self._next = 0
+        self._columns, self._rows = {}, np.zeros(0, dtype=np.uint8)
+
+
+class LaneDQN(LaneTrainer, DQN):
+    """DQN as one of ``lanes`` lanes of a compiled program."""
+
+    before_auto: ClassVar[Mapping[str, Any]] = DQN.before_auto
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> type["LaneDQN"]:
+        """Return this class."""
+        return cls
+
+    @classmethod
+    def validate_config(cls, settings: TrainerConfig) -> None:
+        """Raise ConfigError also for what no lane can do."""
+        super().validate_config(settings)
+        if not isinstance(settings, Config):
+            return
+        check_read(settings, _READ, _READ_OF_MODEL)
+        check_parts(settings, settings.learner)
+        if (kind := settings.exploration_config.type) != "EpsilonGreedy":
+            raise ConfigError("exploration_config.type", kind, "EpsilonGreedy with lanes")
+
+    @classmethod
+    def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+        """As DQN; what is not learnt in lanes is computed in numpy."""
+        return {**super().choose(settings, seen), "native_vector_env": False}
+
+    def make_parts(self) -> dict[str, Stateful]:
+        """As DQN; the rows of the replay lie in the lane."""
+        parts, of = super().make_parts(), self.settings
+        gamma = None if self.n_step else of.gamma
+        self._rows = LaneReplay(of.replay.buffer_size, self.seed, gamma)
+        self.replay = self._rows
+        return {**parts, "replay": self._rows}
+
+    @property
+    def shape(self) -> Shape:
+        """The part that is common to all lanes of its stack."""
+        of = self.settings
+        hidden = len(self.architecture.hidden)
+        trunk = [f"trunk.dense.{index}" for index in range(hidden - 1)]
+        head = [f"head.{index}" for index in range(min(hidden, 1) + 1)]
+        return Shape(
+            env=str(of.environment.env),
+            limit=self.limit,
+            num_envs=of.sampling.num_envs_per_worker,
+            steps=of.sampling.rollout_fragment_length,
+            rounds=self.rounds,
+            layers=(*trunk, *head),
+            activation=self.architecture.activation,
+            batch=of.replay.replay_batch_size,
+            places=1 << (of.replay.buffer_size - 1).bit_length(),
+            waiting=max(_USUAL_STEPS, of.n_step) - 1,
+            is_filtered=of.filters.observation_filter != "NoFilter",
+        )
+
+    def lane_settings(self) -> Settings:
+        """Return the settings that are data of the lane."""
+        of = self.settings
+        found: Settings = as_arrays(
+            Settings(
+                gamma=of.gamma,
+                grad_clip=or_infinite(of.grad_clip),
+                filter_clip=or_infinite(of.filters.observation_filter_clip),
+                adam=self.adam(),
+                is_double=of.double_q,
+                n_step=of.n_step,
+                tau=of.tau or 0.0,
+                capacity=of.replay.buffer_size,
+            )
+        )
+        return found
+
+    def rates(self) -> Rates:
+        """Return the values of the schedules in each round of the coming iteration."""
+        of, rows, starts = self.settings, self.settings.fragment_size, self.round_starts
+        replay, every = of.replay, of.replay.target_network_update_freq
+        learns = [one + rows >= replay.learning_starts for one in starts]
+        becomes = [of.tau is None and (one + rows) // every > one // every for one in starts]
+        return Rates(
+            lr=np.array([learning_rate(of.schedule, one) for one in starts], np.float32),
+            epsilon=np.array([of.exploration_config.epsilon(one) for one in starts], np.float32),
+            updates=np.array([replay.updates_per_step * one for one in learns], np.int32),
+            becomes=np.array(becomes, np.bool_),
+        )
+
+    def as_lane_state(self) -> Lane:
+        """Return what policy, filter, workers and parts hold, as the program holds it."""
+        target = self.target.get_state()["weights"]
+        features, shape = self.lane_env.features, self.shape
+        here = self._rows.is_here
+        return Lane(
+            learnt=self.learnt(),
+            target={name: turned(name, one) for name, one in target.items()},
+            key=self.held("key"),
+            episodes=self.held_episodes(),
+            seen=self.counted(),
+            waiting=self._waiting(),
+            replay=self._rows.give(shape.places, features) if here else self.take("replay"),
+        )
+
+    def _waiting(self) -> Step:
+        """Return the steps that wait for others, as the program holds them."""
+        shape = self.shape
+        none = no_steps(shape.waiting, shape.num_envs, self.lane_env.features)
+        rows = {name: np.array(column) for name, column in none._asdict().items()}
+        held = self.n_step.get_state()["held"].get(_WORKER) if self.n_step else None
+        if held is not None and held["t"].shape[1] == shape.num_envs:
+            count = len(held["t"])
+            for name, column in rows.items():
+                column[len(column) - count :] = held[name]
+            rows["t"][len(rows["t"]) - count :][~held["valid"]] = NO_STEP
+        return Step(**rows)
+
+    def take_lane_state(self, take: Callable[[str], Tree]) -> None:
+        """Let the target network, and the steps that wait, be those of the lane."""
+        target = {name: turned(name, one) for name, one in take("target").items()}
+        self.target.set_state({"weights": target})
+        if self.n_step:
+            steps = self.settings.n_step - 1
+            rows = {name: one[-steps:] for name, one in take("waiting")._asdict().items()}
+            rows["actions"] = rows["actions"].astype(np.int64)
+            held = {**rows, "valid": rows["t"] != NO_STEP}
+            self.n_step.set_state({"held": {_WORKER: held}})
+
+    def _hand_over(self) -> None:
+        super()._hand_over()
+        if self._rows.is_here:
+            self._rows.is_here = False
+            self._rows.forget()
+
+    def _give_learnt(self, checkpoint_dir: str) -> dict[str, Any]:
+        """As of every trainer; the replay is fetched for it."""
+        if self._rows.is_here:
+            return super()._give_learnt(checkpoint_dir)
+        self._rows.take(self.take("replay"))
+        given = super()._give_learnt(checkpoint_dir)
+        self._rows.forget()
+        return given
+
+    def statistics(self, outcome: Any, index: int) -> dict[str, float]:
+        """Return the means over the updates of one round; nothing if there was none."""
+        if not (updates := int(outcome.updates[index])):
+            return {}
+        return dict(zip(STATS, (outcome.sums[index] / updates).tolist(), strict=True))

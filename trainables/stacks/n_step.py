@@ -1,0 +1,92 @@
+"""Transitions over several steps, of those over one, also across rounds.
+
+As `trainables.learners.replay.NStep`, but the number of steps is data: K + 1 is the most that there
+can be. T steps of a round, N environments, D features, W = K + T.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+#: `Step.t` of a row that is no step.
+NO_STEP = -2
+
+
+class Step(NamedTuple):
+    """Steps that follow each other; each (T, N, …)."""
+
+    observations: Array
+    actions: Array
+    """int32"""
+    rewards: Array
+    new_obs: Array
+    terminated: Array
+    truncated: Array
+    t: Array
+    """int32 the step's number in its episode."""
+    held: Array
+    """True if the transition that begins there was not given yet."""
+
+
+class Transition(NamedTuple):
+    """Transitions as a replay holds them; each (…,) or (…, D)."""
+
+    observations: Array
+    actions: Array
+    rewards: Array
+    """Discounted sums."""
+    new_obs: Array
+    terminated: Array
+    discounts: Array
+    """What the value of `new_obs` counts, unless the episode was terminated there."""
+
+
+def no_steps(count: int, num_envs: int, features: int) -> Step:
+    """Return so many rows that are no steps."""
+    like = (count, num_envs)
+    real, flag = jnp.zeros((*like, features)), jnp.zeros(like, jnp.bool_)
+    t = jnp.full(like, NO_STEP, jnp.int32)
+    return Step(real, jnp.zeros(like, jnp.int32), jnp.zeros(like), real, flag, flag, t, flag)
+
+
+def join(held: Step, new: Step, steps: Array, gamma: Array) -> tuple[Step, Transition, Array]:
+    """Return the transitions that are whole now, and those that wait.
+
+    Args:
+        held: (K, N) the latest steps of before.
+        new: (T, N) those that follow.
+        steps: () int32 how many a transition has at most, up to K + 1.
+        gamma: () the discount of a step.
+
+    Returns:
+        The latest K steps; a transition for each of the W rows; (W, N) True where it is given.
+    """
+    rows = Step(*(jnp.concatenate(pair) for pair in zip(held, new, strict=True)))
+    most, (count, num_envs) = len(held.t) + 1, rows.t.shape
+    ended = rows.terminated | rows.truncated
+    follows = ~ended[:-1] & (rows.t[1:] == rows.t[:-1] + 1)
+    grows, waits = jnp.ones_like(ended), jnp.zeros_like(ended)
+    rewards, more = rows.rewards, jnp.zeros_like(rows.t)
+    for ahead in range(1, most):
+        edge = max(0, count - ahead)
+        is_asked = ahead < steps
+        waits = waits.at[edge:].set(waits[edge:] | (is_asked & grows[edge:] & ~ended[-1]))
+        further = grows[:edge] & follows[ahead - 1 :] & is_asked
+        grows = jnp.concatenate([further, jnp.zeros_like(grows[edge:])])
+        added = further * gamma**ahead * rows.rewards[ahead:]
+        rewards = rewards.at[:edge].add(added)
+        more = more + grows
+    own = jnp.arange(count)[:, None]
+    last, envs = own + more, jnp.arange(num_envs)
+    made = Transition(
+        observations=rows.observations,
+        actions=rows.actions,
+        rewards=rewards,
+        new_obs=rows.new_obs[last, envs],
+        terminated=rows.terminated[last, envs],
+        discounts=gamma ** (more + 1).astype(jnp.float32),
+    )
+    kept = rows._replace(held=rows.held & waits)
+    latest = Step(*(column[count - (most - 1) :] for column in kept))
+    return latest, made, rows.held & ~waits
