@@ -196,7 +196,7 @@ class _ErrorOutput:
         self._thread.start()
 
     def _copy(self) -> None:
-        """Copy the standard error until it ends, in a thread."""
+        """Copy the standard error to the log and keep its last bytes, until it ends."""
         try:
             while written := os.read(self._reads, 65536):
                 self._last_bytes = (self._last_bytes + written)[-_LONGEST_END:]

@@ -284,7 +284,7 @@ class DQN(Trainer):
         )
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Build the trainer as `Trainer.setup` does.
+        """Build policy, filters, workers and replay from the settings.
 
         Raises ConfigError for a setting without an effect, unless the sweep began with it.
         """
@@ -335,7 +335,7 @@ class DQN(Trainer):
         return self.seen(batch, self.n_step.weight if self.n_step else 1.0)
 
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
-        """Make one update from rows, as `Trainer.learn_on_batch`.
+        """Make one update from rows; return the policy's name → statistics.
 
         Args:
             batch: column → (B, …), as ``replay.sample(B)`` returns them: unfiltered
@@ -396,7 +396,10 @@ class DQN(Trainer):
         )
 
     def _learn(self, rows: Rows) -> Learnt:
-        """Make one gradient step on rows (B, …) in torch."""
+        """Make one gradient step on rows (B, …) in torch.
+
+        Returns its loss, mean value, norm and errors.
+        """
         import torch
 
         device = self.policy.device
@@ -407,7 +410,7 @@ class DQN(Trainer):
         return Learnt(loss.item(), td.values.mean().item(), norm, td.errors.cpu().numpy())
 
     def differences(self, batch: "Mapping[str, Tensor]") -> "Differences":
-        """Return the losses and temporal differences of filtered rows (B, …)."""
+        """Return losses, absolute differences and values, each (B,), of filtered rows (B, …)."""
         import torch
 
         from trainables.policies.own.module import in_acting_mode

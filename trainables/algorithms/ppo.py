@@ -99,9 +99,9 @@ class PPO(ActorCriticTrainer):
         return {**config, "lanes": lanes}
 
     def training_step(self) -> dict[str, float]:
-        """Sample fragments of fixed length and learn from them.
+        """Sample fragments of fixed length and learn from them; return statistics.
 
-        On ranks, each from its own fragments.
+        With ranks each rank samples and learns from its own fragments.
         """
         if isinstance(self.workers, RankGroup):
             return step_in_ranks(self, self.workers, *self.rank_request())

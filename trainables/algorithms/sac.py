@@ -234,7 +234,12 @@ class TorchLosses:
             self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
 
     def look(self, rows: Rows, stream: np.random.Generator) -> None:
-        """Start with a batch; see `Losses.look`."""
+        """Move a batch (B, …) to the policy's device, and draw the noise for the actor's actions.
+
+        Args:
+            rows: columns of the batch.
+            stream: random numbers for the noise.
+        """
         model = self.policy.model
         self._batch = self.policy.tensors(rows)
         self._batch["alpha"] = model.log_alpha.detach().exp()
@@ -246,20 +251,27 @@ class TorchLosses:
             self._batch |= dict(zip(("noise", "next_noise"), both, strict=True))
 
     def critics(self, rows: Rows) -> tuple[float, float]:
-        """Compute the gradient of the critics; see `Losses.critics`."""
+        """Compute the gradient of the critics for the batch of `look`; `rows` are ignored.
+
+        Returns:
+            Half the squared errors of both critics, averaged over rows; and their mean value.
+        """
         loss, q = self._critic_loss(self.policy.model, self._batch, self.gamma)
         self.policy.differentiate(loss, "critics")
         return loss.item(), q.item()
 
     def actor(self) -> float:
-        """Compute the gradient of the actor; see `Losses.actor`."""
+        """Compute the gradient of the actor.
+
+        Returns the mean of alpha log p - min Q of its actions.
+        """
         loss, entropy = self._actor_loss(self.policy.model, self._batch)
         self.policy.differentiate(loss, "actor")
         self.entropy = entropy.item()
         return loss.item()
 
     def temperature(self) -> None:
-        """Compute the gradient of the temperature; see `Losses.temperature`."""
+        """Compute the gradient of the temperature's loss, log(alpha) · (entropy - target)."""
         by = self.policy.model.log_alpha
         self.policy.differentiate((by * (self.entropy - self.target_entropy)).sum(), "log_alpha")
 

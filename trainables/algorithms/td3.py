@@ -132,7 +132,7 @@ class Updates:
         self.count = 0
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``count``."""
+        """Return ``count``, the number of updates."""
         return {"count": self.count}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -176,7 +176,15 @@ class TorchLosses:
             self._critic_loss, self._actor_loss = compiled(critic_loss), compiled(actor_loss)
 
     def critics(self, rows: Rows, stream: np.random.Generator) -> tuple[float, float]:
-        """Compute the gradient of the critics; see `Losses.critics`."""
+        """Compute the gradient of the critics.
+
+        Args:
+            rows: columns of a batch (B, …).
+            stream: random numbers for the noise on the target's action.
+
+        Returns:
+            The squared errors of both critics, averaged over rows; and their mean value.
+        """
         settings, model = self.settings, self.policy.model
         noise = stream.standard_normal(model.noise_shape(len(rows["rewards"])), np.float32)
         batch = self.policy.tensors({**rows, "noise": noise})
@@ -186,7 +194,10 @@ class TorchLosses:
         return loss.item(), q.item()
 
     def actor(self, rows: Rows) -> float:
-        """Compute the gradient of the actor; see `Losses.actor`."""
+        """Compute the gradient of the actor.
+
+        Returns the mean of -Q of its actions, by the first critic.
+        """
         seen = self.policy.tensors({"observations": rows["observations"]})["observations"]
         loss = self._actor_loss(self.policy.model, seen)
         self.policy.differentiate(loss, "actor")

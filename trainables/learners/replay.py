@@ -245,7 +245,11 @@ class PrioritizedReplay(ReplayBuffer):
         self._beta = self._config.beta(timesteps)
 
     def add(self, rows: Rows) -> None:
-        """Store rows as `ReplayBuffer.add` does, with the highest priority so far."""
+        """Store rows, given as columns (R, …), with the highest priority so far.
+
+        Raises:
+            ValueError: names, shapes or dtypes of the columns differ from those of earlier rows.
+        """
         kept = {name: column[-self._capacity :] for name, column in rows.items()}
         chosen = self._put(kept)
         self._shares.put(chosen, np.full(len(chosen), self._highest))

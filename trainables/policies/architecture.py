@@ -139,7 +139,7 @@ class ModelConfig(Settings):
     @model_validator(mode="before")
     @classmethod
     def _require_mapping(cls, given: Any) -> Any:
-        """Raise ValueError for ``model: package.module:Net``; the key must be a mapping."""
+        """Return the settings unchanged; raises ValueError for text ``package.module:Net``."""
         if isinstance(given, str) and ":" in given:
             raise ValueError(f"a mapping: write model: {{custom_model: {given}}}")
         return given

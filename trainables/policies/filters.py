@@ -420,7 +420,10 @@ class FilterConfig(Section):
     @field_validator("observation_filter", mode="before")
     @classmethod
     def _check_observation_filter(cls, value: object) -> object:
-        """Raise ValueError if `value` is no callable, known name, path or entry point."""
+        """Return `value` unchanged.
+
+        Raises ValueError if it is no callable, known name, path or entry point.
+        """
         named = isinstance(value, str) and (value in KINDS or ":" in value)
         if named or callable(value) or value in (installed := entry_points(GROUP)):
             return value

@@ -55,7 +55,7 @@ class InferencePolicy:
         return seen, own, carried
 
     def split(self, memory: Array) -> tuple[Array, Array]:
-        """Split memories (…, M) into the part of the actor and the part of the connectors."""
+        """Return the actor's part and the connectors' part of memories (…, M)."""
         size = self.actor.memory_size
         return memory[..., :size], memory[..., size:]
 
@@ -84,7 +84,7 @@ class InferencePolicy:
         return self.initial_memory()
 
     def split_state(self, memory: Array) -> list[Array]:
-        """Split a memory (M,) into a list of states; the connectors' state is last, if any."""
+        """Return the states of a memory (M,) as a list; the connectors' state is last, if any."""
         own, carried = self.split(memory)
         parts = self.actor.state_parts
         return [*(np.split(own, parts) if parts else ()), *([carried] if carried.size else ())]

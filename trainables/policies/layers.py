@@ -135,7 +135,7 @@ def unit_pixels(observations: Tensor, architecture: Architecture) -> Tensor:
 def _initialise(
     layer: nn.Linear | nn.Conv2d, gain: float | None, stream: torch.Generator | None
 ) -> nn.Linear | nn.Conv2d:
-    """Give a layer on the meta device memory and initial weights.
+    """Return a layer of the meta device with memory and initial weights.
 
     Args:
         layer: layer on the meta device.

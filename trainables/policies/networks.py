@@ -52,7 +52,7 @@ def replay_of(columns: Mapping[str, Tensor]) -> Replay | None:
 
 
 def split(observations: Tensor, masks: int) -> tuple[Tensor, Tensor | None]:
-    """Split observations into features and flags (B, A) of valid choices.
+    """Return features, and flags (B, A) of valid choices, of observations.
 
     Args:
         observations: rows (B, D + masks).
@@ -136,7 +136,7 @@ class Stochastic(Networks):
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
-        """Run both networks on filtered observations and the actions taken there.
+        """Return log-probabilities and entropies of actions, and values; a shared trunk runs once.
 
         Args:
             observations: filtered observations (B, *S).
@@ -252,7 +252,16 @@ class ActorCritic(Stochastic):
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
-        """Run both networks as `Stochastic.evaluate` describes."""
+        """Return log-probabilities and entropies of actions, and values; a shared trunk runs once.
+
+        Args:
+            observations: filtered observations (B, *S).
+            actions: actions taken, choices (B,) or rows (B, K).
+            replay: assignment of the rows to sequences; required with an LSTM.
+
+        Raises:
+            ValueError: the networks have an LSTM and `replay` is None.
+        """
         rows, valid = split(observations, self.architecture.masks)
         features = self._features(rows, replay)
         units = self._run_hidden(self.actor, features)

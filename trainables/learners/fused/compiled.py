@@ -224,7 +224,15 @@ class CompiledLearner(FusedLearner):
         return float(self._library.kernel_norm(self._problem_pointer))
 
     def move(self, scale: float, betas: Betas, eps: float, decay: float, rate: float) -> None:
-        """Make one step of Adam; see `flat.Kernel.move`."""
+        """Make one step of Adam with the gradient times `scale`.
+
+        Args:
+            scale: factor of the gradient.
+            betas: decay of the two moments.
+            eps: number added to the root of the second moment, times its bias correction.
+            decay: weight decay.
+            rate: learning rate, times the bias corrections.
+        """
         numbers = (scale, *betas, eps, decay, rate)
         self._library.kernel_adam(self._problem_pointer, *map(ctypes.c_double, numbers))
 

@@ -113,7 +113,7 @@ class FusedQLearner:
         self._ready = False
 
     def update(self, rows: Mapping[str, Array], rate: float) -> Learnt:
-        """Make one gradient step on rows (B, …) of a replay.
+        """Make one gradient step on rows (B, …) of a replay; return loss, values, norm and errors.
 
         Args:
             rows: columns of the replay.

@@ -107,7 +107,7 @@ class FlatPolicy(Policy):
         return self.in_torch().model
 
     def onnx_graph(self, spaces: EnvSpaces, connectors: Connectors) -> bytes:
-        """Return the policy as one ONNX file, as `Policy.onnx_graph` does."""
+        """Return the policy as one ONNX file; this imports torch."""
         return self.in_torch().onnx_graph(spaces, connectors)
 
     # ---- learning ----------------------------------------------------------------------------

@@ -139,7 +139,11 @@ class SoftLossesOfNumbers(SoftLosses):
         return least - self.alpha * self.logp[self.count :]
 
     def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """Run the critics for the actions taken; each critic has one output."""
+        """Run the critics, which have one output, for the actions taken.
+
+        Returns:
+            Inputs and outputs of the critics' layers, and the index of the outputs (2, B).
+        """
         actions = self.bounds.unscaled(rows["actions"]).astype(self.kind, copy=False)
         x = np.concatenate([self.units[0][: self.count], actions], axis=1)
         return self.critic_nets.forward(x), (np.arange(self.count), 0)
@@ -180,7 +184,12 @@ class SoftLossesOfChoices(SoftLosses):
         return expected
 
     def taken(self, rows: Rows) -> tuple[list[Array], tuple[Array, Any]]:
-        """Run the critics, which have one output per choice."""
+        """Run the critics, which have one output per choice.
+
+        Returns:
+            Inputs and outputs of the critics' layers, and the index of the outputs (2, B) that
+            value the choices taken.
+        """
         units = self.critic_nets.forward(self.units[0][: self.count])
         return units, (np.arange(self.count), rows["actions"])
 

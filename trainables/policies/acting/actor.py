@@ -179,6 +179,9 @@ class Actor:
             observations: filtered observations.
             memory: memories of the rows.
             stream: random numbers to draw actions with; None for the most probable actions.
+
+        Returns:
+            Actions, the columns ``logp`` and ``values`` (N,), and the memories for the next step.
         """
         head, values, following = self.advance(observations, memory)
         actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)

@@ -132,7 +132,12 @@ class HandWritten(Actor):
         return actions, np.concatenate([one.memory for one in asked])
 
     def ask(self, observations: NDArray[Any], memory: Array) -> Acted:
-        """Call the policy with N observations; raises WorkerError as `act` does."""
+        """Return actions, other outputs and next memories of the policy for N observations.
+
+        Raises:
+            WorkerError: the number of actions, states or outputs differs from that of the
+                observations.
+        """
         count = len(observations)
         given: dict[str, Any] = {"explore": self.explore, "timestep": self.global_timestep}
         named = (

@@ -62,17 +62,17 @@ class GraphBuilder:
         """True if observations that float32 would round are float64 up to the filter."""
 
     def constant(self, name: str, value: Array) -> str:
-        """Add an array to the file."""
+        """Add an array to the file; return its name."""
         self.constants.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
-        """Add an operation with one output."""
+        """Add an operation with one output; return `output`, the name of it."""
         self.nodes.append(helper.make_node(kind, inputs, [output], **attributes))
         return output
 
     def columns(self, rows: str, columns: Array, output: str) -> str:
-        """Select columns (K,) of rows (N, …)."""
+        """Add a selection of columns (K,) of rows (N, …); return `output`, the name of it."""
         index = self.constant(f"{output}:index", columns.astype(np.int64))
         return self.node("Gather", [rows, index], output, axis=1)
 
@@ -117,7 +117,7 @@ class GraphBuilder:
         self.node("Mul", [show, self.node("Tanh", [after], "lstm.cells")], "state_out_0")
 
     def convolution(self, x: str, name: str, weights: dict[str, Array], stride: int) -> str:
-        """Add one convolution without padding, and ReLU."""
+        """Add one convolution without padding, and ReLU; return the name of the result."""
         layer = self._layer(name, weights)
         x = self.node("Conv", [x, *layer], name, strides=[stride, stride])
         return self.node("Relu", [x], f"{name}.relu")
@@ -383,7 +383,7 @@ def _stack_frames(graph: GraphBuilder, x: str, number: int, one: Connector) -> s
 def _prepend_previous_action(
     graph: GraphBuilder, x: str, spaces_: EnvSpaces, connectors: Connectors
 ) -> str:
-    """Put the last action before each row; it is an input, as the environment takes it."""
+    """Return the name of rows with the last action, an input of the file, before their numbers."""
     parts, first, widen = [], 0, connectors.adapter.spread
     for name, leaf in named_leaves(spaces_.action, "prev_action").items():
         graph.inputs.append(_value(name, output_type(leaf), leaf.shape or ()))
@@ -540,7 +540,9 @@ def heads(layout: ActionLayout) -> dict[str, slice]:
 
 
 def _heads(graph: GraphBuilder, head: str, layout: ActionLayout, forbidden: str = "") -> list[Any]:
-    """Add outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G), as far as they exist.
+    """Add outputs ``action_logits`` (N, logits) and ``action_mean`` (N, G); return descriptions.
+
+    Outputs without columns are left out.
 
     Args:
         graph: graph so far.
@@ -566,7 +568,7 @@ def _actions(
     measured: str,
     connectors: Connectors,
 ) -> list[Any]:
-    """Add the greedy action as the environment takes it, one output per leaf.
+    """Add the greedy action, one output per leaf of the action space; return their descriptions.
 
     Args:
         graph: graph so far.
@@ -611,7 +613,9 @@ def _scale_reals(
     reals: list[int],
     connectors: Connectors,
 ) -> str:
-    """Scale an action's real numbers to their bounds and clip them, both if the settings say so.
+    """Return the name of an action's real numbers, scaled to their bounds and clipped.
+
+    Both happen only if the settings say so.
 
     Args:
         graph: graph so far.

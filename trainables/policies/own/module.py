@@ -67,7 +67,13 @@ class OwnActorCritic(Stochastic):
     def evaluate(
         self, observations: Tensor, actions: Tensor, replay: Replay | None = None
     ) -> Evaluated:
-        """Run the module as `Stochastic.evaluate` describes; `replay` is ignored."""
+        """Return log-probabilities and entropies of actions, and values; `replay` is ignored.
+
+        Args:
+            observations: filtered observations (B, *S).
+            actions: actions taken, choices (B,) or rows (B, K).
+            replay: not used, since the module has no memory.
+        """
         head, values = self(observations)
         return Evaluated(*self._logp_entropy(head, actions, head), values)
 

@@ -142,7 +142,7 @@ class Target:
             ours.copy_(theirs)
 
     def get_state(self) -> dict[str, Any]:
-        """Return ``weights``."""
+        """Return ``weights`` of the target network by name."""
         return {"weights": self.network.weights()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
