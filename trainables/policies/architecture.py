@@ -146,7 +146,7 @@ class ModelConfig(Settings):
 
     @model_validator(mode="after")
     def _check_combinations(self) -> Self:
-        """Raise ValueError for keys that have no effect with the other keys."""
+        """Return the settings; raises ValueError for a key without an effect beside the others."""
         given = self.custom_model is not None
         why = "with custom_model, which has layers of its own" if given else "without custom_model"
         for key in KEYS_OF_BUILT_IN_NETWORKS if given else ("custom_model_config",):
@@ -216,7 +216,10 @@ class OptimizerConfig(Settings):
 
     @model_validator(mode="after")
     def _check_optimizer_keys(self) -> Self:
-        """Raise ValueError for a setting that this optimiser does not have."""
+        """Return the settings.
+
+        Raises ValueError for a setting that this optimiser does not have.
+        """
         for key, names in OF_SOME.items():
             default = type(self).model_fields[key].default
             if self.name not in names and getattr(self, key) != default:

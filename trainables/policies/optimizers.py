@@ -62,7 +62,15 @@ def _adam(
     rate: float,
     config: OptimizerConfig,
 ) -> None:
-    """Make one step of Adam or AdamW, in place."""
+    """Make one step of Adam or AdamW, in place.
+
+    Args:
+        weights: tensors to update.
+        gradients: one gradient per weight.
+        kept: name → moments, one per weight, updated in place.
+        rate: learning rate.
+        config: settings of the optimiser.
+    """
     torch._foreach_add_(kept["step"], 1)
     step = torch._fused_adam_ if config.name == "adam" else torch._fused_adamw_
     step(

@@ -297,7 +297,7 @@ class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        """Raise ValueError for a setting that this `type` does not have."""
+        """Return the settings; raises ValueError for a setting that this `type` does not have."""
         refuse_unread(self, "GaussianNoise", ("ou_theta", *NOISE_KEYS))
         refuse_unread(self, "OrnsteinUhlenbeckNoise", NOISE_KEYS)
         refuse_unread(self, "ParameterNoise", ("ou_theta",))

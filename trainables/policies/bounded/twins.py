@@ -228,7 +228,10 @@ class JudgedPolicy(ActorCriticPolicy):
 
 
 def hidden_units(layers: nn.ModuleList, x: Tensor, activation: str) -> Tensor:
-    """Return the output of the layer before the last."""
+    """Return the activated outputs of the layer before the last.
+
+    `x` itself if there is one layer.
+    """
     for layer in layers[:-1]:
         x = activate(layer(x), activation)
     return x

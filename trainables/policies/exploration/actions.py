@@ -210,7 +210,7 @@ class PolicyNoiseConfig(Settings):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        """Raise ValueError for a setting that this `type` does not have."""
+        """Return the settings; raises ValueError for a setting that this `type` does not have."""
         refuse_unread(self, "StochasticSampling", ("sample_freq", "log_std_init"))
         return self
 
@@ -358,7 +358,7 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
 
     @model_validator(mode="after")
     def _check_keys(self) -> Self:
-        """Raise ValueError for a setting that this `type` does not have."""
+        """Return the settings; raises ValueError for a setting that this `type` does not have."""
         refuse_unread(self, "EpsilonGreedy", NOISE_KEYS)
         return self
 

@@ -56,7 +56,7 @@ class ParameterNoise:
         self._steps = 0
         self._seeds: NDArray[np.int64] | None = None
         """Seeds (N,) of the noise, from which it can be drawn again; so checkpoints need not hold
-        it."""
+        it. None before `begin`."""
         self._stddevs = np.zeros(0)
         """Standard deviation of each environment's noise, (N,)."""
         self._noise: dict[str, Array] = {}
