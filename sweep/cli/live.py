@@ -219,7 +219,7 @@ LOG_LINES = 8
 #: Seconds between two readings of `sweep status --watch`.
 WATCH_S = 1.0
 #: Lines of a picture that are not running trials.
-_OTHER_LINES = LOG_LINES + 9
+_OTHER_LINES = LOG_LINES + 10
 
 #: Columns of a picture below a cell of a notebook.
 NOTEBOOK_WIDTH = 100
@@ -345,8 +345,10 @@ class LiveView:
             trained_to = self._trained_to.get((replica.trial, replica.index))
             rows.append(overview.running_replica(context.history, replica, notes, trained_to, now))
         share = progress.newest_fraction(context.history, self._aim, notes)
-        shown: list[RenderableType] = [title(context), Text()]
-        shown += self._running(rows)
+        shown: list[RenderableType] = [title(context)]
+        if remark := context.pool.remark():
+            shown.append(Text(printable(remark)))
+        shown += [Text(), *self._running(rows)]
         shown += [Text(), self._bar(share, time.monotonic() - self._began_at)]
         best = overview.best_so_far(context.history)
         shown += [tables.best_line(best)] if best else []

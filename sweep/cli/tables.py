@@ -180,6 +180,8 @@ def status(data: Data) -> RenderableType:
         f"  {data['searcher']} · {data['scheduler']}  {metric}",
     )
     shown: list[RenderableType] = [head, Text(standing(data)), *exhausted_line(data)]
+    if data["pool_remark"]:
+        shown.append(Text(printable(data["pool_remark"])))
     if data["why"]:
         shown.append(Text(printable(data["why"])))
     if data["running"]:

@@ -31,6 +31,7 @@ from sweep.history.events import FINISHED, Closed, Event, Moved, Opened, Recorde
 from sweep.history.failing import failing
 from sweep.history.replica import Replica
 from sweep.ledger import ledger
+from sweep.ledger.folder import note_remark
 from sweep.ledger.ledger import InTransaction
 from sweep.ledger.requests import Requests, answering
 from sweep.schedulers import Plan
@@ -76,6 +77,8 @@ class Driver:
         """Error that no trial has the metric; nothing new is started then."""
         self._guard = Guard(context)
         self._reports = Reports(context.folder)
+        self._remark = ""
+        """Last remark of the pool that was written down."""
         self._stop_asked_at: float | None = None
         """Time of the first request to stop, on the monotonic clock; None before."""
         self._ends_at_once = False
@@ -191,8 +194,15 @@ class Driver:
         if refusal := self.context.pool.failed():
             self._give_up(refusal)
         self._record(self._reports.news(self._running.values()))
+        self._note_remark()
         self._guard.look(self._running)
         self._watch(())
+
+    def _note_remark(self) -> None:
+        """Let other processes read what the pool says of itself, if that is something new."""
+        if (remark := self.context.pool.remark()) != self._remark:
+            self._remark = remark
+            note_remark(self.context.folder, self.history.term, remark)
 
     def _newly_ended(self) -> list[Future[SliceOutcome]]:
         """Return the slices that ended since the last turn, waiting up to one tick for the first.

@@ -10,6 +10,7 @@ ROOT/NAME/sweep.yaml                the original spec
           attachments.log           log of sending these attachments
           run.lock                  locked by the one driver
           trainable/ckpt-*          the trainable of a script or notebook (`sweep.pickled`)
+          pool.json                 last remark of its pool, for `sweep status`
           shared/                   measurements shared by concurrent trials; not needed again
           trials/N/{ckpt-*, log.txt, log.1.txt, progress.json, slice-*.jsonl}
           logs/trial-N/{params.json, progress.csv, …}   files of file trackers
@@ -62,6 +63,9 @@ SIGN_S = 1.0
 LOOK_S = 0.2
 #: Age in seconds after which a draft folder counts as abandoned; live ones change more often.
 STALE_S = 3600.0
+#: Bytes of the note of a pool's remark that are read; a longer one is torn.
+_LONGEST_REMARK = 2**12
+_WRITE_ANEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
 
 
 class Folder:
@@ -89,6 +93,8 @@ class Folder:
         """Log of the attachments; locked by the process that sends them."""
         self.shared = self.path / "shared"
         """Folder in which concurrent trials share measurements."""
+        self.pool = self.path / "pool.json"
+        """File with the last remark of the driver's pool."""
         self.logs = self.path / "logs"
         """Folder for the files of file trackers."""
         self._has_trials = False
@@ -326,6 +332,32 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
             yield found
     except disk.NotRegular:  # it was replaced a moment ago
         raise UsageError(f"{path}: no file") from None
+
+
+# ---- notes beside the ledger ------------------------------------------------------------------
+
+
+def note_remark(folder: Folder, term: int, remark: str) -> None:
+    """Write down the remark of the pool of `term`'s driver; a note that is lost does no harm."""
+    note = json.dumps({"term": term, "remark": remark}).encode()
+    with (
+        contextlib.suppress(OSError, disk.NotRegular),
+        disk.closing(disk.open_file(folder.pool, _WRITE_ANEW)) as file,
+    ):
+        os.write(file, note)
+
+
+def noted_remark(folder: Folder, term: int) -> str:
+    """Return the remark of the pool of `term`'s driver; empty if there is none, or it is torn.
+
+    It is nothing that a driver has checked.
+    """
+    with contextlib.suppress(OSError, disk.NotRegular, ValueError, KeyError, TypeError):
+        with disk.reading(folder.pool) as (file, _size):
+            note = json.loads(os.pread(file, _LONGEST_REMARK, 0))
+        if note["term"] == term:
+            return str(note["remark"])
+    return ""
 
 
 # ---- contents of the root folder ----------------------------------------------------------------

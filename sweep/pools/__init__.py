@@ -96,6 +96,10 @@ class Pool(Protocol):
         """End what is kept in memory of a replica that has ended, by sweep, trial and number."""
         return
 
+    def remark(self) -> str:
+        """Say in one line what computes its slices now, and how fast; empty: nothing to say."""
+        return ""
+
     def failed(self) -> str:
         """Why it can run nothing any more; empty: it can. Its slices fail with StorageError."""
         return ""

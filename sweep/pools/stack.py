@@ -18,7 +18,8 @@ from typing import Any, ClassVar
 from sweep import pools
 from sweep.errors import SweepError, WorkerLost
 from sweep.slices import stacked
-from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.slices.messages import Pace, SliceOutcome, SliceSpec
+from sweep.views import formatting
 from trainables.core.processes.ending import kill_family
 from trainables.core.processes.supervised import supervised_context
 
@@ -35,6 +36,8 @@ class _Process:
     replies: Any
     running: dict[int, Future[SliceOutcome]] = field(default_factory=dict)
     standstill: pools.Standstill = field(default_factory=pools.Standstill)
+    pace: Pace | None = None
+    """The newest that it said; None: nothing yet."""
 
 
 class Pool(pools.Pool):
@@ -106,6 +109,15 @@ class Pool(pools.Pool):
         if numbers:
             running.set_exception(error)
 
+    def remark(self) -> str:
+        """Return the number of lanes, their environment steps per second, and the device."""
+        pace = self._now.pace if self._now is not None else None
+        if pace is None:
+            return ""
+        lanes, steps = formatting.plural(pace.lanes, "lane"), pace.steps_per_s
+        speed = "" if steps is None else f", {steps:,.0f} environment steps/s"
+        return f"{lanes}{speed}" + (f" on {pace.device}" if pace.device else "")
+
     def close(self) -> None:
         """End the process, with whatever still runs in it."""
         now, self._now = self._now, None
@@ -135,13 +147,16 @@ class Pool(pools.Pool):
         """Hand on what comes of slices until the process has ended."""
         while True:
             try:
-                number, outcome = of.replies.recv()
+                number, said = of.replies.recv()
             except (EOFError, OSError):
                 break
+            if isinstance(said, Pace):
+                of.pace = said
+                continue
             with self._lock:
                 running = of.running.pop(number, None)
             if running is not None:
-                running.set_result(outcome)
+                running.set_result(said)
         of.process.join()
         with self._lock:
             left = list(of.running.values())

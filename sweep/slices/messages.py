@@ -114,6 +114,18 @@ class SliceSpec:
 
 
 @dataclass(frozen=True)
+class Pace:
+    """The speed of slices that run side by side in one process."""
+
+    lanes: int
+    """Number of slices."""
+    steps_per_s: float | None
+    """Environment steps of all of them in a second; None: their results count none."""
+    device: str
+    """The device that computes them; empty: not known."""
+
+
+@dataclass(frozen=True)
 class SliceOutcome:
     """The outcome of a slice: how it ended, its results and its checkpoints."""
 

@@ -4,24 +4,33 @@
 
 A request is (number, `SliceSpec`), or (number, None) to cancel that slice. The reply to a slice is
 (number, `SliceOutcome`). All running slices train their next iteration together; then each records
-its own result, saves what is due, and ends independently.
+its own result, saves what is due, and ends independently. Every second there is also a reply to no
+slice: (None, `Pace`).
 """
 
 import contextlib
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from sweep.history.events import End
+from sweep.history.results import number
 from sweep.slices.cache import stop_quietly
 from sweep.slices.log import led_into
-from sweep.slices.messages import SliceOutcome, SliceSpec
+from sweep.slices.messages import Pace, SliceOutcome, SliceSpec
 from sweep.slices.slice import RealSlice
+from trainables.core.devices import device_name
 from trainables.core.processes.program import is_ctrl_c
 from trainables.trainable import Trainable
 
 Request: TypeAlias = tuple[int, SliceSpec | None]
+#: Seconds between two replies with a `Pace`, at least.
+PACE_S = 1.0
+#: The result in which the environment steps of an iteration are counted.
+STEPS = "timesteps_this_iter"
 
 
 @dataclass(eq=False)
@@ -31,6 +40,12 @@ class _Lane:
     number: int
     slice: RealSlice
     trainable: Trainable
+
+    @property
+    def steps(self) -> float | None:
+        """Environment steps of the last iteration; None if its result counts none."""
+        rows = self.slice.rows
+        return number(rows[-1].metrics.get(STEPS)) if rows else None
 
     def iterate(self) -> SliceOutcome | None:
         """Record the result of an iteration.
@@ -111,6 +126,9 @@ class _Server:
         self._requests, self._replies = requests, replies
         self._entered, self._is_logged = entered, False
         self._lanes: dict[int, _Lane] = {}
+        self._steps = 0.0
+        """Environment steps since the last `Pace` was sent."""
+        self._said_at = time.monotonic()
 
     def take(self) -> bool:
         """Handle all pending requests, waiting for one if no lane runs.
@@ -152,6 +170,17 @@ class _Server:
             failure = error
         for lane in lanes:
             outcome = lane.iterate() if failure is None else lane.fail(failure)
+            self._steps += lane.steps or 0.0
             if outcome is not None:
                 del self._lanes[lane.number]
                 self._replies.send((lane.number, outcome))
+        self._say_pace(lanes)
+
+    def _say_pace(self, lanes: Sequence[_Lane]) -> None:
+        passed = time.monotonic() - self._said_at
+        if passed < PACE_S:
+            return
+        counted = any(lane.steps is not None for lane in lanes)
+        pace = Pace(len(lanes), self._steps / passed if counted else None, device_name())
+        self._replies.send((None, pace))
+        self._steps, self._said_at = 0.0, time.monotonic()

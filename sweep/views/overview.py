@@ -31,7 +31,7 @@ from sweep.history.replica import Replica
 from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
-from sweep.ledger.folder import Folder
+from sweep.ledger.folder import Folder, noted_remark
 from sweep.space import initial
 from sweep.spec.objective import Aggregate
 from sweep.views import formatting, progress
@@ -248,6 +248,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
         "rungs": list(sweep.aim.levels),
         "jobs": run.jobs,
         "pool": run.pool or None,
+        "pool_remark": (running and noted_remark(sweep.folder, sweep.history.term)) or None,
         "counts": counts(sweep.history),
         "fraction": share,
         "elapsed_s": elapsed,

@@ -7,6 +7,7 @@ rounding       whether two processes round alike
 results        the usual keys of a result, a person's own logger
 logs           what is logged of the data that flow through
 processes      child processes: how they begin, what is asked of them, how they end
+devices        the device that JAX uses: its name and its errors
 resources      CPUs, GPUs, memory and variables of a trial
 importing      what a dotted path stands for
 later          what is done to torch once it is imported

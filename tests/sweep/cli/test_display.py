@@ -16,6 +16,7 @@ from sweep.driver.launch import Launch
 from sweep.history.events import Closed, End, Goal, Moved, Opened, Recorded, Status
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
+from sweep.pools import inline
 from sweep.schedulers import SchedulerContext, asha
 from sweep.views import overview, progress
 from sweep.views.progress import Aim, Note
@@ -227,6 +228,15 @@ def test_the_estimate_counts_only_what_this_driver_did() -> None:
     assert progress.time_left(10.0, 0.75, 0.5) == pytest.approx(10.0)
     assert progress.time_left(10.0, 0.5, 0.5) is None
     assert progress.time_left(10.0, 1.0, 1.0) == 0.0
+
+
+def test_the_table_shows_what_the_pool_says_of_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inline.Pool, "remark", lambda _pool: "7 lanes of\x1b glass")
+    stream = io.StringIO()
+    run(LiveView(screen(stream)), tmp_path)
+    assert "7 lanes of\\x1b glass" in stream.getvalue()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[1]", '{"training_iteration": "x"}', "null"])

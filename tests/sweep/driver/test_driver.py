@@ -1,6 +1,7 @@
 """Whole sweeps over a trainable with a known answer, in the driver's own process."""
 
 import contextlib
+import io
 from collections.abc import Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from sweep import pools
+from sweep.cli import live, tables
+from sweep.cli.terminal import Terminal
 from sweep.driver import launch
 from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
@@ -370,6 +373,43 @@ def test_a_turn_looks_at_no_slice_that_still_runs(
         for _ in range(5):
             next(turns)
     assert Watched.looks == 0
+
+
+class Remarking(Endless):
+    said = ""
+
+    def remark(self) -> str:
+        return self.said
+
+
+def test_what_a_pool_says_of_itself_is_shown_by_status_while_its_driver_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
+    folder = sweeps.make(tmp_path, scheduler="fifo", trackers=[])
+
+    def shown() -> tuple[object, bool]:
+        data = live.status_now(folder)
+        stream = io.StringIO()
+        Terminal(stream, width=200).show(tables.status(data))
+        return data["pool_remark"], "7 lanes of\\x1b glass" in stream.getvalue()
+
+    with (
+        launch.opened(Launch(folder, 4), Remarking) as (context, _warnings),
+        contextlib.closing(Driver(context, lambda _records: None).turns()) as turns,
+    ):
+        next(turns)
+        assert shown() == (None, False)
+        monkeypatch.setattr(Remarking, "said", "7 lanes of\x1b glass")
+        next(turns)
+        assert shown() == ("7 lanes of\x1b glass", True)
+        for torn in ("", "{", "[1]", '{"term": 0, "remark": "of another driver"}', "null"):
+            folder.pool.write_text(torn)
+            assert shown() == (None, False), torn
+        monkeypatch.setattr(Remarking, "said", "7 lanes")
+        next(turns)
+        assert shown() == ("7 lanes", False)
+    assert shown() == (None, False)
 
 
 def test_every_decision_carries_its_reason(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Trials as lanes of one program: whole sweeps, killed and resumed, and what cannot be a lane."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from sweep.pools import stack
 from tests.support import sweeps
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
+from tests.support.waiting import wait_until
 
 HERE = (str(Path.cwd()),)
 SWEEP = Path(sys.executable).parent / "sweep"
@@ -285,6 +287,39 @@ def test_a_sweep_that_was_begun_without_lanes_is_not_resumed_with_them(runner: R
     code, said = runner.call("resume", "lanes", "--pool", "stack", "--trials", "2")
     assert code == 2
     assert "started without lanes" in said
+
+
+#: Settings of a lane.
+LANE: dict[str, Any] = {
+    "env": "CartPole-v1",
+    "num_envs_per_worker": 4,
+    "rollout_fragment_length": 16,
+    "sgd_minibatch_size": 64,
+    "model": {"hidden": [8]},
+    "log_sys_usage": False,
+    "lanes": 2,
+}
+
+
+def test_a_pool_says_how_many_lanes_it_has_how_fast_they_are_and_on_which_device(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    with closing(stack.Pool(2)) as pool:
+        assert pool.remark() == ""
+        for trial in range(2):
+            pool.submit(
+                slice_spec(
+                    tmp_path / str(trial),
+                    LANE,
+                    trial=trial,
+                    trainable="ppo",
+                    metric="episode_reward_mean",
+                    goal=Goal(10**6),
+                )
+            )
+        said = re.compile(r"2 lanes, [1-9][0-9,]* environment steps/s on the CPU in \d+ threads?")
+        wait_until(lambda: said.fullmatch(pool.remark()) is not None, 240.0)
 
 
 def test_one_of_several_slices_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:
