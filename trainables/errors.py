@@ -99,6 +99,18 @@ class StateError(TrainableError):
         super().__init__(f"{path}: {found} cannot stand in a checkpoint; {remedy}")
 
 
+class DeviceError(TrainableError):
+    """A device cannot compute, for none of those that share it; not the error of one of them."""
+
+
+class DeviceLost(DeviceError):
+    """The device computes no more."""
+
+
+class DeviceOutOfMemory(DeviceError):
+    """The memory of the device does not suffice."""
+
+
 class CheckpointError(TrainableError):
     """A checkpoint that cannot be used.
 

@@ -2,7 +2,9 @@
 
 A trial has to be one that can train as a lane (`Trainable.as_lane`). All slices run in one process,
 which computes the next iteration of all of them at once (`sweep.slices.stacked`); if it dies, all
-of them fail with `WorkerLost`, and another process is started for the next ones.
+of them fail with `WorkerLost`, and another process is started for the next ones. If the memory of
+its device does not suffice, the next process has half as many lanes; if the device is lost, there
+is no next one.
 """
 
 import contextlib
@@ -16,15 +18,16 @@ from multiprocessing import connection
 from typing import Any, ClassVar
 
 from sweep import pools
-from sweep.errors import SweepError, WorkerLost
+from sweep.errors import StorageError, SweepError, WorkerLost
 from sweep.slices import stacked
-from sweep.slices.messages import Pace, SliceOutcome, SliceSpec
+from sweep.slices.messages import DeviceFailed, Pace, SliceOutcome, SliceSpec
 from sweep.views import formatting
 from trainables.core.processes.ending import kill_family
 from trainables.core.processes.supervised import supervised_context
 
 #: Seconds for which the process is waited for when the pool is closed.
 CLOSE_S = 5.0
+_RESUME = "`sweep resume` continues when there is a device that suffices"
 
 
 @dataclass(eq=False)
@@ -51,6 +54,9 @@ class Pool(pools.Pool):
         self._variables: Mapping[str, str] = {}
         self._now: _Process | None = None
         self._numbers = itertools.count()
+        self._most: int | None = None
+        """Lanes of a stack, at most; None: as the settings of trials say."""
+        self._failure = ""
         self._lock = threading.Lock()
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
@@ -58,14 +64,17 @@ class Pool(pools.Pool):
         self._variables = variables(0)
 
     def resize(self, slots: int) -> None:
-        """Run so many slices at once from now on."""
-        self.slots = slots
+        """Run so many slices at once from now on, or as many as the device has memory for."""
+        self.slots = slots if self._most is None else min(slots, self._most)
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
         """Run a slice beside the others."""
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
         with self._lock:
+            if self._failure:
+                outcome.set_exception(StorageError(self._failure))
+                return outcome
             now = self._now
             if now is None or not now.process.is_alive():
                 now = self._now = self._start()
@@ -109,6 +118,10 @@ class Pool(pools.Pool):
         if numbers:
             running.set_exception(error)
 
+    def failed(self) -> str:
+        """Say that the device is lost, or that its memory does not suffice for a single lane."""
+        return self._failure
+
     def remark(self) -> str:
         """Return the number of lanes, their environment steps per second, and the device."""
         pace = self._now.pace if self._now is not None else None
@@ -134,7 +147,7 @@ class Pool(pools.Pool):
     def _start(self) -> _Process:
         requests, theirs = connection.Pipe()
         replies, their_replies = connection.Pipe()
-        given = (theirs, their_replies, dict(self._variables))
+        given = (theirs, their_replies, dict(self._variables), self._most)
         process = supervised_context().Process(target=_serve, args=given)
         process.start()
         theirs.close()
@@ -153,6 +166,9 @@ class Pool(pools.Pool):
             if isinstance(said, Pace):
                 of.pace = said
                 continue
+            if isinstance(said, DeviceFailed):
+                self._give_up(of, said)
+                return
             with self._lock:
                 running = of.running.pop(number, None)
             if running is not None:
@@ -164,7 +180,33 @@ class Pool(pools.Pool):
         for running in left:
             running.set_exception(WorkerLost(of.process.exitcode, of.process.pid))
 
+    def _give_up(self, of: _Process, said: DeviceFailed) -> None:
+        """Let a process go whose device computes no more; its slices are charged to nobody."""
+        with self._lock:  # nobody starts another one while this one has the device's memory
+            kill_family(of.process.pid)
+            of.process.join()
+            if said.lanes is None:
+                why = self._failure = f"the device was lost ({said.why}); {_RESUME}"
+            elif said.lanes == 1:
+                why = f"the memory of the device does not suffice for one lane ({said.why})"
+                why = self._failure = f"{why}; {_RESUME}"
+            else:
+                self._most = said.lanes // 2
+                self.slots = min(self.slots, self._most)
+                why = (
+                    f"the memory of the device does not suffice for {said.lanes} lanes; the sweep "
+                    f"continues with {self._most}"
+                )
+            if self._now is of:
+                self._now = None
+            left = list(of.running.values())
+            of.running.clear()
+        if not self._failure:
+            self.say(why)
+        for running in left:
+            running.set_exception(StorageError(why))
 
-def _serve(requests: Any, replies: Any, variables: Mapping[str, str]) -> None:
+
+def _serve(requests: Any, replies: Any, variables: Mapping[str, str], most: int | None) -> None:
     os.environ.update(variables)
-    stacked.serve(requests, replies)
+    stacked.serve(requests, replies, most)

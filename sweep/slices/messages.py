@@ -126,6 +126,16 @@ class Pace:
 
 
 @dataclass(frozen=True)
+class DeviceFailed:
+    """The last word of a process whose device computes no more for any slice."""
+
+    why: str
+    """The error of the device, on one line."""
+    lanes: int | None = None
+    """For how many lanes its memory did not suffice; None: the device is lost."""
+
+
+@dataclass(frozen=True)
 class SliceOutcome:
     """The outcome of a slice: how it ended, its results and its checkpoints."""
 

@@ -5,25 +5,28 @@
 A request is (number, `SliceSpec`), or (number, None) to cancel that slice. The reply to a slice is
 (number, `SliceOutcome`). All running slices train their next iteration together; then each records
 its own result, saves what is due, and ends independently. Every second there is also a reply to no
-slice: (None, `Pace`).
+slice: (None, `Pace`). The last reply of all may be (None, `DeviceFailed`): then running slices get
+no reply, and all that they wrote is on disk.
 """
 
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from sweep import plugins
 from sweep.history.events import End
 from sweep.history.results import number
 from sweep.slices.cache import stop_quietly
 from sweep.slices.log import led_into
-from sweep.slices.messages import Pace, SliceOutcome, SliceSpec
+from sweep.slices.messages import DeviceFailed, Pace, SliceOutcome, SliceSpec
 from sweep.slices.slice import RealSlice
-from trainables.core.devices import device_name
+from trainables.core.devices import device_error, device_name
 from trainables.core.processes.program import is_ctrl_c
+from trainables.errors import DeviceError, DeviceOutOfMemory
 from trainables.trainable import Trainable
 
 Request: TypeAlias = tuple[int, SliceSpec | None]
@@ -35,7 +38,7 @@ STEPS = "timesteps_this_iter"
 
 @dataclass(eq=False)
 class _Lane:
-    """A running slice and its trainable."""
+    """A running slice and its trainable; methods raise DeviceError if the device fails."""
 
     number: int
     slice: RealSlice
@@ -57,6 +60,7 @@ class _Lane:
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
+            _raise_if_of_device(error)
             return self.fail(error)
         return None if end is None else self.finish(end)
 
@@ -67,16 +71,22 @@ class _Lane:
             self.slice.saves = True
             self.slice.saving.finish()
         except Exception as error:  # noqa: BLE001 it costs this trial one slice
+            _raise_if_of_device(error)
             return self.fail(error)
         self.close()
         return self.slice.outcome(end)
 
     def fail(self, error: BaseException) -> SliceOutcome:
         """Write what can still be written, close the lane and return the outcome of a failure."""
+        self.leave()
+        stop_quietly(self.trainable)
+        return self.slice.failed(error)
+
+    def leave(self) -> None:
+        """Write what can still be written, and close the journal."""
         with contextlib.suppress(Exception):  # the first error is reported
             self.slice.saving.finish()
-        self.close()
-        return self.slice.failed(error)
+        self.slice.journal.close()
 
     def close(self) -> None:
         """Close the journal and stop the trainable, which frees its lane."""
@@ -84,14 +94,37 @@ class _Lane:
         stop_quietly(self.trainable)
 
 
-def _start_lane(number: int, spec: SliceSpec) -> _Lane | SliceOutcome:
+def _raise_if_of_device(error: BaseException) -> None:
+    """Raise the DeviceError that an exception is, if it is one."""
+    if (found := device_error(error)) is not None:
+        raise found from error
+
+
+def _narrowed(spec: SliceSpec, most: int | None) -> SliceSpec:
+    """Return the slice with at most `most` lanes in the settings of its trial."""
+    lanes = _lanes_of(spec)
+    if most is None or lanes is None or lanes <= most:
+        return spec
+    cls = plugins.find_trainable(spec.trainable, spec.paths, spec.kept)
+    return replace(spec, config=cls.as_lane(spec.config, most))
+
+
+def _lanes_of(spec: SliceSpec) -> int | None:
+    """Return the number of lanes in the settings of a trial; None if they have none."""
+    lanes = spec.config.get("lanes")
+    return lanes if isinstance(lanes, int) else None
+
+
+def _start_lane(number: int, spec: SliceSpec, most: int | None) -> _Lane | SliceOutcome:
     """Start a slice; return its lane, or the outcome if starting fails."""
     slice_ = RealSlice(spec)
     try:
+        slice_.spec = _narrowed(spec, most)
         trainable = slice_.restored()
     except BaseException as error:
         if is_ctrl_c(error):
             raise
+        _raise_if_of_device(error)
         return slice_.failed(error)
     lane = _Lane(number, slice_, trainable)
     try:
@@ -99,19 +132,30 @@ def _start_lane(number: int, spec: SliceSpec) -> _Lane | SliceOutcome:
         slice_.journal.begin(slice_.source, slice_.skipped)
         slice_.begin()
     except Exception as error:  # noqa: BLE001 it costs this trial one slice
+        _raise_if_of_device(error)
         return lane.fail(error)
     return lane
 
 
-def serve(requests: "Connection[Any, Any]", replies: "Connection[Any, Any]") -> None:
-    """Run slices until the sender closes `requests`.
+def serve(
+    requests: "Connection[Any, Any]", replies: "Connection[Any, Any]", most: int | None = None
+) -> None:
+    """Run slices until the sender closes `requests`, or the device fails.
 
     Output of the process goes to the log of the first trial.
+
+    Args:
+        requests: connection that requests are read from.
+        replies: connection that replies are written to.
+        most: maximum number of lanes of a stack, whatever the settings of trials say, or None.
     """
     with contextlib.ExitStack() as entered:
-        server = _Server(requests, replies, entered)
-        while server.take():
-            server.iterate()
+        server = _Server(requests, replies, entered, most)
+        try:
+            while server.take():
+                server.iterate()
+        except DeviceError as error:
+            server.give_up(error)
 
 
 class _Server:
@@ -122,8 +166,12 @@ class _Server:
         requests: "Connection[Any, Any]",
         replies: "Connection[Any, Any]",
         entered: contextlib.ExitStack,
+        most: int | None,
     ) -> None:
         self._requests, self._replies = requests, replies
+        self._most = most
+        self._widest = 1
+        """The most lanes of a stack that any trial was given."""
         self._entered, self._is_logged = entered, False
         self._lanes: dict[int, _Lane] = {}
         self._steps = 0.0
@@ -152,7 +200,9 @@ class _Server:
             self._is_logged = True
             with contextlib.suppress(OSError):
                 self._entered.enter_context(led_into(Path(spec.folder), spec.log_bytes))
-        begun = _start_lane(number, spec)
+        lanes = _lanes_of(spec) or 1
+        self._widest = max(self._widest, lanes if self._most is None else min(lanes, self._most))
+        begun = _start_lane(number, spec, self._most)
         if isinstance(begun, _Lane):
             self._lanes[number] = begun
         else:
@@ -167,6 +217,7 @@ class _Server:
         except BaseException as error:
             if is_ctrl_c(error):
                 raise
+            _raise_if_of_device(error)
             failure = error
         for lane in lanes:
             outcome = lane.iterate() if failure is None else lane.fail(failure)
@@ -175,6 +226,16 @@ class _Server:
                 del self._lanes[lane.number]
                 self._replies.send((lane.number, outcome))
         self._say_pace(lanes)
+
+    def give_up(self, error: DeviceError) -> None:
+        """Write what slices can still write, and send `DeviceFailed`.
+
+        Nothing is saved beyond that: of an iteration that failed nobody knows which lanes made it.
+        """
+        for lane in self._lanes.values():
+            lane.leave()
+        lanes = self._widest if isinstance(error, DeviceOutOfMemory) else None
+        self._replies.send((None, DeviceFailed(str(error), lanes)))
 
     def _say_pace(self, lanes: Sequence[_Lane]) -> None:
         passed = time.monotonic() - self._said_at

@@ -1,7 +1,47 @@
-"""The device on which JAX computes for many."""
+"""The device on which JAX computes for many: its name, and its errors.
+
+What JAX raises names a status, such as ``RESOURCE_EXHAUSTED: Out of memory``. Most errors are those
+of one computation. That the device is lost, or its memory does not suffice, concerns all that it
+computes. JAX is not imported here: nobody who has no device needs it.
+"""
 
 import os
 import sys
+from collections.abc import Iterator
+
+from trainables.errors import DeviceError, DeviceLost, DeviceOutOfMemory, printable
+
+#: Names of the class of all errors of XLA, in jaxlib now and before.
+_OF_XLA = frozenset({"JaxRuntimeError", "XlaRuntimeError"})
+#: Statuses with which a device computes no more.
+_LOST = ("INTERNAL", "UNAVAILABLE", "DATA_LOSS")
+#: How JAX begins the error that there is no device of the wanted kind.
+_NO_DEVICE = "Unable to initialize backend"
+#: Parts of an error that is one of memory although its status is another.
+_OF_MEMORY = ("RESOURCE_EXHAUSTED", "CUDA_ERROR_OUT_OF_MEMORY", "STATUS_ALLOC_FAILED")
+#: The part of an error that a function in Python raised, which the program has called.
+_OF_A_CALLBACK = "allback"
+
+
+def device_error(error: BaseException) -> DeviceError | None:
+    """Return the error of the device that an exception, or one of its causes, is; None: it is none.
+
+    Args:
+        error: what was raised while a device was used.
+    """
+    for one in _with_causes(error):
+        if isinstance(one, DeviceError):
+            return one
+        text = str(one)
+        if type(one).__name__ not in _OF_XLA:
+            if isinstance(one, RuntimeError) and text.startswith(_NO_DEVICE):
+                return DeviceLost(_first_line(text))
+            continue
+        if any(part in text for part in _OF_MEMORY):
+            return DeviceOutOfMemory(_first_line(text))
+        if text.startswith(_LOST) and _OF_A_CALLBACK not in text:
+            return DeviceLost(_first_line(text))
+    return None
 
 
 def device_name() -> str:
@@ -12,3 +52,16 @@ def device_name() -> str:
     if device.platform != "cpu":
         return str(device.device_kind)
     return f"the CPU in {count} thread{'s' * (count > 1)}"
+
+
+def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    one: BaseException | None = error
+    while one is not None and id(one) not in seen:
+        seen.add(id(one))
+        yield one
+        one = one.__cause__ or one.__context__
+
+
+def _first_line(text: str) -> str:
+    return printable(text.partition("\n")[0])

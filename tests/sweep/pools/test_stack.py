@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from sweep.driver import prepare
-from sweep.errors import BadConfig, LimitPassed, WorkerLost
+from sweep.errors import BadConfig, LimitPassed, StorageError, WorkerLost
 from sweep.history.events import Closed, End, Goal, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.pools import stack
-from tests.support import sweeps
+from tests.support import laned, sweeps
 from tests.support.quadratic import expected_loss
 from tests.support.slices import slice_spec
 from tests.support.waiting import wait_until
@@ -65,6 +65,8 @@ class Runner:
 
     def __init__(self, root: Path, cache: Path) -> None:
         self.root, self._cache = root, cache
+        self.variables: dict[str, str] = {}
+        """Further ones of the environment."""
         self.folder = Folder(root / "sweeps", "lanes")
 
     def run(self, *more: str, spec: str = SPEC, failpoint: str = "") -> tuple[int, str]:
@@ -75,6 +77,7 @@ class Runner:
     def call(self, *arguments: str, failpoint: str = "") -> tuple[int, str]:
         environment = {
             **os.environ,
+            **self.variables,
             "PYTHONPATH": str(Path.cwd()),
             "XDG_CACHE_HOME": str(self._cache),
         }
@@ -210,6 +213,50 @@ def test_a_killed_process_of_lanes_costs_each_of_them_one_slice(
     assert everything(runner.folder) == everything(straight)
 
 
+FAILING = SPEC.replace("trainable: ppo", "trainable: tests.support.failing_devices:OnFailingDevice")
+
+
+def charged(folder: Folder) -> list[Closed]:
+    """The slices whose ends count as failures of their trials."""
+    events = (record.event for record in Ledger(folder.ledger).read())
+    bad = (End.LOST, End.CRASHED, End.UNSAVED)
+    return [event for event in events if isinstance(event, Closed) and event.end in bad]
+
+
+@pytest.mark.slow
+def test_memory_that_does_not_suffice_halves_the_lanes_and_changes_nothing_else(
+    runner: Runner, straight: Folder
+) -> None:
+    runner.variables = {"DEVICE_HOLDS": "4"}
+    code, said = runner.run(spec=FAILING)
+    assert code == 0, said
+    halved = "the memory of the device does not suffice for 6 lanes; the sweep continues with 3"
+    assert said.count(halved) == said.count("does not suffice") == 1
+    assert charged(runner.folder) == []
+    assert everything(runner.folder) == everything(straight)
+
+
+@pytest.mark.slow
+def test_a_device_that_is_lost_ends_the_driver_and_the_sweep_is_resumed_to_the_bit(
+    runner: Runner, straight: Folder
+) -> None:
+    device = runner.root / "device"
+    runner.variables = {"DEVICE_DIES_AT": "9", "DEVICE_COUNTS": str(device)}
+    for command in (("run",), ("resume", "lanes")):
+        code, said = runner.run(spec=FAILING) if command == ("run",) else runner.call(*command)
+        assert code == 4, said
+        (line,) = [line for line in said.splitlines() if "ECC_UNCORRECTABLE" in line]
+        assert "the device was lost (INTERNAL: CUDA_ERROR" in line
+        assert "`sweep resume`" in line
+        assert "Traceback" not in said
+    assert charged(runner.folder) == []
+    device.unlink()
+    runner.variables["DEVICE_DIES_AT"] = "1000000"
+    code, said = runner.call("resume", "lanes")
+    assert code == 0, said
+    assert everything(runner.folder) == everything(straight)
+
+
 @pytest.mark.slow
 def test_more_places_and_other_neighbours_change_no_bit_on_a_cpu(
     runner: Runner, straight: Folder
@@ -297,11 +344,58 @@ LANE: dict[str, Any] = {
     "sgd_minibatch_size": 64,
     "model": {"hidden": [8]},
     "log_sys_usage": False,
+    "learner": "fused",
+    "native_vector_env": False,
     "lanes": 2,
 }
+LANED = {"trainable": "tests.support.laned:Laned", "paths": HERE}
 
 
-def test_a_pool_says_how_many_lanes_it_has_how_fast_they_are_and_on_which_device(
+def test_memory_that_does_not_suffice_halves_the_lanes_until_one_is_too_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard: list[str] = []
+    monkeypatch.setenv(laned.HOLDS, "1")
+    with closing(stack.Pool(2)) as pool:
+        pool.say = heard.append  # type: ignore[method-assign]
+        spec = slice_spec(tmp_path, {"noise": 0.1, "lanes": 2}, **LANED)
+        assert isinstance(pool.submit(spec).exception(timeout=240), StorageError)
+        assert pool.slots == 1
+        (halved,) = heard
+        assert halved == (
+            "the memory of the device does not suffice for 2 lanes; the sweep continues with 1"
+        )
+        assert pool.failed() == ""
+        loss = pool.submit(spec).result(timeout=240).rows[-1].metrics["loss"]
+        assert loss == expected_loss({"noise": 0.1}, 5, 11)
+        pool.resize(2)
+        assert pool.slots == 1
+
+
+def test_a_lost_device_fails_the_pool_with_one_line_and_nothing_runs_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(laned.HOLDS, "0")
+    with closing(stack.Pool(2)) as pool:
+        spec = slice_spec(tmp_path, {"noise": 0.1, "lanes": 2}, **LANED)
+        assert isinstance(pool.submit(spec).exception(timeout=240), StorageError)
+        (line,) = pool.failed().splitlines()
+        assert "the device was lost (INTERNAL: CUDA_ERROR_LAUNCH_FAILED)" in line
+        assert isinstance(pool.submit(spec).exception(timeout=0), StorageError)
+
+
+def test_a_pool_says_how_many_lanes_it_has_and_how_fast_they_are(tmp_path: Path) -> None:
+    with closing(stack.Pool(2)) as pool:
+        for trial in range(2):
+            settings = {"noise": 0.1, "step_s": 0.001}
+            folder = tmp_path / str(trial)
+            pool.submit(slice_spec(folder, settings, trial=trial, paths=HERE, goal=Goal(10**6)))
+        said = re.compile(r"2 lanes, [1-9][0-9,]* environment steps/s")
+        wait_until(lambda: said.fullmatch(pool.remark()) is not None, 240.0)
+
+
+@pytest.mark.slow
+def test_a_pool_says_on_which_device_its_lanes_are(
     tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))

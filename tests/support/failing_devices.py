@@ -1,0 +1,49 @@
+"""PPO in lanes on a device that fails as an accelerator does, in every process that imports this.
+
+``DEVICE_HOLDS=N``: the memory of the device holds N lanes of one stack, and no more.
+``DEVICE_DIES_AT=N`` with ``DEVICE_COUNTS=FILE``: the N-th iteration of all processes is its last;
+FILE, which counts them, is the device: a new one is there when that is deleted.
+"""
+
+import fcntl
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from trainables.algorithms import ppo
+from trainables.stacks.stack import Stack
+
+HOLDS, DIES_AT, COUNTS = "DEVICE_HOLDS", "DEVICE_DIES_AT", "DEVICE_COUNTS"
+_program = Stack._program
+
+
+class OnFailingDevice(ppo.PPO):
+    """PPO whose lanes are the same."""
+
+    @classmethod
+    def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
+        """As PPO: only a class that says so itself can be a lane."""
+        return super().as_lane(config, lanes)
+
+
+def _on_failing_device(stack: Stack, *given: Any) -> Callable[..., Any]:
+    lanes = len(stack._lanes) * stack._group_size
+    if lanes > int(os.environ.get(HOLDS, lanes)):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 7 bytes.")
+    if (last := os.environ.get(DIES_AT)) and _count(Path(os.environ[COUNTS])) >= int(last):
+        raise jax.errors.JaxRuntimeError("INTERNAL: CUDA_ERROR_ECC_UNCORRECTABLE: it is broken\nat")
+    return _program(stack, *given)
+
+
+def _count(counter: Path) -> int:
+    with counter.open("a+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.write(b".")
+        file.flush()
+        return file.tell()
+
+
+Stack._program = _on_failing_device  # type: ignore[method-assign]
