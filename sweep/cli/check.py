@@ -22,6 +22,11 @@ PATIENCE_S, ANSWER_S = 60.0, 15.0
 @options.override_options
 @options.jobs_option
 @click.option(
+    "--pool",
+    metavar="NAME",
+    help="The pool of the sweep; with stack, two lanes are tried out together; default: loky.",
+)
+@click.option(
     "--for",
     "longest_s",
     type=click.FloatRange(min=0, min_open=True),
@@ -37,6 +42,7 @@ def validate(space: str, **given: Any) -> None:
 
     Its trainable is tried out: it is trained, saved, restored and compared. Nothing is written.
     """
+    from sweep import pools
     from sweep.cli import check_tables
     from sweep.driver import prepare
     from sweep.operations import validate as preview
@@ -44,11 +50,13 @@ def validate(space: str, **given: Any) -> None:
     with options.answering(given["as_json"]) as answer:
         with options.telling_imports() as parsed:
             resolved, _text = prepare.prepare(space, options.overrides(given), parsed)
+        pool = pools.again(options.pool({**given, "address": None}))
         for remark in (*resolved.spec.source.remarks, *prepare.fixed_lists(resolved.spec)):
             options.say(remark)
         learnt = prepare.taken_over(resolved, given["root"])
         with options.progress() as (show, every_s):
-            seen = preview.validation(resolved, given["jobs"], given["longest_s"], show, every_s)
+            trying = given["longest_s"], show, every_s, pool
+            seen = preview.validation(resolved, given["jobs"], *trying)
         answer({**seen, "prior": learnt}, check_tables.preview)
 
 

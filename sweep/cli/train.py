@@ -160,10 +160,12 @@ def run(space: str, **given: Any) -> int:
         for remark in prepare.remarks(resolved):
             options.say(remark)
         if given["dry_run"]:
+            from sweep import pools
             from sweep.cli import check_tables
             from sweep.operations import validate
 
-            data = validate.preview(resolved, given["jobs"])
+            pool = pools.again(options.pool(given))
+            data = validate.preview(resolved, given["jobs"], pool)
             data["prior"] = prepare.taken_over(resolved, given["root"])
             answer(data, check_tables.preview)
             return 0

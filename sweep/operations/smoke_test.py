@@ -112,11 +112,13 @@ def smoke_test(
     show: Callable[[str], None] = lambda _: None,
     every_s: float = EVERY_S,
     clock: Callable[[], float] = time.monotonic,
+    lanes: int | None = None,
 ) -> SmokeTest:
     """Train, save, train on; restore, train on; compare the two ends.
 
     What cannot save is trained alone. Times, dates and the like may differ. `show` is called with
-    what it is at, in words.
+    what it is at, in words. With `lanes` so many trials train together as lanes of one program; the
+    one that is restored trains alone, since neighbours must not matter.
 
     Raises:
         UsageError: the trainable raised, or its process died.
@@ -124,17 +126,19 @@ def smoke_test(
     spec, saves = resolved.spec, resolved.trainable.can_save()
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
     nested = spec.space.nest(point.settings, spec.config)
+    config = samples.completed(resolved.trainable, spec, nested)
     with tempfile.TemporaryDirectory(prefix="sweep-validate-", ignore_cleanup_errors=True) as made:
         tryout = _Tryout(
             trainable=spec.trainable,
             paths=resolved.paths,
-            config=samples.completed(resolved.trainable, spec, nested),
+            config=config if lanes is None else resolved.trainable.as_lane(config, lanes),
             seed=rng.integer(spec.seed, "validate"),
             folder=Path(made),
             counters=tuple(dict.fromkeys((*COUNTERS, resolved.scheduler.time_attr))),
             named=frozenset({spec.metric, *spec.stop}),
             metric=(spec.metric, resolved.scheduler.time_attr),
             saves=saves,
+            lanes=lanes or 1,
             seen=SmokeTest(None if saves else [_CANNOT_SAVE]),
         )
         return _Watch(tryout, longest_s, clock).follow(show, every_s)
@@ -248,6 +252,10 @@ class _Tryout:
     saves: bool
     """True if the trainable can save."""
     seen: SmokeTest
+    lanes: int = 1
+    """Trials that train together."""
+    neighbours: list[Trainable] = field(default_factory=list)
+    """The further ones of them."""
     step: int = _TO_A_CHECKPOINT
     last: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
     """The newest result of the first of the two."""
@@ -260,7 +268,7 @@ class _Tryout:
         name, metric = "validate", self.metric[0]
         context = TrialContext(self.seed, name, name, self.folder, metric=metric)
         self._begin("setting it up")
-        straight = cls(self.config, context)
+        straight = self._made(cls, context)
         try:
             if not self.saves:
                 self._train_alone(straight)
@@ -276,8 +284,7 @@ class _Tryout:
             self.step = _ONE_MORE
             expected = self._train(straight)
         finally:
-            self._begin("ending it")
-            straight.stop()
+            self._end(straight)
         self._begin("setting it up again", _RESTORING)
         restored = cls(self.config, context)
         try:
@@ -291,8 +298,21 @@ class _Tryout:
             self.seen, self.step = replace(self.seen, differences=differences), _LATER
             self._look_later(restored, self._missing(first, found), found)
         finally:
-            self._begin("ending it")
-            restored.stop()
+            self._end(restored)
+
+    def _made(self, cls: type[Trainable], context: TrialContext) -> Trainable:
+        """Return the trainable that trains to a checkpoint, and make its neighbours."""
+        made = cls(self.config, context)
+        seeds = [rng.integer(self.seed, "neighbour", number) for number in range(1, self.lanes)]
+        self.neighbours = [cls(self.config, replace(context, seed=seed)) for seed in seeds]
+        return made
+
+    def _end(self, trainable: Trainable) -> None:
+        """Stop the trainable and its neighbours, if it has any."""
+        self._begin("ending it")
+        trainable.stop()
+        while self.neighbours:
+            self.neighbours.pop().stop()
 
     def word(self, doing: str) -> _Word:
         """Return the message for the beginning of step `doing`."""
@@ -325,6 +345,10 @@ class _Tryout:
     def _train(self, trainable: Trainable) -> dict[str, Any]:
         self._begin(f"iteration {trainable.iteration + 1}")
         began = time.perf_counter()
+        if self.neighbours:
+            type(trainable).train_together([trainable, *self.neighbours])
+            for neighbour in self.neighbours:
+                neighbour.train()
         result = flatten(trainable.train())
         self._measure(result, time.perf_counter() - began)
         reached = max(self.seen.results, trainable.iteration)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
+from sweep import pools
 from sweep.driver import prepare
 from sweep.driver.creation import samples
 from sweep.driver.creation.resolving import Resolved
@@ -154,16 +155,24 @@ def _twice(points: list[Settings]) -> list[str]:
 # halving leaves reach the next. Durations are seconds, sizes bytes.
 
 
-def estimate_costs(resolved: Resolved, smoke: SmokeTest, jobs: int) -> dict[str, Any] | None:
+#: Trials that are tried out together where trials are lanes of one program.
+LANES = 2
+
+
+def estimate_costs(
+    resolved: Resolved, smoke: SmokeTest, jobs: int, lanes: int | None = None
+) -> dict[str, Any] | None:
     """The costs as plain data; None: nothing was measured.
 
-    A number is null where nothing bounds a trial, or its results do not count it.
+    A number is null where nothing bounds a trial, or its results do not count it. If `lanes` trials
+    were measured together, an iteration of more takes longer in proportion, as on a CPU.
     """
     spec, scheduler = resolved.spec, resolved.scheduler
     if smoke.seconds is None:
         return None
+    seconds = smoke.seconds * (1.0 if lanes is None else max(1.0, jobs / lanes))
     advance = {"training_iteration": 1.0, **(smoke.advance or {})}
-    advance["time_total_s"] = smoke.seconds
+    advance["time_total_s"] = seconds
     runs = spec.trials * seeding.most_seeds(spec.seeds)
     longest = _iterations(spec.stop, scheduler.time_attr, scheduler.levels, advance)
     share = _share_of_plan(resolved, runs) if spec.has_seed_plan else None
@@ -172,15 +181,15 @@ def estimate_costs(resolved: Resolved, smoke: SmokeTest, jobs: int) -> dict[str,
     steps = advance.get(overview.STEPS)
     kept = spec.checkpoint.keep_last + spec.checkpoint.keep_best
     return {
-        "iteration_s": smoke.seconds,
+        "iteration_s": seconds,
         "steps_per_iteration": steps,
         "checkpoint_bytes": smoke.size,
         "iterations_per_trial": longest,
         "most_steps": _times(longest, runs, steps),
-        "most_s": _times(longest, math.ceil(runs / jobs), smoke.seconds),
+        "most_s": _times(longest, math.ceil(runs / jobs), seconds),
         "most_bytes": None if smoke.size is None else runs * (kept + 1) * smoke.size,
         "about_steps": _times(longest, runs, steps, share),
-        "about_s": _times(longest, runs / jobs, smoke.seconds, share),
+        "about_s": _times(longest, runs / jobs, seconds, share),
     }
 
 
@@ -221,9 +230,17 @@ def _share_of_plan(resolved: Resolved, runs: int) -> float | None:
     return min(1.0, work / (runs * levels[-1])) if work is not None and levels else None
 
 
-def preview(resolved: Resolved, jobs: int | None) -> dict[str, Any]:
-    """The expanded space, the rungs, sample settings and the number of slots."""
+def preview(resolved: Resolved, jobs: int | None, pool: str = pools.DEFAULT) -> dict[str, Any]:
+    """The expanded space, the rungs, sample settings and the number of slots of a pool.
+
+    Raises:
+        SweepError: there is no such pool, or its trials have to be lanes and these cannot.
+    """
     spec = resolved.spec
+    if not pools.has_lanes(pool, resolved.paths):
+        pool = pools.DEFAULT  # the workers of a cluster, which is not asked, are not known
+    else:
+        prepare.check_lanes(resolved)
     return {
         "name": spec.name,
         "trials": spec.trials,
@@ -235,7 +252,9 @@ def preview(resolved: Resolved, jobs: int | None) -> dict[str, Any]:
         "time_attr": resolved.scheduler.time_attr,
         "rungs": list(resolved.scheduler.levels),
         "stop": spec.stop.written(),
-        "jobs": prepare.slots(jobs, spec, resolved.paths, spec.trials),
+        "jobs": prepare.slots(
+            jobs, spec, resolved.paths, spec.trials, lambda: resolved.trainable, pool
+        ),
         "space": spec.space.describe(),
         "points": count_points(spec.space),
         "initial": [dict(given) for given in spec.initial],
@@ -253,15 +272,17 @@ def validation(
     longest_s: float,
     show: Callable[[str], None],
     every_s: float,
+    pool: str = pools.DEFAULT,
 ) -> dict[str, Any]:
     """`preview`, and what came of trying the trainable out, see `smoke_test`."""
-    seen = preview(resolved, jobs)
-    smoke = smoke_test(resolved, longest_s, show, every_s)
+    seen = preview(resolved, jobs, pool)
+    lanes = LANES if pools.has_lanes(pool, resolved.paths) else None
+    smoke = smoke_test(resolved, longest_s, show, every_s, lanes=lanes)
     ended = smoke.cut_short
     return {
         **seen,
         "warnings": [*seen["warnings"], *result_warnings(resolved, smoke)],
-        "costs": estimate_costs(resolved, smoke, seen["jobs"]),
+        "costs": estimate_costs(resolved, smoke, seen["jobs"], lanes),
         "restore": smoke.differences,
         "cut_short": None if ended is None else dataclasses.asdict(ended),
     }

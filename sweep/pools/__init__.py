@@ -97,7 +97,7 @@ class Pool(Protocol):
         return
 
     def remark(self) -> str:
-        """Say in one line what computes its slices now, and how fast; empty: nothing to say."""
+        """Return one line about what computes its slices, and how fast; empty if unknown."""
         return ""
 
     def failed(self) -> str:

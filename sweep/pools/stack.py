@@ -119,7 +119,7 @@ class Pool(pools.Pool):
             running.set_exception(error)
 
     def failed(self) -> str:
-        """Say that the device is lost, or that its memory does not suffice for a single lane."""
+        """Return the failure of the device for all lanes, or empty while it computes."""
         return self._failure
 
     def remark(self) -> str:

@@ -22,6 +22,7 @@ from sweep.operations import validate
 from sweep.operations.smoke_test import STEPS, SmokeTest, smoke_test
 from sweep.operations.validate import preview
 from sweep.space import Space
+from tests.support import laned
 from tests.support.command_line import Here, start, write_spec
 from tests.support.quadratic import TIMESTEPS_PER_STEP
 from tests.support.waiting import wait_until
@@ -51,6 +52,64 @@ def test_costs_are_those_of_every_trial_run_to_its_end(tmp_path: Path) -> None:
     assert found["most_s"] == 4 * 9 * 2.0  # seven trials on two slots: four rounds
     assert found["about_s"] == 7 * 9
     assert found["most_bytes"] == 7 * (2 + 1 + 1) * 100
+
+
+def test_costs_of_lanes_are_those_of_as_many_lanes_as_there_are_slots(tmp_path: Path) -> None:
+    resolved, _text = prepare(str(write_spec(tmp_path, scheduler="fifo", trials=8)), ())
+    smoke = SmokeTest([], 2.0, 100, {"timesteps_total": 10.0})
+    found = validate.estimate_costs(resolved, smoke, 4, 2)
+    assert found is not None
+    assert found["iteration_s"] == 2.0 * 4 / 2
+    assert found["most_s"] == 2 * 9 * 4.0  # eight trials in four lanes: two rounds
+
+
+def test_with_lanes_two_trials_are_tried_out_together_and_the_restored_one_alone(
+    here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(laned.TOGETHER, str(tmp_path / "together"))
+    spec = write_spec(tmp_path, trainable="tests.support.laned:Laned", trials=70)
+    seen = here.json("validate", spec, "--pool", "stack")
+    assert seen["restore"] == []
+    assert seen["jobs"] == 64
+    assert (tmp_path / "together").read_text() == "2\n2\n"
+    assert not here.root.exists()
+
+
+@pytest.mark.parametrize("command", [("validate",), ("run", "--dry-run")])
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({}, "trainable: 'tests.support.quadratic:Quadratic' is not allowed"),
+        (
+            {
+                "trainable": "tests.support.laned:Laned",
+                "config": {"lr": 2.0},
+                "space": {"noise": 1},
+            },
+            "config.lr: 2.0 is not allowed; expected less than 1 with lanes",
+        ),
+        (
+            {"trainable": "tests.support.laned:Laned", "space": {"lr": {"uniform": [1.5, 2.0]}}},
+            "expected less than 1 with lanes",
+        ),
+    ],
+)
+def test_a_trial_that_cannot_be_a_lane_is_refused_in_one_line_that_names_the_key(
+    here: Here, tmp_path: Path, command: Sequence[str], changes: dict[str, Any], line: str
+) -> None:
+    spec = write_spec(tmp_path, **changes)
+    code, out, err = here(command[0], spec, *command[1:], "--pool", "stack")
+    assert (code, out) == (2, "")
+    (said,) = err.splitlines()
+    assert line in said
+    assert ("space.lr" if "uniform" in str(changes) else line) in said
+    assert not here.root.exists()
+
+
+def test_a_pool_that_nobody_has_is_refused_by_validate(here: Here, tmp_path: Path) -> None:
+    code, _, err = here("validate", write_spec(tmp_path), "--pool", "stak")
+    assert code == 2
+    assert "did you mean 'stack'" in err
 
 
 def test_under_rungs_fewer_trials_go_on(tmp_path: Path) -> None:
