@@ -304,6 +304,7 @@ def test_what_cannot_be_a_lane_is_refused_before_anything_is_written(
 @pytest.mark.parametrize(
     ("space", "refused"),
     [
+        ("cartpole_lanes", ""),
         ("quickstart", ""),
         ("cartpole_ppo", ""),
         ("pendulum_ppo", ""),
@@ -326,6 +327,20 @@ def test_a_shipped_space_trains_in_lanes_or_one_line_names_the_key(
     (line,) = str(error.value).splitlines()
     assert refused in line
     assert "with lanes" in line
+
+
+def test_the_space_for_lanes_has_many_trials_and_few_programs() -> None:
+    resolved, _ = prepare.prepare("cartpole_lanes", [])
+    spec = resolved.spec
+    assert spec.trials >= prepare.LANES
+    in_programs = {
+        *("env", "horizon", "num_envs_per_worker", "rollout_fragment_length", "model.hidden"),
+        *("timesteps_per_iteration", "sgd_minibatch_size", "observation_filter"),
+    }
+    assert in_programs.isdisjoint(spec.space.parameters)
+    activation = spec.space.role("model.activation")
+    assert all(activation.contains(name) for name in ("tanh", "relu"))
+    assert spec.config["timesteps_per_iteration"] % (8 * 32) == 0
 
 
 def test_a_sweep_that_was_begun_without_lanes_is_not_resumed_with_them(runner: Runner) -> None:
