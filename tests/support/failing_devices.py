@@ -46,4 +46,4 @@ def _count(counter: Path) -> int:
         return file.tell()
 
 
-Stack._program = _on_failing_device  # type: ignore[method-assign]
+Stack._program = _on_failing_device  # type: ignore[method-assign, assignment]

@@ -363,7 +363,7 @@ LANE: dict[str, Any] = {
     "native_vector_env": False,
     "lanes": 2,
 }
-LANED = {"trainable": "tests.support.laned:Laned", "paths": HERE}
+LANED: dict[str, Any] = {"trainable": "tests.support.laned:Laned", "paths": HERE}
 
 
 def test_memory_that_does_not_suffice_halves_the_lanes_until_one_is_too_much(
@@ -372,7 +372,7 @@ def test_memory_that_does_not_suffice_halves_the_lanes_until_one_is_too_much(
     heard: list[str] = []
     monkeypatch.setenv(laned.HOLDS, "1")
     with closing(stack.Pool(2)) as pool:
-        pool.say = heard.append  # type: ignore[method-assign]
+        pool.say = heard.append
         spec = slice_spec(tmp_path, {"noise": 0.1, "lanes": 2}, **LANED)
         assert isinstance(pool.submit(spec).exception(timeout=240), StorageError)
         assert pool.slots == 1
