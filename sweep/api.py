@@ -36,7 +36,7 @@ from sweep.ledger import folder as folders
 from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.operations import export, networks, trained
+from sweep.operations import control_client, export, networks, trained
 from sweep.operations.mlflow import attaching
 from sweep.pickled import Given
 from sweep.slices import store
@@ -542,6 +542,28 @@ class Sweep:
             raise BadConfig("formats", unknown[0], ", ".join(export.FORMATS))
         choice = trained.Choice(str(trial), str(checkpoint))
         return export.export_model(self._folder, choice, formats, Path(folder), episodes)
+
+    def suggest(
+        self, settings: Mapping[str, Any], *, why: str = "", by: str | None = None, wait: float = 60
+    ) -> str:
+        """Let the next new trial have certain settings; the searcher proposes the others.
+
+        Args:
+            settings: searched parameter → value.
+            why: the reason, which the history keeps.
+            by: the author; None: the user of this process.
+            wait: seconds to wait for the answer of a driver that runs in another process.
+
+        Returns:
+            The driver's answer in words. It is empty if there is none yet: the suggestion waits
+            for the driver, or for the next `resume`.
+
+        Raises:
+            UsageError: the settings do not belong to the space, or all trials are taken.
+        """
+        given = plain(_mapping(settings, "settings"), "settings")
+        answer, _ = control_client.suggest(self._folder, given, why, by, wait)
+        return "" if answer is None else answer.text
 
     def resume(self, **options: Any) -> "Sweep":
         """Go on with it, with the arguments of `sweep.resume`."""

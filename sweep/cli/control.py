@@ -1,4 +1,4 @@
-"""The commands that ask a running sweep for something: stop, pause, unpause, clone, set."""
+"""The commands that ask something of a driver: stop, pause, unpause, clone, suggest, set."""
 
 from typing import Any
 
@@ -83,6 +83,29 @@ def clone(
     changed = {override.path: override.value for override in map(Override.parse, settings)}
     body = {"trials_named": [trial], "settings": changed, "from_checkpoint": from_checkpoint}
     _ask(name, "clone", body, given)
+
+
+@click.command()
+@completion.name_argument
+@click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
+@click.option("--why", default="", metavar="TEXT", help="The reason, which the history keeps.")
+@_common
+def suggest(name: str, settings: tuple[str, ...], why: str, **given: Any) -> None:
+    """Let the next new trial have certain settings.
+
+    The searcher proposes the settings that are not given, and learns from the trial as from any
+    other. It counts for --trials. With grid, the trials after it take the values that it left out.
+    """
+    from sweep.operations import control_client
+    from sweep.spec import Override
+
+    read = (Override.parse(text, "sweep suggest NAME", "lr=0.001") for text in settings)
+    found: dict[str, Any] = {}
+    for override in read:
+        if override.path in found:
+            raise click.UsageError(f"{override.path} is given twice; give each setting once")
+        found[override.path] = override.value
+    _ask(name, "suggest", {"settings": found, "why": why, "by": control_client.user()}, given)
 
 
 @click.command("set")

@@ -37,7 +37,8 @@ _BY_PURPOSE = {
         *(results.explain, results.report, results.curves, export.play, export.ui),
     ),
     "Steer a running sweep": (
-        *(control.stop, control.pause, control.unpause, control.clone, control.set_),
+        *(control.stop, control.pause, control.unpause),
+        *(control.clone, control.suggest, control.set_),
     ),
     "Take away": (export.export_model, results.export_schedule),
     "Look after": (

@@ -182,6 +182,10 @@ def status(data: Data) -> RenderableType:
     shown: list[RenderableType] = [head, Text(standing(data)), *exhausted_line(data)]
     if data["pool_remark"]:
         shown.append(Text(printable(data["pool_remark"])))
+    for one in data["suggested"]:
+        said = f"{one['by']}: {one['why']}" if one["why"] else one["by"]
+        waits = f"suggested, and not begun yet: {formatting.settings(one['settings'])}"
+        shown.append(Text(f"{waits} (by {printable(said)})"))
     if data["why"]:
         shown.append(Text(printable(data["why"])))
     if data["running"]:
@@ -292,6 +296,8 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
         columns.append((formatting.last_part(path), "r", partial(_other_score, path)))
     if any(row.get("breaks") for row in rows):
         columns.append(("breaks", "l", lambda row: ", ".join(row["breaks"])))
+    if any(row["suggested"] for row in rows):
+        columns.append(("suggested by", "l", lambda row: printable(row["suggested"] or "")))
     if any(len(row["scores"]) > 1 for row in rows):
         columns.append(("seeds", "l", lambda row: formatting.scores(row["scores"])))
     lost: Column = ("unsaved", "r", lambda row: str(row.get("unsaved") or ""))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sweep.driver.decisions import topped_up
 from sweep.driver.limits import check_changed
 from sweep.driver.proposals import Proposer
-from sweep.errors import UsageError
+from sweep.errors import At, Source, UsageError
 from sweep.history import order
 from sweep.history.events import (
     FINISHED,
@@ -21,14 +21,16 @@ from sweep.history.events import (
     HoldChanged,
     Moved,
     Status,
+    Suggested,
     Suspended,
     UserHold,
 )
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.ledger.requests import Answer, Request, Verb
+from sweep.space import Space, initial
 from sweep.spec.sections import in_words
-from sweep.views import overview
+from sweep.views import formatting, overview
 
 STOPPED = "stopped by a person"
 
@@ -60,6 +62,8 @@ class RequestHandler:
     """True if the trainable can be paused."""
     driven: bool = True
     """True if a driver runs."""
+    space: Space | None = None
+    """The space that suggestions are checked against; None where none are taken."""
     resized: Callable[[int], tuple[int, str]] = lambda jobs: (jobs, f"{jobs} at once")
     """Function of the requested number of slots; returns the number that the pool gets, and a text.
     """
@@ -129,6 +133,30 @@ class RequestHandler:
         )
         text = f"trial {made.trial} is a clone of {number}; it takes the next free place"
         return Response(Answer(True, text, (made.trial,)), (made, *topped_up(self.history)))
+
+    def suggest(self, request: Request) -> Response:
+        """Let the next trial that is searched have certain settings."""
+        if self.space is None:
+            raise UsageError(
+                "suggest: this driver creates no trials; suggest when the search is running"
+            )
+        if not (given := request.body.get("settings", {})):
+            raise UsageError("suggest: no settings; give at least one, such as lr=0.001")
+        settings = initial.suggestion(self.space, given, Source(marks={(): At("suggest")}))
+        before = len(self.history.suggested)
+        if self.history.exhausted:
+            raise UsageError(f"suggest: nothing is left to search: {self.history.exhausted}")
+        if self.history.to_create <= before:
+            waiting = f", {before} of them for suggestions that wait" if before else ""
+            more = self.history.wanted + 1
+            raise UsageError(
+                f"suggest: all {self.history.wanted} trials are taken{waiting}; "
+                f"`sweep set NAME --trials {more}` makes room for one more"
+            )
+        event = Suggested(settings, request.body.get("by", ""), request.body.get("why", ""))
+        after = f", after {formatting.plural(before, 'other suggestion')}" if before else ""
+        text = f"{formatting.settings(settings)} is tried by the next new trial{after}"
+        return Response(Answer(True, text), (event,))
 
     def set(self, request: Request) -> Response:
         """Change the sweep's limits, or the size of the pool."""

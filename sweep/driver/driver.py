@@ -247,7 +247,13 @@ class Driver:
         for request in self._requests.news(TICK_S):
             context = self.context
             resized = functools.partial(capacity.resized, context.spec, context.pool)
-            handler = RequestHandler(self.history, self._proposer, context.saves, resized=resized)
+            handler = RequestHandler(
+                self.history,
+                self._proposer,
+                context.saves,
+                space=context.spec.space,
+                resized=resized,
+            )
             decision = handler.decide(request)
             failpoints.reach("asked")
             self._record(decision.events, answering({request.number: decision.answer}))

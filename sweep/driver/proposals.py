@@ -12,7 +12,7 @@ from typing import Any, overload
 
 from sweep import searchers
 from sweep.errors import BadConfig, BadSpace, SweepError, UnknownName, UsageError
-from sweep.history.events import Created, Goal, ParentCheckpoint, SpaceExhausted
+from sweep.history.events import Created, Goal, ParentCheckpoint, SpaceExhausted, Suggested
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import Exploit, NewTrial
@@ -79,9 +79,12 @@ class Proposer:
         """
         known = _Known(history.trials)
         created: list[Created] = []
+        suggested = iter(history.suggested.items())
         for fresh in wanted:
+            # What a scheduler gives, it gives for a reason of its own: a suggestion waits.
+            asked, suggestion = (None, None) if fresh.given else next(suggested, (None, None))
             try:
-                proposed = self._choose(history, known, fresh.given)
+                proposed = self._choose(history, known, fresh.given, suggestion)
             except Exhausted as error:
                 return created, [SpaceExhausted(str(error))]
             config = self._config(proposed.settings)
@@ -94,10 +97,12 @@ class Proposer:
                     self.spec.first_seeds,
                     origin=proposed.origin,
                     why=proposed.why,
+                    suggestion=asked,
                 )
             )
             trial = Trial.new(len(known), dict(proposed.searched), config, history.objective)
             trial.seen, trial.origin = history.k, proposed.origin
+            trial.suggestion = suggestion
             known.added.append(trial)
         return created, []
 
@@ -178,14 +183,25 @@ class Proposer:
     # countable space, one of the remaining points. All of this is determined by the request.
     # Settings given by a user are accepted as they are.
 
-    def _choose(self, history: History, trials: _Known, given: Mapping[str, Any]) -> Settings:
-        """Return the settings of the next trial after `trials`; those in `given` are fixed.
+    def _choose(
+        self,
+        history: History,
+        trials: _Known,
+        given: Mapping[str, Any],
+        suggestion: Suggested | None,
+    ) -> Settings:
+        """Return the settings of the next trial after `trials`.
+
+        Those in `given` or in the suggestion are fixed.
 
         Raises:
             Exhausted: there is no further point.
             BadSpace: no valid point was found.
         """
-        index = history.searched + len(trials.added)
+        index = history.searched - history.tried
+        index += sum(trial.suggestion is None for trial in trials.added)
+        if suggestion is not None:
+            return self._choose_suggested(history, trials, suggestion.settings, index)
         chosen = bool(given) or index < len(self.spec.initial)
         any_will_do = self.searcher.options.duplicates or chosen
         for space in initial.spaces_of(self.spec.space, self.spec.initial, index):
@@ -195,6 +211,19 @@ class Proposer:
                 full = str(error)
         crossed = ", ".join(self.spec.space.crossed)
         raise Exhausted(f"{full}, whatever {crossed} may be" if crossed else full)
+
+    def _choose_suggested(
+        self, history: History, trials: _Known, given: Mapping[str, Any], index: int
+    ) -> Settings:
+        """Return settings with the suggested ones; BadSpace if no point of the space has them."""
+        refused: BadSpace | None = None
+        for space in initial.spaces_of_suggestion(self.spec.space, self.spec.initial, index, given):
+            try:
+                return self._find_point(space, history, trials, any_will_do=True)
+            except BadSpace as error:
+                refused = error
+        assert refused is not None  # noqa: S101 there is one space at least
+        raise refused
 
     def _find_point(
         self, space: Space, history: History, trials: _Known, any_will_do: bool

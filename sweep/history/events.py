@@ -97,7 +97,22 @@ class OtherKernel:
     kind: ClassVar[str] = "kernel"
 
 
-UserCommand = HoldChanged | Suspended | Changed | Dropped | Measured | Recoded | OtherKernel
+@dataclass(frozen=True)
+class Suggested:
+    """Settings that somebody wants to be tried: the next trial that is searched has them."""
+
+    kind: ClassVar[str] = "suggest"
+    settings: Mapping[str, Any]
+    """Searched parameter → value; the searcher proposes the others."""
+    by: str
+    """The author."""
+    why: str = ""
+    """The author's reason."""
+
+
+UserCommand = (
+    HoldChanged | Suspended | Changed | Dropped | Measured | Recoded | OtherKernel | Suggested
+)
 
 
 Scalar = bool | int | float | str
@@ -302,6 +317,8 @@ class Created:
     """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
     why: str = ""
     """Reason for the proposal, as a text."""
+    suggestion: int | None = None
+    """Number of the event `Suggested` with its settings, or None if nobody suggested them."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from sweep import stats
@@ -38,6 +39,7 @@ from sweep.history.events import (
     Row,
     SpaceExhausted,
     Status,
+    Suggested,
     Suspended,
     TermBegan,
     TermEnded,
@@ -65,6 +67,10 @@ class History:
     """Number of the last event by which `limits.fail_fast` ended the sweep."""
     other_kernel = False
     """True if trials may continue without the kernel of their checkpoints."""
+    suggested: Mapping[int, Suggested] = MappingProxyType({})
+    """Suggested settings that no trial has yet, by the number of their event, oldest first."""
+    tried = 0
+    """Number of trials with suggested settings."""
 
     def __init__(
         self, objective: Objective, summed: bool = False, shows_unsaved: bool = False
@@ -339,8 +345,8 @@ class History:
         match event:
             case TermBegan() | FinalEvaluationBegan() | TermEnded():
                 self._apply_term(event, record)
-            case Learnt() | Widened() | SpaceExhausted():
-                self._apply_supply(event)
+            case Learnt() | Widened() | SpaceExhausted() | Suggested():
+                self._apply_supply(event, record.k)
             case HoldChanged() | Suspended() | Changed() | Dropped():
                 self._apply_command(event)
             case Measured():
@@ -421,8 +427,11 @@ class History:
         elif jobs is not None:
             self.jobs, self.jobs_given = jobs, True
 
-    def _apply_supply(self, event: Learnt | Widened | SpaceExhausted) -> None:
+    def _apply_supply(self, event: Learnt | Widened | SpaceExhausted | Suggested, k: int) -> None:
         """Apply an event about the searcher's input or an exhausted space."""
+        if isinstance(event, Suggested):
+            self.suggested = {**self.suggested, k: event}
+            return
         if isinstance(event, Learnt):
             self.learnt = event.sweeps
             return
@@ -462,6 +471,10 @@ class History:
         births = event.births or (None,) * event.replicas
         trial = Trial.new(event.trial, searched, config, self.objective, births)
         trial.seen, trial.clone_of, trial.origin = event.seen, event.clone_of, event.origin
+        if event.suggestion is not None:
+            waiting = dict(self.suggested)
+            trial.suggestion = waiting.pop(event.suggestion)
+            self.suggested, self.tried = waiting, self.tried + 1
         self.trials.append(trial)
 
     def _get_or_add_replica(self, event: Opened) -> Replica:

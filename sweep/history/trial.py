@@ -16,6 +16,7 @@ from sweep.history.events import (
     Goal,
     ParentCheckpoint,
     Status,
+    Suggested,
     UserHold,
     group_status,
 )
@@ -64,6 +65,8 @@ class Trial:
     """Trial that a user cloned, or None."""
     origin: str = ""
     """Part of the searcher that made the proposal, such as `prior`; empty for its own model."""
+    suggestion: Suggested | None = None
+    """Suggestion with its settings, or None if nobody suggested them."""
     tests: list[Replica] = field(default_factory=list)
     """Replicas under test seeds, which no decision of the search uses."""
 

@@ -26,6 +26,7 @@ class Verb(StrEnum):
     UNPAUSE = "unpause"
     CLONE = "clone"
     SET = "set"
+    SUGGEST = "suggest"
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class _Body:
     jobs: int | None = None
     budget: Mapping[str, float | None] = field(default_factory=dict)
     max_disk: int | None = None
+    by: str = ""
+    why: str = ""
 
 
 class Requests:

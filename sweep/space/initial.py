@@ -35,6 +35,31 @@ def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) ->
         yield space.pin(_cell(space, index - len(initial) + further)) if space.crossed else space
 
 
+def suggestion(space: Space, given: Mapping[str, Any], where: Source) -> dict[str, Any]:
+    """Return the suggested settings by name; BadSpace if they do not belong to the space.
+
+    Args:
+        space: the sweep's.
+        given: name → value; settings of a group may stand below its name.
+        where: the place of each of them, for messages.
+    """
+    entries = list(_entries(space, given))
+    _check_one(space, entries, (), where)
+    return {name: value for _, name, value in entries}
+
+
+def spaces_of_suggestion(
+    space: Space, initial: Sequence[Mapping[str, Any]], index: int, given: Mapping[str, Any]
+) -> Iterator[Space]:
+    """The sweep's space for suggested settings before the searched trial `index`.
+
+    Parameters with ``grid`` that are not suggested have the values of that trial, or of those
+    after it.
+    """
+    for one in spaces_of(space, (), max(0, index - len(initial))):
+        yield one.pin(given)
+
+
 def _cell(space: Space, index: int) -> dict[str, Any]:
     """Return the values of ``grid`` parameters for a trial; the last one changes fastest."""
     cell = {}
@@ -77,7 +102,8 @@ def _check_one(
         space.pin(given).draw(0)
     except BadSpace as error:
         problem = f"no point with {shorten(given)} belongs to the space: {error}"
-        raise where.refuse(path, given, "settings of the space", problem=problem) from error
+        place = path or ("settings",)
+        raise where.refuse(place, given, "settings of the space", problem=problem) from error
 
 
 def _entries(

@@ -72,7 +72,7 @@ def decisions(records: Sequence[Recorded]) -> list[Decision]:
                 continue
             goals[replica] = event.goal
         if isinstance(event, Created | Opened | Moved):
-            moved_by_kills = ("trial", "seen", "slice")
+            moved_by_kills = ("trial", "seen", "slice", "suggestion")
             what = {k: v for k, v in to_body(event).items() if k not in moved_by_kills}
             found.append(Decision(event.kind, event.trial, what))
     return found

@@ -24,6 +24,7 @@ from sweep.history.events import (
     Row,
     Saved,
     Status,
+    Suggested,
 )
 from sweep.history.history import History
 from sweep.history.ranking import is_by_expectation
@@ -67,13 +68,27 @@ def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
         searcher += f" from its {event.origin}"
     if event.why:
         searcher += f": {event.why}"
-    index = sum(trial.counts for trial in sweep.history.trials[: event.trial])
+    if event.suggestion is not None:
+        return "suggested", _suggested(event, sweep, searcher)
+    before = sweep.history.trials[: event.trial]
+    index = sum(trial.counts and trial.suggestion is None for trial in before)
     first = index < len(spec.initial)
     if not (first or spec.space.crossed):
         return "proposed", searcher
     left = initial.space_of(spec.space, spec.initial, index).domains
     rest = f", the rest {searcher}" if any(name in left for name in event.searched) else ""
     return "given", f"{'under initial' if first else 'in turn, as grid says'}{rest}"
+
+
+def _suggested(event: Created, sweep: Sweep, searcher: str) -> str:
+    """Return the author and the reason of a suggestion, and the origin of what it left open."""
+    suggestion = sweep.history.trials[event.trial].suggestion
+    if suggestion is None:
+        return searcher
+    said = f"by {author(suggestion)}"
+    if not (rest := [name for name in event.searched if name not in suggestion.settings]):
+        return said
+    return f"{said}; {', '.join(rest)} {searcher}"
 
 
 def decision(record: Recorded, sweep: Sweep, number: int) -> Data | None:
@@ -198,7 +213,7 @@ OVERVIEW = (
 #: Columns of the trials of `results` as a table, before those of settings and objectives.
 RESULTS = (
     *("trial", "parent", "status", "score", "expected", "expected_error", "scores", "iterations"),
-    *("unsaved", "steps", "reason"),
+    *("unsaved", "steps", "suggested", "reason"),
     *("started_at", "ended_at", "seconds", "checkpoint/seed_index", "checkpoint/iteration"),
     *("checkpoint/value", "checkpoint/file", "checkpoint/digest", "checkpoint/size"),
 )
@@ -242,6 +257,10 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
         **overview(sweep, now),
         "root": str(sweep.folder.root),
         "exhausted": sweep.history.exhausted,
+        "suggested": [
+            {"settings": dict(one.settings), "by": one.by, "why": one.why}
+            for one in sweep.history.suggested.values()
+        ],
         "searcher": sweep.spec.searcher.name,
         "scheduler": sweep.spec.scheduler.name,
         "time_attr": sweep.history.objective.time_attr,
@@ -329,9 +348,15 @@ def row(trial: Trial, history: History) -> Data:
         "unsaved": trial.unsaved,
         "steps": finite(trial.total(STEPS)),
         "settings": dict(trial.searched),
+        "suggested": None if trial.suggestion is None else author(trial.suggestion),
         "config": trial.config,
         "reason": trial.reason,
     }
+
+
+def author(suggestion: Suggested) -> str:
+    """Return the author of a suggestion, with the reason if there is one: ``ada: as in 2024``."""
+    return f"{suggestion.by}: {suggestion.why}" if suggestion.why else suggestion.by
 
 
 def beside(trial: Trial) -> Data:

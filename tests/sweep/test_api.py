@@ -25,6 +25,7 @@ from sweep.driver import sync
 from sweep.errors import BadConfig, NameTaken, SweepError, UnknownName, UsageError
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
+from sweep.ledger.requests import Requests, Verb
 from sweep.operations.mlflow import attaching
 from sweep.operations.repair import repair
 from sweep.spec import SweepSpec
@@ -81,6 +82,21 @@ def test_a_function_that_nobody_can_import_is_swept(root: Path) -> None:
     assert found.spec.trainable == "__main__:train"
     expected = [(5.0 - 3.0) ** 2 * (1 - t.settings["lr"]) ** 6 for t in found.trials]
     assert [trial.score for trial in found.trials] == pytest.approx(expected)
+
+
+def test_suggested_settings_are_tried_when_the_sweep_goes_on(root: Path) -> None:
+    found = sweep.run(local(), root=root, **HERE, **{**QUICK, "trials": 2})
+    with pytest.raises(UsageError, match="all 2 trials are taken"):
+        found.suggest({"lr": 0.25})
+    with pytest.raises(UsageError, match="lr: 4 is not allowed"):
+        found.suggest({"lr": 4})
+    with pytest.raises(BadConfig, match="a mapping"):
+        found.suggest(0.25)  # type: ignore[arg-type]
+    with contextlib.closing(Requests(Folder(root, "demo").ledger)) as requests:
+        requests.ask(Verb.SET, {"trials": 3})
+    assert found.suggest({"lr": 0.25}, why="as before", by="ada") == "", "no driver answers yet"
+    again = sweep.resume("demo", root=root, **HERE)
+    assert again.trial(2).settings == {"lr": 0.25}
 
 
 def test_what_a_function_returns_in_its_place_is_refused_with_how_it_is_given(root: Path) -> None:

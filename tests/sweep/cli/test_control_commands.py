@@ -1,4 +1,4 @@
-"""stop, pause, unpause, clone and set as commands, beside a real driver with worker processes."""
+"""stop, pause, unpause, clone, suggest and set as commands, beside a real driver."""
 
 import json
 import os
@@ -112,6 +112,10 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
         (["set", "demo"], "nothing to set; give --trials, --jobs, --budget or --max-disk"),
         (["set", "demo", "--jobs", "2"], "set: no driver is running"),
         (["clone", "demo", "0", "--set", "lr"], "key=value"),
+        (["suggest", "demo", "lr"], "expected key=value; for example sweep suggest NAME lr=0.001"),
+        (["suggest", "demo", "lr=0.1", "lr=0.2"], "lr is given twice"),
+        (["suggest", "demo", "lr=4"], "suggest: lr: 4 is not allowed; expected 0.001 to 0.9"),
+        (["suggest", "demo", "lr=0.1"], "`sweep set NAME --trials 2` makes room for one more"),
         (
             ["set", "demo", "--trials", "3", "--wait", "nan"],
             "'--wait': nan is no number of seconds",
@@ -153,6 +157,19 @@ def test_without_a_driver_the_command_says_what_it_waits_for(here: Here, finishe
         True,
         True,
     ]
+
+
+def test_a_suggestion_waits_for_the_next_driver_and_results_say_whose_it_is(
+    here: Here, finished: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("getpass.getuser", lambda: "ada")
+    here("set", "demo", "--trials", 2)
+    code, out, _ = here("suggest", "demo", "lr=0.25", "--why", "as in the paper")
+    assert (code, f"`sweep resume demo --root {here.root}` begins" in out) == (0, True)
+    assert here("resume", "demo", "--pool", "inline")[0] == 0
+    assert [trial.searched["lr"] for trial in sweeps.history(finished).trials][1] == 0.25
+    assert "ada: as in the paper" in here("results", "demo")[1]
+    assert "by ada: as in the paper" in here("explain", "demo", 1)[1]
 
 
 @pytest.mark.slow
