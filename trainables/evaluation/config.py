@@ -17,7 +17,7 @@ from trainables.envs.exactness import measuring
 from trainables.envs.make import EnvironmentConfig, EnvSpaces
 from trainables.envs.vector.config import VectorConfig, check_horizon, check_processes
 from trainables.errors import ConfigError
-from trainables.rollout.callbacks import CallbacksConfig, make_calls, of_episodes
+from trainables.rollout.callbacks import CallbacksConfig, episode_callbacks, make_calls
 
 PLACE = "evaluation_config"
 #: Keys of `evaluation_config`: settings that evaluation reads.
@@ -210,7 +210,7 @@ def check_callbacks_of_evaluation(callbacks: CallbacksConfig, config: Evaluation
     """Raise ConfigError for callbacks that an evaluation cannot call, here or in children."""
     own = "callbacks" in config.evaluation_config
     with _under_place() if own else nullcontext():
-        calls = of_episodes(make_calls(callbacks))
+        calls = episode_callbacks(make_calls(callbacks))
         if calls and config.evaluation_num_workers:
             calls.portable()
 

@@ -111,14 +111,14 @@ def play(
     inference = inference.clipping(plan.clip_actions)
     waiting = iter(indices)
     finished: dict[int, Played] = {}
-    with _made(plan, indices[: plan.width], seed) as slots:
+    with _open_slots(plan, indices[: plan.width], seed) as slots:
         pairs = zip(slots, waiting, strict=False)
-        running = [_Running(slot, index, inference, plan, seed) for slot, index in pairs]
+        running = [_RunningEpisode(slot, index, inference, plan, seed) for slot, index in pairs]
         while running:
             for one in running:
                 look(one.slot, one.length)
             _act(inference, running)
-            following: list[_Running] = []
+            following: list[_RunningEpisode] = []
             for one in running:
                 if not one.step():
                     following.append(one)
@@ -126,13 +126,15 @@ def play(
                 look(one.slot, one.length)
                 finished[one.index] = one.played
                 if (index := next(waiting, None)) is not None:
-                    following.append(_Running(one.slot, index, inference, plan, seed, plan.renews))
+                    following.append(
+                        _RunningEpisode(one.slot, index, inference, plan, seed, plan.renews)
+                    )
             running = following
     return [finished[index] for index in indices]
 
 
 @contextmanager
-def _made(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[AnySlot]]:
+def _open_slots(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[AnySlot]]:
     """Make an environment for each of the `first` episodes.
 
     Close them and restore streams after.
@@ -142,7 +144,7 @@ def _made(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[AnySlot]
     slots: list[AnySlot] = []
     with ExitStack() as after:
         after.callback(rng.restore_global, streams)
-        after.callback(_let_go, slots)
+        after.callback(_close_slots, slots)
         _fill(slots, plan, first, seed)
         yield slots
 
@@ -167,7 +169,7 @@ def _fill(slots: list[AnySlot], plan: Plan, first: Sequence[int], seed: int) -> 
         slot.finish_start()
 
 
-def _let_go(slots: Sequence[AnySlot]) -> None:
+def _close_slots(slots: Sequence[AnySlot]) -> None:
     """Close the environments, and end their processes at the same time."""
     remote = [slot for slot in slots if isinstance(slot, RemoteEnvSlot)]
     for one in remote:
@@ -179,7 +181,7 @@ def _let_go(slots: Sequence[AnySlot]) -> None:
             close(slot, "an environment of the evaluation")
 
 
-class _Running:
+class _RunningEpisode:
     """One episode in one environment.
 
     Args:
@@ -224,7 +226,7 @@ class _Running:
         try:
             self.observation, reward, terminated, truncated, info = self.slot.receive_step()
         except Exception as error:  # noqa: BLE001 an environment may raise anything
-            self._begin(self._judged("step", error))
+            self._begin(self._count_failure("step", error))
             return False
         require_finite(np.array([reward]), f"{self._name}, row", "reward")
         self.reward += float(reward)
@@ -270,19 +272,19 @@ class _Running:
                 if anew or error is not None:
                     close(self.slot, self._name)
                     self.slot.remake(rng.integer(self._seed, "global", *path))
-                self._watch = self._watched()
+                self._watch = self._make_watch()
                 self.slot.seed_spaces(rng.integer(self._seed, "spaces", *path) % 2**31)
                 self.observation = self.slot.reset(rng.integer(self._seed, "env", *path) % 2**31)
             except CallbackError:
                 raise
             except Exception as again:  # noqa: BLE001 likewise
-                error = self._judged("reset", again)
+                error = self._count_failure("reset", again)
             else:
                 break
         if self._watch:
             self._watch.start(self.observation)
 
-    def _watched(self) -> EpisodeWatch | None:
+    def _make_watch(self) -> EpisodeWatch | None:
         """Return the watch that calls the episode's callbacks; None without callbacks."""
         plan = self._plan
         if plan.calls is None:
@@ -307,7 +309,7 @@ class _Running:
         """The episode as callbacks see it; None without callbacks."""
         return self._watch.episode if self._watch else None
 
-    def _judged(self, method: str, error: Exception) -> Exception:
+    def _count_failure(self, method: str, error: Exception) -> Exception:
         """Count and log a failure of the environment, and return the error.
 
         Raises:
@@ -334,7 +336,7 @@ class _Running:
         return error
 
 
-def _act(inference: InferencePolicy, running: Sequence[_Running]) -> None:
+def _act(inference: InferencePolicy, running: Sequence[_RunningEpisode]) -> None:
     """Choose and send the next action of each episode, in one batched decision."""
     observations = np.stack([np.asarray(one.observation) for one in running])
     memory = np.stack([one.memory for one in running])

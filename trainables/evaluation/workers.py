@@ -135,7 +135,7 @@ class Evaluators:
         while True:
             child = self._children[index]
             try:
-                return _checked(child.receive(self._patience), request[-1])
+                return _check_count(child.receive(self._patience), request[-1])
             except WorkerError as error:
                 failures += 1
                 if failures > MAX_WORKER_FAILURE_RETRIES:
@@ -152,7 +152,7 @@ class Evaluators:
                 self._send(index, request)
 
 
-def _checked(episodes: Any, indices: Sequence[int]) -> list[Played]:
+def _check_count(episodes: Any, indices: Sequence[int]) -> list[Played]:
     """Return `episodes` if there are as many as `indices`; raises WorkerError otherwise."""
     if not isinstance(episodes, list) or len(episodes) != len(indices):
         raise WorkerError(f"returned garbage instead of {len(indices)} episodes: {episodes!r:.80}")

@@ -52,7 +52,7 @@ def _with_path(given: Any) -> Any:
     return (path_to(given) or given) if callable(given) else given
 
 
-def _estimators(names: Any) -> Any:
+def _validate_estimators(names: Any) -> Any:
     """Return the names of estimators as a list; raises ValueError for others."""
     listed = isinstance(names, list | tuple)
     if not (listed and all(name in ESTIMATORS for name in names)):
@@ -60,7 +60,7 @@ def _estimators(names: Any) -> Any:
     return list(names)
 
 
-def _sources(given: Any) -> Any:
+def _validate_sources(given: Any) -> Any:
     """Return sources by name or path, with probabilities if there are several.
 
     Raises:
@@ -87,7 +87,7 @@ class OfflineConfig(Section):
         | Annotated[list[str], Field(min_length=1)]
         | dict[str, float]
         | Maker,
-        BeforeValidator(_sources),
+        BeforeValidator(_validate_sources),
     ] = Field(
         default=SAMPLER,
         description="Where experience comes from: sampler, which is the environment; files of JSON "
@@ -99,7 +99,7 @@ class OfflineConfig(Section):
         default_factory=dict,
         description="Arguments for a reader of one's own, as `input_config` of its context.",
     )
-    input_evaluation: Annotated[list[str], BeforeValidator(_estimators)] = Field(
+    input_evaluation: Annotated[list[str], BeforeValidator(_validate_estimators)] = Field(
         default_factory=lambda: list(ESTIMATED),
         description="Estimates of the policy's discounted return, in each result under off_policy: "
         "is, wis, pdis and dr from the first whole episodes that are read, and simulation, which "
@@ -164,7 +164,7 @@ class OfflineConfig(Section):
         return SAMPLER not in self.sources
 
 
-def _nothing() -> None:
+def _return_none() -> None:
     """Return None."""
 
 
@@ -182,9 +182,9 @@ class IOContext:
     """Seed of the trial's streams."""
     worker_index: int = 0
     """Always 0, the trainer's own process."""
-    find_worker: Callable[[], Any] = _nothing
+    find_worker: Callable[[], Any] = _return_none
     """Function that returns `worker`."""
-    find_sampler: Callable[[], "InputReader | None"] = _nothing
+    find_sampler: Callable[[], "InputReader | None"] = _return_none
     """Function that returns `default_sampler_input`."""
 
     @property
@@ -234,7 +234,7 @@ def make_own(key: str, source: str | Maker, kind: type[T], context: IOContext) -
     return made
 
 
-def _side(config: OfflineConfig) -> str:
+def _direction(config: OfflineConfig) -> str:
     """Return the words of errors for what a setting does not work with."""
     return "output" if config.output else "this input"
 
@@ -256,7 +256,7 @@ def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows:
         only = {"normalize_rewards": (False, why)}
     for key, (allowed, hint) in only.items():
         if flat[key] != allowed:
-            raise ConfigError(key, flat[key], f"{allowed} with {_side(config)}", hint)
+            raise ConfigError(key, flat[key], f"{allowed} with {_direction(config)}", hint)
 
 
 #: Setting that must have its default value if files are read → the reason.
@@ -323,7 +323,7 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping
         only |= {key: (usual[key], why) for key, why in OF_WHAT_IS_SAMPLED.items()}
         if flat["record_env"] in (True, "rollout"):
             only["record_env"] = ("evaluation", NOTHING_IS_SAMPLED)
-    word = _side(config)
+    word = _direction(config)
     flat = {**flat, **{f"model.{key}": value for key, value in flat["model"]}}
     for key, (allowed, hint) in only.items() if config.output or config.reads else ():
         if flat[key] != allowed:

@@ -225,9 +225,9 @@ def read_episodes(reader: InputReader, most: int, policy: str | None = None) -> 
         policy: policy whose agents' episodes are read, if there are several.
     """
     found: list[Columns] = []
-    joining = _Joining()
+    joining = _EpisodeJoiner()
     read = islice(each_once(reader), MOST_BATCHES)
-    for batch in read if policy is None else _of_policy(read, policy):
+    for batch in read if policy is None else _select_policy(read, policy):
         if "action_logp" not in batch or "terminateds" not in batch or "rewards" not in batch:
             logger.warning("input_evaluation: action_logp, terminateds or rewards are not there")
             return None
@@ -237,10 +237,10 @@ def read_episodes(reader: InputReader, most: int, policy: str | None = None) -> 
         found += joining.add(batch)
         if len(found) >= most:
             break
-    return _side_by_side(found[:most])
+    return _pad_episodes(found[:most])
 
 
-class _Joining:
+class _EpisodeJoiner:
     """Joins pieces to whole episodes, each from its first step to its end.
 
     A piece continues one of an earlier line if ``eps_id``, ``agent_index``, ``t`` and the
@@ -281,13 +281,13 @@ class _Joining:
         return found
 
 
-def _of_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
+def _select_policy(read: Iterable[Batch], policy: str) -> Iterator[Columns]:
     """Yield the batches of one of several policies."""
     by_policy = (batch["policy_batches"] for batch in read)
     return (one[policy] for one in by_policy if policy in one)
 
 
-def _side_by_side(found: list[Columns]) -> Episodes | None:
+def _pad_episodes(found: list[Columns]) -> Episodes | None:
     """Return episodes as padded arrays; None with a warning if there are none."""
     if not found:
         logger.warning(

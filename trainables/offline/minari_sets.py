@@ -86,7 +86,7 @@ class MinariReader(FilesReader):
         Raises:
             NotABatch: the episode is damaged or does not fit.
         """
-        storage, count = self._opened(path)
+        storage, count = self._open_set(path)
         if (number := self._offset) >= count:
             return None
         self._offset += 1
@@ -103,7 +103,7 @@ class MinariReader(FilesReader):
 
     def size(self, path: Path) -> int:
         """Return the number of episodes in a set."""
-        return self._opened(path)[1]
+        return self._open_set(path)[1]
 
     def _columns(self, episode: Mapping[str, Any], number: int) -> dict[str, Array]:
         """Return the columns of an episode by name."""
@@ -136,9 +136,9 @@ class MinariReader(FilesReader):
             alike -= {spaces.raw.shape}
         if isinstance(given, np.ndarray) and given.ndim > 1 and given.shape[1:] in alike:
             return given
-        return at_env.observe_all(_at(given, i) for i in range(count))
+        return at_env.observe_all(_item_at(given, i) for i in range(count))
 
-    def _opened(self, path: Path) -> "tuple[MinariStorage, int]":
+    def _open_set(self, path: Path) -> "tuple[MinariStorage, int]":
         """Return the opened set and its number of episodes.
 
         Raises StoredDataError if it is damaged.
@@ -207,12 +207,12 @@ def _check_hdf5(path: Path) -> None:
 MOST_DEPTH = 12
 
 
-def _at(given: Any, i: int) -> Any:
+def _item_at(given: Any, i: int) -> Any:
     """Return the i-th item of arrays in nested dicts and tuples."""
     if isinstance(given, Mapping):
-        return {name: _at(one, i) for name, one in given.items()}
+        return {name: _item_at(one, i) for name, one in given.items()}
     if isinstance(given, tuple):
-        return tuple(_at(one, i) for one in given)
+        return tuple(_item_at(one, i) for one in given)
     return given[i]
 
 
@@ -238,7 +238,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
     from minari.data_collector.episode_buffer import EpisodeBuffer
     from minari.dataset.minari_storage import MinariStorage
 
-    seen, taken = _observed(spaces), spaces.action
+    seen, taken = _written_space(spaces), spaces.action
     if not isinstance(taken, gym_spaces.Discrete | gym_spaces.MultiDiscrete | gym_spaces.Box):
         raise ConfigError("to", str(folder), f"a *.parquet file with actions {taken}")
     start = getattr(taken, "start", 0)
@@ -273,7 +273,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
     return count
 
 
-def _observed(spaces: EnvSpaces) -> gym_spaces.Box:
+def _written_space(spaces: EnvSpaces) -> gym_spaces.Box:
     """Return the space of written rows: the environment's own if it is a Box."""
     raw = spaces.raw
     if type(raw) is gym_spaces.Box and spaces.own is None:
@@ -305,18 +305,18 @@ def runs(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
         for piece in pieces(batch):
             before = waiting.pop(int(piece["eps_id"][0]), [])
             if before and not leads_to(before[-1], piece):
-                yield _joined(before)
+                yield _join(before)
                 before = []
             before.append(piece)
             if piece["terminateds"][-1] or piece["truncateds"][-1]:
-                yield _joined(before)
+                yield _join(before)
             else:
                 waiting[int(piece["eps_id"][0])] = before
     for rest in waiting.values():
-        yield _joined(rest)
+        yield _join(rest)
 
 
-def _joined(parts: Sequence[Columns]) -> Columns:
+def _join(parts: Sequence[Columns]) -> Columns:
     """Return the columns of several pieces, joined."""
     names = ("obs", "new_obs", "actions", "rewards", "terminateds")
     return {name: np.concatenate([one[name] for one in parts]) for name in names}

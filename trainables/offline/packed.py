@@ -81,7 +81,7 @@ class _Array:
         if not (isinstance(state, tuple) and len(state) == 5 and type(state[3]) is bool):
             raise NotAnArray("an array without its shape, type, order and bytes")
         _, shape, kind, fortran, data = state
-        self.value = _filled(data, kind, shape, "F" if fortran else "C")
+        self.value = _fill_array(data, kind, shape, "F" if fortran else "C")
 
 
 def pack(column: NDArray[Any]) -> str:
@@ -200,7 +200,7 @@ _EFFECTS: dict[str, Callable[[_Machine, Any], None]] = {
 }
 
 
-def _filled(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
+def _fill_array(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
     """Return an array of these bytes, type, shape and order; NotAnArray if they do not fit."""
     lengths = isinstance(shape, tuple) and all(type(one) is int and one >= 0 for one in shape)
     if not lengths or len(shape) > MOST_DIMENSIONS or order not in ("C", "F"):
@@ -214,11 +214,11 @@ def _filled(data: Any, kind: Any, shape: Any, order: Any) -> NDArray[Any]:
 def _of_buffer(data: Any, kind: Any, shape: Any, order: Any) -> _Array:
     """Return a filled `_Array`."""
     made = _Array()
-    made.value = _filled(data, kind, shape, order)
+    made.value = _fill_array(data, kind, shape, order)
     return made
 
 
-def _encoded(text: Any, kind: Any) -> bytes:
+def _encode(text: Any, kind: Any) -> bytes:
     """Return latin1 text as bytes; NotAnArray for anything else."""
     if not isinstance(text, str) or kind != "latin1":
         raise NotAnArray("bytes that are no latin1")
@@ -229,6 +229,6 @@ _MADE: dict[str, Callable[..., Any]] = {
     "empty": lambda *_: _Array(),
     "dtype": _Kind,
     "filled": _of_buffer,
-    "encode": _encoded,
+    "encode": _encode,
     "no bytes": lambda: b"",
 }

@@ -94,7 +94,7 @@ class Rows:
         Raises:
             NotABatch: the line is no batch.
         """
-        return self._checked(_parsed(line))
+        return self._checked(_parse_line(line))
 
     def checked(self, given: Mapping[str, Any]) -> Columns:
         """Return the columns of a user-defined reader, checked and completed as by `of`."""
@@ -102,7 +102,9 @@ class Rows:
 
     def _checked(self, found: Any) -> Columns:
         """Return the checked and completed columns of a line's object."""
-        return self.completed({name: self._column(name, one) for name, one in _named(found)})
+        return self.completed(
+            {name: self._column(name, one) for name, one in _select_columns(found)}
+        )
 
     def completed(self, given: Columns) -> Columns:
         """Return the columns with derived ones; raises NotABatch if they do not fit together."""
@@ -142,10 +144,10 @@ class Rows:
             kind = of.observation_dtype
             if self.exact and is_wide(of.observation):
                 kind = np.dtype(np.float64)
-            return _shaped(name, column, of.observation_shape, kind, of.raw.shape)
+            return _reshape(name, column, of.observation_shape, kind, of.raw.shape)
         if name == "actions":
             return self._actions(column)
-        return _shaped(name, column, (), np.dtype(_NUMBERS[name]))
+        return _reshape(name, column, (), np.dtype(_NUMBERS[name]))
 
     def _actions(self, column: Array) -> Array:
         """Return the actions in the required shape and type.
@@ -154,7 +156,7 @@ class Rows:
         """
         layout = self.spaces.layout
         shape = layout.shape
-        rows = _shaped("actions", column, shape, layout.dtype, (1,) if shape == () else None)
+        rows = _reshape("actions", column, shape, layout.dtype, (1,) if shape == () else None)
         if not layout.real_columns and (rows != np.asarray(column).reshape(rows.shape)).any():
             raise NotABatch("column actions holds fractions where the environment has choices")
         for i in layout.choice_columns:
@@ -176,7 +178,7 @@ class RowsByPolicy:
 
     def of(self, line: bytes) -> Batch:
         """Return the batch of a line, checked and completed; raises NotABatch if there is none."""
-        return self.checked(_parsed(line))
+        return self.checked(_parse_line(line))
 
     def checked(self, given: Any) -> Batch:
         """Return ``policy_batches``, policy → columns if it has rows, and ``count``.
@@ -193,7 +195,9 @@ class RowsByPolicy:
         if not isinstance(by_policy, Mapping) or not by_policy:
             raise NotABatch("no policy_batches, policy → columns")
         known = self.policies()
-        checked = {pid: _of_policy(known, pid, columns) for pid, columns in by_policy.items()}
+        checked = {
+            pid: _check_policy_columns(known, pid, columns) for pid, columns in by_policy.items()
+        }
         batches = {pid: columns for pid, columns in checked.items() if len(columns["obs"])}
         if type(count := given.get("count")) is not int or not 0 < count <= MAX_STEPS:
             raise NotABatch(
@@ -202,7 +206,7 @@ class RowsByPolicy:
         return {"policy_batches": batches, "count": count}
 
 
-def _of_policy(known: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
+def _check_policy_columns(known: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
     """Return the checked columns of one policy; raises NotABatch, which names the policy."""
     if pid not in known:
         called = f"policy {str(pid)[:40]!r}"
@@ -215,7 +219,7 @@ def _of_policy(known: Mapping[str, Rows], pid: str, columns: Any) -> Columns:
         raise NotABatch(f"policy {pid}: {error}") from None
 
 
-def _parsed(line: bytes) -> Any:
+def _parse_line(line: bytes) -> Any:
     """Return the JSON value of a line; raises NotABatch if it is none."""
     try:
         return json.loads(line)
@@ -223,7 +227,7 @@ def _parsed(line: bytes) -> Any:
         raise NotABatch(f"no JSON object ({error})") from None
 
 
-def _named(found: Any) -> list[tuple[str, Any]]:
+def _select_columns(found: Any) -> list[tuple[str, Any]]:
     """Return (name, column) of the columns of a line's object that are read.
 
     Raises:
@@ -250,7 +254,7 @@ def _named(found: Any) -> list[tuple[str, Any]]:
     return columns
 
 
-def _shaped(
+def _reshape(
     name: str,
     column: Array,
     shape: tuple[int, ...],
@@ -305,9 +309,9 @@ def find_files(place: str, given: str | Sequence[str]) -> list[Path]:
     for one in [given] if isinstance(given, str) else given:
         path = Path(one).expanduser()
         inside = (str(path / f"*{ending}") for ending in ENDINGS)
-        matches = [match for pattern in inside for match in _globbed(pattern)]
+        matches = [match for pattern in inside for match in _glob(pattern)]
         if not path.is_dir():
-            matches = _globbed(str(path))
+            matches = _glob(str(path))
         files = [Path(match) for match in sorted(matches) if Path(match).is_file()]
         if not files:
             allowed = f"a file, a folder with *{' or *'.join(ENDINGS)} files, or a glob that "
@@ -323,7 +327,7 @@ def find_files(place: str, given: str | Sequence[str]) -> list[Path]:
     return found
 
 
-def _globbed(pattern: str) -> list[str]:
+def _glob(pattern: str) -> list[str]:
     """Return the paths that match a pattern."""
     return glob.glob(pattern)  # noqa: PTH207 a star may stand in any part of it
 
@@ -383,7 +387,7 @@ class FilesReader(InputReader):
         """
         found = f"no batch in any of {len(self._files)} file(s)"
         for _ in range(len(self._files) + 1):
-            while (batch := self._taken()) is not None:
+            while (batch := self._take_from_current()) is not None:
                 if has_rows(batch):
                     return batch
                 found = f"no batch with a row in any of {len(self._files)} file(s): {NO_ROW}"
@@ -392,7 +396,7 @@ class FilesReader(InputReader):
             self.passes += self._at == 0
         raise StoredDataError(self._files[0], found)
 
-    def _taken(self) -> Batch | None:
+    def _take_from_current(self) -> Batch | None:
         """Return the batch that `take` reads from the current file; errors name file and line."""
         path = self._files[self._at]
         try:

@@ -55,7 +55,7 @@ class ParquetReader(FilesReader):
         """
         import pyarrow as pa
 
-        file, group = self._opened(path), self._offset
+        file, group = self._open_file(path), self._offset
         if group >= file.num_row_groups:
             return None
         self._offset += 1
@@ -72,9 +72,9 @@ class ParquetReader(FilesReader):
 
     def size(self, path: Path) -> int:
         """Return the number of row groups in a file."""
-        return int(self._opened(path).num_row_groups)
+        return int(self._open_file(path).num_row_groups)
 
-    def _opened(self, path: Path) -> "pq.ParquetFile":
+    def _open_file(self, path: Path) -> "pq.ParquetFile":
         """Return the opened file; raises StoredDataError if it is no complete Parquet file."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -134,7 +134,7 @@ def write_parquet(path: Path, batches: Iterable[Columns]) -> int:
 
     count = 0
     with whole_or_absent(path) as file, ExitStack() as ending:
-        for columns in _grouped(path, batches):
+        for columns in _regroup(path, batches):
             table = pa.table({name: _arrow(column) for name, column in columns.items()})
             if not count:
                 checked = {"compression": "zstd", "write_page_checksum": True}
@@ -177,7 +177,7 @@ def whole_or_absent(path: Path) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
-def _grouped(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
+def _regroup(path: Path, batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield batches joined to groups of at least `GROUP` rows, of which the last may have fewer.
 
     Raises:

@@ -195,14 +195,16 @@ class ReadingWorkers(WorkerSet):
 
     def _sample_of(self, batches: Sequence[Batch], source: str) -> Sample:
         """Return batches as one sample."""
-        read = {**self._read(batches, source), "episodes": self._episodes()}
+        read = {**self._sample_fields(batches, source), "episodes": self._episodes()}
         return Sample(**read, index=self._index, was_read=True)
 
     def _episodes(self) -> list[RolloutMetrics]:
         """Return the episodes that ended in samples for a user-defined reader."""
         return self._asked.take_episodes() if self._asked else []
 
-    def _read(self, batches: Sequence[Columns], source: str, pid: str = "") -> dict[str, Any]:
+    def _sample_fields(
+        self, batches: Sequence[Columns], source: str, pid: str = ""
+    ) -> dict[str, Any]:
         """Return the fields of a sample with these batches of one policy."""
         fragment = fragment_of(batches, self._whole, source, self._learnt)
         if pid not in self._filters:
@@ -302,7 +304,7 @@ class ReadingAgents(ReadingWorkers):
             for pid, columns in batch["policy_batches"].items():
                 each.setdefault(pid, []).append(columns)
         by_policy = {
-            pid: PolicySample(**self._read(parts, f"{source}, policy {pid}", pid), **own)
+            pid: PolicySample(**self._sample_fields(parts, f"{source}, policy {pid}", pid), **own)
             for pid, parts in each.items()
         }
         none = np.zeros((0, 0), dtype=np.float32)

@@ -95,7 +95,7 @@ class JsonWriter(OutputWriter):
         is_retried: bool = False,
     ) -> None:
         self._packed = frozenset(config.output_compress_columns)
-        self._most = config.output_max_file_size
+        self._max_bytes = config.output_max_file_size
         self._folder = folder
         self._owner = owner
         self._must_be_empty = shared
@@ -129,13 +129,13 @@ class JsonWriter(OutputWriter):
 
     def write(self, batch: Batch) -> None:
         """Append a line; raises StoredDataError if the disk refuses it."""
-        line = f"{json.dumps(self._as_data(batch), default=_plain)}\n".encode()
+        line = f"{json.dumps(self._as_data(batch), default=_as_plain_data)}\n".encode()
         try:
-            if self._bytes >= self._most:
+            if self._bytes >= self._max_bytes:
                 self._close(sync=True)
                 self._next_file()
             if self._file is None:
-                self._file = self._opened()
+                self._file = self._open_file()
             disk.write_all(self._file, line)
         except (OSError, disk.NotRegular) as error:
             self._close()
@@ -167,7 +167,7 @@ class JsonWriter(OutputWriter):
             StoredDataError: the folder cannot be read.
         """
         self._close()
-        if state.get("owner") == self._owner and self._wrote(state):
+        if state.get("owner") == self._owner and self._has_last_line(state):
             self._place = int(state["series"]), int(state["file"])
             self._bytes, self._nth = int(state["bytes"]), int(state["nth"])
             length, checksum = state["last"]
@@ -175,15 +175,15 @@ class JsonWriter(OutputWriter):
             self._must_be_empty, self._is_new = False, False
             self._origin = self._begun_from = b""
             return
-        origin = json.dumps([state, timesteps], default=_plain, sort_keys=True).encode()
+        origin = json.dumps([state, timesteps], default=_as_plain_data, sort_keys=True).encode()
         # The origin is restored again, and no checkpoint has rows of its series: it begins again.
         again = bool(self._begun_from) and origin == self._begun_from
         series = self._place[0] if again else self._series_of(origin, timesteps)
         self._origin = self._begun_from = origin
         self._place, self._bytes, self._last = (series, 0), 0, (0, 0)
-        self._nth = len({one for one, _ in self._begun().values() if one < series})
+        self._nth = len({one for one, _ in self._existing_files().values() if one < series})
 
-    def _wrote(self, state: Mapping[str, Any]) -> bool:
+    def _has_last_line(self, state: Mapping[str, Any]) -> bool:
         """Return whether the folder has the line after which `state` was saved, or lost it."""
         series, number = int(state["series"]), int(state["file"])
         path, end = self._path_of(series, number), int(state["bytes"])
@@ -215,7 +215,7 @@ class JsonWriter(OutputWriter):
             StoredDataError: the folder cannot be read.
         """
         try:
-            latest = max((series for series, _ in self._begun().values()), default=-1)
+            latest = max((series for series, _ in self._existing_files().values()), default=-1)
             kept = self._origin_of(latest)
             if self._is_new and kept.is_file() and kept.read_bytes() == origin:
                 return latest
@@ -227,7 +227,7 @@ class JsonWriter(OutputWriter):
         """Return the path of the file that names a series' origin."""
         return self._folder() / f".output-{series:012d}.origin"
 
-    def _begun(self) -> dict[Path, tuple[int, int]]:
+    def _existing_files(self) -> dict[Path, tuple[int, int]]:
         """Return file → (series, number) of all existing files."""
         folder = self._folder()
         there = (
@@ -246,7 +246,7 @@ class JsonWriter(OutputWriter):
         """Return the path of a file."""
         return self._folder() / f"output-{series:012d}-{number:05d}.json"
 
-    def _opened(self) -> int:
+    def _open_file(self) -> int:
         """Open the current file, cut off at its known length, and remove later files.
 
         Raises:
@@ -254,7 +254,7 @@ class JsonWriter(OutputWriter):
         """
         folder = self._folder()
         disk.make_folder(folder, "output-")
-        begun = self._begun()
+        begun = self._existing_files()
         if begun and self._must_be_empty:
             remedy = "move them, or set output to another folder"
             raise StoredDataError(folder, "holds the experience of another run", remedy)
@@ -305,7 +305,7 @@ class JsonWriter(OutputWriter):
         }
 
 
-def _plain(value: Any) -> Any:
+def _as_plain_data(value: Any) -> Any:
     """Return a value of an info as plain data; an object that is none becomes its text."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
@@ -348,7 +348,7 @@ class Output:
         """Function of a policy that returns how its numbers are spread, or None."""
         self.in_lanes = False
         """True if the rows of one agent are in lanes and have their previous rows as columns."""
-        self._before: dict[int, tuple[Array, Array]] = {}
+        self._last_steps: dict[int, tuple[Array, Array]] = {}
         """Worker → actions (N, …) and rewards (N,) of its latest step."""
         self._unrolls = 0
         self._numbers = {"eps_id": _Numbers(), "unroll_id": _Numbers()}
@@ -360,7 +360,7 @@ class Output:
 
     def begin_anew(self) -> None:
         """Note that new workers collect, which begin new episodes and count from 0."""
-        self._before, self._unrolls = {}, 0
+        self._last_steps, self._unrolls = {}, 0
         for one in self._numbers.values():
             one.begin_anew()
 
@@ -373,19 +373,19 @@ class Output:
                 batch := batch_of_agents(sample, self.spread_of)
             ):
                 by_policy = batch["policy_batches"].items()
-                own = {pid: self._distinct(one, writer) for pid, one in by_policy}
+                own = {pid: self._make_distinct(one, writer) for pid, one in by_policy}
                 writer.write({**batch, "policy_batches": own})
             for chosen in sample.fragments:
                 fragment = as_sent(chosen, self.spread_of(DEFAULT_POLICY_ID))
                 columns = (
                     batch_of_lanes([fragment])
                     if self.in_lanes
-                    else self._numbered(fragment, sample.index)
+                    else self._number_rows(fragment, sample.index)
                 )
                 if len(columns["obs"]):
-                    writer.write(self._distinct(columns, writer))
+                    writer.write(self._make_distinct(columns, writer))
 
-    def _distinct(self, columns: Columns, writer: OutputWriter) -> Columns:
+    def _make_distinct(self, columns: Columns, writer: OutputWriter) -> Columns:
         """Return columns with numbers of episodes and unrolls that are unique in the output."""
         found = {
             name: own.of(columns[name]) + writer.first_episode
@@ -393,16 +393,16 @@ class Output:
         }
         return {**columns, **found}
 
-    def _numbered(self, fragment: Fragment, worker: int) -> Columns:
+    def _number_rows(self, fragment: Fragment, worker: int) -> Columns:
         """Return the valid rows of a worker's next fragment."""
-        before = self._before.get(worker)
+        before = self._last_steps.get(worker)
         if before is not None and before[0].shape != fragment.actions[-1].shape:
             before = None  # the worker was restored with another number of environments
         columns = batch_of(fragment, before, self._unrolls)
         self._unrolls += fragment.valid.shape[1]
         if not self._whole:
             last = fragment.actions[-1].copy(), fragment.rewards[-1].copy()
-            self._before[worker] = last
+            self._last_steps[worker] = last
         return columns
 
     def get_state(self) -> dict[str, Any]:
@@ -412,7 +412,7 @@ class Output:
         """
         if self._writer is None:
             return {}
-        before = {index: list(both) for index, both in self._before.items()}
+        before = {index: list(both) for index, both in self._last_steps.items()}
         numbers = {name: list(one.span) for name, one in self._numbers.items()}
         counted = {"unrolls": self._unrolls, "numbers": numbers}
         return {"output": {"before": before, **counted, "writer": self._writer.get_state()}}
@@ -425,7 +425,9 @@ class Output:
         if self._writer is None:
             return
         own = state.get("output", {"before": {}, "unrolls": 0, "numbers": {}, "writer": {}})
-        self._before = {int(i): (np.array(a), np.array(r)) for i, (a, r) in own["before"].items()}
+        self._last_steps = {
+            int(i): (np.array(a), np.array(r)) for i, (a, r) in own["before"].items()
+        }
         self._unrolls = int(own["unrolls"])
         for name, one in self._numbers.items():
             first, following = own["numbers"].get(name, (0, 0))

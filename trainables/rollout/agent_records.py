@@ -114,21 +114,21 @@ class AgentRecords:
     def __init__(self, cast: Cast | None = None) -> None:
         self._cast = cast
         self._policies: dict[str, str] = {}
-        self._of: dict[str, AgentRecord] = {}
+        self._records: dict[str, AgentRecord] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes without the policies, the ends and the policy outputs."""
         records = {
             agent: AgentRecord(one.seen, one.info, one.actions, one.rewards, one.memory)
-            for agent, one in self._of.items()
+            for agent, one in self._records.items()
         }
-        return {**vars(self), "_cast": None, "_of": records}
+        return {**vars(self), "_cast": None, "_records": records}
 
     # ---- questions of callbacks ------------------------------------------------------------------
 
     def get_agents(self) -> list[str]:
         """Return the agents that were seen in the episode so far."""
-        return list(self._of)
+        return list(self._records)
 
     def policy_for(self, agent_id: str = AGENT) -> str:
         """Return the name of an agent's policy.
@@ -137,7 +137,7 @@ class AgentRecords:
         over then.
         """
         if agent_id not in self._policies:
-            self._policies[agent_id] = self._playing(agent_id).policy_of(agent_id)
+            self._policies[agent_id] = self._require_cast(agent_id).policy_of(agent_id)
         return self._policies[agent_id]
 
     def last_raw_obs_for(self, agent_id: str = AGENT) -> Any:
@@ -163,11 +163,11 @@ class AgentRecords:
 
     def last_action_for(self, agent_id: str = AGENT) -> Any:
         """Return the last action as the policy chose it, a number or (K,); zeros before it."""
-        return self._action(agent_id, 0)
+        return self._past_action(agent_id, 0)
 
     def prev_action_for(self, agent_id: str = AGENT) -> Any:
         """Return the action before the last one; zeros if there is none."""
-        return self._action(agent_id, 1)
+        return self._past_action(agent_id, 1)
 
     def last_reward_for(self, agent_id: str = AGENT) -> float:
         """Return the agent's last reward, the environment's own; 0 before the first."""
@@ -199,49 +199,49 @@ class AgentRecords:
 
     def note_observation(self, agent: str, seen: Any) -> None:
         """Record an observation (*O) of an agent."""
-        self._of.setdefault(agent, AgentRecord()).observe(seen)
+        self._records.setdefault(agent, AgentRecord()).observe(seen)
 
     def note_info(self, agent: str, info: Mapping[str, Any]) -> None:
         """Record an info of an agent."""
-        self._of.setdefault(agent, AgentRecord()).info = info
+        self._records.setdefault(agent, AgentRecord()).info = info
 
     def note_decision(self, agent: str, action: Array, memory: Array, outputs: Outputs) -> None:
         """Record an agent's action, the memory (M,) after it and the policy's outputs."""
-        self._of.setdefault(agent, AgentRecord()).decide(action, memory, outputs)
+        self._records.setdefault(agent, AgentRecord()).decide(action, memory, outputs)
 
     def note_reward(self, agent: str, reward: float) -> None:
         """Record a reward of an agent."""
-        record = self._of.setdefault(agent, AgentRecord())
+        record = self._records.setdefault(agent, AgentRecord())
         plays = self._cast is not None and record.memory is not None
         record.reward(reward, self._player(agent) if plays else None)
 
     def note_end(self, agent: str) -> None:
         """Record that an agent's trajectory has ended."""
-        self._of.setdefault(agent, AgentRecord()).is_over = True
+        self._records.setdefault(agent, AgentRecord()).is_over = True
 
     def let_go(self) -> None:
         """Drop the policies and their outputs, since the episode is over."""
         self._cast = None
-        for one in self._of.values():
+        for one in self._records.values():
             one.outputs = None
 
     def get_records(self) -> dict[str, Any]:
         """Return agent → its `AgentRecord.get_state`."""
-        return {agent: one.get_state() for agent, one in self._of.items()}
+        return {agent: one.get_state() for agent, one in self._records.items()}
 
     def set_records(self, state: Mapping[str, Any]) -> None:
         """Restore what `get_records` returned."""
-        self._of = {agent: AgentRecord() for agent in state}
-        for agent, one in self._of.items():
+        self._records = {agent: AgentRecord() for agent in state}
+        for agent, one in self._records.items():
             one.set_state(state[agent])
 
     # ---- inside ----------------------------------------------------------------------------------
 
     def _record(self, agent_id: str) -> AgentRecord:
         """Return an agent's record; an empty one if the agent has not appeared."""
-        return self._of.get(agent_id) or AgentRecord()
+        return self._records.get(agent_id) or AgentRecord()
 
-    def _playing(self, agent_id: str) -> Cast:
+    def _require_cast(self, agent_id: str) -> Cast:
         """Return the cast; raises ValueError after the episode."""
         if self._cast is None:
             raise ValueError(f"who plays {agent_id!r} is known only while its episode is played")
@@ -249,9 +249,9 @@ class AgentRecords:
 
     def _player(self, agent_id: str) -> InferencePolicy:
         """Return the `InferencePolicy` that plays an agent; raises ValueError after the episode."""
-        return self._playing(agent_id).players[self.policy_for(agent_id)]
+        return self._require_cast(agent_id).players[self.policy_for(agent_id)]
 
-    def _action(self, agent_id: str, which: int) -> Any:
+    def _past_action(self, agent_id: str, which: int) -> Any:
         """Return a copy of the last action (0) or of the one before (1); zeros if there is none."""
         action = self._record(agent_id).actions[which]
         if action is None:

@@ -92,7 +92,7 @@ class RolloutWorker(worker.RolloutWorker):
 
     def __new__(cls, env_creator: Any, policy: Any, *_: Any, **__: Any) -> Self:  # noqa: ARG004
         """Make a worker of several policies if `policy` is a mapping."""
-        kind: Any = _several(cls) if isinstance(policy, Mapping) else cls
+        kind: Any = _multi_agent_class(cls) if isinstance(policy, Mapping) else cls
         made: Self = super().__new__(kind)
         return made
 
@@ -109,7 +109,7 @@ class RolloutWorker(worker.RolloutWorker):
     ) -> None:
         by_name = policy if isinstance(policy, Mapping) else {DEFAULT_POLICY_ID: policy}
         common = dict(policy_config or {})
-        self._given = {pid: _as_given(one, common) for pid, one in sorted(by_name.items())}
+        self._given = {pid: _policy_spec(one, common) for pid, one in sorted(by_name.items())}
         self._mapping = make_mapping(policy_mapping_fn, [*by_name])
         config = parse(WorkerConfig, {"native_vector_env": False, **settings, "env": env_creator})
         set_level(config.logs)
@@ -139,7 +139,7 @@ class RolloutWorker(worker.RolloutWorker):
             allowed = "an environment that is stepped, for a worker by itself"
             raise ConfigError("env_creator", config.environment.env, allowed, "this one calls")
         check_vector_env(config.environment, config.envs, seen.limit)
-        return self._kind(
+        return self._spec_class(
             seed=seed,
             index=0,
             num_workers=0,
@@ -147,7 +147,7 @@ class RolloutWorker(worker.RolloutWorker):
             envs=config.envs,
             sampling=sampling,
             filters=config.filters,
-            make_actor=_nobody,
+            make_actor=_no_actor,
             gamma=1.0,
             steps=sampling.rollout_fragment_length * sampling.num_envs_per_worker,
             logs=config.logs,
@@ -156,33 +156,33 @@ class RolloutWorker(worker.RolloutWorker):
         )
 
     @property
-    def _kind(self) -> type[WorkerSpec]:
+    def _spec_class(self) -> type[WorkerSpec]:
         """Class of the spec."""
         return WorkerSpec
 
     def _make_sampler(self, spec: WorkerSpec) -> Any:
         """Make the policy for the environments' spaces, then the sampler."""
         of = checked_spaces(spec.environment, *self.envs.own_spaces)
-        actor = self._acting(DEFAULT_POLICY_ID, of)
+        actor = self._make_actor(DEFAULT_POLICY_ID, of)
         self.spec = replace(spec, make_actor=lambda: actor)
         sampler = super()._make_sampler(self.spec)
         self._weights = actor.weights()
         return sampler
 
-    def _acting(self, pid: str, of: EnvSpaces) -> Actor:
+    def _make_actor(self, pid: str, of: EnvSpaces) -> Actor:
         """Return the actor of policy `pid`, made for the spaces `of`."""
         given = self._given[pid]
         seed = rng.integer(self.spec.seed, "policy spaces", pid) % 2**31
         return hand_written.make_actor(given.policy_class, of, given.config or {}, seed)
 
 
-class _Several(RolloutWorker, AgentsWorker):
+class _AgentsRolloutWorker(RolloutWorker, AgentsWorker):
     """A `RolloutWorker` for several agents, with one policy or more."""
 
     spec: AgentsSpec
 
     @property
-    def _kind(self) -> type[WorkerSpec]:
+    def _spec_class(self) -> type[WorkerSpec]:
         return AgentsSpec
 
     def _spec(self, config: WorkerConfig, columns: frozenset[str], seed: int) -> WorkerSpec:
@@ -203,16 +203,16 @@ class _Several(RolloutWorker, AgentsWorker):
             allowed = "one policy class, or an environment of several agents"
             raise ConfigError("policy", [*self._given], allowed, hint)
         spaces = {
-            pid: _spaces_of(pid, given, environment, agents, self._mapping)
+            pid: _policy_spaces(pid, given, environment, agents, self._mapping)
             for pid, given in self._given.items()
         }
-        actors = {pid: self._acting(pid, of) for pid, of in spaces.items()}
+        actors = {pid: self._make_actor(pid, of) for pid, of in spaces.items()}
         plans = {
-            pid: PolicyPlan(_giving(actors[pid]), of, spec.columns, learns=True, gamma=1.0)
+            pid: PolicyPlan(_constant(actors[pid]), of, spec.columns, learns=True, gamma=1.0)
             for pid, of in spaces.items()
         }
         filters = dict.fromkeys(plans, spec.filters)
-        assert isinstance(spec, AgentsSpec)  # noqa: S101 as `_kind` says
+        assert isinstance(spec, AgentsSpec)  # noqa: S101 as `_spec_class` says
         more = {"policies": plans, "policy_filters": filters, "agents": agents}
         self.spec = replace(spec, **more, mapping=self._mapping)  # type: ignore[arg-type]
         sampler = AgentsWorker._make_sampler(self, self.spec)
@@ -228,12 +228,12 @@ def PolicyEvaluator(  # noqa: N802  it makes a worker
     return RolloutWorker(env_creator, policy_graph, policy_mapping_fn, **more)
 
 
-def _several(cls: type[RolloutWorker]) -> type[RolloutWorker]:
+def _multi_agent_class(cls: type[RolloutWorker]) -> type[RolloutWorker]:
     """Return the multi-agent class to use in place of `cls`."""
-    return cls if issubclass(cls, _Several) else _Several
+    return cls if issubclass(cls, _AgentsRolloutWorker) else _AgentsRolloutWorker
 
 
-def _as_given(policy: Any, common: Mapping[str, Any]) -> PolicySpec:
+def _policy_spec(policy: Any, common: Mapping[str, Any]) -> PolicySpec:
     """Return a `PolicySpec` from a class, or from a tuple of one to four items.
 
     `common` settings stand under the policy's own. Raises ConfigError for a longer or empty tuple.
@@ -247,7 +247,7 @@ def _as_given(policy: Any, common: Mapping[str, Any]) -> PolicySpec:
     return given._replace(config={**common, **(given.config or {})})
 
 
-def _spaces_of(
+def _policy_spaces(
     pid: str,
     given: PolicySpec,
     environment: EnvironmentConfig,
@@ -268,11 +268,11 @@ def _spaces_of(
     return own[0]
 
 
-def _giving(actor: Actor) -> Callable[[], Actor]:
+def _constant(actor: Actor) -> Callable[[], Actor]:
     """Return a function that returns this actor."""
     return lambda: actor
 
 
-def _nobody() -> Actor:
+def _no_actor() -> Actor:
     """Raise AssertionError; the spec's actor is replaced once the spaces are known."""
     raise AssertionError("policies are made when the environments have said their spaces")

@@ -139,7 +139,7 @@ class Calls:
         self._source = source
         self._functions = _functions(source) if isinstance(source, Mapping) else None
         self._own = None if self._functions is not None else _instance(source)
-        self._read = {} if self._own is None else _facts_read(self._own)
+        self._accepted = {} if self._own is None else _accepted_facts(self._own)
         """Phase → those of its arguments that the object's method takes."""
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -216,11 +216,11 @@ class Calls:
                 named = {CLASSIC_NAMES[n]: one for n, one in facts.items() if n in CLASSIC_NAMES}
                 self._functions[phase]({**facts, **named})
             else:
-                read = self._read[phase]
+                read = self._accepted[phase]
                 getattr(self._own, phase)(**{name: facts[name] for name in read})
         except Exception as error:
             raise CallbackError(
-                f"callbacks: {self._named(phase)} raised in phase {phase}: "
+                f"callbacks: {self._function_name(phase)} raised in phase {phase}: "
                 f"{type(error).__name__}: {error}"
             ) from error
 
@@ -241,7 +241,7 @@ class Calls:
         if setter and state is not None:
             setter(copy.deepcopy(state))
 
-    def _named(self, phase: str) -> str:
+    def _function_name(self, phase: str) -> str:
         """Return the path of the phase's function or of the class, for errors."""
         one = self._source[phase] if self._functions is not None else type(self._own)
         return one if isinstance(one, str) else _name(one)
@@ -255,7 +255,7 @@ def make_calls(config: CallbacksConfig) -> Calls | None:
     return None if calls.empty else calls
 
 
-def of_episodes(calls: Calls | None) -> Calls | None:
+def episode_callbacks(calls: Calls | None) -> Calls | None:
     """Return the callbacks if one of them is called in episodes; None otherwise."""
     if calls is None or not any(calls.wants(phase) for phase in EPISODE_PHASES):
         return None
@@ -281,7 +281,7 @@ def _instance(source: Any) -> Callbacks:
     return made
 
 
-def _facts_read(own: Callbacks) -> dict[str, tuple[str, ...]]:
+def _accepted_facts(own: Callbacks) -> dict[str, tuple[str, ...]]:
     """Return phase → those of its arguments that the method of `own` takes.
 
     Raises:

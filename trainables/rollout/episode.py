@@ -150,11 +150,11 @@ class EpisodeTracker:
         self._worker = weakref.ref(worker)
         self._index = index
         self._wants_steps = calls.wants("on_episode_step")
-        self._traces = calls.wants("on_postprocess_traj")
-        self._begun = [0] * count
+        self._wants_pieces = calls.wants("on_postprocess_traj")
+        self._begun_counts = [0] * count
         """Episodes begun in each environment, including the running one."""
-        self._running = [self._new(env_index) for env_index in range(count)]
-        self._ended: dict[int, Episode] = {}
+        self._running_episodes = [self._make_episode(env_index) for env_index in range(count)]
+        self._ended_episodes: dict[int, Episode] = {}
         self._counted = False
         self._starts = [0] * count
         """For each environment the row of the fragment at which its running episode begins."""
@@ -167,20 +167,20 @@ class EpisodeTracker:
 
     def running(self, env_index: int) -> Episode:
         """Return the running episode of an environment."""
-        return self._running[env_index]
+        return self._running_episodes[env_index]
 
     def create(self, envs: Sequence[int]) -> None:
         """Create episodes in these environments, which have not been reset yet."""
         for env_index in envs:
-            self._running[env_index] = self._new(env_index)
-            self._begun[env_index] += 1
-            self._call("on_episode_created", self._running[env_index])
+            self._running_episodes[env_index] = self._make_episode(env_index)
+            self._begun_counts[env_index] += 1
+            self._call("on_episode_created", self._running_episodes[env_index])
 
     def start(self, envs: Sequence[int], observations: Array | Mapping[int, Array]) -> None:
         """Start the created episodes with `observations`, (N, *O) or environment → (*O)."""
         for env_index in envs:
-            self._running[env_index].observe(observations[env_index])
-            self._call("on_episode_start", self._running[env_index])
+            self._running_episodes[env_index].observe(observations[env_index])
+            self._call("on_episode_start", self._running_episodes[env_index])
 
     def before_restart(self, step: Step) -> None:
         """Count a step, and end episodes before their environments are reset."""
@@ -203,12 +203,14 @@ class EpisodeTracker:
         over[list(step.faults)] = True
         over = without_lost_lives(over, step)
         envs = [
-            env_index for env_index in np.flatnonzero(over).tolist() if env_index not in self._ended
+            env_index
+            for env_index in np.flatnonzero(over).tolist()
+            if env_index not in self._ended_episodes
         ]
         self._end(envs, step)
-        ended, self._ended, self._counted = self._ended, {}, False
+        ended, self._ended_episodes, self._counted = self._ended_episodes, {}, False
         self.start(sorted(ended), step.observations)
-        for env_index, one in ended.items() if self._traces else ():
+        for env_index, one in ended.items() if self._wants_pieces else ():
             stop = 1 + int(row if isinstance(row, int) else row[env_index])
             self._pieces.append(Trajectory(env_index, self._starts[env_index], stop, one))
             self._starts[env_index] = stop
@@ -221,12 +223,12 @@ class EpisodeTracker:
         empty
         unless `on_postprocess_traj` is used.
         """
-        if not self._traces:
+        if not self._wants_pieces:
             return []
         pieces, self._pieces = self._pieces, []
         starts, self._starts = self._starts, [0] * len(self._starts)
         return pieces + [
-            Trajectory(env_index, start, rows, copy.deepcopy(self._running[env_index]))
+            Trajectory(env_index, start, rows, copy.deepcopy(self._running_episodes[env_index]))
             for env_index, start in enumerate(starts)
             if start < rows
         ]
@@ -238,7 +240,7 @@ class EpisodeTracker:
             StateError: something that cannot be stored in a checkpoint; it names the key.
         """
         own = self._calls.get_state()
-        return {"own": own, "episodes": [_written(one) for one in self._running]}
+        return {"own": own, "episodes": [_written_state(one) for one in self._running_episodes]}
 
     def set_state(self, state: Mapping[str, Any] | None, episodes: EpisodesInFlight) -> None:
         """Restore the state that `get_state` returned.
@@ -249,12 +251,14 @@ class EpisodeTracker:
         """
         if state is not None:
             self._calls.set_state(state["own"])
-        self._pieces, self._ended, self._counted = [], {}, False
-        self._starts = [0] * len(self._running)
-        running = state["episodes"] if state is not None else [{}] * len(self._running)
-        self._begun = [int(count) + 1 for count in episodes.counts]
+        self._pieces, self._ended_episodes, self._counted = [], {}, False
+        self._starts = [0] * len(self._running_episodes)
+        running = state["episodes"] if state is not None else [{}] * len(self._running_episodes)
+        self._begun_counts = [int(count) + 1 for count in episodes.counts]
         for env_index, written in enumerate(running):
-            one = self._running[env_index] = self._new(env_index, int(episodes.counts[env_index]))
+            one = self._running_episodes[env_index] = self._make_episode(
+                env_index, int(episodes.counts[env_index])
+            )
             one.length = int(episodes.lengths[env_index])
             one.total_reward = float(episodes.rewards[env_index])
             one.set_records(written.get(RECORDS, {}))
@@ -267,7 +271,7 @@ class EpisodeTracker:
         """Count the step in each episode whose environment made one; calls `on_episode_step`."""
         self._counted = True
         ended = step.terminated | step.truncated
-        for env_index, one in enumerate(self._running):
+        for env_index, one in enumerate(self._running_episodes):
             if step.waiting is not None and step.waiting[env_index]:
                 continue
             one.length += 1
@@ -282,7 +286,7 @@ class EpisodeTracker:
     def _end(self, envs: Sequence[int], step: Step) -> None:
         """End the running episodes of these environments, and create the next ones."""
         for env_index in envs:
-            one = self._ended[env_index] = self._running[env_index]
+            one = self._ended_episodes[env_index] = self._running_episodes[env_index]
             self._call("on_episode_end", one, error=step.faults.get(env_index))
             one.let_go()
             checked_numbers(one)
@@ -292,12 +296,12 @@ class EpisodeTracker:
         """Call the callbacks of a phase for an episode."""
         self._calls(phase, **facts(self._worker(), episode), **more)
 
-    def _new(self, env_index: int, before: int | None = None) -> Episode:
+    def _make_episode(self, env_index: int, before: int | None = None) -> Episode:
         """Return a new episode of an environment.
 
         `before` is the number of its earlier episodes.
         """
-        number = self._begun[env_index] if before is None else before
+        number = self._begun_counts[env_index] if before is None else before
         name = f"{self._index}-{env_index}-{number}"
         return Episode(name, self._index, env_index, cast=self._cast(env_index, number))
 
@@ -419,7 +423,7 @@ class EpisodeWatch:
         self._calls(phase, **facts(self._worker(), self.episode), **more)
 
 
-def _written(episode: Episode) -> dict[str, Any]:
+def _written_state(episode: Episode) -> dict[str, Any]:
     """Return a copy of what callbacks wrote into an episode, for a checkpoint.
 
     Raises:

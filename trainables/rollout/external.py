@@ -168,55 +168,55 @@ class ExternalSampler(AgentsSampler):
     there is one policy.
     """
 
-    known_as = "environments that call"
-    at_own_pace = True
+    environment_kind = "environments that call"
+    has_one_fragment = True
     _running: dict[Any, _Episode]  # type: ignore[assignment]  # by the environment's own ids
 
     def __init__(
         self, *args: Any, envs: CalledEnvs, agents: Mapping[str, EnvSpaces], **more: Any
     ) -> None:
         self._base = envs.base
-        self._polled = PolledEnv(envs.base, args[0], more["ends"].external_timeout_s)
-        self._latest: Sequence[Any] = ()
+        self._polled_env = PolledEnv(envs.base, args[0], more["ends"].external_timeout_s)
+        self._waiting_episodes: Sequence[Any] = ()
         """Episodes of the latest poll, which wait for actions."""
         self._failures: dict[Any, tuple[int, Exception]] = {}
         """Episode → number of its failures in a row, and the first exception."""
-        self._started = 0
+        self._episode_count = 0
         """Number of episodes begun."""
-        self._seats: list[int] = []
+        self._free_seats: list[int] = []
         """Heap of the seats that have become free."""
         self.version = 0
         """Version of the weights."""
-        self._said: dict[tuple[Any, str], tuple[Any, float | None]] = {}
+        self._own_choices: dict[tuple[Any, str], tuple[Any, float | None]] = {}
         """(episode, agent) → action that the environment chose itself, and its log-probability."""
-        self._bound: Mapping[Any, Mapping[Any, str]] = {}
+        self._player_policies: Mapping[Any, Mapping[Any, str]] = {}
         """Episode → agent → policy that the environment's player uses for it."""
         self._is_alone = not isinstance(envs.observation_space, AgentsSpace)
         self._at_env = envs.connectors
         super().__init__(*args, envs=envs, agents=agents, **more)
 
-    def have(
+    def set_policies(
         self, plans: Mapping[str, PolicyPlan], mapper: Mapper, anew: Container[str]
     ) -> list[int]:
-        """Use these policies from now on, as `AgentsSampler.have`.
+        """Use these policies from now on, as `AgentsSampler.set_policies`.
 
         Episodes to be dropped are lost.
         """
-        lost = super().have(plans, mapper, anew)
+        lost = super().set_policies(plans, mapper, anew)
         if callable(take := getattr(self._base, "take_mapper", None)):
             take(lambda agent, episode: self._policy_of(episode, episode, agent))
-        self._lose(lost)
+        self._drop_and_restart(lost)
         if lost and callable(abandon := getattr(self._base, "abandon", None)):
             abandon("an agent in it had a policy that is there no more", lost)
         return []
 
-    def _called(self, pid: str) -> str:
+    def _error_prefix(self, pid: str) -> str:
         """Return the beginning of errors about a policy's transitions."""
-        return self.name if self._is_alone else super()._called(pid)
+        return self.name if self._is_alone else super()._error_prefix(pid)
 
-    def _subject(self, what: str, pid: str) -> str:
+    def _log_subject(self, what: str, pid: str) -> str:
         """Return the name under which a policy's subject is logged."""
-        return what if self._is_alone else super()._subject(what, pid)
+        return what if self._is_alone else super()._log_subject(what, pid)
 
     @property
     def recent(self) -> Sequence[Array]:
@@ -240,7 +240,7 @@ class ExternalSampler(AgentsSampler):
             episode.before = episode.known, episode.length
         return super().sample(stream)
 
-    def _unfinished(self) -> Array:
+    def _running_lengths(self) -> Array:
         """Return the lengths of the running episodes in environment steps."""
         return np.array([one.length for one in self._running.values()], dtype=np.int64)
 
@@ -276,31 +276,33 @@ class ExternalSampler(AgentsSampler):
         """
         clock = time.perf_counter
         began = clock()
-        asked = self._asked()
+        asked = self._acting_agents()
         processed = clock()
         actions: dict[Any, dict[str, Any]] = {}
         for pid, who in asked.items():
             for (env_id, agent), row in zip(who, self._decide(pid, who), strict=True):
                 actions.setdefault(env_id, {})[agent] = self._at_env[agent].act(row)
-        self._polled.send([one for one in self._latest if one in self._running], actions)
+        self._polled_env.send(
+            [one for one in self._waiting_episodes if one in self._running], actions
+        )
         sent = clock()
-        polled = self._polled.poll()
+        polled = self._polled_env.poll()
         self._count_times(processed - began, sent - processed, clock() - sent)
         steps = [0, 0]
         for env_id, why in polled.lost.items():
             if env_id in self._running:
-                episode = self._left(env_id)
-                episodes.append(self._cut_short(episode, why))
+                episode = self._remove_episode(env_id)
+                episodes.append(self._finish_lost(episode, why))
                 steps = [steps[0] + whole * episode.known, steps[1] + whole * episode.length]
-        self._bound = polled.policies
+        self._player_policies = polled.policies
         over = [env_id for env_id in ended(polled) if env_id in self._running]
-        self._latest = list(dict.fromkeys([*polled.observations, *over]))
-        for env_id in self._latest:
-            more = self._followed(env_id, polled, episodes, whole)
+        self._waiting_episodes = list(dict.fromkeys([*polled.observations, *over]))
+        for env_id in self._waiting_episodes:
+            more = self._process_poll(env_id, polled, episodes, whole)
             steps = [steps[0] + more[0], steps[1] + more[1]]
         return steps[0], steps[1]
 
-    def _followed(
+    def _process_poll(
         self, env_id: Any, polled: Polled, episodes: list[RolloutMetrics], whole: bool
     ) -> tuple[int, int]:
         """Process one episode's part of a poll.
@@ -309,16 +311,16 @@ class ExternalSampler(AgentsSampler):
             Numbers of steps as `_tick`; negative if the episode failed after some were counted.
         """
         if (fault := self._fault(env_id, polled)) is not None:
-            counted = self._give_up(env_id, fault, episodes)
+            counted = self._replace_failed(env_id, fault, episodes)
             return (0, 0) if whole else (-counted[0], -counted[1])
         before = self._running.get(env_id)
         known, length = (before.known, before.length) if before and not whole else (0, 0)
-        over, episode = self._follow(env_id, polled, episodes)
+        over, episode = self._record_outcome(env_id, polled, episodes)
         if whole and not over:
             return 0, 0
         return episode.known - known, episode.length - length
 
-    def _done(
+    def _choose_actions(
         self, pid: str, who: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
         """Return the decision for these agents: their own choice, or else their policy's.
@@ -326,8 +328,10 @@ class ExternalSampler(AgentsSampler):
         Log-probabilities are those that came with the own choice, or else the policy's for that
         action.
         """
-        acted = super()._done(pid, who, filtered, memory)
-        said = {i: self._said.pop(one) for i, one in enumerate(who) if one in self._said}
+        acted = super()._choose_actions(pid, who, filtered, memory)
+        said = {
+            i: self._own_choices.pop(one) for i, one in enumerate(who) if one in self._own_choices
+        }
         if said:
             rows, actor = list(said), self._actors[pid]
             actions = np.array(acted.actions)
@@ -345,7 +349,7 @@ class ExternalSampler(AgentsSampler):
 
     # ---- polls -----------------------------------------------------------------------------------
 
-    def _read(self, env_id: Any, polled: Polled) -> tuple[Seen, bool, bool]:
+    def _parse_step(self, env_id: Any, polled: Polled) -> tuple[Seen, bool, bool]:
         """Return an episode's step, whether it terminated, and whether it was truncated.
 
         Infos and actions that the environment chose are stored in the sampler.
@@ -355,31 +359,33 @@ class ExternalSampler(AgentsSampler):
         """
         by_agent = polled.observations.get(env_id, {})
         over = polled.terminateds.get(env_id, {}), polled.truncateds.get(env_id, {})
-        if why := self._wrong(env_id, by_agent, over):
-            raise EnvError(f"{self._of(env_id)}: {why}")
-        self._infos = self._named(polled.infos.get(env_id, {}))
+        if why := self._interface_breach(env_id, by_agent, over):
+            raise EnvError(f"{self._episode_label(env_id)}: {why}")
+        self._infos = self._rename_only_agent(polled.infos.get(env_id, {}))
         if said := polled.off_policy_actions.get(env_id):
             logps = polled.logps.get(env_id, {})
-            for agent, action in self._named(said).items():
-                self._said[env_id, agent] = action, logps.get(agent)
+            for agent, action in self._rename_only_agent(said).items():
+                self._own_choices[env_id, agent] = action, logps.get(agent)
         ends: list[list[str]] = [[], []]
         if not self._is_alone:
             ends = [[a for a, flag in one.items() if flag and a in self._agents] for one in over]
         shown = {
             agent: np.asarray(self._at_env[agent].observe(one))
-            for agent, one in self._named(by_agent).items()
+            for agent, one in self._rename_only_agent(by_agent).items()
         }
-        rewards = self._named(polled.rewards.get(env_id, {}))
+        rewards = self._rename_only_agent(polled.rewards.get(env_id, {}))
         return seen(shown, rewards, *ends), bool(over[0][ALL]), bool(over[1][ALL])
 
-    def _named(self, by_agent: Mapping[Any, Any]) -> Mapping[str, Any]:
+    def _rename_only_agent(self, by_agent: Mapping[Any, Any]) -> Mapping[str, Any]:
         """Return values by agent, with the name `AGENT` for an only agent."""
         if not self._is_alone or not by_agent or AGENT in by_agent:
             return by_agent
         (one,) = by_agent.values()
         return {AGENT: one}
 
-    def _wrong(self, env_id: Any, by_agent: Any, over: Sequence[Mapping[Any, Any]]) -> str:
+    def _interface_breach(
+        self, env_id: Any, by_agent: Any, over: Sequence[Mapping[Any, Any]]
+    ) -> str:
         """Return a text about how a poll breaks the interface; empty if it does not."""
         if not isinstance(by_agent, Mapping):
             return f"a poll gave the observations {shorten(by_agent)}; expected a dict by agent"
@@ -395,7 +401,7 @@ class ExternalSampler(AgentsSampler):
             return f"a poll gave no {{{ALL!r}: …}} in terminateds and truncateds"
         return ""
 
-    def _follow(
+    def _record_outcome(
         self, env_id: Any, polled: Polled, ended: list[RolloutMetrics]
     ) -> tuple[bool, _Episode]:
         """Store the consequences of an episode's latest decisions; begins an unknown episode.
@@ -403,7 +409,7 @@ class ExternalSampler(AgentsSampler):
         Returns:
             True if the episode is over; and the episode.
         """
-        given, terminated, truncated = self._read(env_id, polled)
+        given, terminated, truncated = self._parse_step(env_id, polled)
         over, episode, is_cut = terminated or truncated, self._running.get(env_id), False
         if episode is None:
             episode = self._begin(env_id, given, is_over=over)
@@ -412,44 +418,44 @@ class ExternalSampler(AgentsSampler):
             limit = self._ends.hard_horizon
             is_cut = not over and limit is not None and episode.length >= limit
             over = over or is_cut
-        self._settle(env_id, given, over, terminated, is_cut)
+        self._record_consequences(env_id, given, over, terminated, is_cut)
         reward = float(sum(given["rewards"].values()))
         episode.total += reward
         if episode.watch and episode.length:
             alone = self._infos.get(AGENT, {}) if self._is_alone else {"agents": self._infos}
-            episode.watch.step(self._shown(given, episode.watch), reward, alone)
+            episode.watch.step(self._callback_observation(given, episode.watch), reward, alone)
         if over:
-            self._left(env_id)
+            self._remove_episode(env_id)
             self._failures.pop(env_id, None)
             if episode.length:
-                ended.append(self._finished(episode, None))
+                ended.append(self._final_metrics(episode, None))
             self._begin_again(env_id, ended)
         return over, episode
 
     def _begin(self, env_id: Any, given: Seen, is_over: bool = False) -> _Episode:
         """Begin an episode with its first step, and return it."""
         index, workers = self._numbers
-        seat = heapq.heappop(self._seats) if self._seats else len(self._running)
-        episode = _Episode(self._started * workers + index, seat=seat)
-        self._started += 1
+        seat = heapq.heappop(self._free_seats) if self._free_seats else len(self._running)
+        episode = _Episode(self._episode_count * workers + index, seat=seat)
+        self._episode_count += 1
         self._running[env_id] = episode
         if self.watch and not is_over and (given["observations"] or not self._is_alone):
             episode.watch = self.watch.alone(str(env_id), self._cast(env_id, episode.number))
-            episode.watch.start(self._shown(given))
+            episode.watch.start(self._callback_observation(given))
         return episode
 
-    def _watched(self, env_index: Any) -> Episode | None:
+    def _callback_episode(self, env_index: Any) -> Episode | None:
         """Return a running episode as callbacks see it; None without callbacks."""
         watch = self._running[env_index].watch
         return watch.episode if watch else None
 
-    def _left(self, env_id: Any) -> _Episode:
+    def _remove_episode(self, env_id: Any) -> _Episode:
         """Remove an episode from the running ones, free its seat, and return it."""
         episode = self._running.pop(env_id)
-        heapq.heappush(self._seats, episode.seat)
+        heapq.heappush(self._free_seats, episode.seat)
         return episode
 
-    def _shown(self, given: Seen, watch: EpisodeWatch | None = None) -> Any:
+    def _callback_observation(self, given: Seen, watch: EpisodeWatch | None = None) -> Any:
         """Return an observation as callbacks see it.
 
         If the step has no observation of the only agent, it is the latest one that `watch` has.
@@ -474,34 +480,34 @@ class ExternalSampler(AgentsSampler):
         Raises:
             EnvError: it failed too often, or a horizon is set and the environment cannot be reset.
         """
-        given = self._polled.reset(env_id)
+        given = self._polled_env.reset(env_id)
         while isinstance(given, Exception):
             self._require_restart(env_id, given, 0)
             ended.append(RolloutMetrics(0.0, 0, faulty=True))
-            given = self._polled.reset(env_id)
+            given = self._polled_env.reset(env_id)
         if given is None and self._ends.hard_horizon is not None:
             raise EnvError(
-                f"{self._of(env_id)}: try_reset() gave nothing; with a horizon "
+                f"{self._episode_label(env_id)}: try_reset() gave nothing; with a horizon "
                 f"({self._ends.horizon}) the environment needs a reset: let it return the first "
                 "observation, or ASYNC_RESET if that comes in a later poll"
             )
         if given is not None and not isinstance(given, str):
-            self._begin_with(env_id, given)
+            self._begin_from_observations(env_id, given)
 
-    def _begin_with(self, env_id: Any, first: Mapping[Any, Any]) -> None:
+    def _begin_from_observations(self, env_id: Any, first: Mapping[Any, Any]) -> None:
         """Begin an episode with these observations, agent → observation."""
         never = {env_id: {ALL: False}}
-        given, _, _ = self._read(env_id, Polled({env_id: first}, {}, never, never, {}, {}))
-        self._begin_seeing(env_id, given)
+        given, _, _ = self._parse_step(env_id, Polled({env_id: first}, {}, never, never, {}, {}))
+        self._begin_from_step(env_id, given)
 
-    def _begin_seeing(self, env_id: Any, given: Seen) -> None:
+    def _begin_from_step(self, env_id: Any, given: Seen) -> None:
         """Begin an episode with this first step."""
         self._begin(env_id, given)
-        self._settle(env_id, given, over=False, dead=False)
+        self._record_consequences(env_id, given, over=False, dead=False)
 
     # ---- failures and losses ---------------------------------------------------------------------
 
-    def _of(self, env_id: Any) -> str:
+    def _episode_label(self, env_id: Any) -> str:
         """Return the episode's name for errors."""
         return f"{self.name}, episode {shorten(env_id)}"
 
@@ -516,13 +522,13 @@ class ExternalSampler(AgentsSampler):
         fault = next((one for one in each if isinstance(one, Exception)), None)
         if fault is not None and not polled.terminateds.get(env_id, {}).get(ALL):
             raise EnvError(
-                f"{self._of(env_id)}: a poll gave the exception {fault!r} as observation, and "
-                f"terminateds without {ALL}: True; an environment that failed ends its episode "
-                "for all agents"
+                f"{self._episode_label(env_id)}: a poll gave the exception {fault!r} as "
+                f"observation, and terminateds without {ALL}: True; an environment that failed "
+                "ends its episode for all agents"
             ) from fault
         return fault
 
-    def _give_up(
+    def _replace_failed(
         self, env_id: Any, fault: Exception, ended: list[RolloutMetrics]
     ) -> tuple[int, int]:
         """Drop an episode whose environment failed, and begin the next one.
@@ -545,8 +551,8 @@ class ExternalSampler(AgentsSampler):
             ended.append(RolloutMetrics(0.0, 0, faulty=True))
         else:
             counted = episode.known - episode.before[0], episode.length - episode.before[1]
-            self._drop(env_id)
-            ended.append(self._finished(episode, fault))
+            self._drop_running(env_id)
+            ended.append(self._final_metrics(episode, fault))
         self._begin_again(env_id, ended)
         return counted
 
@@ -556,7 +562,7 @@ class ExternalSampler(AgentsSampler):
         Raises:
             EnvError: the environment may not be restarted, or failed too often in a row.
         """
-        name, failed = self._of(env_id), f"its environment failed with {fault!r}"
+        name, failed = self._episode_label(env_id), f"its environment failed with {fault!r}"
         if not self._ends.restart_failed_sub_environments:
             advice = f"{SETTING} drops such an episode and begins the next one"
             raise EnvError(f"{name}: {failed}, at step {length}; {advice}") from fault
@@ -572,39 +578,41 @@ class ExternalSampler(AgentsSampler):
             ) from first
         logger.warning("%s: %s; its episode is dropped", name, failed, exc_info=fault)
 
-    def _drop(self, env_id: Any) -> None:
+    def _drop_running(self, env_id: Any) -> None:
         """Remove an episode and drop its rows."""
-        number = self._left(env_id).number
+        number = self._remove_episode(env_id).number
         for transitions in self._transitions.values():
             transitions.drop_episode(number)
 
-    def _lose(self, env_ids: Sequence[Any]) -> None:
+    def _drop_and_restart(self, env_ids: Sequence[Any]) -> None:
         """Drop running episodes, and begin others in a polled environment that waits for actions.
 
         An environment that cannot be reset begins its next episode with its agents' last
         observations.
         """
-        asked = [e for e in env_ids if e in self._latest or self._running[e].waiting]
+        asked = [e for e in env_ids if e in self._waiting_episodes or self._running[e].waiting]
         seen_last = {env_id: seen(self._running[env_id].waiting, {}) for env_id in asked}
         for env_id in env_ids:
-            self._drop(env_id)
-        said, lost = self._said, {*env_ids}
-        self._said = {one: action for one, action in said.items() if one[0] not in lost}
+            self._drop_running(env_id)
+        said, lost = self._own_choices, {*env_ids}
+        self._own_choices = {one: action for one, action in said.items() if one[0] not in lost}
         if callable(getattr(self._base, "abandon", None)):
             return
         for env_id in asked:
-            given = self._polled.reset(env_id)
+            given = self._polled_env.reset(env_id)
             if isinstance(given, Exception):
                 raise EnvError(
-                    f"{self._of(env_id)}: try_reset() {describe_fault(given)}"
+                    f"{self._episode_label(env_id)}: try_reset() {describe_fault(given)}"
                 ) from given
             if given is None:
-                self._said |= {one: action for one, action in said.items() if one[0] == env_id}
-                self._begin_seeing(env_id, seen_last[env_id])
+                self._own_choices |= {
+                    one: action for one, action in said.items() if one[0] == env_id
+                }
+                self._begin_from_step(env_id, seen_last[env_id])
             elif not isinstance(given, str):
-                self._begin_with(env_id, given)
+                self._begin_from_observations(env_id, given)
 
-    def _cut_short(self, episode: _Episode, why: str) -> RolloutMetrics:
+    def _finish_lost(self, episode: _Episode, why: str) -> RolloutMetrics:
         """Finish a lost episode; it is truncated at the latest step whose consequence is known.
 
         Args:
@@ -625,13 +633,13 @@ class ExternalSampler(AgentsSampler):
                 row.dropped = True
             for row in [one for one in rows if not one.dropped][-1:]:
                 row.truncated = not row.terminated
-        return self._finished(episode, EpisodeLost(why))
+        return self._final_metrics(episode, EpisodeLost(why))
 
-    def _finished(self, episode: _Episode, error: Exception | None) -> RolloutMetrics:
+    def _final_metrics(self, episode: _Episode, error: Exception | None) -> RolloutMetrics:
         """Return the metrics of a finished episode; with an `error` they are marked as faulty."""
         for transitions in self._transitions.values():
             transitions.end_episode(episode.number)
-        self._asked_ahead.pop(episode.number, None)
+        self._early_policies.pop(episode.number, None)
         metrics = RolloutMetrics(episode.total, episode.length)
         if not self._is_alone:
             rewards = {a: [episode.policies[a], total] for a, total in episode.rewards.items()}
@@ -647,7 +655,7 @@ class ExternalSampler(AgentsSampler):
 
     def _policy_of(self, env_index: Any, episode: int | str, agent: str) -> str:
         """Return an agent's policy: that of the environment's player, or else the mapping's."""
-        bound = self._bound.get(env_index, {})
+        bound = self._player_policies.get(env_index, {})
         return bound[agent] if agent in bound else super()._policy_of(env_index, episode, agent)
 
     # ---- state -----------------------------------------------------------------------------------
@@ -655,11 +663,11 @@ class ExternalSampler(AgentsSampler):
     def get_state(self) -> dict[str, Any]:
         """Return the number of episodes begun and the streams; running episodes are not stored."""
         streams = {pid: rng.get_generator_state(one) for pid, one in self._streams.items()}
-        return {"begun": self._started, "streams": streams}
+        return {"begun": self._episode_count, "streams": streams}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned, and drop running episodes."""
-        self._started = int(state["begun"])
+        self._episode_count = int(state["begun"])
         for pid, one in state.get("streams", {}).items():  # checkpoints from before have none
             rng.set_generator_state(self._streams[pid], one)
         self.forget()
@@ -671,7 +679,7 @@ class ExternalSampler(AgentsSampler):
                 row.dropped = True
             transitions.take(False)
         self._failures.clear()
-        self._lose([*self._running])
+        self._drop_and_restart([*self._running])
 
 
 class _CalledWorker(RolloutWorker):
@@ -711,7 +719,7 @@ class _CalledWorker(RolloutWorker):
     def _watch(self, calls: Calls | None) -> None:
         """Set up the tracker that calls the callbacks, if there are any."""
         if calls:
-            self._sampler.watch = EpisodeTracker(calls, self, self.spec.index, 0, _nobody)
+            self._sampler.watch = EpisodeTracker(calls, self, self.spec.index, 0, _no_cast)
 
     def _begin_next_episodes(self, sub_envs: Sequence[int]) -> None:
         """Abandon all running episodes of the environment, unless `sub_envs` is empty."""
@@ -741,7 +749,7 @@ class ExternalWorker(_CalledWorker):
             ends=spec.envs,
             actors={DEFAULT_POLICY_ID: self._actor},
             filters={DEFAULT_POLICY_ID: self._filters["observation"]},
-            mapper=_the_only,
+            mapper=_only_policy,
             agents={AGENT: spaces_},
             steps=spec.steps,
             agent_steps=False,
@@ -749,19 +757,19 @@ class ExternalWorker(_CalledWorker):
             worker=(spec.index, max(1, spec.num_workers)),
         )
 
-    def _sampled(self, collected: Any) -> Sample:
+    def _make_sample(self, collected: Any) -> Sample:
         """Return the only policy's fragments and episodes as a sample."""
         assert isinstance(collected, CollectedByPolicy)  # noqa: S101 as its sampler gives it
         of, none = DEFAULT_POLICY_ID, np.zeros((0, 0), dtype=np.float32)
         fragments, recent = collected.fragments.get(of, []), collected.recent.get(of, none)
-        return super()._sampled(Collected(fragments, collected.episodes, recent))
+        return super()._make_sample(Collected(fragments, collected.episodes, recent))
 
 
-def _nobody(env_index: Any, before: int) -> None:
+def _no_cast(env_index: Any, before: int) -> None:
     """Return None: each episode gets its cast when it begins."""
 
 
-def _the_only(*_: Any) -> str:
+def _only_policy(*_: Any) -> str:
     """Return the name of the only policy."""
     return DEFAULT_POLICY_ID
 

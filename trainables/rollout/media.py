@@ -43,10 +43,10 @@ def checked(media: Mapping[str, Any]) -> dict[str, Any]:
     """
     if len(media) > MOST_NAMES:
         raise CallbackError(f"media: {len(media)} names; an episode has at most {MOST_NAMES}")
-    return {name: _checked(name, one) for name, one in media.items()}
+    return {name: _check_item(name, one) for name, one in media.items()}
 
 
-def _checked(name: str, one: Any) -> Any:
+def _check_item(name: str, one: Any) -> Any:
     """Return an item as an array or a table; raises CallbackError if it is not allowed."""
     where = f"media[{name!r}]"
     if not isinstance(name, str) or not NAME.fullmatch(name):

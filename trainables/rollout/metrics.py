@@ -58,7 +58,7 @@ class EpisodesInFlight:
     def __init__(self, num_envs: int) -> None:
         self.rewards = np.zeros(num_envs)
         self._lengths = np.zeros(num_envs, dtype=np.int64)
-        self._more = 0
+        self._uncounted_steps = 0
         """Steps of every environment that are not yet added to its length."""
         self.counts = np.zeros(num_envs, dtype=np.int64)
         """(N,) episodes begun in each environment before the running one."""
@@ -66,15 +66,15 @@ class EpisodesInFlight:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """(N,) steps of each running episode; the array may be written into."""
-        if self._more:
-            self._lengths += self._more
-            self._more = 0
+        if self._uncounted_steps:
+            self._lengths += self._uncounted_steps
+            self._uncounted_steps = 0
         return self._lengths
 
     def count(self, rewards: NDArray[Any]) -> None:
         """Count one step of each environment, none of which ended; `rewards` is (N,)."""
         self.rewards = self.rewards + rewards  # in place it takes three times as long for one
-        self._more += 1
+        self._uncounted_steps += 1
 
     def count_alone(self, total: float, steps: int) -> None:
         """Count `steps` steps of the only environment, none of which ended its episode.
@@ -84,7 +84,7 @@ class EpisodesInFlight:
             steps: number of steps.
         """
         self.rewards[0] = total
-        self._more += steps
+        self._uncounted_steps += steps
 
     def step(
         self,

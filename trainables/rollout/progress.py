@@ -213,7 +213,7 @@ class Progress:
             "num_late_metrics": self.late - self._late_before,
             "hist_stats": histories(whole),
             "media": media.latest(one.media for one in whole),
-            "weights_age": self._age(),
+            "weights_age": self._weights_age(),
             "sampler_perf": {n: ms for n, ms in perf.items() if not n.startswith(PREFIX)},
             "connector_metrics": {
                 n.removeprefix(PREFIX): ms for n, ms in perf.items() if n.startswith(PREFIX)
@@ -232,7 +232,7 @@ class Progress:
             "episodes_this_iter": len(whole),
         }
 
-    def _age(self) -> dict[str, float]:
+    def _weights_age(self) -> dict[str, float]:
         """Return ``mean`` and ``max`` of the weights' ages, in updates; empty if all are 0."""
         ages = self._ages
         return {"mean": float(np.mean(ages)), "max": float(max(ages))} if any(ages) else {}

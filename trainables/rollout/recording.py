@@ -130,7 +130,7 @@ class RecordingPlan:
     fps: float
     """Frames per second of the videos."""
 
-    def film(self) -> "VideoRecorder | None":
+    def make_recorder(self) -> "VideoRecorder | None":
         """Return the recorder of a worker, or None if nothing is recorded or shown.
 
         A missing window is logged as a warning.
@@ -175,13 +175,13 @@ class VideoRecorder:
 
     def __init__(self, filming: RecordingPlan, viewer: Viewer | None) -> None:
         self._render: Callable[[], Any] = lambda: None
-        self._filming = filming
+        self._plan = filming
         self._viewer = viewer
         self._folder = Path(filming.folder)
         self._key = "record_env" if filming.config.records_rollout else "render_env"
         self._video: VideoFile | None = None
         self._number = 0
-        self._recorded = -1
+        self._recorded_block = -1
         """Number of the last block of `record_every` episodes that has its video; -1 if unknown."""
         self._seconds = 0.0
 
@@ -203,9 +203,9 @@ class VideoRecorder:
         """Begin the episode with this number, and a video if its block has none."""
         self.discard()
         self._number = number
-        if self._filming.config.records_rollout and not self._has_video(number):
-            self._video = VideoFile(self._folder / NAME.format(f"{number:06d}"), self._filming.fps)
-        self._look()
+        if self._plan.config.records_rollout and not self._has_video(number):
+            self._video = VideoFile(self._folder / NAME.format(f"{number:06d}"), self._plan.fps)
+        self._take_picture()
 
     def _before_restart(self, step: Step) -> None:
         """Take the last picture of an ended episode, and close its video.
@@ -215,9 +215,9 @@ class VideoRecorder:
         if 0 in step.faults:
             self.discard()
         elif step.terminated[0] or step.truncated[0]:
-            self._look()
+            self._take_picture()
             if self._video and not step.infos.get(0, {}).get(LIFE_LOST):
-                self._finish()
+                self._finish_video()
 
     def after_step(self, over: bool) -> float:
         """Take the picture after a step, and return the seconds of pictures since the last call.
@@ -226,11 +226,11 @@ class VideoRecorder:
         """
         if over:
             if self._video:  # a soft horizon resets nothing, so `_before_restart` was not called
-                self._look()
-                self._finish()
+                self._take_picture()
+                self._finish_video()
             self.begin(self._number + 1)
         else:
-            self._look()
+            self._take_picture()
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
@@ -239,7 +239,7 @@ class VideoRecorder:
 
         An episode restored in its middle gets no video, since its earlier pictures are missing.
         """
-        self._recorded = -1  # the restored episode may be in an earlier block
+        self._recorded_block = -1  # the restored episode may be in an earlier block
         if length == 0:
             self.begin(number)
         else:
@@ -254,22 +254,22 @@ class VideoRecorder:
 
     def _has_video(self, number: int) -> bool:
         """Return whether the block of `record_every` episodes around `number` has its video."""
-        every = self._filming.config.record_every
+        every = self._plan.config.record_every
         stretch = (number - 1) // every
-        if stretch != self._recorded:
+        if stretch != self._recorded_block:
             for path in self._folder.glob(NAME.format("*")):
                 if (int(path.stem.rpartition("-")[2]) - 1) // every == stretch:
-                    self._recorded = stretch
-        return stretch == self._recorded
+                    self._recorded_block = stretch
+        return stretch == self._recorded_block
 
-    def _finish(self) -> None:
+    def _finish_video(self) -> None:
         """Close the video, and note that its block of episodes has one."""
         assert self._video is not None  # noqa: S101 asked by the callers
         self._video.close()
         self._video = None
-        self._recorded = (self._number - 1) // self._filming.config.record_every
+        self._recorded_block = (self._number - 1) // self._plan.config.record_every
 
-    def _look(self) -> None:
+    def _take_picture(self) -> None:
         """Take a picture for the video and the viewer, if there is one.
 
         Raises:

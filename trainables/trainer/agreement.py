@@ -58,7 +58,7 @@ def changed(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
 
     `now` is this trainer's `described`.
     """
-    was = _saved(checkpoint, now)
+    was = _saved_collection(checkpoint, now)
     return {key: (was[key], now[key]) for key in COLLECTING if key in was and was[key] != now[key]}
 
 
@@ -67,9 +67,9 @@ def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
     The error names the first setting that differs. `now` is this trainer's `described`.
     """
-    was = _saved(checkpoint, now)
+    was = _saved_collection(checkpoint, now)
     for key in FILTERING:
-        if key in was and _alike(was[key]) != _alike(now[key]):
+        if key in was and _filter_family(was[key]) != _filter_family(now[key]):
             why = "the policy has learnt with that one, and would choose other actions"
             raise ConfigError(key, now[key], f"{was[key]}, as in the checkpoint", why)
     if checkpoint["workers"]:  # the trainer of one of several policies has no workers
@@ -78,7 +78,7 @@ def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
 
 
-def why_inexact(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
+def inexact_reasons(checkpoint: Mapping[str, Any], in_torch: bool) -> str:
     """Return the reasons why a trainer that continues from this checkpoint has no exact curve.
 
     The text is empty if the curve is exact. `in_torch` is True if torch computes a part of it.
@@ -102,13 +102,13 @@ def no_longer_exact(checkpoint: Mapping[str, Any], why: str, besides: str = "") 
     return f"{before}; {why}" if before else why
 
 
-def in_words(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> str:
+def describe_changes(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> str:
     """Return the reason for an inexact curve, for the log, checkpoints and results."""
     listed = ", ".join(f"{key}: {now} (saved with {was})" for key, (was, now) in changes.items())
     return f"restored after {timesteps} steps with {listed}"
 
 
-def _saved(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
+def _saved_collection(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the checkpoint's entry `described`, or else what its workers and filters show."""
     if "collected" in checkpoint:
         collected: Mapping[str, Any] = checkpoint["collected"]
@@ -139,6 +139,6 @@ def _filter_name(kind: Any) -> str:
     return f"{getattr(kind, '__module__', '')}:{getattr(kind, '__qualname__', type(kind).__name__)}"
 
 
-def _alike(kind: Any) -> Any:
+def _filter_family(kind: Any) -> Any:
     """Return one name for filters with equal states; anything else unchanged."""
     return _ALIKE.get(kind, kind) if isinstance(kind, str) else kind

@@ -92,14 +92,19 @@ def has_policies(agents: Any) -> bool:
     return {*map(str, policies)} not in (set(), DEFAULT_POLICY)
 
 
-def _agents(agents: Any) -> Any:
+def _validate_agents(agents: Any) -> Any:
     """Return a valid ``multiagent`` as a dict; raises ValueError otherwise."""
     if not isinstance(agents, Mapping):
         raise ValueError("a dict; {} says that there is one agent")  # noqa: TRY004 for pydantic
     _check_keys(agents)
-    policies = _policies(agents.get("policies"))
-    named = {f"policy_mapping_fn: {a}": pid for a, pid in _named(agents.get("policy_mapping_fn"))}
-    for place, pid in [*named.items(), *(("policies_to_train", one) for one in _trained(agents))]:
+    policies = _validate_policies(agents.get("policies"))
+    named = {
+        f"policy_mapping_fn: {a}": pid for a, pid in _mapping_items(agents.get("policy_mapping_fn"))
+    }
+    for place, pid in [
+        *named.items(),
+        *(("policies_to_train", one) for one in _validate_trained(agents)),
+    ]:
         if not isinstance(pid, str) or pid not in policies:
             allowed = ", ".join(policies) or "policies, which are not there"
             raise ValueError(f"{place}: {pid!r} is none of {allowed}")
@@ -123,7 +128,7 @@ def _check_keys(agents: Mapping[str, Any]) -> None:
         raise ValueError("observation_fn: null here; write it beside multiagent, not in it")
 
 
-def _named(mapping: Any) -> Iterable[tuple[Any, Any]]:
+def _mapping_items(mapping: Any) -> Iterable[tuple[Any, Any]]:
     """Return the (agent, policy) pairs of a mapping; none if it is a function.
 
     Raises:
@@ -140,7 +145,7 @@ def _named(mapping: Any) -> Iterable[tuple[Any, Any]]:
     return ()
 
 
-def _trained(agents: Mapping[str, Any]) -> Sequence[Any]:
+def _validate_trained(agents: Mapping[str, Any]) -> Sequence[Any]:
     """Return the policies to train as a list; empty for all. Raises ValueError for another type."""
     trained = agents.get("policies_to_train")
     if trained is not None and not isinstance(trained, list | tuple):
@@ -148,7 +153,7 @@ def _trained(agents: Mapping[str, Any]) -> Sequence[Any]:
     return trained or ()
 
 
-def _policies(policies: Any) -> Mapping[str, Any]:
+def _validate_policies(policies: Any) -> Mapping[str, Any]:
     """Return policy → its settings as given; raises ValueError for names and values not allowed."""
     if isinstance(policies, list | tuple) and all(isinstance(name, str) for name in policies):
         policies = dict.fromkeys(policies)
@@ -189,7 +194,7 @@ def _is_settings(own: Any) -> bool:
     return own is None or isinstance(own, Mapping)
 
 
-def _todays_names(agents: Any) -> Any:
+def _refuse_former_names(agents: Any) -> Any:
     """Raise ValueError for a former key, with its current name; returns others unchanged."""
     for key in agents if isinstance(agents, dict) else ():
         if found := legacy_names.entry(f"multiagent.{key}", ()):
@@ -202,8 +207,8 @@ class MultiAgentConfig(Section):
 
     multiagent: Annotated[
         dict[str, Any],
-        BeforeValidator(_agents),
-        BeforeValidator(_todays_names),
+        BeforeValidator(_validate_agents),
+        BeforeValidator(_refuse_former_names),
     ] = Field(
         default_factory=dict,
         description="For environments of several agents. `policies`: name → its own settings "
@@ -273,7 +278,7 @@ class TrainerConfig(Settings):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _seeing(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
+    def _with_sight(cls, given: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
         """Return the settings with the image settings of `model` in the environment's section.
 
         With an LSTM the environment shows single frames of Atari games.

@@ -22,7 +22,7 @@ from trainables.evaluation.config import (
     evaluation_settings,
 )
 from trainables.policies.architecture import ModelConfig
-from trainables.rollout.callbacks import make_calls, of_episodes
+from trainables.rollout.callbacks import episode_callbacks, make_calls
 from trainables.rollout.recording import check_rendering
 from trainables.trainable import Trainable
 from trainables.trainer.config import TrainerConfig, has_policies, validate_config
@@ -207,7 +207,7 @@ def why_separate(settings: TrainerConfig) -> str:
         return why
     if settings.rendering.records_rollout or settings.rendering.render_env:
         return "pictures are taken of one of them"
-    return "callbacks see each of them" if of_episodes(make_calls(settings.callbacks)) else ""
+    return "callbacks see each of them" if episode_callbacks(make_calls(settings.callbacks)) else ""
 
 
 def check_pictures_of(settings: TrainerConfig) -> float:

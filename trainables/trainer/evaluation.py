@@ -23,7 +23,7 @@ from trainables.evaluation.config import evaluation_envs, evaluation_settings
 from trainables.evaluation.play import Look, Plan, Played, play
 from trainables.evaluation.workers import Evaluators
 from trainables.policies.inference import InferencePolicy
-from trainables.rollout.callbacks import Calls, make_calls, of_episodes
+from trainables.rollout.callbacks import Calls, episode_callbacks, make_calls
 from trainables.rollout.media import latest
 from trainables.rollout.metrics import (
     histories,
@@ -85,7 +85,7 @@ class PeriodicEvaluation:
         self._seed = seed if changed.seed is None else changed.seed
         self.inference = inference
         self._calls = calls
-        self._stepped = stepped
+        self._find_stepped = stepped
         self._own = changed.callbacks
         self._environment = changed.environment
         self.workers = Evaluators(settings.evaluation, seed, changed.resources, changed.logs)
@@ -122,12 +122,12 @@ class PeriodicEvaluation:
         Files are written to `folder`; those that exist are not written again.
         """
         of = self._settings
-        drawn, fps = self._drawn(timesteps)
+        drawn, fps = self._drawing_plan(timesteps)
         seed = rng.integer(self._seed, "evaluation", max(1, iteration))
         for i in range(min(of.rendering.record_episodes, of.evaluation.evaluation_num_episodes)):
             path = Path(folder) / f"evaluation-{iteration:06d}-episode-{i + 1}{SUFFIX}"
             if not path.exists():
-                self._watched(drawn, seed, i, VideoFile(path, fps))
+                self._play_drawn(drawn, seed, i, VideoFile(path, fps))
 
     def play(
         self,
@@ -151,14 +151,14 @@ class PeriodicEvaluation:
             TooManySteps: the episodes take more than `most_steps`.
         """
         if folder is None and not window:
-            counting = _at_most(most_steps, f"{episodes} episodes take more than")
+            counting = _step_limit(most_steps, f"{episodes} episodes take more than")
             return play(self.inference, self._plan(0), seed, range(episodes), counting)
         if folder is not None and not is_installed():
             raise ConfigError("--video", str(folder), "pip install 'sweep-rl[video]' first")
         viewer = find_viewer(True) if window else None
         if window and viewer is None:
             raise ConfigError("--window", window, "a screen, and pygame; or --video FOLDER")
-        drawn, fps = self._drawn(0)
+        drawn, fps = self._drawing_plan(0)
 
         def show(seen: NDArray[np.uint8]) -> None:
             if viewer is not None:
@@ -169,17 +169,17 @@ class PeriodicEvaluation:
         for i in range(episodes):
             path = None if folder is None else folder / f"episode-{i + 1}{SUFFIX}"
             video = None if path is None else VideoFile(path, fps)
-            played.append(self._watched(drawn, seed, i, video, show))
+            played.append(self._play_drawn(drawn, seed, i, video, show))
         return played
 
-    def _drawn(self, timesteps: int) -> tuple[Plan, float]:
+    def _drawing_plan(self, timesteps: int) -> tuple[Plan, float]:
         """Return the plan with environments that can be drawn, and their frames per second."""
         plan = self._plan(timesteps)
         with closing(make_raw_env(plan.environment, learning=False)) as env:
             fps = frames_per_second(env)
         return replace(plan, environment=rendered(plan.environment), is_recorded=True), fps
 
-    def _watched(
+    def _play_drawn(
         self,
         drawn: Plan,
         seed: int,
@@ -210,7 +210,7 @@ class PeriodicEvaluation:
         """Return `evaluation_plan` with the callbacks of this evaluation."""
         plan = replace(evaluation_plan(self._settings), renews=not self._is_exact())
         own = self._own == self._settings.callbacks
-        calls = of_episodes(self._calls if own else make_calls(self._own))
+        calls = episode_callbacks(self._calls if own else make_calls(self._own))
         if calls is None:
             return plan
         reached = {"timestep": timesteps}
@@ -218,14 +218,14 @@ class PeriodicEvaluation:
 
     def _is_exact(self) -> bool:
         """Return whether the evaluation's environment has no hidden state (level A)."""
-        trained_on, stepped = self._settings.environment, self._stepped()
+        trained_on, stepped = self._settings.environment, self._find_stepped()
         if self._environment == trained_on and not trained_on.is_native and stepped:
             return stepped.env_level == "A"
         found = known(self._environment)
         return found is not None and found.level == "A"
 
 
-def _at_most(steps: float, said: str) -> Look:
+def _step_limit(steps: float, said: str) -> Look:
     """Return a function that raises TooManySteps once more than `steps` steps were made."""
     taken = itertools.count(1)
 

@@ -65,7 +65,7 @@ from trainables.trainer.trainer import Trainer
 # ---- one policy ----------------------------------------------------------------------------------
 
 
-class _Shared(WorkerSet):
+class _MemberWorkers(WorkerSet):
     """A member's workers: they return its part of the common samples."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class _MemberContext(TrialContext):
     """Function that sends the weights and filters of all members to all workers."""
 
 
-class _Known(Inquiry):
+class _KnownInquiry(Inquiry):
     """The inquiry about a member's environment, which was inspected before; nothing is measured."""
 
     def __init__(self, config: EnvironmentConfig, seen: Look) -> None:
@@ -106,7 +106,7 @@ class _Member(Trainer):
     """The trainer of one policy among several, as far as it differs from a single one."""
 
     context: _MemberContext
-    workers: _Shared
+    workers: _MemberWorkers
 
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> Any:
@@ -114,19 +114,19 @@ class _Member(Trainer):
         return cls
 
     def _inquiry(self) -> Inquiry:
-        assert self.context.seen is not None  # noqa: S101 as `_made` gives it
-        return _Known(self.settings.environment, self.context.seen)
+        assert self.context.seen is not None  # noqa: S101 as `_make_member` gives it
+        return _KnownInquiry(self.settings.environment, self.context.seen)
 
     @staticmethod
-    def _say_batch_size(settings: TrainerConfig) -> None:
+    def _log_batch_size(settings: TrainerConfig) -> None:
         """Log nothing: the batch size is that of all policies."""
 
     def _make_workers(self, seed: int) -> WorkerSet:
-        return _Shared()
+        return _MemberWorkers()
 
     def broadcast(self) -> None:
         """Send the weights and filters of all policies to all workers."""
-        assert self.context.broadcast is not None  # noqa: S101 as `_made` gives it
+        assert self.context.broadcast is not None  # noqa: S101 as `_make_member` gives it
         self.context.broadcast()
 
 
@@ -136,7 +136,7 @@ def _member_class(algorithm: type[Trainer]) -> type[Trainer]:
     return type(algorithm.__name__, (_Member, algorithm), {"__module__": algorithm.__module__})
 
 
-def _read(pid: str, source: tuple[str, str]) -> tuple[Weights, Mapping[str, Any] | None]:
+def _read_source(pid: str, source: tuple[str, str]) -> tuple[Weights, Mapping[str, Any] | None]:
     """Return the weights of a trained policy, and the state of its filter or None.
 
     Raises:
@@ -145,29 +145,29 @@ def _read(pid: str, source: tuple[str, str]) -> tuple[Weights, Mapping[str, Any]
     try:
         return policy_files.read_policy(*source)
     except (CheckpointError, SigningError) as error:
-        raise _unfit(pid, source[0], str(error)) from error
+        raise _restore_error(pid, source[0], str(error)) from error
 
 
-def _begin_with(member: Trainer, pid: str, source: tuple[str, str]) -> None:
+def _load_trained(member: Trainer, pid: str, source: tuple[str, str]) -> None:
     """Load the weights and filter of a trained policy; raises ConfigError if they do not fit."""
-    found, seen = _read(pid, source)
+    found, seen = _read_source(pid, source)
     expected = member.policy.weights()
     if seen is None:  # an exported graph has constants of its own beside them
         found = {name: one for name, one in found.items() if name in expected}
     if problem := policy_files.misfit(found, expected):
-        raise _unfit(pid, source[0], problem)
+        raise _restore_error(pid, source[0], problem)
     mine = member.filters["observation"]
     if (seen or {}).keys() != mine.get_state().keys():
-        raise _unfit(pid, source[0], "its policy saw the world through another filter")
+        raise _restore_error(pid, source[0], "its policy saw the world through another filter")
     member.policy.load_weights(found)
     mine.set_state(seen or {})
 
 
-def _as_made(agents: Agents, made: Mapping[str, Trainer]) -> None:
+def _do_nothing(agents: Agents, made: Mapping[str, Trainer]) -> None:
     """Leave new policies as they were made: their weights are loaded from a checkpoint later."""
 
 
-def _unfit(pid: str, path: str, problem: str) -> ConfigError:
+def _restore_error(pid: str, path: str, problem: str) -> ConfigError:
     """Return the error for a file from which a policy cannot begin."""
     allowed = "a checkpoint or safetensors file of such a policy, or a folder with one"
     return ConfigError(f"multiagent.policies.{pid}.restore", path, allowed, problem)
@@ -218,7 +218,7 @@ class MultiAgentTrainer(Trainer):
         """Raise ConfigError as `Trainer.check_config`, also for unreadable trained policies."""
         super().check_config(config)
         for pid, source in Agents.of(parse(cls.config_class, config)).sources.items():
-            _read(pid, source)
+            _read_source(pid, source)
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
@@ -241,7 +241,7 @@ class MultiAgentTrainer(Trainer):
         return {**agreed, "normalize_actions": spreads}
 
     @classmethod
-    def _with_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
+    def _settle_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
         """Return the settings with separate environments; raises ConfigError for native ones."""
         if settings.environment.native_vector_env is True:
             hint = "an environment of several agents has no vector form"
@@ -253,11 +253,11 @@ class MultiAgentTrainer(Trainer):
     def _build_policy(self, settings: TrainerConfig, seen: Look) -> None:
         """Make the member of each policy."""
         self.agents = Agents.of(settings)
-        self._began = canonical(settings.agents.multiagent)
+        self._initial_agents = canonical(settings.agents.multiagent)
         self._seen = seen
         self.spaces = seen.spaces
         self.members = {}
-        self._unread: dict[str, ConfigError] = {}
+        self._unread_sources: dict[str, ConfigError] = {}
         """Policy → error of its file of trained weights.
 
         A restored trial does not need the file, since its checkpoint has the weights.
@@ -266,19 +266,19 @@ class MultiAgentTrainer(Trainer):
         def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
             for pid, source in agents.sources.items():
                 try:
-                    _begin_with(made[pid], pid, source)
+                    _load_trained(made[pid], pid, source)
                 except ConfigError as error:
-                    self._unread[pid] = error
+                    self._unread_sources[pid] = error
 
         self._estimates: dict[str, Estimates] = {}
-        self._have(settings, {}, begin)
+        self._set_policies(settings, {}, begin)
         rng.seed_global(self.seed, "global")
         self.agent_steps = 0
         """Steps of all agents so far."""
         self.filters, self.streams, self.parts = {}, {}, {}
         self.recent = np.zeros((0, 0), dtype=np.float32)
 
-    def _have(
+    def _set_policies(
         self,
         settings: TrainerConfig,
         like: Mapping[str, str],
@@ -300,7 +300,9 @@ class MultiAgentTrainer(Trainer):
             pid for pid in self.members if agents.policies.get(pid) == self.agents.policies[pid]
         }
         members = {
-            pid: self.members[pid] if pid in stay else self._made(settings, pid, own, seen[pid])
+            pid: self.members[pid]
+            if pid in stay
+            else self._make_member(settings, pid, own, seen[pid])
             for pid, own in agents.policies.items()
         }
         begin(agents, {pid: one for pid, one in members.items() if pid not in stay})
@@ -312,7 +314,7 @@ class MultiAgentTrainer(Trainer):
         self.inference = AgentsPlayer(players, agents.mapping)
         return members.keys() - stay
 
-    def _made(
+    def _make_member(
         self, settings: TrainerConfig, pid: str, own: Mapping[str, Any], seen: Look
     ) -> Trainer:
         """Return a new member, the trainer of policy `pid`."""
@@ -378,7 +380,7 @@ class MultiAgentTrainer(Trainer):
 
         return ReadingAgents(self.agents.agent_steps, *given, make)
 
-    def _estimated(self) -> dict[str, Any]:
+    def _make_estimates(self) -> dict[str, Any]:
         """Return policy → off-policy estimates, for the policies that learn."""
         found = {}
         for pid in self.agents.trained:
@@ -434,7 +436,7 @@ class MultiAgentTrainer(Trainer):
         Raises:
             ConfigError: a policy's file of trained weights cannot be read.
         """
-        for error in self._unread.values():
+        for error in self._unread_sources.values():
             raise error
         before = self.agent_steps
         result = super().step()
@@ -460,20 +462,20 @@ class MultiAgentTrainer(Trainer):
         states = {pid: one.filter_states() for pid, one in self.members.items()}
         return {name: one for pid, of in states.items() for name, one in by_name(pid, of).items()}
 
-    def _date_actor(self) -> None:
+    def _update_exploration(self) -> None:
         """Let every member's own actor explore as after the steps sampled so far."""
         for member in self.members.values():
             member.progress.timesteps = self.progress.timesteps
-            member._date_actor()
+            member._update_exploration()
 
     # ---- checkpoints -----------------------------------------------------------------------------
 
     @gives_data
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the common state, and ``members``: policy → the checkpoint of its trainer."""
-        others = as_data(canonical(self.settings.agents.multiagent), self._began)
+        others = as_data(canonical(self.settings.agents.multiagent), self._initial_agents)
         if others:
-            others["like"] = self._like()
+            others["like"] = self._example_agents()
         # An algorithm's additions are in its members' checkpoints.
         together = Trainer.save_checkpoint(self, checkpoint_dir)
         return {**together, **({"agents": others} if others else {})}
@@ -486,7 +488,7 @@ class MultiAgentTrainer(Trainer):
         """
         others = dict(checkpoint.get("agents", {}))
         like = others.pop("like", {})
-        self._serve(from_data(others, self._began), like, _as_made)
+        self._apply_policies(from_data(others, self._initial_agents), like, _do_nothing)
         if checkpoint.get("members", {}).keys() != self.members.keys():
             had = ", ".join(checkpoint.get("members", {})) or "a single one"
             hint = f"the checkpoint's are {had}"
@@ -512,14 +514,14 @@ class MultiAgentTrainer(Trainer):
         """
         return Trainer.adapt_state(self, state)
 
-    def _give_learnt(self, checkpoint_dir: str) -> dict[str, Any]:
+    def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the members' checkpoints and the steps of agents."""
         members = {pid: one.save_checkpoint(checkpoint_dir) for pid, one in self.members.items()}
         return {"members": members, "agent_steps": self.agent_steps}
 
-    def _take_learnt(self, checkpoint: Mapping[str, Any]) -> None:
-        """Restore what `_give_learnt` returned."""
-        self._unread.clear()
+    def _restore_learnt(self, checkpoint: Mapping[str, Any]) -> None:
+        """Restore what `_learnt_state` returned."""
+        self._unread_sources.clear()
         for pid, member in self.members.items():
             member.load_checkpoint(checkpoint["members"][pid])
         self.agent_steps = int(checkpoint["agent_steps"])
@@ -577,7 +579,7 @@ class MultiAgentTrainer(Trainer):
         if policy_cls not in (None, self.algorithm, self.algorithm.__name__):
             hint = "all policies of a trainer learn by its algorithm"
             raise ConfigError("policy_cls", policy_cls, self.algorithm.__name__, hint)
-        like = self._like()
+        like = self._example_agents()
         if observation_space is not None or action_space is not None:
             agent = agent_with(self._seen.agents, observation_space, action_space)
             if agent is None:
@@ -591,11 +593,11 @@ class MultiAgentTrainer(Trainer):
 
         def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
             if policy_id in agents.sources:
-                _begin_with(made[policy_id], policy_id, agents.sources[policy_id])
+                _load_trained(made[policy_id], policy_id, agents.sources[policy_id])
             if policy_state is not None:
                 Policy(made[policy_id]).adopt(policy_state)
 
-        self._serve(said, like, begin)
+        self._apply_policies(said, like, begin)
         return Policy(self.members[policy_id])
 
     def remove_policy(
@@ -633,22 +635,22 @@ class MultiAgentTrainer(Trainer):
                 "policy_id", policy_id, "a policy beside another one", "it is the last"
             )
         said = changed(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
-        like = {pid: agent for pid, agent in self._like().items() if pid != policy_id}
-        self._serve(said, like, _as_made)
+        like = {pid: agent for pid, agent in self._example_agents().items() if pid != policy_id}
+        self._apply_policies(said, like, _do_nothing)
 
-    def _serve(
+    def _apply_policies(
         self,
         said: Mapping[str, Any],
         like: Mapping[str, str],
         begin: Callable[[Agents, Mapping[str, Trainer]], None],
     ) -> None:
-        """Use the policies of this ``multiagent``, here and in every worker; see `_have`."""
+        """Use the policies of this ``multiagent`` here and in every worker; see `_set_policies`."""
         if said == canonical(self.settings.agents.multiagent):
             return
         settings = override(self.settings, {"multiagent": said}, "config")
         self.validate_config(settings)
         with rng.preserve_global():
-            made = self._have(settings, like, begin)
+            made = self._set_policies(settings, like, begin)
         self.settings = settings
         self.config = SettingsView(flatten(settings))
         self.evaluation.inference = self.inference
@@ -661,7 +663,7 @@ class MultiAgentTrainer(Trainer):
         self.set_global_vars({"timestep": self.progress.timesteps})
         self._synchronise([])
 
-    def _like(self) -> dict[str, str]:
+    def _example_agents(self) -> dict[str, str]:
         """Return policy → an agent with its spaces."""
         agents = self._seen.agents
         each = {pid: one.spaces for pid, one in self.members.items()}
@@ -708,7 +710,7 @@ class MultiAgentTrainer(Trainer):
             full_fetch: True to return policy outputs, too.
             explore: True to draw the action.
         """
-        self._date_actor()
+        self._update_exploration()
         return self.member(policy_id).compute_action(
             obs, state, prev_action, prev_reward, info, full_fetch=full_fetch, explore=explore
         )
@@ -764,12 +766,17 @@ class MultiAgentTrainer(Trainer):
 
         Policies that do not learn are left out.
         """
-        both = {pid: self.members[pid].compute_gradients(one) for pid, one in self._learnt(batch)}
+        both = {
+            pid: self.members[pid].compute_gradients(one) for pid, one in self._trained_items(batch)
+        }
         return {p: one[0] for p, one in both.items()}, {p: one[1] for p, one in both.items()}
 
     def apply_gradients(self, gradients: Mapping[str, Any]) -> Any:
         """Take one step of each policy's optimiser, and return policy → norm of its gradient."""
-        return {pid: self.members[pid].apply_gradients(one) for pid, one in self._learnt(gradients)}
+        return {
+            pid: self.members[pid].apply_gradients(one)
+            for pid, one in self._trained_items(gradients)
+        }
 
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
         """Take one gradient step of each policy from policy → rows, and return policy → statistics.
@@ -777,11 +784,11 @@ class MultiAgentTrainer(Trainer):
         Policies that do not learn are left out.
         """
         info = {}
-        for pid, one in self._learnt(batch):
+        for pid, one in self._trained_items(batch):
             (info[pid],) = self.members[pid].learn_on_batch(one).values()
         return info
 
-    def _learnt(self, by_policy: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    def _trained_items(self, by_policy: Mapping[str, Any]) -> list[tuple[str, Any]]:
         """Return (policy, its value) of the policies that learn.
 
         Raises:

@@ -125,7 +125,7 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
     Raises:
         CheckpointError: there is no such policy.
     """
-    found = _found(Path(path).expanduser(), name)
+    found = _find_file(Path(path).expanduser(), name)
     if found.suffix == SUFFIX:
         from safetensors.numpy import load_file
 
@@ -149,7 +149,7 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
     return own["policy"]["weights"], own["filters"]["observation"]
 
 
-def _found(path: Path, name: str) -> Path:
+def _find_file(path: Path, name: str) -> Path:
     """Return the file to which the path of a file or folder refers.
 
     Raises:

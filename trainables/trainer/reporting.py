@@ -53,14 +53,14 @@ class EpisodeRecord:
     """
 
     def __init__(self, config: RecordingConfig, folder: Callable[[], str]) -> None:
-        self._on = config.monitor
+        self._is_on = config.monitor
         self._folder = folder
         self._episodes = 0
         self._bytes = 0
 
     def add(self, samples: Sequence[Sample]) -> None:
         """Write the episodes that ended in these samples."""
-        if not self._on:
+        if not self._is_on:
             return
         lines = [self._line(one.index, episode) for one in samples for episode in one.episodes]
         if not lines:
@@ -76,7 +76,7 @@ class EpisodeRecord:
 
     def get_state(self) -> dict[str, Any]:
         """Return ``recorded``, the numbers of ``episodes`` and ``bytes``; empty if switched off."""
-        if not self._on:
+        if not self._is_on:
             return {}
         return {"recorded": {"episodes": self._episodes, "bytes": self._bytes}}
 
@@ -85,7 +85,7 @@ class EpisodeRecord:
 
         The next line is written over those written since.
         """
-        if self._on:
+        if self._is_on:
             recorded = state.get("recorded", {"episodes": 0, "bytes": 0})
             self._episodes, self._bytes = int(recorded["episodes"]), int(recorded["bytes"])
 

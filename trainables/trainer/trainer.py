@@ -226,7 +226,7 @@ class Trainer(Trainable):
         return replace(made, highest_byte=highest, highest_number=number)
 
     @classmethod
-    def _chosen(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
+    def _checked_choice(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
         """Return the choices of `choose`; raises ConfigError if policies and agents do not fit."""
         config_checks.check_agents(settings, seen)
         if seen.calls_us:
@@ -234,7 +234,7 @@ class Trainer(Trainable):
         return cls.choose(settings, seen)
 
     @classmethod
-    def _with_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
+    def _settle_stepping(cls, settings: TrainerConfig, chosen: bool = True) -> TrainerConfig:
         """Return the settings with `native_vector_env` settled.
 
         It is settled before `choose` is called, since the environment is measured meanwhile.
@@ -317,10 +317,10 @@ class Trainer(Trainable):
         if (asked := cls.of(config)) is not cls:
             asked.check_config(config)
             return
-        settings = cls._with_stepping(parse(cls.config_class, config))
+        settings = cls._settle_stepping(parse(cls.config_class, config))
         cls.validate_config(settings)
         config_checks.check_by_trying(settings, cls.networks)
-        cls._chosen(settings, measuring.look(settings.environment))
+        cls._checked_choice(settings, measuring.look(settings.environment))
 
     @classmethod
     def complete_config(
@@ -354,8 +354,8 @@ class Trainer(Trainable):
         settings = parse(cls.config_class, config)
         if not (undecided := cls.undecided(settings)):
             return {}
-        settings = cls._with_stepping(settings)
-        chosen = cls._chosen(settings, measuring.look(settings.environment))
+        settings = cls._settle_stepping(settings)
+        chosen = cls._checked_choice(settings, measuring.look(settings.environment))
         return {key: chosen[key] for key in undecided}
 
     @classmethod
@@ -389,7 +389,7 @@ class Trainer(Trainable):
         """Build policy, filters and workers from the settings."""
         settings = parse(self.config_class, config)
         self._undecided = self.undecided(settings)
-        self.settings = self._with_stepping(settings, chosen=not self.context.settled)
+        self.settings = self._settle_stepping(settings, chosen=not self.context.settled)
         self.validate_config(self.settings)
         self._given = self.config
         with ExitStack() as undo:
@@ -418,14 +418,14 @@ class Trainer(Trainable):
         """Reasons why the curve is not that of its settings and seed; empty if it is."""
         self.timers: dict[str, float] = {}
         """Milliseconds of this iteration's parts."""
-        self._say_batch_size(settings)
+        self._log_batch_size(settings)
         me = weakref.proxy(self)  # a trainer without references is freed at once, with its workers
         record = EpisodeRecord(settings.recording, lambda: me.logdir)
         whole = settings.sampling.batch_mode == "complete_episodes"
         output = Output(self._io_context(self.seed), self.context, whole)
         self.reporter = Reporter(settings.callbacks, settings.logs, record, output)
         seen = inquiry.look()
-        chosen = self._chosen(settings, seen)
+        chosen = self._checked_choice(settings, seen)
         self._settle({} if self.context.settled else chosen)
         settings = self.settings
         check_vector_env(settings.environment, settings.envs, seen.limit)
@@ -489,7 +489,7 @@ class Trainer(Trainable):
         self.timers = timers
         least, began = self.settings.iteration, time.monotonic()
         self.progress.begin_iteration()
-        with self._threads():
+        with self._limited_threads():
             learner = self.training_step()
             while (
                 self.progress.timesteps_this_iteration < least.timesteps_per_iteration
@@ -508,15 +508,15 @@ class Trainer(Trainable):
             **at_start,
         }
         if self.settings.offline.reads:
-            result.update(self._off_policy())
+            result.update(self._off_policy_results())
         if is_due(self.settings.evaluation, self.iteration + 1):
             with timed(timers, "evaluation_time_ms"):
-                result.update(self._evaluated(self.iteration + 1))
+                result.update(self._run_evaluation(self.iteration + 1))
         if self.settings.metrics.classic_results:
             result.update(classic.results(result))
         return result
 
-    def _threads(self) -> AbstractContextManager[object]:
+    def _limited_threads(self) -> AbstractContextManager[object]:
         """Return a context in which numpy uses as many threads as torch.
 
         With more threads, products of matrices wait for busy cores: acting on pictures took 57 ms a
@@ -530,7 +530,7 @@ class Trainer(Trainable):
         """Return everything that affects the future, as plain data; filters are not flushed."""
         settled = {key: self.config[key] for key in self.before_auto}
         return {
-            **self._give_learnt(checkpoint_dir),
+            **self._learnt_state(checkpoint_dir),
             "progress": self.progress.get_state(),
             "workers": self.workers.get_state(),
             "collected": dict(self._collected),
@@ -548,12 +548,12 @@ class Trainer(Trainable):
         """
         self._settle(checkpoint.get("settled", {}))
         agreement.check(checkpoint, self._collected)
-        self._take_level()
-        self._take_learnt(checkpoint)
+        self._adopt_level()
+        self._restore_learnt(checkpoint)
         self.progress.set_state(checkpoint["progress"])
-        self.inexact = agreement.why_inexact(checkpoint, self.computes_in_torch)
+        self.inexact = agreement.inexact_reasons(checkpoint, self.computes_in_torch)
         if checkpoint["workers"] is None:
-            self._collect_anew()
+            self._replace_workers()
         else:
             self.workers.set_state(checkpoint["workers"])
         self.reporter.set_state(checkpoint, self.progress.timesteps)
@@ -561,7 +561,7 @@ class Trainer(Trainable):
             self.reporter.begin_anew()
         self._synchronise([])
 
-    def _give_learnt(self, checkpoint_dir: str) -> dict[str, Any]:
+    def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
         """Return the state of policy, filters, streams and parts, without workers and counters."""
         return {
             "policy": self.policy.get_state(),
@@ -573,8 +573,8 @@ class Trainer(Trainable):
             **{name: part.get_state() for name, part in self.parts.items()},
         }
 
-    def _take_learnt(self, checkpoint: Mapping[str, Any]) -> None:
-        """Restore what `_give_learnt` returned."""
+    def _restore_learnt(self, checkpoint: Mapping[str, Any]) -> None:
+        """Restore what `_learnt_state` returned."""
         self.policy.set_state(checkpoint["policy"])
         filters_.set_state(self.filters, checkpoint["filters"])
         for name, stream in self.streams.items():
@@ -597,7 +597,7 @@ class Trainer(Trainable):
         if data.get("workers"):
             self._settle(data.get("settled", {}))
             if changes := agreement.changed(data, self._collected):
-                why = agreement.in_words(changes, int(data["progress"]["timesteps"]))
+                why = agreement.describe_changes(changes, int(data["progress"]["timesteps"]))
                 reasons = agreement.no_longer_exact(data, why, "new episodes are begun, and ")
                 data = {**data, "workers": None, "inexact": reasons}
         return {**state, "trainable": {**state["trainable"], "data": data}}
@@ -653,8 +653,8 @@ class Trainer(Trainable):
 
     def evaluate(self) -> dict[str, Any]:
         """Play `evaluation_num_episodes` new episodes; see `PeriodicEvaluation.evaluate`."""
-        self._date_actor()
-        with self._threads():
+        self._update_exploration()
+        with self._limited_threads():
             return self.evaluation.evaluate(self.iteration + 1, self.progress.timesteps)
 
     def play(
@@ -672,8 +672,8 @@ class Trainer(Trainable):
         Returns:
             ``episode_reward`` and ``episode_len`` of each episode.
         """
-        self._date_actor()
-        with self._threads():
+        self._update_exploration()
+        with self._limited_threads():
             return _episodes(self.evaluation.play(episodes, seed, video, window, most_steps))
 
     @classmethod
@@ -702,10 +702,10 @@ class Trainer(Trainable):
         plain = {**card["config"], "callbacks": None}
         if own := plain.get("evaluation_config"):
             plain["evaluation_config"] = {k: v for k, v in own.items() if k != "callbacks"}
-        settings = cls._with_stepping(parse(cls.config_class, plain))
+        settings = cls._settle_stepping(parse(cls.config_class, plain))
         seen = measuring.look(settings.environment)
         if settings.sampling.normalize_actions == AUTO:
-            chosen = cls._chosen(settings, seen)["normalize_actions"]
+            chosen = cls._checked_choice(settings, seen)["normalize_actions"]
             settings = override(settings, {"normalize_actions": chosen}, "config")
         spaces = seen.spaces
         inputs = card["model"]["inputs"]
@@ -722,7 +722,7 @@ class Trainer(Trainable):
         evaluation = PeriodicEvaluation(settings, seed, policy, None, lambda: None)
         return _episodes(evaluation.play(episodes, seed, video, window))
 
-    def _evaluated(self, iteration: int) -> dict[str, Any]:
+    def _run_evaluation(self, iteration: int) -> dict[str, Any]:
         """Return the checked result of `_evaluate`; the global random streams are not changed.
 
         Args:
@@ -733,7 +733,7 @@ class Trainer(Trainable):
         """
         streams = rng.capture_global()
         self._before_evaluate()
-        with self._threads():
+        with self._limited_threads():
             evaluated: object = self._evaluate()
         rng.restore_global(streams)
         if not isinstance(evaluated, dict):
@@ -745,18 +745,18 @@ class Trainer(Trainable):
             self.evaluation.record(iteration, self.progress.timesteps, self.videos)
         return evaluated
 
-    def _off_policy(self) -> dict[str, Any]:
+    def _off_policy_results(self) -> dict[str, Any]:
         """Return ``off_policy`` → the results of `input_evaluation`; empty if there are none."""
         found: dict[str, Any] = {}
         if "simulation" in self.settings.offline.input_evaluation:
-            found["simulation"] = self._evaluated(self.iteration + 1)["evaluation"]
+            found["simulation"] = self._run_evaluation(self.iteration + 1)["evaluation"]
             found["simulation"] = found["simulation"]["episode_reward_mean"]
         samples = isinstance(self.workers, ReadingWorkers) and self.workers.samples_for_reader
         if type(self).log_likelihoods is not Trainer.log_likelihoods and not samples:
-            found |= self._estimated()
+            found |= self._make_estimates()
         return {"off_policy": found} if found else {}
 
-    def _estimated(self) -> dict[str, Any]:
+    def _make_estimates(self) -> dict[str, Any]:
         """Return off-policy estimates from the episodes that are read."""
         return self.estimates.of(self.judged_likelihoods, self.iteration + 1)
 
@@ -767,7 +767,7 @@ class Trainer(Trainable):
         """
         if self.iteration or self.settings.evaluation.evaluation_interval is None:
             return {}
-        return {f"{name}_at_start": value for name, value in self._evaluated(0).items()}
+        return {f"{name}_at_start": value for name, value in self._run_evaluation(0).items()}
 
     # ---- actions -----------------------------------------------------------------------------
 
@@ -841,7 +841,7 @@ class Trainer(Trainable):
 
     def acting_stream(self, explore: bool) -> np.random.Generator | None:
         """Return the random stream of callers' actions; None if actions are not drawn."""
-        self._date_actor()
+        self._update_exploration()
         return self.streams["compute_action"] if explore else None
 
     def get_initial_state(self, policy_id: str = DEFAULT_POLICY_ID) -> list[NDArray[Any]]:
@@ -1006,7 +1006,7 @@ class Trainer(Trainable):
         others = self.parts or self.reporter.calls or self.settings.offline.output
         return mine and known and filters and not others
 
-    def _date_actor(self) -> None:
+    def _update_exploration(self) -> None:
         """Let the trainer's own actor explore as after the steps sampled so far."""
         self.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
 
@@ -1092,7 +1092,7 @@ class Trainer(Trainable):
         self.reporter.train_result(self, completed)
         return completed
 
-    def _take_level(self) -> None:
+    def _adopt_level(self) -> None:
         """Make workers for the exactness of the checkpoint's trainer, if it is another one."""
         of, context = self.settings, self.context
         mine = self._remembered
@@ -1116,7 +1116,7 @@ class Trainer(Trainable):
         self.workers = self._make_workers(self.seed)
 
     @staticmethod
-    def _say_batch_size(settings: TrainerConfig) -> None:
+    def _log_batch_size(settings: TrainerConfig) -> None:
         """Log that the batch size was rounded up."""
         if settings.rounded:
             logger.info(
@@ -1196,7 +1196,7 @@ class Trainer(Trainable):
         """Return the form that rows of files must have; `of_agents` is True with several agents."""
         return Rows(self.spaces, of_agents, filters_.is_filtering(self.filters["observation"]))
 
-    def _collect_anew(self) -> None:
+    def _replace_workers(self) -> None:
         """Replace the workers by new ones, with new episodes and streams."""
         self.workers.close()
         self.workers = self._make_workers(

@@ -56,21 +56,21 @@ def test_P3_a_daemon_thread_fills_a_queue_of_5_and_waits(trainer: PPO) -> None:
     assert not source.alive
     trainer.train()
     assert getattr(source._thread, "daemon", False)
-    wait_until(lambda: len(source._results) == RESULTS and source._rests)
+    wait_until(lambda: len(source._results) == RESULTS and source._is_paused)
     episodes = len(source._episodes)
     with source.paused():
         pass
     assert (len(source._results), len(source._episodes)) == (5, episodes)
     trainer.train()
-    wait_until(lambda: len(source._results) == RESULTS and source._rests)
+    wait_until(lambda: len(source._results) == RESULTS and source._is_paused)
 
 
 def test_P3_results_in_the_queue_are_not_written_again(trainer: PPO) -> None:
     source = source_of(trainer)
     trainer.train()
-    wait_until(lambda: len(source._results) == RESULTS and source._rests)
+    wait_until(lambda: len(source._results) == RESULTS and source._is_paused)
     starts = [source.get_data().fragments[0].observations[0, 0, 0] for _ in range(4)]
-    wait_until(lambda: len(source._results) == RESULTS and source._rests)
+    wait_until(lambda: len(source._results) == RESULTS and source._is_paused)
     assert len({float(start) for start in starts}) > 1
 
 
@@ -86,7 +86,7 @@ def test_P2_a_sample_brings_the_episodes_of_all_results_since_the_last(trainer: 
     assert source.get_metrics() == []
     first = source.get_data()
     assert first.episodes == []
-    wait_until(lambda: len(source._results) == RESULTS and source._rests)
+    wait_until(lambda: len(source._results) == RESULTS and source._is_paused)
     ended = len(source._episodes)
     assert ended == 3 * ((6 * 16) // 7)
     following = source.next()
@@ -308,7 +308,7 @@ def test_B4_every_observation_beside_a_fake_sample_is_counted_once(black_hole: b
     envs: Any = worker.envs
     run(trainer, 1)
     if not black_hole:
-        wait_until(lambda: len(source._results) == RESULTS and source._rests)
+        wait_until(lambda: len(source._results) == RESULTS and source._is_paused)
     run(trainer, 3)
     with source.paused():
         steps = sum(len(sub_env.unwrapped.sent) for sub_env in envs.sub_envs)
@@ -328,7 +328,7 @@ def test_P4_a_queue_that_nobody_empties_is_told_of_and_waited_for(
 ) -> None:
     trainer.train()
     source = source_of(trainer)
-    wait_until(lambda: len(source._results) == RESULTS and source._rests)
+    wait_until(lambda: len(source._results) == RESULTS and source._is_paused)
     source._timeout_s = 0.05
     source.get_data()  # it is there already; the thread makes the next one, and waits anew
     wait_until(lambda: "nobody has taken a result of the sampling thread for 0.05 s" in caplog.text)

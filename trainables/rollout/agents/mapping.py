@@ -34,7 +34,7 @@ class ByName:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ByFunction:
     """Agent → policy by a user's function, which child processes import by its path."""
 
     function: Any
@@ -64,7 +64,7 @@ def make_mapping(given: Any, policies: Sequence[str]) -> Binding:
         return ByName(tuple(policies), dict(given or {}))
     if isinstance(given, str):
         load("multiagent.policy_mapping_fn", given, "a function")
-    return _Asked(given)
+    return _ByFunction(given)
 
 
 def looking(agent: str) -> np.random.Generator:

@@ -125,9 +125,9 @@ class AgentsSampler:
         worker: index of the worker, and the number of workers.
     """
 
-    known_as = "several agents"
+    environment_kind = "several agents"
     """Name of this kind of environment in errors."""
-    at_own_pace = False
+    has_one_fragment = False
     """True if a sample is one fragment, however many ticks it takes."""
 
     def __init__(
@@ -166,7 +166,7 @@ class AgentsSampler:
         """Tracker that calls the callbacks; None without callbacks."""
         self.film: VideoRecorder | None = None
         """Recorder of the first environment; None without videos and viewer."""
-        self._missing = rng.generator(seed, "missing observations", self._index)
+        self._random_stream = rng.generator(seed, "missing observations", self._index)
         self._streams: dict[str, np.random.Generator] = {}
         self._transitions: dict[str, Transitions] = {}
         self._connectors: dict[str, Connectors] = {}
@@ -175,16 +175,16 @@ class AgentsSampler:
         """Environment → its running episode."""
         self._players: dict[str, InferencePolicy] = {}
         """Policy → `InferencePolicy`, for callbacks that ask about agents."""
-        self._asked_ahead: dict[int, dict[str, str]] = {}
+        self._early_policies: dict[int, dict[str, str]] = {}
         """Number of an episode → agent → policy, for agents that callbacks asked about too early.
         """
         self._infos: Mapping[str, Any] = {}
-        self._spent: Array = np.zeros(2)
+        self._tick_seconds: Array = np.zeros(2)
         """Seconds of the current tick spent on observations, and on the policies' decisions."""
         self._warned = self._warned_of_length = False
-        self.have(plans, mapper, frozenset(plans))
+        self.set_policies(plans, mapper, frozenset(plans))
 
-    def have(
+    def set_policies(
         self, plans: Mapping[str, PolicyPlan], mapper: Mapper, anew: Container[str]
     ) -> list[int]:
         """Use these policies from now on.
@@ -213,7 +213,7 @@ class AgentsSampler:
 
     def _begin_policy(self, pid: str) -> None:
         """Make stream, connectors, transitions and player of a policy."""
-        plan, called, config = self._plans[pid], self._called(pid), self._config
+        plan, called, config = self._plans[pid], self._error_prefix(pid), self._config
         self._streams[pid] = rng.generator(self._seed, "policy", self._index, pid)
         self._connectors[pid] = plan.spaces.connected(
             called,
@@ -235,13 +235,13 @@ class AgentsSampler:
         )
         self._recent[pid] = deque(maxlen=RECENT_ROWS)
         self._players[pid] = InferencePolicy(self._actors[pid], plan.spaces, self._connectors[pid])
-        require_stateless(self._actors[pid].exploration, self.known_as)
+        require_stateless(self._actors[pid].exploration, self.environment_kind)
 
-    def _called(self, pid: str) -> str:
+    def _error_prefix(self, pid: str) -> str:
         """Return the beginning of errors about a policy's transitions."""
         return f"{self.name}, policy {pid}"
 
-    def _subject(self, what: str, pid: str) -> str:
+    def _log_subject(self, what: str, pid: str) -> str:
         """Return the name under which a policy's subject is logged."""
         return f"{what} of policy {pid}"
 
@@ -259,7 +259,7 @@ class AgentsSampler:
         seen = self._envs.reset(seeds)
         if self.watch:
             self.watch.start(every, seen)
-        self._running = {env: self._begun(env, one) for env, one in enumerate(seen)}
+        self._running = {env: self._next_episode(env, one) for env, one in enumerate(seen)}
         if self.film:
             self.film.begin(1)
 
@@ -298,7 +298,7 @@ class AgentsSampler:
         config = self._config
         whole = config.batch_mode == "complete_episodes"
         counted = env_steps = 0
-        at_once = whole or self.at_own_pace
+        at_once = whole or self.has_one_fragment
         while counted < self._steps:
             ticks = 0
             while ticks < config.rollout_fragment_length or at_once:
@@ -307,18 +307,18 @@ class AgentsSampler:
                 env_steps += more[1]
                 ticks += 1
                 if whole and not self._warned_of_length:
-                    lengths = self._unfinished()
+                    lengths = self._running_lengths()
                     self._warned_of_length = warn_of_long_episodes(self.name, config, lengths)
                 if counted >= self._steps and (at_once or self._agent_steps):
                     break
-            taken = self._take(whole)
+            taken = self._take_fragments(whole)
             for pid, fragment in taken.items():
                 fragments.setdefault(pid, []).append(fragment)
             self._warn_if_idle(taken, ticks)
         latest = {pid: np.stack(rows) for pid, rows in self._recent.items() if rows}
         return CollectedByPolicy(fragments, env_steps, counted, episodes, latest)
 
-    def _unfinished(self) -> Array:
+    def _running_lengths(self) -> Array:
         """Return the lengths of the running episodes in environment steps."""
         return self.episodes.lengths
 
@@ -334,7 +334,7 @@ class AgentsSampler:
         """
         clock = time.perf_counter
         began = clock()
-        asked = self._asked()
+        asked = self._acting_agents()
         processed = clock()
         actions: dict[Any, dict[str, Any]] = {env: {} for env in self._running}
         for pid, who in asked.items():
@@ -347,7 +347,7 @@ class AgentsSampler:
         over = step.terminated | step.truncated
         lengths = self.episodes.lengths + 1
         for env_index in self._running:
-            self._settle_step(env_index, step, bool(over[env_index]), int(lengths[env_index]))
+            self._record_step(env_index, step, bool(over[env_index]), int(lengths[env_index]))
         ended = over.copy()
         ended[list(step.faults)] = True
         written = self.watch.after_step(step, 0) if self.watch else {}
@@ -357,12 +357,12 @@ class AgentsSampler:
         acted = 0
         for env_index, metrics in zip(np.flatnonzero(ended).tolist(), finished, strict=True):
             acted += 0 if metrics.faulty else self._running[env_index].acted
-            episodes.append(self._ended(env_index, metrics, step))
+            episodes.append(self._finish_episode(env_index, metrics, step))
         if whole:
             return acted, int(lengths[over].sum())
         return sum(map(len, asked.values())), self._envs.count
 
-    def _asked(self) -> dict[str, list[tuple[Any, str]]]:
+    def _acting_agents(self) -> dict[str, list[tuple[Any, str]]]:
         """Return policy → (environment, agent) of the agents that act in this tick."""
         asked: dict[str, list[tuple[Any, str]]] = {}
         for env, episode in self._running.items():
@@ -397,8 +397,8 @@ class AgentsSampler:
             filtered, carried = connectors.observe(raw, carried, plan.learns)
             stored = filtered
         processed = time.perf_counter()
-        acted = self._done(pid, who, filtered, memory)
-        self._spent += processed - began, time.perf_counter() - processed
+        acted = self._choose_actions(pid, who, filtered, memory)
+        self._tick_seconds += processed - began, time.perf_counter() - processed
         self._keep_latest(pid, filtered, acted)
         following = np.hstack([acted.memory, connectors.acted(carried, acted.actions)])
         rows = []
@@ -408,12 +408,12 @@ class AgentsSampler:
             rows.append(Row(episode.lanes[agent], episode.steps[agent], episode.number, which))
             episode.steps[agent] += 1
             episode.acted += 1
-        first = transitions.decided(stored, memory, acted, rows)
+        first = transitions.add_decision(stored, memory, acted, rows)
         for i, (env, agent) in enumerate(who):
             running[env].open[agent] = first + i
             if following.size:
                 running[env].memory[agent] = following[i]
-            if (seen_by := self._watched(env)) is not None:
+            if (seen_by := self._callback_episode(env)) is not None:
                 outputs = acted.outputs_of(i, actor.fetches)
                 seen_by.note_decision(agent, acted.actions[i], following[i], outputs)
         return connectors.send(acted.actions)
@@ -426,21 +426,21 @@ class AgentsSampler:
             deciding: from then until the actions were sent to the environments.
             stepping: from then until the environments had made their step.
         """
-        seeing, acting = self._spent.tolist()
-        self._spent[:] = 0.0
+        seeing, acting = self._tick_seconds.tolist()
+        self._tick_seconds[:] = 0.0
         parts = [0.0, asking + seeing, acting, deciding - seeing - acting, stepping]
         self.perf.add(*np.cumsum(parts).tolist())
 
     def _keep_latest(self, pid: str, filtered: Array, acted: Acted) -> None:
         """Store inputs and outputs of a policy for the log, unless some are stored already."""
         for what, one in (("policy inputs", filtered), ("policy outputs", acted)):
-            self.latest.setdefault(self._subject(what, pid), one)
+            self.latest.setdefault(self._log_subject(what, pid), one)
 
-    def _watched(self, env_index: Any) -> Episode | None:
+    def _callback_episode(self, env_index: Any) -> Episode | None:
         """Return an environment's running episode as callbacks see it; None without callbacks."""
         return self.watch.running(env_index) if self.watch else None
 
-    def _done(
+    def _choose_actions(
         self, pid: str, who: Sequence[tuple[Any, str]], filtered: Array, memory: Array
     ) -> Acted:
         """Return the decision of a policy for these agents.
@@ -455,7 +455,7 @@ class AgentsSampler:
 
     # ---- consequences of a step ------------------------------------------------------------------
 
-    def _settle_step(self, env_index: int, step: Step, over: bool, length: int) -> None:
+    def _record_step(self, env_index: int, step: Step, over: bool, length: int) -> None:
         """Record the consequences of a step in one environment, or drop the episode if it failed.
 
         Args:
@@ -472,9 +472,9 @@ class AgentsSampler:
         self._infos = step.infos.get(env_index, {}).get("agents", {})
         dead, limit = bool(step.terminated[env_index]), self._ends.hard_horizon
         is_cut = over and not dead and limit is not None and length >= limit
-        self._settle(env_index, seen, over, dead, is_cut)
+        self._record_consequences(env_index, seen, over, dead, is_cut)
 
-    def _settle(
+    def _record_consequences(
         self, env_index: Any, seen: Seen, over: bool, dead: bool, is_cut: bool = False
     ) -> None:
         """Record the consequences of a step in one environment for each of its agents.
@@ -495,16 +495,16 @@ class AgentsSampler:
                 died = (dead and agent not in seen["truncated"]) or agent in seen["terminated"]
                 shown = seen["observations"].get(agent)
                 if shown is None and is_cut and agent not in ends:
-                    self._leave_out(episode, agent)
+                    self._drop_last_decision(episode, agent)
                 else:
-                    self._end(env_index, episode, agent, shown, died)
+                    self._end_trajectory(env_index, episode, agent, shown, died)
             elif agent in seen["observations"]:
-                observation = self._observed(episode, agent, seen["observations"][agent])
-                self._close(episode, agent, observation)
+                observation = self._copy_observation(episode, agent, seen["observations"][agent])
+                self._complete_row(episode, agent, observation)
                 episode.waiting[agent] = observation
         for agent in new:
             if agent not in episode.waiting:
-                self._appear(env_index, episode, agent, seen["observations"][agent])
+                self._begin_trajectory(env_index, episode, agent, seen["observations"][agent])
 
     def _reward(
         self,
@@ -540,7 +540,7 @@ class AgentsSampler:
         """Return the open row of an agent."""
         return self._transitions[episode.policies[agent]].rows[episode.open[agent]]
 
-    def _close(self, episode: RunningEpisode, agent: str, observation: Array | None) -> Row:
+    def _complete_row(self, episode: RunningEpisode, agent: str, observation: Array | None) -> Row:
         """Complete an agent's open row with the observation that followed, and return it."""
         row = self._row(episode, agent)
         del episode.open[agent]
@@ -550,7 +550,7 @@ class AgentsSampler:
         row.valid = bool((row.info or {}).get("training_enabled", True))
         return row
 
-    def _end(
+    def _end_trajectory(
         self, env_index: Any, episode: RunningEpisode, agent: str, given: Array | None, dead: bool
     ) -> None:
         """End an agent's trajectory.
@@ -569,11 +569,11 @@ class AgentsSampler:
         lasting = self._ends.no_done_at_end
         pid = episode.policies[agent]
         if given is not None:
-            observation = self._observed(episode, agent, given)
+            observation = self._copy_observation(episode, agent, given)
         elif dead and not lasting:
-            observation = self._made_up(pid)
+            observation = self._random_observation(pid)
         elif lasting:
-            self._leave_out(episode, agent)
+            self._drop_last_decision(episode, agent)
             return
         else:
             raise EnvError(
@@ -582,11 +582,11 @@ class AgentsSampler:
                 "step that ends the episode, or set no_done_at_end: true, which leaves out its "
                 "last step"
             )
-        row = self._close(episode, agent, observation)
+        row = self._complete_row(episode, agent, observation)
         row.terminated, row.truncated = dead and not lasting, not dead or lasting
-        self._leave(episode, agent)
+        self._free_lane(episode, agent)
 
-    def _leave_out(self, episode: RunningEpisode, agent: str) -> None:
+    def _drop_last_decision(self, episode: RunningEpisode, agent: str) -> None:
         """Drop an agent's last decision, whose consequence is not known, and end its trajectory.
 
         The environment did not know that the horizon ends the episode here, so an agent that did
@@ -594,20 +594,22 @@ class AgentsSampler:
         the turn has no last observation. The decision before is bootstrapped instead.
         """
         self._transitions[episode.policies[agent]].drop_last(episode.open[agent])
-        self._leave(episode, agent)
+        self._free_lane(episode, agent)
 
-    def _leave(self, episode: RunningEpisode, agent: str) -> None:
+    def _free_lane(self, episode: RunningEpisode, agent: str) -> None:
         """End an agent's trajectory and free its lane; the agent may begin another trajectory."""
         for one in (episode.open, episode.lanes, episode.steps, episode.memory):
             one.pop(agent, None)
 
-    def _appear(self, env_index: Any, episode: RunningEpisode, agent: str, given: Array) -> None:
+    def _begin_trajectory(
+        self, env_index: Any, episode: RunningEpisode, agent: str, given: Array
+    ) -> None:
         """Begin a trajectory of an agent with its first observation."""
         if agent not in episode.policies:
             self._bind(env_index, episode, agent)
         episode.lanes[agent] = self._lane(env_index, episode, episode.policies[agent])
         episode.steps[agent] = 0
-        episode.waiting[agent] = self._observed(episode, agent, given)
+        episode.waiting[agent] = self._copy_observation(episode, agent, given)
 
     def _lane(self, env_index: Any, episode: RunningEpisode, pid: str) -> int:
         """Return a lane of a policy that no agent of the episode uses."""
@@ -616,7 +618,7 @@ class AgentsSampler:
 
     def _bind(self, env_index: Any, episode: RunningEpisode, agent: str) -> None:
         """Assign a policy to an agent for the episode."""
-        ahead = self._asked_ahead.get(episode.number, {})
+        ahead = self._early_policies.get(episode.number, {})
         pid = ahead.get(agent) or self._policy_of(env_index, episode.number, agent)
         episode.policies[agent] = pid
         episode.rewards[agent] = 0.0
@@ -661,11 +663,11 @@ class AgentsSampler:
         def policy_of(agent: str) -> str:
             sampler = me()
             assert sampler is not None  # noqa: S101 as it plays the episode
-            return sampler._ahead(env_index, number, agent)
+            return sampler._early_policy(env_index, number, agent)
 
         return Cast(self._players, policy_of)
 
-    def _ahead(self, env_index: Any, number: int, agent: str) -> str:
+    def _early_policy(self, env_index: Any, number: int, agent: str) -> str:
         """Return the policy of an agent; one that has not appeared yet will get the same policy.
 
         Raises:
@@ -676,12 +678,12 @@ class AgentsSampler:
             return running.policies[agent]
         if agent not in self._agents:
             raise ValueError(f"no agent {agent!r}; there are {', '.join(self._agents)}")
-        ahead = self._asked_ahead.setdefault(number, {})
+        ahead = self._early_policies.setdefault(number, {})
         if agent not in ahead:
             ahead[agent] = self._policy_of(env_index, number, agent)
         return ahead[agent]
 
-    def _observed(self, episode: RunningEpisode, agent: str, given: Array) -> Array:
+    def _copy_observation(self, episode: RunningEpisode, agent: str, given: Array) -> Array:
         """Return an agent's observation as a new array (*S).
 
         It is copied, since environments may overwrite an observation that is still in use.
@@ -689,25 +691,27 @@ class AgentsSampler:
         row: Array = self._connectors[episode.policies[agent]].rows(np.asarray(given)[None])[0]
         return row
 
-    def _made_up(self, pid: str) -> Array:
+    def _random_observation(self, pid: str) -> Array:
         """Return a random observation (*S) for a terminated agent, whose value is never used."""
         space, connectors = self._plans[pid].spaces.raw, self._connectors[pid]
-        space.seed(int(self._missing.integers(2**31)))
+        space.seed(int(self._random_stream.integers(2**31)))
         row: Array = connectors.rows(connectors.at_env.observe_all([space.sample()]))[0]
         return row
 
     # ---- episodes --------------------------------------------------------------------------------
 
-    def _begun(self, env_index: int, seen: Seen) -> RunningEpisode:
+    def _next_episode(self, env_index: int, seen: Seen) -> RunningEpisode:
         """Return the next episode of an environment, begun with these observations."""
         own, every = self._numbers
         number = int(self.episodes.counts[env_index]) * every + own + env_index
         episode = RunningEpisode(number)
         for agent, given in seen["observations"].items():
-            self._appear(env_index, episode, agent, given)
+            self._begin_trajectory(env_index, episode, agent, given)
         return episode
 
-    def _ended(self, env_index: int, metrics: RolloutMetrics, step: Step) -> RolloutMetrics:
+    def _finish_episode(
+        self, env_index: int, metrics: RolloutMetrics, step: Step
+    ) -> RolloutMetrics:
         """Finish an episode and begin the next one; returns its metrics with its agents' returns.
 
         Raises:
@@ -722,8 +726,8 @@ class AgentsSampler:
             )
         for transitions in self._transitions.values():
             transitions.end_episode(episode.number)
-        self._asked_ahead.pop(episode.number, None)
-        self._running[env_index] = self._begun(env_index, step.observations[env_index])
+        self._early_policies.pop(episode.number, None)
+        self._running[env_index] = self._next_episode(env_index, step.observations[env_index])
         rewards = {a: [episode.policies[a], total] for a, total in episode.rewards.items()}
         return metrics._replace(agent_rewards=rewards)
 
@@ -731,13 +735,13 @@ class AgentsSampler:
         """Drop the running episode of an environment; `observation` begins the next one."""
         for transitions in self._transitions.values():
             transitions.drop_episode(self._running[env_index].number)
-        self._asked_ahead.pop(self._running[env_index].number, None)
+        self._early_policies.pop(self._running[env_index].number, None)
         self.episodes.drop(env_index)
-        self._running[env_index] = self._begun(env_index, observation)
+        self._running[env_index] = self._next_episode(env_index, observation)
 
     # ---- fragments -------------------------------------------------------------------------------
 
-    def _take(self, whole: bool) -> dict[str, Fragment]:
+    def _take_fragments(self, whole: bool) -> dict[str, Fragment]:
         """Return policy → fragment of the rows known since the last call."""
         taken: dict[str, Fragment] = {}
         for pid, transitions in self._transitions.items():
@@ -767,7 +771,7 @@ class AgentsSampler:
         """Return ``episodes``, ``running``, ``transitions``, ``streams`` and ``missing``."""
         running = []
         for one in self._running.values():
-            arrays = {"waiting": _listed(one.waiting), "memory": _listed(one.memory)}
+            arrays = {"waiting": _agent_rows(one.waiting), "memory": _agent_rows(one.memory)}
             plain = {n: dict(getattr(one, n)) for n in PLAIN}
             running.append({"number": one.number, "acted": one.acted, **plain, **arrays})
         return {
@@ -775,7 +779,7 @@ class AgentsSampler:
             "running": running,
             "transitions": {pid: one.get_state() for pid, one in self._transitions.items()},
             "streams": {pid: rng.get_generator_state(one) for pid, one in self._streams.items()},
-            "missing": rng.get_generator_state(self._missing),
+            "missing": rng.get_generator_state(self._random_stream),
         }
 
     def set_state(self, state: Mapping[str, Any]) -> None:
@@ -794,7 +798,7 @@ class AgentsSampler:
         for pid, transitions in self._transitions.items():
             transitions.set_state(state["transitions"][pid])
             rng.set_generator_state(self._streams[pid], state["streams"][pid])
-        rng.set_generator_state(self._missing, state["missing"])
+        rng.set_generator_state(self._random_stream, state["missing"])
 
 
 #: Fields of an episode that are dicts of plain values.
@@ -816,7 +820,7 @@ def in_order(own: dict[str, Any], policies: Iterable[str]) -> None:
     own.update(kept)
 
 
-def _listed(rows: Mapping[str, Array]) -> list[list[Any]]:
+def _agent_rows(rows: Mapping[str, Array]) -> list[list[Any]]:
     """Return [agent, copy of its row] for each agent, in order.
 
     The order decides that of the rows in a decision.

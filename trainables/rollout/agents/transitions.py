@@ -129,7 +129,7 @@ class Transitions:
 
     # ---- rows ------------------------------------------------------------------------------------
 
-    def decided(self, observed: Array, memory: Array, acted: Acted, rows: list[Row]) -> int:
+    def add_decision(self, observed: Array, memory: Array, acted: Acted, rows: list[Row]) -> int:
         """Store a batched decision, and return the index of its first row.
 
         Args:
@@ -209,7 +209,7 @@ class Transitions:
         ranks = np.empty(len(rows), dtype=np.int64)
         ranks[order] = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
         times = length - counts[lanes] + ranks
-        fragment = self._blank(length, len(counts))
+        fragment = self._empty_fragment(length, len(counts))
         arrays, where = fragment.columns, (times, lanes)
         for name, column in blocks.items():
             arrays[name][where] = column[given]
@@ -218,18 +218,18 @@ class Transitions:
         for name in ("terminated", "truncated", "valid"):
             arrays[name][where] = [getattr(row, name) for row in rows]
         if self._scaler:
-            self._scale(self._scaler, fragment, _begins(fragment, where, rows))
+            self._scale(self._scaler, fragment, _begin_flags(fragment, where, rows))
         if self._requested:
             self._write_requested(fragment, where, rows)
         cut = [i for i, row in enumerate(rows) if row.truncated]
-        for name, values in self._judged([rows[i] for i in cut]).items():
+        for name, values in self._judge_after([rows[i] for i in cut]).items():
             arrays[f"final_{name}"][times[cut], lanes[cut]] = values
         last = [i for i in np.flatnonzero(times == length - 1) if not rows[i].ended]
-        for name, values in self._judged([rows[i] for i in last]).items():
+        for name, values in self._judge_after([rows[i] for i in last]).items():
             fragment.last[f"last_{name}"][0, lanes[last]] = values
         return fragment
 
-    def _blank(self, length: int, lanes: int) -> Fragment:
+    def _empty_fragment(self, length: int, lanes: int) -> Fragment:
         """Return a fragment (length, lanes) in which no row is a transition."""
         whole = isinstance(self._connectors.filter, NoFilter)
         observed = self._spaces.observation_dtype if whole else np.dtype(np.float32)
@@ -278,23 +278,23 @@ class Transitions:
 
         `where` are the ticks and lanes of the rows.
         """
-        size, begins = self._actor.memory_size, _begins(fragment, where, rows)
+        size, begins = self._actor.memory_size, _begin_flags(fragment, where, rows)
         made: dict[str, Callable[[], Any]] = {
-            "new_obs": lambda: self._following(rows),
+            "new_obs": lambda: self._stored_after(rows),
             "t": lambda: [row.t for row in rows],
             "eps_id": lambda: [row.episode for row in rows],
             "agent_index": lambda: [row.agent for row in rows],
-            "infos": lambda: _objects([dict(row.info or {}) for row in rows]),
+            "infos": lambda: _object_array([dict(row.info or {}) for row in rows]),
             "unroll_id": lambda: self._unroll_ids(fragment, begins)[where],
-            "prev_actions": lambda: self._before("actions", fragment, begins)[where],
-            "prev_rewards": lambda: self._before("rewards", fragment, begins)[where],
+            "prev_actions": lambda: self._previous_rows("actions", fragment, begins)[where],
+            "prev_rewards": lambda: self._previous_rows("rewards", fragment, begins)[where],
             "state_out": lambda: self._memories(rows)[:, :size],
         }
         columns = fragment.columns
         for name in self._requested:
             columns[name][where] = made[name]()
 
-    def _before(self, name: str, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
+    def _previous_rows(self, name: str, fragment: Fragment, begins: NDArray[np.bool_]) -> Array:
         """Return each row's predecessor in a column, (T, lanes, …); 0 where a trajectory begins.
 
         The predecessor may be in the fragment before, whose last rows `_latest` holds.
@@ -324,23 +324,23 @@ class Transitions:
         self._unrolls += int(number.max()) + 1
         return ids
 
-    def _judged(self, rows: list[Row]) -> dict[str, Array]:
+    def _judge_after(self, rows: list[Row]) -> dict[str, Array]:
         """Return the actor's values for the observations after these rows, name → (R, …)."""
         if not rows or not self._actor.judged:
             return {}
-        return self._actor.judge(*self._after(rows))
+        return self._actor.judge(*self._observations_after(rows))
 
-    def _after(self, rows: list[Row]) -> tuple[Array, Array]:
+    def _observations_after(self, rows: list[Row]) -> tuple[Array, Array]:
         """Return the observations after these rows as the policy sees them, and its memory."""
         size, memory = self._actor.memory_size, self._memories(rows)
-        return self._connectors.observe(_raw(rows), memory[:, size:])[0], memory[:, :size]
+        return self._connectors.observe(_raw_after(rows), memory[:, size:])[0], memory[:, :size]
 
-    def _following(self, rows: list[Row]) -> Array:
+    def _stored_after(self, rows: list[Row]) -> Array:
         """Return the observations (R, *S) after these rows in the form of fragments."""
         if not self._unfiltered:
-            return self._after(rows)[0]
+            return self._observations_after(rows)[0]
         carried = self._memories(rows)[:, self._actor.memory_size :]
-        return self._connectors.given(_raw(rows), carried)
+        return self._connectors.given(_raw_after(rows), carried)
 
     def _memories(self, rows: list[Row]) -> Array:
         """Return the memory (R, M + L) that belongs to the observations after these rows."""
@@ -393,19 +393,21 @@ class Transitions:
         self._blocks = {n: [np.array(c)] for n, c in state["columns"].items()} if self.rows else {}
 
 
-def _begins(fragment: Fragment, where: tuple[Array, Array], rows: list[Row]) -> NDArray[np.bool_]:
+def _begin_flags(
+    fragment: Fragment, where: tuple[Array, Array], rows: list[Row]
+) -> NDArray[np.bool_]:
     """Return (T, lanes) flags, True where a trajectory begins."""
     begins = np.zeros(fragment.valid.shape, dtype=np.bool_)
     begins[where] = [row.t == 0 for row in rows]
     return begins
 
 
-def _raw(rows: list[Row]) -> Array:
+def _raw_after(rows: list[Row]) -> Array:
     """Return the raw observations (R, *S) that followed these rows."""
     return np.stack([row.after for row in rows if row.after is not None])
 
 
-def _objects(given: list[Any]) -> Array:
+def _object_array(given: list[Any]) -> Array:
     """Return an array (R,) of objects."""
     made = np.empty(len(given), dtype=object)
     made[:] = given

@@ -256,12 +256,12 @@ class AgentsWorker(RolloutWorker):
         in_order(self._actors, spec.policies)
         in_order(self._filters, [one for pid in spec.policies for one in _filters(spec, pid)])
         self._weights = {pid: one for pid, one in self._weights.items() if pid in self._actors}
-        lost = self._sampler.have(spec.policies, _mapper(spec), frozenset(known))
+        lost = self._sampler.set_policies(spec.policies, _mapper(spec), frozenset(known))
         self._begin_next_episodes(lost)
         if self._sampler.film and 0 in lost:
             self._sampler.film.resume(int(self._sampler.episodes.counts[0]) + 1, 0)
 
-    def _sampled(self, collected: Any) -> MultiAgentBatch:
+    def _make_sample(self, collected: Any) -> MultiAgentBatch:
         """Return the collected fragments as a batch, and flush the filters' statistics."""
         assert isinstance(collected, CollectedByPolicy)  # noqa: S101 as its sampler gives it
         deltas, index = self.get_filters(flush_after=True), self.spec.index
@@ -295,7 +295,7 @@ class AgentsWorker(RolloutWorker):
 
     def _log_sample(self, sample: Sample) -> None:
         """Log examples of the data, those subjects that were not logged before."""
-        assert isinstance(sample, MultiAgentBatch)  # noqa: S101 as `_sampled` gives it
+        assert isinstance(sample, MultiAgentBatch)  # noqa: S101 as `_make_sample` gives it
         self._log_sizes()
         for pid, batch in sample.policy_batches.items():
             if len(batch.recent):

@@ -54,17 +54,17 @@ class AsyncSampler:
         self._episodes: list[RolloutMetrics] = []
         self._thread: threading.Thread | None = None
         self._pauses = 0
-        self._rests = False
-        self._abandons = False
+        self._is_paused = False
+        self._is_abandoning = False
         self._shutdown = False
-        self._over = False  # the thread gives no more results, though it may still be alive
+        self._has_finished = False  # the thread gives no more results, though it may still be alive
         self._farewell: Callable[[], None] | None = None
-        sampler.between_ticks = self._pass
+        sampler.between_ticks = self._pause_if_wanted
 
     @property
     def alive(self) -> bool:
         """True while the thread runs."""
-        return self._thread is not None and not self._over and self._thread.is_alive()
+        return self._thread is not None and not self._has_finished and self._thread.is_alive()
 
     def next(self) -> Collected:
         """Return the oldest result, with the episodes of all results since the last call."""
@@ -88,7 +88,7 @@ class AsyncSampler:
                     f"{self._timeout_s} s; is a step of the environment that slow?"
                 )
             if not self._results:
-                raise self._dead()
+                raise self._death_error()
             result = self._results.popleft()
             self._changed.notify_all()
         if isinstance(result, BaseException):
@@ -113,7 +113,7 @@ class AsyncSampler:
         try:
             with self._changed:
                 if not self._changed.wait_for(
-                    lambda: self._rests or not self.alive, self._timeout_s
+                    lambda: self._is_paused or not self.alive, self._timeout_s
                 ):
                     raise WorkerError(
                         f"{self._sampler.name}: the sampling thread did not come to the end of a "
@@ -130,7 +130,7 @@ class AsyncSampler:
         with self._changed:
             self._results.clear()
             self._episodes.clear()
-            self._abandons = self.alive
+            self._is_abandoning = self.alive
             if not self.alive:
                 self._thread = None
 
@@ -162,7 +162,7 @@ class AsyncSampler:
                 *(self._sampler.name, STOP_TIMEOUT_S),
             )
 
-    def _dead(self) -> WorkerError:
+    def _death_error(self) -> WorkerError:
         """Return the error for a dead thread."""
         return WorkerError(
             f"{self._sampler.name}: the sampling thread is dead; restore from a checkpoint to "
@@ -173,7 +173,7 @@ class AsyncSampler:
 
     def _start(self) -> None:
         """Start the thread."""
-        self._over = False
+        self._has_finished = False
         name = f"sampler of {self._sampler.name}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -188,7 +188,7 @@ class AsyncSampler:
                 self._results.append(error)
         finally:
             with self._changed:
-                self._rests = self._over = True  # for good
+                self._is_paused = self._has_finished = True  # for good
                 self._changed.notify_all()
                 farewell = self._farewell
             if farewell:
@@ -199,49 +199,49 @@ class AsyncSampler:
         try:
             collected = self._sampler.sample(self._stream)
             with self._changed:
-                self._keep(collected)
+                self._keep_result(collected)
                 self._changed.notify_all()
         except _AbandonedError:
-            self._abandons = False
+            self._is_abandoning = False
 
-    def _keep(self, collected: Collected) -> None:
+    def _keep_result(self, collected: Collected) -> None:
         """Wait for room in the queue, and append a copy of the result.
 
         Its episodes are kept apart.
         """
-        self._rest_until(lambda: len(self._results) < RESULTS)
+        self._pause_until(lambda: len(self._results) < RESULTS)
         # The sampler writes into the same arrays again.
         own = [fragment.copy() for fragment in collected.fragments]
         self._results.append(collected._replace(fragments=own, episodes=[]))
         self._episodes += collected.episodes
 
-    def _pass(self) -> None:
+    def _pause_if_wanted(self) -> None:
         """Pause between two ticks if the owner wants it."""
-        if self._pauses or self._abandons or self._shutdown:
+        if self._pauses or self._is_abandoning or self._shutdown:
             with self._changed:
-                self._rest_until(lambda: True)
+                self._pause_until(lambda: True)
 
-    def _rest_until(self, ready: Callable[[], bool]) -> None:
+    def _pause_until(self, ready: Callable[[], bool]) -> None:
         """Wait until `ready` holds and nothing pauses the thread.
 
         Raises:
             _AbandonedError: the thread is to end, or to abandon the collection.
         """
-        self._rests = True
+        self._is_paused = True
         self._changed.notify_all()
-        if not self._changed.wait_for(partial(self._may_go_on, ready), self._timeout_s):
+        if not self._changed.wait_for(partial(self._may_continue, ready), self._timeout_s):
             logger.warning(
                 "%s: nobody has taken a result of the sampling thread for %s s; it waits",
                 *(self._sampler.name, self._timeout_s),
             )
-            self._changed.wait_for(partial(self._may_go_on, ready))
-        self._rests = False
-        if self._shutdown or self._abandons:
+            self._changed.wait_for(partial(self._may_continue, ready))
+        self._is_paused = False
+        if self._shutdown or self._is_abandoning:
             raise _AbandonedError
 
-    def _may_go_on(self, ready: Callable[[], bool]) -> bool:
+    def _may_continue(self, ready: Callable[[], bool]) -> bool:
         """Return whether the thread may continue, or has to end."""
-        return self._shutdown or (not self._pauses and (self._abandons or ready()))
+        return self._shutdown or (not self._pauses and (self._is_abandoning or ready()))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ class BlackHoleSampler(AsyncSampler):
             if isinstance(failed, BaseException):
                 raise failed
             if not self.alive:
-                raise self._dead()
+                raise self._death_error()
         return self.get_metrics()
 
     def discard(self) -> None:
@@ -278,11 +278,11 @@ class BlackHoleSampler(AsyncSampler):
         super().discard()
         self._full = False
 
-    def _keep(self, collected: Collected) -> None:
+    def _keep_result(self, collected: Collected) -> None:
         """Keep the first result, or the episodes of a later one."""
         if not self._full:
-            super()._keep(collected)
+            super()._keep_result(collected)
             self._full = True
             return
-        self._rest_until(lambda: True)
+        self._pause_until(lambda: True)
         self._episodes += collected.episodes

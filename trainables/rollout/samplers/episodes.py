@@ -51,7 +51,7 @@ class EpisodeSampler(Sampler):
     put into a fragment with the value of the next observation.
     """
 
-    _unsaid: frozenset[str] = frozenset()
+    _missing_columns: frozenset[str] = frozenset()
     """Requested columns that the restored checkpoint lacks for rows in flight."""
 
     def sample(self, stream: np.random.Generator) -> Collected:
@@ -60,23 +60,23 @@ class EpisodeSampler(Sampler):
         There is one fragment (ΣL, 1), and one more after each soft horizon.
         """
         self.recent.clear()
-        if self._unsaid:
-            self._complete()
+        if self._missing_columns:
+            self._fill_missing_columns()
         self._move_up()
-        self._blank(self._rows, self._next)
+        self._reset_flags(self._rows, self._next_row)
         pieces: list[_Piece] = []
         episodes: list[RolloutMetrics] = []
         steps = 0
         while steps < self._steps:
-            if self._next == len(self._rows.valid):
+            if self._next_row == len(self._rows.valid):
                 self._grow()
             for piece in self._advance(stream, episodes):
                 pieces.append(piece)
                 autoreset_rows = self._rows.autoreset[piece.start : piece.stop, piece.env_index]
                 steps += len(autoreset_rows) - int(np.count_nonzero(autoreset_rows))
-        groups = _grouped(pieces)
-        fragments = [self._gathered(group) for group in groups]
-        trajectories = [_traced(group) for group in groups] if self.watch else []
+        groups = _group_pieces(pieces)
+        fragments = [self._gather(group) for group in groups]
+        trajectories = [_piece_rows(group) for group in groups] if self.watch else []
         if self.watch:
             self.watch.take_pieces(0)  # of ticks; here a piece is a whole episode
         return Collected(fragments, episodes, self._recent_rows(), trajectories)
@@ -86,9 +86,11 @@ class EpisodeSampler(Sampler):
 
         The rows are the columns of running episodes, environment after environment.
         """
-        lengths = self._next - self._begun
-        times, envs = self._where(range(len(lengths)), self._begun, lengths)
-        known = {n: column for n, column in self._rows.columns.items() if n not in self._unsaid}
+        lengths = self._next_row - self._first_rows
+        times, envs = self._row_indices(range(len(lengths)), self._first_rows, lengths)
+        known = {
+            n: column for n, column in self._rows.columns.items() if n not in self._missing_columns
+        }
         rows = {name: as_plain(column[times, envs]) for name, column in known.items()}
         return {**super().get_state(), "in_flight": {"lengths": lengths, "rows": rows}}
 
@@ -97,14 +99,14 @@ class EpisodeSampler(Sampler):
         super().set_state(state)
         rows = state["in_flight"]["rows"]
         lengths = np.array(state["in_flight"]["lengths"])
-        self._next = int(lengths.max())
-        while self._next > len(self._rows.valid):
+        self._next_row = int(lengths.max())
+        while self._next_row > len(self._rows.valid):
             self._grow()
-        self._begun = self._next - lengths
-        times, envs = self._where(range(len(lengths)), self._begun, lengths)
-        self._unsaid = self._requested - rows.keys()
+        self._first_rows = self._next_row - lengths
+        times, envs = self._row_indices(range(len(lengths)), self._first_rows, lengths)
+        self._missing_columns = self._requested - rows.keys()
         for name, column in self._rows.columns.items():
-            if name not in self._unsaid:
+            if name not in self._missing_columns:
                 column[times, envs] = rows[name]
 
     def drop_episode(self, env_index: int, observation: Array) -> None:
@@ -113,37 +115,37 @@ class EpisodeSampler(Sampler):
         `observation` (*O) begins the next one.
         """
         super().drop_episode(env_index, observation)
-        self._begun[env_index] = self._next
+        self._first_rows[env_index] = self._next_row
 
     def _allocate(self, spaces_: EnvSpaces) -> list[Fragment]:
         """Allocate the buffer of ticks; returns no fragments."""
         envs = self.config.num_envs_per_worker
         capacity = 2 * max(self.config.rollout_fragment_length, self._steps // envs)
         self._rows = self._new_fragment(capacity, spaces_)
-        self._begun = np.zeros(envs, dtype=np.int64)  # first rows of the running episodes
-        self._next = 0
+        self._first_rows = np.zeros(envs, dtype=np.int64)  # first rows of the running episodes
+        self._next_row = 0
         self._warned = False
         return []
 
-    def _unroll(self) -> Array:
+    def _unroll_numbers(self) -> Array:
         """Return (N,) numbers of the running episodes, as numbers of unrolls."""
         own, all_ = self._numbers
         return np.asarray(self.episodes.counts * all_ + own)
 
     def _drop_rows(self, rows: Fragment, env_index: int, last: int) -> None:
         """Mark the rows of a faulty episode, which ended in row `last`, as invalid."""
-        rows.valid[self._begun[env_index] : last + 1, env_index] = False
+        rows.valid[self._first_rows[env_index] : last + 1, env_index] = False
 
-    def _complete(self) -> None:
+    def _fill_missing_columns(self) -> None:
         """Fill the columns that the restored checkpoint lacks for rows in flight.
 
         They are computed from the other columns; infos, which are not known, become empty.
         """
-        lengths = self._next - self._begun
-        times, envs = self._where(range(len(lengths)), self._begun, lengths)
+        lengths = self._next_row - self._first_rows
+        times, envs = self._row_indices(range(len(lengths)), self._first_rows, lengths)
         columns, (own, all_) = self._rows.columns, self._numbers
-        t = np.maximum(self.episodes.lengths[envs] - (self._next - times), 0)
-        after = np.minimum(times + 1, self._next - 1)
+        t = np.maximum(self.episodes.lengths[envs] - (self._next_row - times), 0)
+        after = np.minimum(times + 1, self._next_row - 1)
 
         def following(name: str, latest: Array) -> Array:
             found: Array = columns[name][after, envs]
@@ -157,32 +159,32 @@ class EpisodeSampler(Sampler):
 
         memory = "memory" if self.actor.memory_size else "state_out"
         made: dict[str, Callable[[], Any]] = {
-            "new_obs": lambda: following("observations", self._stored(self.observations)),
+            "new_obs": lambda: following("observations", self._as_stored(self.observations)),
             "t": lambda: t,
             "eps_id": lambda: (self.episodes.counts * all_ + own)[envs],
             "infos": lambda: [{} for _ in envs],
             "agent_index": lambda: 0,
-            "unroll_id": lambda: self._unroll()[envs],
+            "unroll_id": lambda: self._unroll_numbers()[envs],
             "state_out": lambda: following(memory, self.memory),
             **{f"prev_{name}": partial(previous, name) for name in BEFORE},
         }
-        for name in self._unsaid:
+        for name in self._missing_columns:
             columns[name][times, envs] = made[name]()
-        if self._next and not self._before:
-            latest = {f"prev_{name}": columns[name][self._next - 1] for name in BEFORE}
-            self._before = {name: one.copy() for name, one in latest.items()}
-        self._unsaid = frozenset()
+        if self._next_row and not self._previous_row:
+            latest = {f"prev_{name}": columns[name][self._next_row - 1] for name in BEFORE}
+            self._previous_row = {name: one.copy() for name, one in latest.items()}
+        self._missing_columns = frozenset()
 
     def _advance(self, stream: np.random.Generator, episodes: list[RolloutMetrics]) -> list[_Piece]:
         """Make one tick, and return the pieces that it ended, in the order of environments.
 
         Finished episodes are appended to `episodes`.
         """
-        t = self._next
+        t = self._next_row
         finished, over, written = self._tick(self._rows, t, stream)
         self._check(self._rows, slice(t, t + 1))  # an episode of NaN might never end
         require_finite(self.observations, f"{self.name}, environment", "observation")
-        self._next += 1
+        self._next_row += 1
         episodes += finished
         if over is None:
             return []
@@ -190,25 +192,27 @@ class EpisodeSampler(Sampler):
         goes_on = over & ~ended
         if goes_on.any() and self.actor.judged:
             # Read by `_gather` alone: the row is not truncated.
-            filtered = self._seen(self.observations)
+            filtered = self._as_policy_sees(self.observations)
             for name, judged in self.actor.judge(filtered, self.memory).items():
                 self._rows.declared[f"final_{name}"][t, goes_on] = judged[goes_on]
         envs = np.flatnonzero(over)
-        ends = zip(envs.tolist(), self._begun[envs].tolist(), goes_on[envs].tolist(), strict=True)
+        ends = zip(
+            envs.tolist(), self._first_rows[envs].tolist(), goes_on[envs].tolist(), strict=True
+        )
         pieces = [_Piece(env, begun, t + 1, on, written.get(env)) for env, begun, on in ends]
-        self._begun[over] = t + 1
+        self._first_rows[over] = t + 1
         return pieces
 
-    def _gathered(self, group: list[_Piece]) -> Fragment:
+    def _gather(self, group: list[_Piece]) -> Fragment:
         """Return a fragment (ΣL, 1) of these pieces."""
         envs, starts, stops = np.array([piece[:3] for piece in group]).T
-        where = self._where(envs, starts, stops - starts)
+        where = self._row_indices(envs, starts, stops - starts)
         columns = {name: column[where][:, None] for name, column in self._rows.columns.items()}
         # The values after the end of the last episode are not read.
         last = {f"last_{n}": columns[f"final_{n}"][-1:].copy() for n in self.actor.judged}
         return Fragment.of({**columns, **last})
 
-    def _where(self, envs: Any, starts: Array, lengths: Array) -> tuple[Array, Array]:
+    def _row_indices(self, envs: Any, starts: Array, lengths: Array) -> tuple[Array, Array]:
         """Return the indices of rows, piece after piece: times and environments.
 
         Args:
@@ -221,22 +225,22 @@ class EpisodeSampler(Sampler):
 
     def _move_up(self) -> None:
         """Move the rows of running episodes to the beginning of the buffer."""
-        first, kept = int(self._begun.min()), int(self._next - self._begun.min())
+        first, kept = int(self._first_rows.min()), int(self._next_row - self._first_rows.min())
         for column in self._rows.columns.values():
-            column[:kept] = column[first : self._next]
-        self._begun -= first
-        self._next = kept
+            column[:kept] = column[first : self._next_row]
+        self._first_rows -= first
+        self._next_row = kept
 
     def _grow(self) -> None:
         """Double the number of ticks in the buffer."""
         self._warn_of_long_episodes()
         columns = {n: np.concatenate([c, np.zeros_like(c)]) for n, c in self._rows.columns.items()}
         self._rows = Fragment.of({**columns, **self._rows.last})
-        self._blank(self._rows, self._next)
+        self._reset_flags(self._rows, self._next_row)
 
     def _warn_of_long_episodes(self) -> None:
         """Warn once if an unfinished episode is very long."""
-        lengths = self._next - self._begun
+        lengths = self._next_row - self._first_rows
         if not self._warned:
             self._warned = warn_of_long_episodes(self.name, self.config, lengths)
 
@@ -264,7 +268,7 @@ def warn_of_long_episodes(name: str, config: SamplingConfig, lengths: Array) -> 
     return True
 
 
-def _grouped(pieces: list[_Piece]) -> list[list[_Piece]]:
+def _group_pieces(pieces: list[_Piece]) -> list[list[_Piece]]:
     """Return the pieces in groups, one for each fragment; a group ends at a soft horizon."""
     groups: list[list[_Piece]] = [[]]
     for piece in pieces:
@@ -274,7 +278,7 @@ def _grouped(pieces: list[_Piece]) -> list[list[_Piece]]:
     return [group for group in groups if group]
 
 
-def _traced(group: list[_Piece]) -> list[Trajectory]:
+def _piece_rows(group: list[_Piece]) -> list[Trajectory]:
     """Return the rows of each episode in the fragment (ΣL, 1) that is gathered from the group."""
     traced: list[Trajectory] = []
     start = 0

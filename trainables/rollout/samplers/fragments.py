@@ -99,7 +99,7 @@ class Sampler:
         self.recent: deque[Array] = deque(maxlen=-(-RECENT_ROWS // config.num_envs_per_worker))
         self._filter = filters["observation"]
         self._filters = is_filtering(self._filter)
-        self._unfiltered, self._keeps_given = unfiltered, unfiltered and self._filters
+        self._unfiltered, self._stores_unfiltered = unfiltered, unfiltered and self._filters
         self._scaler: RewardScaler | None = None
         if isinstance(stat := filters.get("reward"), MeanStdFilter):
             self._scaler = RewardScaler(config.num_envs_per_worker, gamma, stat)
@@ -126,7 +126,7 @@ class Sampler:
         self.perf = PerfStats(PerfConfig())
         self.latest: dict[str, Any] = {}
         """Inputs and outputs of a tick for the log; while it is empty, the next tick fills it."""
-        self._observing = 0.0
+        self._observe_seconds = 0.0
         """Seconds that receiving the current observations took."""
         self._autoreset_rows: NDArray[np.bool_] | None = None
         """(N,) True where the next step is no transition; None if every step is one."""
@@ -138,8 +138,8 @@ class Sampler:
         """
         self._row, self._fragment_count = 0, 0
         """Row of the fragment that is being written; and the number of finished fragments."""
-        self._written: Fragment | None = None
-        self._arrays, self._before = dict[str, Array](), dict[str, Array]()
+        self._current_fragment: Fragment | None = None
+        self._current_columns, self._previous_row = dict[str, Array](), dict[str, Array]()
         """Columns of the fragment being written; actions and rewards (N, …) of the row before."""
         self._fragments = self._allocate(spaces_)
 
@@ -179,7 +179,7 @@ class Sampler:
         """Set the current observations, (N, *O) as the environments gave them."""
         began = time.perf_counter()
         self.observations = self.connectors.rows(observations, check=self._filters)
-        self._observing = time.perf_counter() - began
+        self._observe_seconds = time.perf_counter() - began
 
     def sample(self, stream: np.random.Generator) -> Collected:
         """Fill the fragments and return them; the next call writes into the same arrays."""
@@ -187,12 +187,12 @@ class Sampler:
         episodes: list[RolloutMetrics] = []
         trajectories: list[list[Trajectory]] = []
         for fragment in self._fragments:
-            self._blank(fragment)
+            self._reset_flags(fragment)
             steps, draws = len(fragment.valid), stream
             if self.between_ticks is None:  # no state is taken before the fragment's end
                 draws = self.actor.ahead(steps, self.envs.count, stream)
-            alone = self._decides_alone(draws)
-            apart = alone or self.between_ticks or self._keeps_given
+            alone = self._single_env_decider(draws)
+            apart = alone or self.between_ticks or self._stores_unfiltered
             together = None if apart else self.actor.side_by_side(draws)
             deciding, since = None, steps
             self._row = 0
@@ -214,7 +214,7 @@ class Sampler:
             trajectories += self._finish(fragment)
         return Collected(self._fragments, episodes, self._recent_rows(), trajectories)
 
-    def _decides_alone(self, draws: np.random.Generator) -> Decider | None:
+    def _single_env_decider(self, draws: np.random.Generator) -> Decider | None:
         """Return the decider of the fast loop for a single environment (`_run_alone`).
 
         Returns None if there are several environments, or filters, connectors, rewards or columns
@@ -269,12 +269,12 @@ class Sampler:
                     calm += 1
                     current = following
                     continue
-                self._end_calm(rows, slice(t - calm, t), row, total)
+                self._record_calm_steps(rows, slice(t - calm, t), row, total)
                 self.observations = row
-                episodes += self._take_alone(rows, t, step)
+                episodes += self._record_alone(rows, t, step)
                 rewards.append(float(step.rewards[0]))
                 current, total, calm = self.observations[0], float(self.episodes.rewards[0]), 0
-            self._end_calm(rows, slice(steps - calm, steps), current, total)
+            self._record_calm_steps(rows, slice(steps - calm, steps), current, total)
             self.observe(current[None])
         finally:
             self._row = t
@@ -299,7 +299,9 @@ class Sampler:
             arrays[name][rows] = column
         self.perf.add_deciding(time.perf_counter() - began, len(seen))
 
-    def _end_calm(self, rows: Fragment, steps: slice, following: Array, total: float) -> None:
+    def _record_calm_steps(
+        self, rows: Fragment, steps: slice, following: Array, total: float
+    ) -> None:
         """Write and count steps of the only environment in which its episode continued.
 
         Args:
@@ -317,13 +319,13 @@ class Sampler:
             rows.declared["t"][steps, 0] = self.episodes.lengths[0] + np.arange(count)
         self.episodes.count_alone(total, count)
 
-    def _take_alone(self, rows: Fragment, t: int, step: Step) -> list[RolloutMetrics]:
+    def _record_alone(self, rows: Fragment, t: int, step: Step) -> list[RolloutMetrics]:
         """Write and count a step of the only environment that ended an episode or has an info."""
         ended = self._write_step(rows, t, step, self.memory, None)
         self.observe(step.observations)
         return self._count(step, t, ended, None)[0]
 
-    def _blank(self, rows: Fragment, first: int = 0) -> None:
+    def _reset_flags(self, rows: Fragment, first: int = 0) -> None:
         """Reset the flags and final values from row `first` on, which most steps do not write."""
         rows.valid[first:], rows.autoreset[first:] = True, False
         rows.terminated[first:] = rows.truncated[first:] = False
@@ -340,10 +342,10 @@ class Sampler:
         self._fragment_count += 1
         if not self._requested & NAMED:  # else it is known after each step
             latest = {"prev_actions": fragment.actions, "prev_rewards": fragment.rewards}
-            self._before = {name: column[-1].copy() for name, column in latest.items()}
+            self._previous_row = {name: column[-1].copy() for name, column in latest.items()}
         require_finite(self.observations, f"{self.name}, environment", "observation")
         if self.actor.judged:
-            filtered = self._seen(self.observations)
+            filtered = self._as_policy_sees(self.observations)
             for name, judged in self.actor.judge(filtered, self.memory).items():
                 fragment.last[f"last_{name}"][0] = judged
         return [self.watch.take_pieces(len(fragment.valid))] if self.watch else []
@@ -377,7 +379,7 @@ class Sampler:
             "memory": self.memory.copy(),
             **({"carried": self.carried.copy()} if self.connectors.steps else {}),
             "unrolls": self._fragment_count,
-            "before": dict(self._before),
+            "before": dict(self._previous_row),
             "ghosts": None if self._autoreset_rows is None else self._autoreset_rows.copy(),
             "episodes": self.episodes.get_state(),
             "discounted_returns": self._scaler.returns.copy() if self._scaler else None,
@@ -390,7 +392,7 @@ class Sampler:
         if self.connectors.steps:
             self.carried = np.array(state["carried"])
         self._fragment_count = int(state.get("unrolls", 0))
-        self._before = {name: np.array(one) for name, one in state.get("before", {}).items()}
+        self._previous_row = {name: np.array(one) for name, one in state.get("before", {}).items()}
         self._autoreset_rows = _any_or_none(state["ghosts"])
         self.episodes.set_state(state["episodes"])
         if self._scaler:
@@ -419,7 +421,7 @@ class Sampler:
         """
         whole = isinstance(self._filter, NoFilter)
         observed = spaces_.observation_dtype if whole else np.dtype(np.float32)
-        if self._keeps_given:
+        if self._stores_unfiltered:
             observed = self.connectors.given_dtype
         observation, layout = (spaces_.observation_shape, observed), spaces_.layout
         action, real = (layout.shape, layout.dtype), np.dtype(np.float32)
@@ -458,7 +460,7 @@ class Sampler:
         self.recent.append(self.observations)
         clock = time.perf_counter
         began = clock()
-        filtered, observed, carried = self._observed()
+        filtered, observed, carried = self._filter_current()
         processed = clock()
         if deciding is None:
             acted = self.actor.act(filtered, self.memory, stream)
@@ -471,13 +473,13 @@ class Sampler:
         sent = self.connectors.send(acted.actions)
         adapted = clock()
         step = self.envs.step(sent)
-        self.perf.add(began - self._observing, processed, decided, adapted, clock())
+        self.perf.add(began - self._observe_seconds, processed, decided, adapted, clock())
         if self.connectors.steps:
             carried = self.connectors.acted(carried, acted.actions)
             self.carried = self.connectors.rewarded(carried, step.rewards)
         skipped = self._autoreset_rows
         if step.is_calm and skipped is None and not self._is_watched:
-            return self._take_calm(rows, t, step, acted.memory)
+            return self._record_calm(rows, t, step, acted.memory)
         if skipped is not None:
             rows.autoreset[t], rows.valid[t] = skipped, ~skipped
         ended = self._write_step(rows, t, step, acted.memory, skipped)
@@ -496,17 +498,17 @@ class Sampler:
         """
         return bool(self.watch or self.film or not self.latest or self._requested & NAMED)
 
-    def _take_calm(
+    def _record_calm(
         self, rows: Fragment, t: int, step: Step, memory: Array
     ) -> tuple[list[RolloutMetrics], None, dict[int, Episode]]:
         """Write and count a step in which no episode ended; returns as `_tick`."""
         rewards = step.rewards
         if self._alters_rewards:
-            rewards = self._learnt_rewards(step, step.terminated, None)
-        self._arrays["rewards"][t] = rewards
+            rewards = self._rewards_for_learner(step, step.terminated, None)
+        self._current_columns["rewards"][t] = rewards
         if self._requested:
             for name, column in self._requested_columns(step, step.terminated).items():
-                self._arrays[name][t] = column
+                self._current_columns[name][t] = column
         if step.infos:
             self._exclude(rows, t, step)
         self.memory = memory
@@ -544,7 +546,7 @@ class Sampler:
             begun = ended if self._autoreset_rows is None else ended | self._autoreset_rows
             memory[begun] = self.carried[begun] = 0.0
 
-    def _observed(self) -> tuple[Array, Array, Array]:
+    def _filter_current(self) -> tuple[Array, Array, Array]:
         """Return the current observations as `_through_connectors` does.
 
         Filters do not count observations that belong to no transition.
@@ -564,20 +566,20 @@ class Sampler:
             carried: (N, L) connectors' memory that belongs to them; the returned one follows them.
             counted: True if the filter counts them, or (N,) flags.
         """
-        if self._keeps_given:
+        if self._stores_unfiltered:
             return self.connectors.observe_both(observations, carried, counted)
         filtered, carried = self.connectors.observe(observations, carried, counted)
         return filtered, filtered, carried
 
-    def _seen(self, observations: Array) -> Array:
+    def _as_policy_sees(self, observations: Array) -> Array:
         """Return observations (N, D) that no action follows, as the policy sees them."""
         return self.connectors.observe(observations, self.carried)[0]
 
-    def _stored(self, observations: Array) -> Array:
+    def _as_stored(self, observations: Array) -> Array:
         """Return observations (N, D) that no action follows, in the form of fragments."""
-        if self._keeps_given:
+        if self._stores_unfiltered:
             return self.connectors.given(observations, self.carried)
-        return self._seen(observations)
+        return self._as_policy_sees(observations)
 
     def _write_decision(
         self, rows: Fragment, where: Any, observed: Array, memory: Array, acted: Acted
@@ -639,7 +641,7 @@ class Sampler:
             ended[list(step.faults)] = True
         columns = {"rewards": step.rewards}
         if self._alters_rewards:
-            columns["rewards"] = self._learnt_rewards(step, ended, idle)
+            columns["rewards"] = self._rewards_for_learner(step, ended, idle)
         if len(ended.nonzero()[0]):
             columns["terminated"] = step.terminated
             columns["truncated"] = ended & ~step.terminated
@@ -647,7 +649,7 @@ class Sampler:
         if self._requested:
             columns |= self._requested_columns(step, ended)
             if self._requested & NAMED:
-                columns |= self._named_so(rows, row, columns["rewards"], memory, idle)
+                columns |= self._named_columns(rows, row, columns["rewards"], memory, idle)
         arrays = self._arrays_of(rows)
         for name, values in columns.items():
             arrays[name][where] = values if envs is None else values[envs]
@@ -657,9 +659,9 @@ class Sampler:
 
     def _arrays_of(self, rows: Fragment) -> Mapping[str, Array]:
         """Return the fragment's columns by name, which are looked up once."""
-        if self._written is not rows:
-            self._written, self._arrays = rows, rows.columns
-        return self._arrays
+        if self._current_fragment is not rows:
+            self._current_fragment, self._current_columns = rows, rows.columns
+        return self._current_columns
 
     def _exclude(self, rows: Fragment, row: int | Array, step: Step) -> None:
         """Mark the rows that must not be learnt from."""
@@ -686,7 +688,7 @@ class Sampler:
         if not self.actor.judged or not cut.any():
             return {}
         rows = self._put_final(self.observations.copy(), step, cut)
-        judged = self.actor.judge(self._seen(rows), memory)
+        judged = self.actor.judge(self._as_policy_sees(rows), memory)
         return {f"final_{n}": np.where(cut, one, 0.0) for n, one in judged.items()}
 
     def _requested_columns(self, step: Step, ended: NDArray[np.bool_]) -> dict[str, Array]:
@@ -701,7 +703,7 @@ class Sampler:
                 over = ended.copy()
                 over[list(step.faults)] = False
                 self._put_final(following, step, over)
-            columns["new_obs"] = self._stored(following)
+            columns["new_obs"] = self._as_stored(following)
         if "t" in self._requested:
             columns["t"] = self.episodes.lengths
         if "eps_id" in self._requested:
@@ -713,7 +715,7 @@ class Sampler:
             columns["infos"][:] = infos
         return columns
 
-    def _named_so(
+    def _named_columns(
         self, rows: Fragment, row: int | Array, rewards: Array, memory: Array, idle: Array | None
     ) -> dict[str, Array]:
         """Return the requested columns (N, …) of `NAMED` for a step.
@@ -731,17 +733,17 @@ class Sampler:
         begun = self.episodes.lengths == 0
         columns = {
             "agent_index": np.zeros_like(every),
-            "unroll_id": self._unroll(),
+            "unroll_id": self._unroll_numbers(),
             "state_out": memory,
         }
         for name, now in (("prev_actions", actions), ("prev_rewards", rewards)):
-            before = self._before.get(name, np.zeros_like(now))
-            columns[name] = np.where(_beside(begun, now), 0, before).astype(now.dtype)
+            before = self._previous_row.get(name, np.zeros_like(now))
+            columns[name] = np.where(_broadcast_flags(begun, now), 0, before).astype(now.dtype)
             stays = np.zeros_like(begun) if idle is None else idle
-            self._before[name] = np.where(_beside(stays, now), before, now)
+            self._previous_row[name] = np.where(_broadcast_flags(stays, now), before, now)
         return {name: columns[name] for name in self._requested & columns.keys()}
 
-    def _unroll(self) -> Array:
+    def _unroll_numbers(self) -> Array:
         """Return (N,) numbers of the unrolls that are being written."""
         own, all_ = self._numbers
         return np.asarray(self._fragment_count * all_ + own)
@@ -762,7 +764,7 @@ class Sampler:
                 )
         return rows
 
-    def _learnt_rewards(
+    def _rewards_for_learner(
         self, step: Step, ended: NDArray[np.bool_], skipped: NDArray[np.bool_] | None
     ) -> Array:
         """Return the rewards (N,) for the learner, clipped and scaled as set.
@@ -781,7 +783,7 @@ class Sampler:
         return rewards
 
 
-def _beside(flags: Array, rows: Array) -> Array:
+def _broadcast_flags(flags: Array, rows: Array) -> Array:
     """Return flags (N,) in a shape that broadcasts over rows (N, …)."""
     return flags.reshape(-1, *[1] * (rows.ndim - 1))
 

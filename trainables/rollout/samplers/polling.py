@@ -52,13 +52,13 @@ class PollingSampler(Sampler):
         at: Array = np.zeros(envs.count, dtype=np.int64)
         """(N,) next row of each environment."""
         idle = np.arange(envs.count)
-        self._blank(fragment)
+        self._reset_flags(fragment)
         while at.min() < size:
             began = time.perf_counter()
             clock = self._decide(fragment, at, idle, stream) if len(idle) else (began,) * 3
             heard, step = envs.poll()
             self.carried[heard] = self.connectors.rewarded(self.carried[heard], step.rewards[heard])
-            self.perf.add(began - self._observing, *clock, time.perf_counter())
+            self.perf.add(began - self._observe_seconds, *clock, time.perf_counter())
             ended = self._write_step(fragment, at, step, self.memory, step.waiting, heard)
             self._carry(self.memory, ended)
             finished += self._count(step, at, ended, step.waiting)[0]

@@ -56,11 +56,13 @@ class RolloutWorker:
     def __init__(self, spec: WorkerSpec) -> None:
         RolloutWorker._current = weakref.ref(self)
         self.spec = spec
-        self._first: Sample | None = None  # sample of a fake sampler, returned again and again
-        film = spec.filming.film() if spec.filming and spec.index == 0 else None
+        self._fake_sample: Sample | None = (
+            None  # sample of a fake sampler, returned again and again
+        )
+        film = spec.filming.make_recorder() if spec.filming and spec.index == 0 else None
         context = WorkerContext(spec.seed, spec.index, spec.num_workers, is_drawn=film is not None)
         self.envs = self._make_envs(spec, context)
-        self._last_resort = _at_the_end_of(self, self.envs, film, None)
+        self._last_resort = _close_when_collected(self, self.envs, film, None)
         self._weights: Weights = {}
         self._global_vars: Mapping[str, Any] = {}
         self._stream = rng.generator(spec.seed, "policy", spec.index)
@@ -77,7 +79,7 @@ class RolloutWorker:
             in_thread = BlackHoleSampler if spec.sampling.blackhole_outputs else AsyncSampler
             self._async = in_thread(self._sampler, self._stream)
         self._last_resort.detach()
-        self._last_resort = _at_the_end_of(self, self.envs, film, self._async)
+        self._last_resort = _close_when_collected(self, self.envs, film, self._async)
         sub_envs = range(self.envs.sub_env_count)
         self.envs.seed_spaces([self._seed(i, "spaces") for i in sub_envs])
         self._sampler.start([self._seed(i) for i in sub_envs])
@@ -120,21 +122,21 @@ class RolloutWorker:
         returns
         its first sample again, whose episodes and filter statistics are not counted twice.
         """
-        if self._first is not None:
-            return self._again(self._first)
+        if self._fake_sample is not None:
+            return self._repeat_first(self._fake_sample)
         if self._log.begin_round():
             self._sampler.latest = {}
         source = self._async
         collected = source.next() if source else self._sampler.sample(self._stream)
         self._episodes = collected.episodes
-        sample = self._sampled(collected)
+        sample = self._make_sample(collected)
         if self.spec.calls:
             self.spec.calls("on_sample_end", worker=self, samples=sample)
         self._log_sample(sample)
-        self._first = sample if self.spec.sampling.fake_sampler else None
+        self._fake_sample = sample if self.spec.sampling.fake_sampler else None
         return sample
 
-    def _sampled(self, collected: Any) -> Sample:
+    def _make_sample(self, collected: Any) -> Sample:
         """Return the collected fragments and episodes, with the filters' statistics, as a sample.
 
         The statistics are flushed.
@@ -173,7 +175,7 @@ class RolloutWorker:
         """Return the episodes that ended in the latest sample, and mean times in milliseconds."""
         return self._episodes, self._sampler.times
 
-    def _again(self, first: Sample) -> Sample:
+    def _repeat_first(self, first: Sample) -> Sample:
         """Return a fake sampler's sample with the episodes and statistics of its thread."""
         live = self._async
         self._episodes = live.live_episodes() if isinstance(live, BlackHoleSampler) else []
@@ -233,7 +235,7 @@ class RolloutWorker:
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
         """Load the learner's weights, and the merged filters if filters are synchronised."""
         self._weights = weights
-        with self._at_rest():
+        with self._paused():
             self._actor.load(weights)
         if self.spec.filters.synchronize_filters:
             self.sync_filters(filters)
@@ -266,7 +268,7 @@ class RolloutWorker:
         ``callbacks``, and ``exploration`` if it has a state.
         """
         own = not self.spec.filters.synchronize_filters
-        with self._at_rest():
+        with self._paused():
             watch, exploration = self._sampler.watch, self._actor.exploration.get_state()
             calls = self.spec.calls
             return {
@@ -276,13 +278,15 @@ class RolloutWorker:
                 "environments": self.envs.get_state() if self.spec.keeps_environments else None,
                 "lanes": self.envs.get_counters(),
                 **({"filters": filters_.get_state(self._filters)} if own else {}),
-                **({"first": as_data(self._first)} if self.spec.sampling.fake_sampler else {}),
+                **(
+                    {"first": as_data(self._fake_sample)} if self.spec.sampling.fake_sampler else {}
+                ),
                 **({"callbacks": watch.get_state()} if watch else {}),
-                **({"callbacks": self._unwatched(calls)} if calls and not watch else {}),
+                **({"callbacks": self._callbacks_state(calls)} if calls and not watch else {}),
                 **({"exploration": exploration} if exploration else {}),
             }
 
-    def _unwatched(self, calls: Calls) -> dict[str, Any]:
+    def _callbacks_state(self, calls: Calls) -> dict[str, Any]:
         """Return the state of callbacks that follow no episodes, as `EpisodeTracker` does."""
         return {"own": calls.get_state(), "episodes": [{}] * self.envs.count}
 
@@ -293,7 +297,7 @@ class RolloutWorker:
         running
         episode and begin the next one with a seed of (trial, worker, environment, episode).
         """
-        with self._at_rest():
+        with self._paused():
             rng.set_generator_state(self._stream, state["stream"])
             self._sampler.set_state(state["sampler"])
             self._actor.exploration.set_state(state.get("exploration", {}))
@@ -306,7 +310,7 @@ class RolloutWorker:
                 self.get_filters(flush_after=True)  # drops statistics from after the checkpoint
             else:
                 filters_.set_state(self._filters, state["filters"])
-            self._first = from_data(state.get("first"), self.spec.index)
+            self._fake_sample = from_data(state.get("first"), self.spec.index)
             level = self.spec.environment.env_level
             if self.spec.keeps_environments and state["level"] == level:
                 self.envs.set_state(state["environments"])
@@ -328,7 +332,7 @@ class RolloutWorker:
         self._last_resort.detach()
         if self._async:
             self._async.close()
-        _let_go(self.envs, self._sampler.film)
+        _close_envs(self.envs, self._sampler.film)
 
     # ---- for callers from outside, here or through `WorkerSet.foreach_worker` --------------------
 
@@ -407,7 +411,7 @@ class RolloutWorker:
 
     # ---- inside ----------------------------------------------------------------------------------
 
-    def _at_rest(self) -> AbstractContextManager[None]:
+    def _paused(self) -> AbstractContextManager[None]:
         """Return a context in which no environment is in a step."""
         return self._async.paused() if self._async else nullcontext()
 
@@ -446,7 +450,7 @@ class RolloutWorker:
         return rng.integer(self.spec.seed, "env", self.spec.index, sub_env, *path) % 2**31
 
 
-def _let_go(envs: VectorEnv, film: VideoRecorder | None) -> None:
+def _close_envs(envs: VectorEnv, film: VideoRecorder | None) -> None:
     """Close the environments, after the running video is discarded."""
     try:
         if film:
@@ -455,7 +459,7 @@ def _let_go(envs: VectorEnv, film: VideoRecorder | None) -> None:
         envs.close()
 
 
-def _at_the_end_of(
+def _close_when_collected(
     worker: RolloutWorker, envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampler | None
 ) -> "weakref.finalize[..., RolloutWorker]":
     """Arrange that these are closed when the worker is collected as garbage.
@@ -472,7 +476,7 @@ def _last_resort(envs: VectorEnv, film: VideoRecorder | None, thread: AsyncSampl
 
     def let_go() -> None:
         try:
-            _let_go(envs, film)
+            _close_envs(envs, film)
         except Exception:
             logger.exception("environments that nobody had closed raised when they were")
 

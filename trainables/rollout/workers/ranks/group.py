@@ -55,7 +55,7 @@ class RankGroup(WorkerSet):
         self._timeout_s = timeout_s
         self.restarts = 0
         self._processes: list[ChildProcess] = []
-        self._given: dict[str, Arguments] = {}
+        self._restoring_args: dict[str, Arguments] = {}
         try:
             self._start()
         except BaseException:
@@ -77,7 +77,7 @@ class RankGroup(WorkerSet):
             answers = self._ask("iterate_with_state", same(*request)).values()
             learnt = [one for one, _ in answers]
             states = [state for _, state in answers]
-            self._given["set_state"] = lambda index: (states[index],)
+            self._restoring_args["set_state"] = lambda index: (states[index],)
         if len({one.digest for one in learnt}) > 1:
             self._kill()
             raise WorkerError(
@@ -85,7 +85,7 @@ class RankGroup(WorkerSet):
                 + ", ".join(f"rank {i}: {one.digest[:12]}" for i, one in enumerate(learnt))
                 + "); the trial has to go on from its last checkpoint"
             )
-        self._given["load_policy"] = same(learnt[0].policy)
+        self._restoring_args["load_policy"] = same(learnt[0].policy)
         return learnt
 
     def load_policy(self, state: Mapping[str, Any]) -> None:
@@ -135,10 +135,10 @@ class RankGroup(WorkerSet):
                 raise
             else:
                 if method in RESTORING:
-                    self._given[method] = args
+                    self._restoring_args[method] = args
                 return answers
         assert first is not None  # noqa: S101 for mypy
-        raise self._advised(first)
+        raise self._with_advice(first)
 
     def _ask_once(self, method: str, args: Arguments) -> dict[int, Any]:
         """Return the answers by rank, without restarts."""
@@ -193,8 +193,8 @@ class RankGroup(WorkerSet):
         """Start a new group in the state from before the request."""
         self._start()
         for method in RESTORING:
-            if method in self._given:
-                self._ask_once(method, self._given[method])
+            if method in self._restoring_args:
+                self._ask_once(method, self._restoring_args[method])
 
     def _kill(self) -> None:
         """Kill all ranks."""
@@ -202,7 +202,7 @@ class RankGroup(WorkerSet):
             rank.kill()
         self._processes = []
 
-    def _advised(self, error: TrainableError) -> TrainableError:
+    def _with_advice(self, error: TrainableError) -> TrainableError:
         """Return the error with advice about restarts, if it is a WorkerError."""
         if not isinstance(error, WorkerError):
             return error

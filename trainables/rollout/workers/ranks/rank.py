@@ -47,7 +47,7 @@ class Rank(RolloutWorker):
         self.stream = rng.generator(spec.seed, "minibatch", spec.index)
         self.latest: Sample
         """The sample that was last learnt from."""
-        self._learning = OneTimeLog(f"worker {spec.index}", on=spec.index == 0)
+        self._learning_log = OneTimeLog(f"worker {spec.index}", on=spec.index == 0)
 
     def setup_torch_data_parallel(
         self, url: str, rank: int, world_size: int, backend: str, timeout_s: float
@@ -90,8 +90,8 @@ class Rank(RolloutWorker):
                 f"sampled {size} rows, expected {expected_batch_size}"
             )
         batch = TrainBatch.join([self._spec.to_rows(one) for one in sample.fragments])
-        self._learning.begin_round()
-        self._learning("training batch", batch)
+        self._learning_log.begin_round()
+        self._learning_log("training batch", batch)
         info = self._spec.learn(
             self.learner,
             batch,
@@ -102,7 +102,7 @@ class Rank(RolloutWorker):
             batch_size=expected_batch_size,
             standardize=standardize_fields,
         )
-        self._learning("gradients", self.policy.gradients())
+        self._learning_log("gradients", self.policy.gradients())
         return info, sample.count
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:

@@ -45,9 +45,9 @@ class AsyncWorkers(ChildWorkers):
         self._batch_size = batch_size
         self._weights: tuple[Weights, Mapping[str, Any]] = ({}, {})
         self._global_vars: Mapping[str, Any] = {}
-        self._asked: list[SupervisedWorker] = []
+        self._sampling_children: list[SupervisedWorker] = []
         """Children that are sampling, by the time of the request."""
-        self._taken: list[Sample] = []
+        self._early_samples: list[Sample] = []
         """Samples received before another request, not returned yet."""
         super().__init__(specs, recovery, metrics_timeout_s)
 
@@ -56,11 +56,11 @@ class AsyncWorkers(ChildWorkers):
         samples: list[Sample] = []
         rows = 0
         while rows < self._batch_size:
-            self._ask_on()
-            for one in self._take():
+            self._request_samples()
+            for one in self._next_samples():
                 samples.append(one)
                 rows += sum(fragment.valid.size for fragment in one.fragments)
-        self._ask_on()
+        self._request_samples()
         return samples
 
     def sync(self, weights: Weights, filters: Mapping[str, Any]) -> None:
@@ -75,7 +75,7 @@ class AsyncWorkers(ChildWorkers):
     def set_state(self, states: Sequence[Any]) -> None:
         """Restore the states that `get_state` returned, and drop samples not returned yet."""
         super().set_state(states)
-        self._taken = []
+        self._early_samples = []
 
     def close(self) -> None:
         """End all children at the same time; their running samples are dropped."""
@@ -87,30 +87,34 @@ class AsyncWorkers(ChildWorkers):
                 process.receive_answer(Patience(STOP_TIMEOUT_S))
         super().close()
 
-    def _ask_on(self) -> None:
+    def _request_samples(self) -> None:
         """Ask all children that are not sampling for a sample."""
         for child in self._children:
-            if child not in self._asked:
-                self._asked.append(child)
+            if child not in self._sampling_children:
+                self._sampling_children.append(child)
                 child.send("sample_on", self.version, self._global_vars, *self._weights)
 
-    def _take(self) -> list[Sample]:
+    def _next_samples(self) -> list[Sample]:
         """Return a list of one sample: one received earlier, or the next to arrive.
 
         The list is empty if the child failed and is left out.
         """
-        if self._taken:
-            return [self._taken.pop(0)]
-        return list(self._answers(SupervisedWorker.receive, [self._first()]).values())
+        if self._early_samples:
+            return [self._early_samples.pop(0)]
+        return list(self._answers(SupervisedWorker.receive, [self._first_ready()]).values())
 
-    def _first(self) -> SupervisedWorker:
+    def _first_ready(self) -> SupervisedWorker:
         """Return the child whose answer has arrived, or else one that died or is out of time."""
-        ends = {end: child for child in self._asked for end in child.process.ends}
-        lefts = [child.seconds_left() for child in self._asked]
+        ends = {end: child for child in self._sampling_children for end in child.process.ends}
+        lefts = [child.seconds_left() for child in self._sampling_children]
         least = min((left for left in lefts if left is not None), default=None)
         ready = {id(ends[end]) for end in connection.wait(list(ends), least)}
-        late = [child for child, left in zip(self._asked, lefts, strict=True) if left == least]
-        return next((child for child in self._asked if id(child) in ready), late[0])
+        late = [
+            child
+            for child, left in zip(self._sampling_children, lefts, strict=True)
+            if left == least
+        ]
+        return next((child for child in self._sampling_children if id(child) in ready), late[0])
 
     def _answers(
         self,
@@ -125,10 +129,14 @@ class AsyncWorkers(ChildWorkers):
         try:
             return super()._answers(receive, asked)
         finally:
-            self._asked = [child for child in self._asked if child not in asked]
+            self._sampling_children = [
+                child for child in self._sampling_children if child not in asked
+            ]
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
         """Return every worker's answer to a request, made after all have finished their samples."""
-        if self._asked:
-            self._taken += self._answers(SupervisedWorker.receive, self._asked).values()
+        if self._sampling_children:
+            self._early_samples += self._answers(
+                SupervisedWorker.receive, self._sampling_children
+            ).values()
         return super()._ask(method, args)

@@ -76,19 +76,21 @@ class SupervisedWorker:
         self.spec = spec
         self.config = config
         self.restarts = 0
-        self.process = self._started()
+        self.process = self._start_child()
         """The current child process."""
         self._request: tuple[str, tuple[Any, ...]] = ("", ())
-        self._given: dict[str, tuple[Any, ...]] = {}
-        self._late: list[RolloutMetrics] = []  # episodes received too late and not returned yet
-        self._owes = False  # True while an answer to take_metrics is late
+        self._restoring_args: dict[str, tuple[Any, ...]] = {}
+        self._late_episodes: list[
+            RolloutMetrics
+        ] = []  # episodes received too late and not returned yet
+        self._is_late = False  # True while an answer to take_metrics is late
 
     def send(self, method: str, *args: Any) -> None:
         """Ask for ``worker.method(*args)``; `receive` will notice a child that is gone."""
-        if self._owes:
-            self._owes = False
+        if self._is_late:
+            self._is_late = False
             with contextlib.suppress(TrainableError):  # which this request will meet as well
-                self._late += self.receive()
+                self._late_episodes += self.receive()
         self._request = (method, args)
         with contextlib.suppress(WorkerError):
             self._ask()
@@ -125,10 +127,10 @@ class SupervisedWorker:
                 "bit-exact",
                 *(self.spec.index, self.process.pid),
             )
-            self._owes = True
+            self._is_late = True
             return None
         now: list[RolloutMetrics] = self.receive()
-        late, self._late = self._late, []
+        late, self._late_episodes = self._late_episodes, []
         return late + now
 
     def _answer_of_replacement(self, first: TrainableError) -> Any:
@@ -164,15 +166,15 @@ class SupervisedWorker:
     def _replace(self) -> None:
         """Start a new child in the state from before the request, and repeat the request."""
         self.process.kill()
-        self.process = self._started()
+        self.process = self._start_child()
         method, _ = self._request
         for again in RESTORING:
-            if again in self._given and method not in ("set_state", again):
-                self.process.send(again, *self._given[again])
-                self.process.receive(self._patience(again, *self._given[again]))
+            if again in self._restoring_args and method not in ("set_state", again):
+                self.process.send(again, *self._restoring_args[again])
+                self.process.receive(self._patience(again, *self._restoring_args[again]))
         self._ask()
 
-    def _started(self) -> ChildProcess:
+    def _start_child(self) -> ChildProcess:
         """Start a child process and return it."""
         return start_worker(self.spec, self._patience())
 
@@ -187,14 +189,14 @@ class SupervisedWorker:
         method, args = self._request
         answer = self.process.receive(self._patience(method, *args))
         if method == "get_state":
-            return {**answer, "untold": [*as_data(self._late), *answer["untold"]]}
+            return {**answer, "untold": [*as_data(self._late_episodes), *answer["untold"]]}
         if method == "set_state":
-            self._late = []
+            self._late_episodes = []
         if method == "respecify":
             self.spec = replace(self.spec, **args[0])
         if not self.config.recreate_failed_workers:
-            return checked(_decompressed(answer), self.spec) if method in SAMPLING else answer
-        return self._kept_in_mind(method, args, answer)
+            return checked(_decompress(answer), self.spec) if method in SAMPLING else answer
+        return self._store_for_replacement(method, args, answer)
 
     def _patience(self, method: str = "", *args: Any) -> Patience:
         """Return the patience for an answer; a replay of episodes takes as long as sampling."""
@@ -203,22 +205,27 @@ class SupervisedWorker:
             timeout_s *= 1 + steps_to_replay(args[0]) / self.spec.steps
         return Patience(timeout_s, "sample_timeout_s")
 
-    def _kept_in_mind(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
+    def _store_for_replacement(self, method: str, args: tuple[Any, ...], answer: Any) -> Any:
         """Return the answer, and store its parts that a replacement would need."""
         if method in SAMPLING:
             sample, state = answer
-            answer, self._given["set_state"] = checked(_decompressed(sample), self.spec), (state,)
-        elif method == "take_metrics" and "set_state" in self._given:
-            self._given["set_state"] = ({**self._given["set_state"][0], "untold": []},)
+            answer, self._restoring_args["set_state"] = (
+                checked(_decompress(sample), self.spec),
+                (state,),
+            )
+        elif method == "take_metrics" and "set_state" in self._restoring_args:
+            self._restoring_args["set_state"] = (
+                {**self._restoring_args["set_state"][0], "untold": []},
+            )
         elif method in RESTORING:
-            self._given[method] = args
+            self._restoring_args[method] = args
         elif method == "respecify":  # weights of other policies follow
-            self._given = {**self._given, "set_state": (answer,)}
-            self._given.pop("sync", None)
+            self._restoring_args = {**self._restoring_args, "set_state": (answer,)}
+            self._restoring_args.pop("sync", None)
         return answer
 
 
-def _decompressed(answer: Any) -> Any:
+def _decompress(answer: Any) -> Any:
     """Return a sample without compression; anything else as it is, for `checked` to refuse."""
     return answer.decompress() if isinstance(answer, PackedSample) else answer
 

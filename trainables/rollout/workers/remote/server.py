@@ -29,7 +29,7 @@ class WorkerServer:
         rng.seed_global(spec.seed, "worker", spec.index, "global")
         self.worker = (spec.worker_class or self.worker_class)(spec)
         self._compress = spec.sampling.compress_observations
-        self._ended: list[RolloutMetrics] = []
+        self._unsent_episodes: list[RolloutMetrics] = []
 
     def sample(self) -> Any:
         """Return a sample without episodes; anything else as it is, for the trainer to refuse.
@@ -40,9 +40,9 @@ class WorkerServer:
         if not isinstance(sample, Sample):
             return sample
         if not any(sample.trajectories):
-            self._ended += sample.episodes
+            self._unsent_episodes += sample.episodes
             sample = replace(sample, episodes=[])
-        return self._packed(sample)
+        return self._compressed(sample)
 
     def sample_on(
         self,
@@ -57,13 +57,13 @@ class WorkerServer:
         sample: object = self.worker.sample()
         if not isinstance(sample, Sample):
             return sample
-        return self._packed(replace(sample, version=version))
+        return self._compressed(replace(sample, version=version))
 
     def sample_on_with_state(self, *given: Any) -> tuple[Any, dict[str, Any]]:
         """Return the result of `sample_on`, and the state after it."""
         return self.sample_on(*given), self.get_state()
 
-    def _packed(self, sample: Sample) -> Sample | PackedSample:
+    def _compressed(self, sample: Sample) -> Sample | PackedSample:
         """Return the sample, compressed if so set."""
         return sample.compress(self._compress == "bulk") if self._compress else sample
 
@@ -73,7 +73,7 @@ class WorkerServer:
 
     def take_metrics(self) -> list[RolloutMetrics]:
         """Return the episodes that were not sent yet, in the order of their end."""
-        ended, self._ended = self._ended, []
+        ended, self._unsent_episodes = self._unsent_episodes, []
         return ended
 
     def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,12 +95,12 @@ class WorkerServer:
 
     def get_state(self) -> dict[str, Any]:
         """Return the worker's state, ``untold`` (episodes not sent yet) and ``global_streams``."""
-        state = {**self.worker.get_state(), "untold": as_data(self._ended)}
+        state = {**self.worker.get_state(), "untold": as_data(self._unsent_episodes)}
         return {**state, "global_streams": rng.capture_global()}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore the state that `get_state` returned."""
-        self._ended = [RolloutMetrics(**one) for one in state["untold"]]
+        self._unsent_episodes = [RolloutMetrics(**one) for one in state["untold"]]
         self.worker.set_state(state)
         rng.restore_global(state["global_streams"])
 

@@ -96,7 +96,7 @@ class ChildWorkers(WorkerSet):
             WorkerError: no child is left.
         """
         if not self._children:
-            raise self._none_left(None)
+            raise self._no_worker_error(None)
         for child in self._children:
             child.send(method, *args(child.spec.index))
         return self._answers(SupervisedWorker.receive)
@@ -122,14 +122,14 @@ class ChildWorkers(WorkerSet):
             except TrainableError as error:
                 failed[child.spec.index] = error
         if failed:
-            self._judge(failed)
+            self._handle_failures(failed)
         return answers
 
-    def _judge(self, failed: Mapping[int, Exception]) -> None:
+    def _handle_failures(self, failed: Mapping[int, Exception]) -> None:
         """Leave out the children that failed, or raise the first one's error."""
         first = next(iter(failed.values()))
         if not self._recovery.ignore_worker_failures:
-            raise self._advised(first)
+            raise self._with_advice(first)
         for child in [c for c in self._children if c.spec.index in failed]:
             logger.warning(
                 "rollout worker %d (pid %d) failed; training goes on without it, %d of %d are left",
@@ -139,14 +139,14 @@ class ChildWorkers(WorkerSet):
             )
             self._leave_out(child)
         if not self._children:
-            raise self._none_left(first)
+            raise self._no_worker_error(first)
 
     def _leave_out(self, child: SupervisedWorker) -> None:
         """Kill a child and remove it."""
         child.process.kill()
         self._children.remove(child)
 
-    def _none_left(self, first: Exception | None) -> WorkerError:
+    def _no_worker_error(self, first: Exception | None) -> WorkerError:
         """Return the error for no child being left."""
         advice = "set recreate_failed_workers: true, which replaces them"
         if self._recovery.recreate_failed_workers:
@@ -158,7 +158,7 @@ class ChildWorkers(WorkerSet):
         error.__cause__ = first
         return error
 
-    def _advised(self, error: Exception) -> Exception:
+    def _with_advice(self, error: Exception) -> Exception:
         """Return the error with advice about settings, if it is a WorkerError."""
         if not isinstance(error, WorkerError):
             return error
