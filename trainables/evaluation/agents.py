@@ -129,8 +129,7 @@ class AgentsPlayer(InferencePolicy):
         """Record the agents' rewards of the step that led to this observation.
 
         As in sampling, an agent that appears with its reward is assigned a policy, unless the agent
-        or the
-        episode ends in this step.
+        or the episode ends in this step.
         """
         known = memory[0]
         ended = {*observation["terminated"], *observation["truncated"]}

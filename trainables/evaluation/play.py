@@ -135,9 +135,9 @@ def play(
 
 @contextmanager
 def _open_slots(plan: Plan, first: Sequence[int], seed: int) -> Iterator[list[AnySlot]]:
-    """Make an environment for each of the `first` episodes.
+    """Yield a list with an environment for each of the `first` episodes.
 
-    Close them and restore streams after.
+    They are closed and the global random streams restored when the context ends.
     """
     streams = rng.capture_global()
     rng.seed_global(seed, "global")

@@ -51,8 +51,7 @@ def batch_of(fragment: Fragment, before: tuple[Array, Array] | None, unroll: int
     Args:
         fragment: fragment with the requested columns `WRITTEN`.
         before: actions (N, …) and rewards (N,) of the step before the fragment; None if episodes
-            begin
-            with it.
+            begin with it.
         unroll: number of the unroll of its first environment; the others have the numbers after it.
     """
     arrays = fragment.columns

@@ -214,8 +214,7 @@ class IOContext:
         """Return a reader of the environment, sampled by the policy as it is at that time.
 
         A user-defined reader that calls this while it is made may mix samples with other
-        experience.
-        Returns None for a writer, and if ``sampler`` is itself a source in `input`.
+        experience. Returns None for a writer, and if ``sampler`` is itself a source in `input`.
         """
         return self.find_sampler()
 

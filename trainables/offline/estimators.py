@@ -8,8 +8,8 @@
 A ratio is that of the probabilities of actions: the policy's by those with which they were taken
 (Precup et al. 2000). All estimates are quotients of means over episodes, which the bootstrap draws.
 With several agents an episode is one agent's part of it, and its ratio that of the agent's own
-actions: the estimate is for a policy among the others as they were when the files were written.
-E episodes of at most T steps, zeros after their ends; R rows of all, A choices, F features.
+actions: the estimate is for a policy among the others as they were when the files were written. E
+episodes of at most T steps, zeros after their ends; R rows of all, A choices, F features.
 """
 
 import logging
@@ -244,10 +244,8 @@ class _EpisodeJoiner:
     """Joins pieces to whole episodes, each from its first step to its end.
 
     A piece continues one of an earlier line if ``eps_id``, ``agent_index``, ``t`` and the
-    observations
-    match. Without ``t`` an episode begins with a new ``eps_id``; without ``eps_id`` either, with a
-    line
-    and after the end of another episode in it.
+    observations match. Without ``t`` an episode begins with a new ``eps_id``; without ``eps_id``
+    either, with a line and after the end of another episode in it.
     """
 
     def __init__(self) -> None:

@@ -105,8 +105,7 @@ def with_episodes(batches: Iterable[Columns]) -> Iterator[Columns]:
     """Yield the batches with a different ``eps_id`` for each piece whose file has none.
 
     These numbers are negative, unlike those in files, so batches that are later in one file or
-    group
-    stay apart. A batch whose rows have no known order is not changed.
+    group stay apart. A batch whose rows have no known order is not changed.
     """
     first = -1
     for batch in batches:

@@ -224,8 +224,7 @@ def write_set(folder: Path, name: str, batches: Iterable[Columns], spaces: EnvSp
     """Write all batches as a data set, and return the number of rows.
 
     Rows that follow each other are an episode, whose last row is truncated unless it is terminated.
-    The
-    folder appears only when it is complete.
+    The folder appears only when it is complete.
 
     Raises:
         ConfigError: the folder exists, or Minari does not support the spaces.

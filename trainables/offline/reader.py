@@ -361,7 +361,7 @@ class FilesReader(InputReader):
         self._files = list(files)
         self._rows = rows
         self._at, self._offset, self._line = 0, 0, 0
-        """Index of the current file; position in it in units, and in batches."""
+        """Index of the current file; position in it in units (`unit`); batches read from it."""
         self.passes = 0
         """Number of completed passes over all files."""
 

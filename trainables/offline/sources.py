@@ -109,8 +109,7 @@ def convert(
     Args:
         given: as the setting `input`, without ``sampler``, mixtures and user-defined readers.
         to: a file ``NAME.parquet`` or ``NAME.json``, or a data set of Minari: ``minari:NAME``, or a
-            new
-            folder. It appears under this name only when it is complete.
+            new folder. It appears under this name only when it is complete.
         env: environment of the experience, as the setting: it determines the form of rows.
         env_config: keyword arguments of the environment.
 

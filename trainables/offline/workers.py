@@ -320,8 +320,7 @@ def fragment_of(
     Args:
         batches: batches of one policy.
         whole: True if rows that follow each other are a piece of an episode; False if each row
-            stands
-            alone.
+            stands alone.
         source: name in errors.
         learnt: form in which the learner receives rows.
 

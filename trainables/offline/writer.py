@@ -1,16 +1,15 @@
 """Files into which a trainer writes its experience, each row once, whatever is killed when.
 
 A line is a batch: a JSON object of `batches.batch_of`'s columns, as RLlib's JsonWriter writes it;
-with several agents the transitions of one worker in a round, by policy.
-The trainer writes as samples arrive, in worker order. A file's name contains the environment steps
-at which its series began, and the file's number in it: ``output-000000000000-00000.json``. A
-checkpoint contains the current file and its length. A restored trial cuts off what was written
-later and samples it again. A trial that continues another trial's checkpoint begins its own series
-with a number above the existing ones, so the other's files stay. A file beside such a series names
-the checkpoint that it continues, so that a trial that was killed knows its series again.
-No two episodes of an output have the same ``eps_id``, whatever was restored meanwhile: each series
-has its own block of numbers, and new workers, which count from 0 again, continue above the written
-numbers.
+with several agents the transitions of one worker in a round, by policy. The trainer writes as
+samples arrive, in worker order. A file's name contains the environment steps at which its series
+began, and the file's number in it: ``output-000000000000-00000.json``. A checkpoint contains the
+current file and its length. A restored trial cuts off what was written later and samples it again.
+A trial that continues another trial's checkpoint begins its own series with a number above the
+existing ones, so the other's files stay. A file beside such a series names the checkpoint that it
+continues, so that a trial that was killed knows its series again. No two episodes of an output have
+the same ``eps_id``, whatever was restored meanwhile: each series has its own block of numbers, and
+new workers, which count from 0 again, continue above the written numbers.
 """
 
 import json
@@ -82,8 +81,7 @@ class JsonWriter(OutputWriter):
         owner: owner of the files; a checkpoint of another owner begins a series.
         shared: True if other runs may have written to the folder; their files are kept.
         is_retried: True if a checkpoint's rows may still be lost, as those of a killed slice, so
-            that
-            only the sweep knows which checkpoint counts.
+            that only the sweep knows which checkpoint counts.
     """
 
     def __init__(
@@ -184,7 +182,13 @@ class JsonWriter(OutputWriter):
         self._nth = len({one for one, _ in self._existing_files().values() if one < series})
 
     def _has_last_line(self, state: Mapping[str, Any]) -> bool:
-        """Return whether the folder has the line after which `state` was saved, or lost it."""
+        """Return whether the file of `state` contains the line that was written last before it.
+
+        It also returns True if the file is missing or shorter, since its lines are then only lost.
+
+        Raises:
+            StoredDataError: the file cannot be read.
+        """
         series, number = int(state["series"]), int(state["file"])
         path, end = self._path_of(series, number), int(state["bytes"])
         length, checksum = state["last"]

@@ -104,8 +104,7 @@ class AgentRecords:
     Agents are named by the environment; the only agent of a single-agent environment is ``agent0``.
     After `on_episode_end`, and in `on_postprocess_traj`, no policy plays the episode any more:
     `policy_for` then knows only the agents that were looked up before, and methods that need a
-    policy's
-    networks raise ValueError.
+    policy's networks raise ValueError.
 
     Args:
         cast: policies that play the episode; None if they are not in this process.
@@ -187,8 +186,7 @@ class AgentRecords:
         """Return the policy's outputs for the last action, named as by `Trainer.compute_action`.
 
         It is empty before the first action, for algorithms without such outputs, after the episode,
-        and
-        after a restore until the next action.
+        and after a restore until the next action.
         """
         outputs = self._record(agent_id).outputs
         if outputs is None:

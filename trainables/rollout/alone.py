@@ -71,12 +71,11 @@ class RolloutWorker(worker.RolloutWorker):
         env_creator: environment as the setting ``env`` of a trainer takes it: a function of its
             settings, a class, a registered id or a path.
         policy: the policy's class, or (class, observation space, action space, settings), of which
-            all
-            but the class may be None; for several agents name → such a value. The class is
+            all but the class may be None; for several agents name → such a value. The class is
             called with an observation space, an action space and its settings. It has
             ``compute_actions(obs_batch, state_batches, …)``, which returns actions (N, …) as the
-            environment takes them, the parts of a state (N, …), and further outputs (name →
-            (N, …), columns of batches); or it has ``make_actor()``, as learning policies do.
+            environment takes them, the parts of a state (N, …), and further outputs (name → (N, …),
+            columns of batches); or it has ``make_actor()``, as learning policies do.
         policy_mapping_fn: function or dict from agent to policy; None for the only policy, or for
             the policy with the agent's name.
         policy_config: settings of every policy; a policy's own settings override them.
@@ -126,8 +125,7 @@ class RolloutWorker(worker.RolloutWorker):
 
         Raises:
             ConfigError: a callback of trainers alone, an environment that calls, or a vector
-                setting that
-                does not fit.
+                setting that does not fit.
         """
         sampling, calls = config.sampling, make_calls(config.callbacks)
         for phase in OF_TRAINERS:

@@ -55,8 +55,7 @@ class Fragment:
     """T steps of N environments; arrays are (T, N, …).
 
     Every column is an attribute: the fields below, the columns that the policy's actor declares,
-    and
-    the requested ones.
+    and the requested ones.
     """
 
     observations: Array
@@ -229,8 +228,7 @@ def requested(names: frozenset[str], like: Mapping[str, Column]) -> dict[str, Co
     Args:
         names: requested names.
         like: ``observations``, ``actions`` and ``memory`` → shape and type, for columns that
-            resemble
-            one of them.
+            resemble one of them.
 
     Raises:
         WorkerError: a name that no sampler writes.

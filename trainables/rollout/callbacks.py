@@ -47,17 +47,15 @@ class Callbacks:
     questions about its agents.
 
     A method is given those of a phase's arguments that are among its parameters, by name. Beside
-    the
-    ones below, the phases of an episode have ``base_env`` (the worker's environments), ``policies``
-    (name → actor) and ``env_index``.
+    the ones below, the phases of an episode have ``base_env`` (the worker's environments),
+    ``policies`` (name → actor) and ``env_index``.
 
     A class with state that affects later decisions also defines ``get_state() -> plain data`` and
     ``set_state(state)``; checkpoints then contain this state.
 
     The methods of an episode are called in evaluations as well, where ``worker.in_evaluation`` is
     True. There each episode has its own callbacks object, in the state of the trainer's object, so
-    that
-    neither training nor other episodes depend on it.
+    that neither training nor other episodes depend on it.
     """
 
     columns: ClassVar[frozenset[str]] = frozenset()

@@ -47,8 +47,7 @@ class Episode(AgentRecords):
     """Name of the episode, the same in every run of a trial.
 
     While sampling it is worker-environment-count; in an evaluation the evaluation, the index and
-    the
-    restart after which it is played; for an environment that calls the trainer, its own name.
+    the restart after which it is played; for an environment that calls the trainer, its own name.
     """
     worker_index: int
     """Index of the worker; 0 in an evaluation."""
@@ -220,8 +219,7 @@ class EpisodeTracker:
         """Return the pieces of a filled fragment of `rows` rows, and begin the next fragment.
 
         Running episodes are copied, so later changes to them do not show in the pieces. The list is
-        empty
-        unless `on_postprocess_traj` is used.
+        empty unless `on_postprocess_traj` is used.
         """
         if not self._wants_pieces:
             return []

@@ -164,8 +164,7 @@ class ExternalSampler(AgentsSampler):
     """Answers an environment that calls, and writes fragments of the transitions.
 
     Its arguments are those of `AgentsSampler`. In an environment of one agent the agent is `AGENT`,
-    and
-    there is one policy.
+    and there is one policy.
     """
 
     environment_kind = "environments that call"
@@ -470,8 +469,7 @@ class ExternalSampler(AgentsSampler):
         """Reset a polled environment for its next episode.
 
         The first observation comes now, in a later poll, or never if the environment cannot be
-        reset. A
-        reset that fails counts as a fault and is repeated.
+        reset. A reset that fails counts as a fault and is repeated.
 
         Args:
             env_id: name of the episode.

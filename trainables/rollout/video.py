@@ -1,8 +1,8 @@
 """A video file, whose frames are written as they arrive; it has its name only when it is complete.
 
-The format is H.264 in MP4, which every browser plays. One thread encodes, so that equal frames
-give equal files and parallel trials do not compete for cores. PyAV is an optional dependency,
-imported with the first frame.
+The format is H.264 in MP4, which every browser plays. One thread encodes, so that equal frames give
+equal files and parallel trials do not compete for cores. PyAV is an optional dependency, imported
+with the first frame.
 """
 
 import importlib.util

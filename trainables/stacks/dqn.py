@@ -217,12 +217,12 @@ class LaneDQN(LaneTrainer, DQN):
             self._rows.is_here = False
             self._rows.forget()
 
-    def _give_learnt(self, checkpoint_dir: str) -> dict[str, Any]:
+    def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
         """As of every trainer; the replay is fetched for it."""
         if self._rows.is_here:
-            return super()._give_learnt(checkpoint_dir)
+            return super()._learnt_state(checkpoint_dir)
         self._rows.take(self.take("replay"))
-        given = super()._give_learnt(checkpoint_dir)
+        given = super()._learnt_state(checkpoint_dir)
         self._rows.forget()
         return given
 

@@ -74,8 +74,7 @@ def spaces_of(
 
     Raises:
         ConfigError: the mapping returns an unknown policy, assigns agents of different spaces to
-            one
-            policy, or assigns no agent to a policy although agents differ.
+            one policy, or assigns no agent to a policy although agents differ.
     """
     found = {pid: (agent, seen.agents[agent]) for pid, agent in like.items()}
     place = "multiagent.policy_mapping_fn"
@@ -113,8 +112,7 @@ def seen_by(
     """Return policy → the inspected environment as its agents see it.
 
     The arguments are those of `spaces_of`. A mapping function may assign policies anew in each
-    episode,
-    so with a function each policy is counted as if it had all agents.
+    episode, so with a function each policy is counted as if it had all agents.
     """
     found = spaces_of(agents, seen, environment, like)
     everybody = [*seen.agents]

@@ -3,8 +3,7 @@
 A rollout worker can continue only in a trainer that collects as the saved one did. If, for example,
 the number of workers differs, `Trainer.restore` begins new episodes, and later checkpoints say that
 the curve is inexact. Filters belong to the policy, so another filter is refused. On a processor
-that
-rounds differently the trial continues, and its checkpoints and results say so.
+that rounds differently the trial continues, and its checkpoints and results say so.
 """
 
 import copy

@@ -189,8 +189,7 @@ class Policy:
                 episodes begin.
             explore: True to draw actions; otherwise they are the best ones.
             prev_action_batch: N last actions as the environment took them, if the policy reads
-                them; None
-                for those in the states.
+                them; None for those in the states.
             prev_reward_batch: N last rewards, likewise.
 
         Returns:

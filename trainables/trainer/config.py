@@ -262,8 +262,7 @@ class TrainerConfig(Settings):
         """Raise TypeError for a preset that is lost once the user sets another key of its part.
 
         ``optimizer: {alpha: 0.9}`` is read over the defaults of the class that the field names, so
-        an
-        algorithm that presets other values needs a subclass. Sections need none.
+        an algorithm that presets other values needs a subclass. Sections need none.
         """
         super().__pydantic_init_subclass__(**kwargs)
         for key, field in cls.model_fields.items():

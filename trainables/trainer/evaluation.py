@@ -68,8 +68,7 @@ class PeriodicEvaluation:
         inference: policy that plays.
         calls: callbacks of training; the evaluation's own objects begin in their state.
         stepped: function that returns the training environment with its measured level of
-            exactness,
-            or None if that is unknown.
+            exactness, or None if that is unknown.
     """
 
     def __init__(
@@ -207,7 +206,10 @@ class PeriodicEvaluation:
         return played
 
     def _plan(self, timesteps: int) -> Plan:
-        """Return `evaluation_plan` with the callbacks of this evaluation."""
+        """Return `evaluation_plan` with the callbacks of this evaluation.
+
+        `timesteps` is the number of training steps that callbacks see.
+        """
         plan = replace(evaluation_plan(self._settings), renews=not self._is_exact())
         own = self._own == self._settings.callbacks
         calls = episode_callbacks(self._calls if own else make_calls(self._own))

@@ -555,14 +555,12 @@ class MultiAgentTrainer(Trainer):
             policy_cls: the algorithm or its name, which is the same for all policies; None for that
                 one.
             observation_space: observation space of its agents; None to take the spaces of the
-                agents
-                that the mapping assigns to it.
+                agents that the mapping assigns to it.
             action_space: action space of its agents, likewise.
             config: its own settings, as in ``multiagent.policies``.
             policy_state: state that `Policy.get_state` returned, of this or another trainer.
             policy_mapping_fn: agent → policy, a dict or an importable function; None if every agent
-                keeps
-                its policy.
+                keeps its policy.
             policies_to_train: names of the policies that learn; None for those that did, or all if
                 all did.
 
@@ -615,14 +613,12 @@ class MultiAgentTrainer(Trainer):
         Args:
             policy_id: name of the policy.
             policy_mapping_fn: agent → policy; None to keep the mapping, if it assigns no agent to
-                the
-                policy.
+                the policy.
             policies_to_train: names of the policies that learn; None for those that did.
 
         Raises:
             ConfigError: there is no such policy, an agent would still have it, it is the last one,
-                or
-                batches of it are read from files.
+                or batches of it are read from files.
         """
         policy_id = name_of_policy(self.members, policy_id)
         if self.settings.offline.reads:

@@ -39,10 +39,8 @@ class OffPolicyConfig(TrainerConfig):
     """Settings of an actor with twin critics that learn from a replay.
 
     The ratio of two settings decides how much is learnt from each step: in a round
-    `train_batch_size`
-    steps are sampled (by default one fragment of every environment), then `updates_per_step`
-    updates
-    are made.
+    `train_batch_size` steps are sampled (by default one fragment of every environment), then
+    `updates_per_step` updates are made.
     """
 
     sampling: SamplingConfig = SamplingConfig(rollout_fragment_length=1)

@@ -118,8 +118,7 @@ def read_policy(path: str, name: str) -> tuple[Weights, Mapping[str, Any] | None
 
     Args:
         path: a checkpoint, a safetensors file with weights (exported or alone), or a folder with
-            one of
-            these, such as a trial's, of which the latest checkpoint is read.
+            one of these, such as a trial's, of which the latest checkpoint is read.
         name: name of the policy in a checkpoint or folder with several; ignored if there is one.
 
     Raises:
@@ -178,8 +177,7 @@ def export_formats(
     """Write a file of each format, and return format → path.
 
     Beside the formats of files there are ``model``, a folder with onnx, and ``checkpoint``, a
-    folder
-    with the weights.
+    folder with the weights.
 
     Raises:
         ConfigError: an unknown format.

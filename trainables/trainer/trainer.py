@@ -91,8 +91,7 @@ class Trainer(Trainable):
     Args:
         config: the settings.
         env: takes precedence over ``config["env"]``. Like every trainable, a trainer may also be
-            given
-            its context here: ``PPO(config, TrialContext(seed=1))``.
+            given its context here: ``PPO(config, TrialContext(seed=1))``.
         logger_creator: as for every trainable.
         context: seed, name and folder.
     """
@@ -238,8 +237,7 @@ class Trainer(Trainable):
         """Return the settings with `native_vector_env` settled.
 
         It is settled before `choose` is called, since the environment is measured meanwhile.
-        `chosen` is
-        False if it must not be True.
+        `chosen` is False if it must not be True.
         """
         if settings.environment.native_vector_env != AUTO:
             return settings
@@ -520,8 +518,7 @@ class Trainer(Trainable):
         """Return a context in which numpy uses as many threads as torch.
 
         With more threads, products of matrices wait for busy cores: acting on pictures took 57 ms a
-        step
-        instead of 1 beside another training on two cores (measured).
+        step instead of 1 beside another training on two cores (measured).
         """
         return blas_threads(self.settings.resources.threads[0])
 
@@ -587,8 +584,7 @@ class Trainer(Trainable):
         """Return the state without its workers if this trainer's workers collect in another way.
 
         Policy and counters stay, and new episodes are begun. The returned state and the log name
-        the reason
-        why the curve is no longer exact.
+        the reason why the curve is no longer exact.
         """
         given = state["trainable"].get("data")
         if not isinstance(given, Mapping):
@@ -606,8 +602,7 @@ class Trainer(Trainable):
         """Return a checkpoint's data as if this machine had computed it.
 
         If it was computed in another way, the returned data and the log name this as the reason why
-        the
-        curve is no longer exact.
+        the curve is no longer exact.
         """
         return data
 
@@ -785,8 +780,7 @@ class Trainer(Trainable):
         """Return the action for one raw observation, both as the environment knows them.
 
         The observation is preprocessed and filtered (without updating the filter), the action
-        mapped back.
-        Training is not disturbed: drawn actions use their own stream.
+        mapped back. Training is not disturbed: drawn actions use their own stream.
 
         Args:
             obs: observation as the environment gives it: an array, a number, a tuple, a dict.
@@ -825,8 +819,7 @@ class Trainer(Trainable):
         """Return name → action, for raw observations by name, as `compute_action` does for one.
 
         For a policy with a memory each observation begins an episode; `Policy.compute_actions`
-        takes
-        states.
+        takes states.
         """
         if not observations:
             return {}
@@ -1007,7 +1000,7 @@ class Trainer(Trainable):
         return mine and known and filters and not others
 
     def _update_exploration(self) -> None:
-        """Let the trainer's own actor explore as after the steps sampled so far."""
+        """Pass the number of sampled steps to the actor, whose exploration depends on it."""
         self.inference.actor.on_global_var_update({"timestep": self.progress.timesteps})
 
     def merge_filters(self, samples: Sequence[Sample]) -> list[Sample]:
@@ -1024,14 +1017,12 @@ class Trainer(Trainable):
         """Return unfiltered rows (B, …) as the policy sees them with the current filter statistics.
 
         ``observations`` and ``new_obs`` are filtered, and ``rewards`` divided by the deviation of
-        the
-        return. The statistics do not change within a round.
+        the return. The statistics do not change within a round.
 
         Args:
             rows: column → (B, …) as a replay stores them; every column is optional.
             weight: sum of the weights of the rewards that a value of ``rewards`` adds up; the
-                clipping to
-                ±10 grows with it.
+                clipping to ±10 grows with it.
         """
         found = dict(rows)
         if filters_.is_filtering(self.filters["observation"]):

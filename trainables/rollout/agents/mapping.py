@@ -53,8 +53,7 @@ def make_mapping(given: Any, policies: Sequence[str]) -> Binding:
 
     Args:
         given: a function or its path, a dict by agent, or None for the only policy or the policy
-            with
-            the agent's name.
+            with the agent's name.
         policies: names of all policies.
 
     Raises:

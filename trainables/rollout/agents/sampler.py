@@ -3,8 +3,7 @@
 A tick: the agents of all environments that have an observation → one batched decision per policy →
 a dict of actions for each environment → the consequences, agent by agent. An agent gets its policy
 when it first appears in an episode and keeps it until the episode ends. N environments, *S the
-shape
-of an observation, M numbers of the policy's memory, L of the connectors'.
+shape of an observation, M numbers of the policy's memory, L of the connectors'.
 """
 
 import logging
@@ -115,8 +114,7 @@ class AgentsSampler:
         ends: settings of horizons and restarts.
         actors: policy → actor, shared with the owner.
         filters: policy → filter of observations, and `of_rewards` → filter of rewards if rewards
-            are
-            normalised; shared with the owner.
+            are normalised; shared with the owner.
         mapper: function that returns an agent's policy.
         agents: agent → its spaces.
         steps: minimum number of steps of one `sample`.
@@ -590,8 +588,7 @@ class AgentsSampler:
         """Drop an agent's last decision, whose consequence is not known, and end its trajectory.
 
         The environment did not know that the horizon ends the episode here, so an agent that did
-        not have
-        the turn has no last observation. The decision before is bootstrapped instead.
+        not have the turn has no last observation. The decision before is bootstrapped instead.
         """
         self._transitions[episode.policies[agent]].drop_last(episode.open[agent])
         self._free_lane(episode, agent)

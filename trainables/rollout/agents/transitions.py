@@ -356,8 +356,7 @@ class Transitions:
         """Return ``lanes``, ``columns`` and ``rows``: all rows that are in no fragment yet.
 
         If rewards are scaled the state also has ``returns``, and ``unrolls`` and ``latest`` if
-        columns
-        are requested that need them.
+        columns are requested that need them.
         """
         return {
             **({"unrolls": self._unrolls} if self._unrolls else {}),

@@ -239,8 +239,7 @@ class AgentsWorker(RolloutWorker):
         """Continue with other policies.
 
         Policies in `known` are made anew, the others keep their state. Running episodes in which an
-        agent
-        has a policy that is removed or made anew are dropped.
+        agent has a policy that is removed or made anew are dropped.
 
         Args:
             changes: new fields of the spec.

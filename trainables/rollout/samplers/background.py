@@ -37,10 +37,8 @@ class AsyncSampler:
         sampler: sampler whose `sample` only the thread calls.
         stream: random stream of its actions.
         timeout_s: seconds that `get_data` and `paused` wait for the thread, and after which the
-            thread
-            warns that its results are not taken, but waits on, since an evaluation may be long;
-            None
-            for `TIMEOUT_S`.
+            thread warns that its results are not taken, but waits on, since an evaluation may be
+            long; None for `TIMEOUT_S`.
     """
 
     def __init__(
@@ -149,7 +147,10 @@ class AsyncSampler:
             farewell()
 
     def close(self) -> None:
-        """End the thread after its tick; a second call does nothing."""
+        """End the thread after its tick; a second call does nothing.
+
+        It waits for `STOP_TIMEOUT_S` seconds, and warns if the thread is still in a step then.
+        """
         with self._changed:
             self._shutdown = True
             self._changed.notify_all()

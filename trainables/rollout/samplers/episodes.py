@@ -47,8 +47,7 @@ class EpisodeSampler(Sampler):
     """Steps N environments with an actor until the finished episodes have enough steps.
 
     No episode is cut. At a soft horizon, which ends an episode for the metrics only, the rows so
-    far are
-    put into a fragment with the value of the next observation.
+    far are put into a fragment with the value of the next observation.
     """
 
     _missing_columns: frozenset[str] = frozenset()

@@ -218,8 +218,7 @@ class Sampler:
         """Return the decider of the fast loop for a single environment (`_run_alone`).
 
         Returns None if there are several environments, or filters, connectors, rewards or columns
-        that the
-        loop does not handle.
+        that the loop does not handle.
         """
         if (
             self._filters
@@ -371,8 +370,7 @@ class Sampler:
         """Return ``observations``, ``memory``, ``ghosts``, ``episodes``, ``discounted_returns``.
 
         With connectors it also has ``carried``; ``unrolls`` and ``before`` serve the columns of
-        `NAMED`,
-        which may be requested after a restore.
+        `NAMED`, which may be requested after a restore.
         """
         return {
             "observations": self.observations.copy(),

@@ -5,8 +5,7 @@ still in their step. Each environment fills its own column of the fragment, row 
 for the others at its end. So the rows and their order within an environment are as in any other
 sampler, and between two fragments no environment is in a step. The clock decides how many decisions
 are made at once and which random numbers each one gets, so nothing here is exact to the bit. T
-rows,
-N environments, M numbers of memory.
+rows, N environments, M numbers of memory.
 """
 
 import time

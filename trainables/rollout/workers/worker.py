@@ -119,8 +119,7 @@ class RolloutWorker:
         """Return a sample with exactly as many steps as the spec says, of whole episodes at least.
 
         Each sample is collected, passed to `on_sample_end`, logged and returned. A fake sampler
-        returns
-        its first sample again, whose episodes and filter statistics are not counted twice.
+        returns its first sample again, whose episodes and filter statistics are not counted twice.
         """
         if self._fake_sample is not None:
             return self._repeat_first(self._fake_sample)
@@ -204,8 +203,7 @@ class RolloutWorker:
 
         Raises:
             ConfigError: a callback needs episodes from their beginning, and the environments
-                restart by
-                themselves.
+                restart by themselves.
         """
         if calls and self.envs.restarts_unasked:
             calls.require_not_following(only_together(self.spec.environment))
@@ -264,8 +262,7 @@ class RolloutWorker:
 
         Weights are not included, since the trainer sends them to every worker with `sync`. Optional
         entries are ``filters`` if each worker keeps its own, ``first``, the sample of a fake
-        sampler,
-        ``callbacks``, and ``exploration`` if it has a state.
+        sampler, ``callbacks``, and ``exploration`` if it has a state.
         """
         own = not self.spec.filters.synchronize_filters
         with self._paused():
@@ -294,8 +291,7 @@ class RolloutWorker:
         """Restore the state that `get_state` returned.
 
         Environments without an exact state, and episodes that were too long to be stored, drop the
-        running
-        episode and begin the next one with a seed of (trial, worker, environment, episode).
+        running episode and begin the next one with a seed of (trial, worker, environment, episode).
         """
         with self._paused():
             rng.set_generator_state(self._stream, state["stream"])

@@ -76,8 +76,7 @@ class WorkerSpec:
     """True if fragments hold observations before the filter, and rewards before scaling.
 
     Learners that store rows need this, since they filter the rows that they draw with the
-    statistics at
-    that time.
+    statistics at that time.
     """
     filming: RecordingPlan | None = None
     """Plan for pictures of the first worker's first environment; None for no pictures."""

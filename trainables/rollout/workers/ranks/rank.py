@@ -72,8 +72,7 @@ class Rank(RolloutWorker):
             num_sgd_iter: number of epochs.
             sgd_minibatch_size: maximum number of this rank's rows in a minibatch.
             standardize_fields: columns that are standardised in each minibatch to mean 0 and
-                deviation 1,
-                over the rows of all ranks.
+                deviation 1, over the rows of all ranks.
             learning_rate: learning rate of every step.
 
         Returns:

@@ -50,8 +50,7 @@ class ChildWorkers(WorkerSet):
         """Return one sample of each worker, collected at the same time.
 
         Episodes arrive after the samples, so that a child that is slow to send them delays no
-        other; late
-        ones are part of the next sample.
+        other; late ones are part of the next sample.
         """
         samples: dict[int, Sample] = self._ask("sample", same())
         for child in self._children:
