@@ -296,8 +296,8 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
         columns.append((formatting.last_part(path), "r", partial(_other_score, path)))
     if any(row.get("breaks") for row in rows):
         columns.append(("breaks", "l", lambda row: ", ".join(row["breaks"])))
-    if any(row["suggested"] for row in rows):
-        columns.append(("suggested by", "l", lambda row: printable(row["suggested"] or "")))
+    if any(row.get("suggested") for row in rows):
+        columns.append(("suggested by", "l", lambda row: printable(row.get("suggested") or "")))
     if any(len(row["scores"]) > 1 for row in rows):
         columns.append(("seeds", "l", lambda row: formatting.scores(row["scores"])))
     lost: Column = ("unsaved", "r", lambda row: str(row.get("unsaved") or ""))
