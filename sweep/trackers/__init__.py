@@ -1,4 +1,4 @@
-"""Trackers copy a sweep's history to where people look at it; one file each.
+"""Trackers copy a sweep's history to other places, for people; one file each.
 
 The loop that calls one, in a thread (`sweep.driver.outbox`):
 
@@ -8,9 +8,9 @@ The loop that calls one, in a thread (`sweep.driver.outbox`):
         published = records[-1].k
     tracker.close()
 
-A copy is a function of the history up to an event. After a crash a tracker may get some records
-again: it makes no row twice and leaves none out. What it keeps in memory can be rebuilt from its
-copy and the ledger.
+A copy is a function of the history up to an event. After a crash a tracker may get some events
+again: it must neither duplicate nor omit rows. Its state in memory can be rebuilt from its copy and
+the ledger.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,29 +31,29 @@ PACKAGE = __name__
 
 @dataclass(frozen=True)
 class TrackerContext:
-    """The sweep that is copied, and where to."""
+    """The sweep to copy, and the destination."""
 
     folder: Folder
     sweep_id: str
-    """Unique; two sweeps may have one name."""
+    """Unique ID; two sweeps may have one name."""
     name: str
     created_at: float
-    """Seconds since 1970 (UTC)."""
+    """Time of creation in seconds since 1970 (UTC)."""
     spec: SweepSpec
     objective: Objective
     tracking_uri: str | None = None
-    """An MLflow server or database, or None for the file of the sweep's root."""
+    """URI of an MLflow server or database; None for the file of the sweep's root."""
     uri_is_own: bool = True
-    """True if this user has set the URI, see `sweep.driver.sync`."""
+    """True if this user has set the URI; see `sweep.driver.sync`."""
     storage: str = ""
-    """URL of the storage of its checkpoints, if they are not in its folder alone."""
+    """URL of the checkpoints' object storage; empty if they are only in the folder."""
     paths: tuple[str, ...] = ()
-    """Folders in which the modules that the sweep names are looked for."""
+    """Folders in which the modules named by the sweep are searched."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Package → version with which the sweep was created."""
 
     def earlier(self, k: float) -> Iterator[list[Recorded]]:
-        """Events 1 to `k` (infinite: all) from the ledger, in order, in batches."""
+        """Yield the events 1 to `k` (infinite for all) from the ledger, in order, in batches."""
         with closing(Ledger(self.folder.ledger)) as ledger:
             for records in iterate(ledger):
                 yield [record for record in records if record.k <= k]
@@ -61,7 +61,7 @@ class TrackerContext:
                     return
 
     def history(self, k: float, shows_unsaved: bool = False) -> History:
-        """The history up to event `k`, see `earlier`."""
+        """Return the history up to event `k`, see `earlier`."""
         past = History(self.objective, shows_unsaved=shows_unsaved)
         for records in self.earlier(k):
             past.extend(records)
@@ -69,10 +69,10 @@ class TrackerContext:
 
 
 class Tracker(Protocol):
-    """One verb: `publish`."""
+    """The protocol of a tracker; its main method is `publish`."""
 
     def __init__(self, where: TrackerContext) -> None:
-        """Cheap: nothing is opened, nothing heavy is imported."""
+        """Create the tracker quickly: open nothing and import nothing large."""
         ...
 
     def publish(self, records: Sequence[Recorded]) -> None:
@@ -80,7 +80,7 @@ class Tracker(Protocol):
         ...
 
     def close(self) -> None:
-        """Close what `publish` opened."""
+        """Close everything that `publish` opened."""
         ...
 
 
@@ -89,15 +89,18 @@ class Comparable(Protocol):
     """A tracker whose copy `sweep verify` can compare with the ledger."""
 
     def unreadable(self) -> str:
-        """Why an existing copy cannot be read; empty if it can."""
+        """Return why an existing copy cannot be read; empty if it can."""
         ...
 
     def differences(self) -> list[str]:
-        """Return the differences of the copy from the ledger, in words; raises if unreachable."""
+        """Return the differences between copy and ledger as texts.
+
+        Raises if the copy is unreachable.
+        """
         ...
 
     def set_aside(self) -> None:
-        """Remove what sending everything again would not repair."""
+        """Remove what cannot be repaired by sending all events again."""
         ...
 
 

@@ -1,10 +1,9 @@
-"""CSV: the results of each seed as ``logs/trial-3/progress.csv``, laid out as Ray Tune's.
+"""CSV: the results of each seed as ``logs/trial-3/progress.csv``, in the layout of Ray Tune.
 
 One row for each iteration, one column for each result, nested names joined with ``/``,
-``training_iteration`` first. A result that comes for the first time later gets a column at the end
-and the file is written anew, whole or not at all; rows without a value have an empty cell. Numbers
-are exact; a line break within a text is written as a space. The settings are beside it, in
-``params.json``.
+``training_iteration`` first. A result that first appears later gets a column at the end and the
+file is rewritten atomically; rows without a value have an empty cell. Numbers are exact; a line
+break within a text becomes a space. The settings are beside it, in ``params.json``.
 """
 
 import csv
@@ -16,12 +15,12 @@ from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, 
 
 
 class Tracker(FileTracker):
-    """A CSV file for each seed of a trial, a row for each iteration."""
+    """A CSV file for each seed of a trial, with a row for each iteration."""
 
     file = "progress.csv"
 
     def read(self, content: bytes) -> Standing:
-        """Return the rows of a file, up to the first line that is none."""
+        """Return the rows of a file, up to the first invalid line."""
         header, *lines = content.split(b"\n")[:-1] or [b""]
         columns = _cells(header)
         if columns[:1] != [IDENTITY]:
@@ -34,30 +33,31 @@ class Tracker(FileTracker):
         return standing
 
     def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
-        """The names of the columns."""
+        """Return the line with the names of the columns."""
         return _line(columns)
 
     def columns(self, row: Row) -> Iterable[str]:
-        """A column for each result."""
+        """Return a column for each result."""
         return map(_plain, identified(row))
 
     def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
-        """A row with a cell for each column."""
+        """Return a line with a cell for each column."""
         result = {_plain(name): value for name, value in identified(row).items()}
         return _line([result.get(name, "") for name in columns])
 
     def widen(self, content: bytes, columns: Sequence[str], before: int) -> bytes:
-        """A header with all columns, and an empty cell in each row for each that is new."""
+        """Return the content with all columns in the header and empty cells for the new ones."""
         _, *rows = content.split(b"\n")[:-1]
         empty = b"," * (len(columns) - before) + b"\n"
         return b"".join([_line(columns), *(row + empty for row in rows)])
 
     def same(self, due: bytes, seen: bytes) -> bool:
-        """Return whether the cells are the same, but for empty ones at the end."""
+        """Return whether the cells are equal, ignoring empty ones at the end."""
         return due.rstrip(b",\n") == seen.rstrip(b",\n")
 
 
 def _line(cells: Iterable[object]) -> bytes:
+    """Return a line of cells."""
     text = io.StringIO()
     plain = [_plain(cell) if isinstance(cell, str) else cell for cell in cells]
     csv.writer(text, lineterminator="\n").writerow(plain)
@@ -65,9 +65,10 @@ def _line(cells: Iterable[object]) -> bytes:
 
 
 def _plain(text: str) -> str:
-    """A text on one line, without half characters of odd file names."""
+    """Return a text on one line, with lone surrogates from file names escaped."""
     return " ".join(text.splitlines()).encode("utf-8", "backslashreplace").decode()
 
 
 def _cells(line: bytes) -> list[str]:
+    """Return the cells of a line."""
     return next(csv.reader([line.decode("utf-8", "replace")]), [])

@@ -1,8 +1,8 @@
-"""JSON: the results of each seed as ``logs/trial-3/result.json``, one object a line, as Ray Tune's.
+"""JSON: each seed's results as ``logs/trial-3/result.json``, one object a line, as in Ray Tune.
 
 Every line is a result with all its keys, nested ones joined with ``/``, ``training_iteration``
-first. NaN and infinity are written as Python does: ``NaN``, ``Infinity``. The settings are beside
-it, in ``params.json``.
+first. NaN and infinity are written as in Python: ``NaN``, ``Infinity``. The settings are beside it,
+in ``params.json``.
 """
 
 import json
@@ -13,12 +13,12 @@ from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, 
 
 
 class Tracker(FileTracker):
-    """A file of JSON lines for each seed of a trial, a line for each iteration."""
+    """A file of JSON lines for each seed of a trial, with a line for each iteration."""
 
     file = "result.json"
 
     def read(self, content: bytes) -> Standing:
-        """Return the results in a file, up to the first line that is none."""
+        """Return the results in a file, up to the first invalid line."""
         standing = Standing()
         for line in content.splitlines(keepends=True):
             try:
@@ -33,9 +33,9 @@ class Tracker(FileTracker):
         return standing
 
     def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
-        """Nothing: every line names its values."""
+        """Return no bytes: every line names its values."""
         return b""
 
     def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
-        """A result as one line."""
+        """Return a result as one line."""
         return json.dumps(identified(row)).encode() + b"\n"

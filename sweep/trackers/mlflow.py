@@ -1,24 +1,22 @@
 """MLflow: one experiment per sweep name, one run for the sweep, and below it one run per trial.
 
-Where trials have several seeds, a trial's run has their aggregate as its curve and its score at
-every event, and each seed a run below it; so has each test of a final evaluation.
+If trials have several seeds, a trial's run has their aggregate as its curve and its score at every
+event, and each seed has a run below it; so has each test of a final evaluation.
 
-The rows come from `sweep.trackers._shared.mlflow_content`; this module writes them, in batches, to
+`sweep.trackers._shared.mlflow_content` computes the rows; this module writes them, in batches, to
 the store (`sweep.trackers._shared.mlflow_store`). A run is identified by its tags ``sweep.id``,
-``sweep.history.trial`` and ``sweep.run``, so one that was created just before a crash is found
-again. A run that a person has deleted is left alone. Who ran it, from which commit, is what holds
-when a run is made.
+``sweep.history.trial`` and ``sweep.run``, so a run that was created just before a crash is found
+again. Runs deleted by a user stay deleted. User and commit are those at the run's creation.
 
 If iterations are run again after a crash, their rows in a file get the new values; on a server,
-where rows cannot be changed, the first ones stay: an exact trainable gives the same ones. When a
-trial goes on after it had ended (a top-up, a retry), its run is RUNNING again, without an end time
-where the store is a file. When a driver ends, paused trials are SCHEDULED, until they go on. Rows
-that an earlier
-release dated differently stay, until `sweep verify --repair` replaces their run. A copy with the
-layout of an earlier release gets what it lacks with the next events; so does a store that has no
-run of the sweep, since its file was removed, its experiment renamed or its folder moved to another
-root. When the sweep's metric changes, everything is sent again; a run with rows of the old one is
-deleted and made again.
+where rows cannot be changed, the first ones stay: an exact trainable gives the same ones. If a
+trial continues after it had ended (a resumed or retried one), its run is RUNNING again, without an
+end time if the store is a file. When a driver ends, paused trials are SCHEDULED until they
+continue. Rows that an earlier release dated differently stay until `sweep verify --repair` replaces
+their run. A copy with the layout of an earlier release gets what it lacks with the next events; so
+does a store without a run of the sweep, as after its file was removed, its experiment renamed or
+its folder moved to another root. If the sweep's metric changes, everything is sent again; a run
+with rows of the old one is deleted and created again.
 """
 
 import getpass
@@ -72,7 +70,7 @@ class Tracker(trackers.Tracker):
             if copy is not None:
                 copy.close()
             with closing(Check(self._where, only_read=False)) as check:
-                check.set_aside()  # what is there is by an earlier metric
+                check.set_aside()  # the present rows are of an earlier metric
             copy = self._anew(first - 1)
         elif copy is None:
             copy = _Copy(self._where, first - 1)
@@ -87,7 +85,7 @@ class Tracker(trackers.Tracker):
         self._copy = copy
 
     def _anew(self, k: int) -> "_Copy":
-        """The copy up to event `k`, sent from the first on; what is there stays."""
+        """Return a copy up to event `k`, sending all events; what is already there stays."""
         copy = _Copy(self._where, 0)
         copy.is_whole = False
         for records in self._where.earlier(k):
@@ -102,15 +100,16 @@ class Tracker(trackers.Tracker):
             copy.close()
 
     def unreadable(self) -> str:
-        """Why the file of all sweeps cannot be read; empty if it can, or if there is a server."""
+        """Return why the file of all sweeps cannot be read; empty if it can, or for a server."""
         if self._where.tracking_uri is not None:
             return ""
         return tables.unreadable(self._where.folder.mlflow)
 
     def differences(self) -> list[str]:
-        """Return the differences of the copy from the whole ledger.
+        """Return the differences between the copy and the whole ledger.
 
-        A server that somebody else has named would get this user's credentials: StorageError.
+        Raises:
+            StorageError: another person named the server, which would get this user's credentials.
         """
         where = self._where
         if not where.uri_is_own:
@@ -124,7 +123,11 @@ class Tracker(trackers.Tracker):
             return [text for text, _ in check.differences()]
 
     def set_aside(self) -> None:
-        """Remove what sending would not repair; StorageError if the file of all is damaged."""
+        """Remove what sending would not repair.
+
+        Raises:
+            StorageError: the file of all sweeps is damaged.
+        """
         file = self._where.folder.mlflow
         problem = self.unreadable()
         if problem and file.exists():
@@ -139,7 +142,7 @@ class Tracker(trackers.Tracker):
 
 @dataclass
 class _Run:
-    """A run, and up to where the store may have rows of it already."""
+    """A run, and up to which iteration the store may have its rows already."""
 
     stored: StoredRun
     iteration: float = 0
@@ -148,7 +151,7 @@ class _Run:
 
 
 class _Copy:
-    """The sweep's runs, brought up to event `k` and then kept up to date."""
+    """The sweep's runs, updated to event `k` and then kept up to date."""
 
     def __init__(self, where: TrackerContext, k: int) -> None:
         self._where = where
@@ -156,18 +159,18 @@ class _Copy:
         for records in where.earlier(k):
             self._content.extend(records)
         self.is_whole = True
-        """True if the next events leave nothing of an earlier layout."""
+        """True if no rows of an earlier layout remain after the next events."""
         self._store = connect(where)
         self._origin: dict[str, str] = {}
         self._is_shown = False
         self._pick: int | None = None
-        """The number of the trial that is shown first."""
+        """Number of the trial that is shown first."""
         self._runs: dict[str, _Run] = {}
         """Name (`run_name`; empty for the sweep's own) → run."""
         for run in sorted(self._store.runs(), key=lambda run: -len(run.metrics)):
             if run.name not in self._runs:
                 self._runs[run.name] = _known(run)
-            elif not run.deleted:  # another one of its name, by a request that timed out
+            elif not run.deleted:  # a duplicate, made by a request that timed out
                 self._store.delete(run)
 
     def close(self) -> None:
@@ -176,7 +179,7 @@ class _Copy:
 
     @property
     def k(self) -> int:
-        """The number of the newest event in the copy."""
+        """Number of the newest event in the copy."""
         return self._content.history.k
 
     @property
@@ -186,7 +189,7 @@ class _Copy:
         return parent is None or parent.stored.tags.get("sweep.layout") != LAYOUT
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Write what `records` change: of each trial its rows first, then its status."""
+        """Write the changes by `records`: of each trial its rows first, then its status."""
         changes = self._content.extend(records)
         tags = {**self._content.sweep_tags(), **({"sweep.layout": LAYOUT} if self.is_whole else {})}
         with self._store.writing():
@@ -215,7 +218,7 @@ class _Copy:
                 self._is_shown = True
 
     def _write_picks(self, parent: _Run) -> None:
-        """Have the page show the pick first, and the one before it where it stands now."""
+        """Update the order so that the page shows the pick first, the previous one at its rank."""
         history = self._content.history
         pick = None if history.best is None else history.best.number
         for number in {self._pick, pick} - {None} if pick != self._pick else ():
@@ -223,7 +226,7 @@ class _Copy:
         self._pick = pick
 
     def _rest(self) -> None:
-        """Let the runs of trials that are paused wait, as no driver runs."""
+        """Set the runs of paused trials to scheduled, as no driver runs."""
         history = self._content.history
         for replica in (*history.replicas(Status.PAUSED), *history.tests(Status.PAUSED)):
             trial = history.trials[replica.trial]
@@ -237,26 +240,25 @@ class _Copy:
                     self._set_status(run, status, None, run.stored.title)
 
     def _attach_media(self, event: Reported | Closed) -> None:
-        """Add the files that results name: what callbacks show of episodes.
-
-        One that is added again takes the place of itself.
-        """
+        """Add the files that results name; a file that is added again replaces itself."""
         run = self._runs[run_name(*self._content.run_of(event))].stored
         for file in () if run.deleted else self._content.media(event):
             self._store.attach(run, file, MEDIA)
 
     def _write_trial(self, parent: _Run, trial: Trial, rows: Sequence[Value]) -> _Run:
+        """Write the run of a trial and return it."""
         tags = {PARENT: parent.stored.id, **self._content.trial_tags(trial)}
         created = self._content.created_at[trial.number]
         name = title(trial.status, f"trial {trial.number}")
         run = self._run(run_name(trial.number, WHOLE), name, tags, created)
         self._write(run, rows, tags, parameters(trial))
         self._set_status(run, self._content.status_of(trial.status), trial.ended_at, name)
-        if rows and self._content.grouped:  # its rows come once; earlier ones have been looked up
+        if rows and self._content.grouped:  # its rows come once, and earlier ones were looked up
             run.iteration = 0
         return run
 
     def _write_replica(self, trial: _Run, replica: Replica, rows: Sequence[Value]) -> None:
+        """Write the run of a seed or test."""
         tags = {PARENT: trial.stored.id, **self._content.replica_tags(replica)}
         started = replica.started_at or self._where.created_at
         kind = "test" if is_test(replica.index) else "seed"
@@ -267,6 +269,7 @@ class _Copy:
         self._set_status(run, self._content.status_of(replica.status), replica.ended_at, name)
 
     def _run(self, name: str, title: str, tags: Mapping[str, str], started: float) -> _Run:
+        """Return a run by name, created if missing."""
         if name not in self._runs:
             self._origin = self._origin or _origin(self._where)
             given = {**self._origin, **tags}
@@ -281,7 +284,7 @@ class _Copy:
         tags: Mapping[str, str],
         parameters: Mapping[str, str],
     ) -> None:
-        """Send the given rows, tags and parameters that the run does not have yet."""
+        """Send the rows, tags and parameters that the run lacks."""
         stored = run.stored
         if stored.deleted:
             return
@@ -298,7 +301,7 @@ class _Copy:
             run.iteration, run.scored = max([run.iteration, *counted]), True
 
     def _new(self, run: _Run, rows: Sequence[Value]) -> tuple[list[Value], list[Value]]:
-        """Those of `rows` that are not in the store, each once, and that have another value there.
+        """Return the rows that are not in the store, each once, and those with another value there.
 
         The latter are of iterations that were trained again.
         """
@@ -314,10 +317,11 @@ class _Copy:
         known = {(row.key, row.time): row.value for row in self._store.rows(run.stored, again)}
         new = [row for row in newest if (row.key, row.time) not in known]
         there = (row for row in newest if (row.key, row.time) in known)
-        # NaN equals nothing, and is written alike
+        # repr, as NaN equals nothing
         return new, [row for row in there if repr(known[row.key, row.time]) != repr(row.value)]
 
     def _set_status(self, run: _Run, status: str, ended: float | None, title: str) -> None:
+        """Set status and title of a run, if they differ."""
         stored = run.stored
         at = None if ended is None else milliseconds(ended)
         is_so = (stored.status, stored.title) == (status, title)
@@ -327,17 +331,17 @@ class _Copy:
 
 
 def _known(run: StoredRun) -> _Run:
-    """A run that was there; which rows it has is only known of one with a seed."""
+    """Return a run of the store; the iteration of its newest row is only known for single seeds."""
     newest = run.metrics.get("training_iteration", 0) if "sweep.seed" in run.tags else math.inf
     return _Run(run, newest)
 
 
 def _origin(where: TrackerContext) -> dict[str, str]:
-    """MLflow's tags of who makes a run, of what, and from which commit."""
+    """Return MLflow's tags of the user, source and commit of a run."""
     tags = {"mlflow.source.name": where.spec.trainable, "mlflow.source.type": "LOCAL"}
     try:
         tags["mlflow.user"] = getpass.getuser()
-    except (KeyError, OSError):  # a number without a name
+    except (KeyError, OSError):  # the user has a number but no name
         tags["mlflow.user"] = "unknown"
     for folder in where.paths[:1]:
         ask = ["git", "-C", folder, "rev-parse", "--verify", "HEAD"]

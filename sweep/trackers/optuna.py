@@ -1,14 +1,15 @@
 """Optuna: a copy of the sweep in Optuna's own tables, for `optuna.load_study` and its dashboard.
 
 The study has the sweep's name and its trials have the sweep's numbers. A trial is RUNNING until it
-is finished, paused or not; its intermediate values are the metric over ``time_attr``, and the last
-one is the value of a pruned trial, as in Optuna. One that was pruned or stopped with a value is
-COMPLETE there, and its attribute ``status`` says what it is: Optuna's plots of history, slices,
-EDF, ranks and importances leave out all others, which in a sweep are most. Choices that Optuna
-cannot store or distinguish are canonical JSON (`sweep.history.optuna_terms`); the attribute
-``settings`` always holds the real values. No decision depends on this copy. A study of an earlier
-release is written again with the next events. Optuna is imported with the first events. The study
-of a ledger on a server lies there, too (`_shared.optuna_storage`).
+is finished, even while paused; its intermediate values are the metric over ``time_attr``, and the
+last one is the value of a pruned trial, as in Optuna. A trial that was pruned or stopped with a
+value is COMPLETE there, and its attribute ``status`` has its real status: Optuna's plots of
+history, slices, EDF, ranks and importances omit all other states, which most trials of a sweep
+would have. Choices that Optuna cannot store or distinguish are canonical JSON
+(`sweep.history.optuna_terms`); the attribute ``settings`` always has the real values. No decision
+depends on this copy. A study of an earlier release is rewritten with the next events. Optuna is
+imported with the first events. The study of a ledger on a server is there, too
+(`_shared.optuna_storage`).
 """
 
 from collections.abc import Sequence
@@ -46,25 +47,25 @@ class Tracker(trackers.Tracker):
             raise
 
     def close(self) -> None:
-        """Close the file, or the connections."""
+        """Close the database."""
         copy, self._copy = self._copy, None
         if copy is not None:
             copy.close()
 
     def unreadable(self) -> str:
-        """Why the tables cannot be read; empty if they can."""
+        """Return why the tables cannot be read; empty if they can."""
         from sweep.trackers._shared.optuna_storage import place, unreadable
 
         return unreadable(place(self._where.folder))
 
     def differences(self) -> list[str]:
-        """Return the differences of the copy from the whole ledger."""
+        """Return the differences between the copy and the whole ledger."""
         from sweep.trackers._shared.optuna_copy import differences
 
         return list(differences(self._where))
 
     def set_aside(self) -> None:
-        """Delete the tables: sending everything again would not repair all of them."""
+        """Delete the tables: sending all events again would not repair everything."""
         from sweep.trackers._shared.optuna_storage import place, remove
 
         remove(place(self._where.folder))

@@ -4,10 +4,9 @@
 
 A run is a folder ``logs/trial-3``. A row's step is ``timesteps_total`` if the result has it, else
 the iteration; its time is the result's ``timestamp``. The file is written here, in TensorBoard's
-format (records with a CRC-32C, which hold protocol buffers), so that nothing has to be installed
-but what shows it. A value there has 32 bits; the ledger's, and a CSV's, are exact. Where iterations
-are run again after a crash, their first rows are removed; a page that is open shows that when it
-is loaded again.
+format (records with a CRC-32C that hold protocol buffers), so that only its viewer has to be
+installed. Values there have 32 bits; those of ledger and CSV are exact. If iterations are run again
+after a crash, their first rows are removed; an open page shows that when it is reloaded.
 """
 
 import json
@@ -21,9 +20,9 @@ from sweep.history.results import number
 from sweep.trackers._shared.protobuf import double, message, single, text, varint
 from sweep.trackers._shared.trial_files import IDENTITY, FileTracker, Standing, curves, made_at
 
-#: What the first record says.
+#: Version in the first record.
 VERSION = "brain.Event:2"
-#: How a row ends its first value, which is its iteration.
+#: End of a row's first value, which is its iteration.
 _FIRST = text(1, IDENTITY) + single(2, 0)[:1]
 
 
@@ -33,7 +32,7 @@ class Tracker(FileTracker):
     file = "events.out.tfevents.sweep"
 
     def read(self, content: bytes) -> Standing:
-        """Return the records in a file, up to the first that is not one."""
+        """Return the records in a file, up to the first invalid one."""
         standing, heads = Standing(), 0
         for size, data in _records(content):
             place = data.find(_FIRST)
@@ -44,12 +43,12 @@ class Tracker(FileTracker):
         return standing if heads == 2 else Standing()
 
     def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
-        """The version of the format, and the trial's searched settings."""
+        """Return the version of the format, and the trial's searched settings."""
         version = _record(double(1, at) + text(3, VERSION))
         return version + _record(double(1, at) + message(5, _settings(created.searched, at)))
 
     def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
-        """A result as one record: all its numbers at one step."""
+        """Return a result as one record: all its numbers at one step."""
         steps = number(row.metrics.get("timesteps_total"))
         step = int(steps) if steps is not None and 0 <= steps < 2**63 else row.iteration
         values = b"".join(
@@ -59,16 +58,16 @@ class Tracker(FileTracker):
 
 
 def _iteration(data: bytes, place: int) -> int:
-    """The number of a row whose first value begins at `place`."""
+    """Return the iteration of a row whose first value begins at `place`."""
     (value,) = struct.unpack_from("<f", data, place + len(_FIRST))
     return int(value)
 
 
-# ---- what the page HPARAMS shows of a run -------------------------------------------------------
+# ---- the page HPARAMS ---------------------------------------------------------------------------
 
 
 def _settings(searched: Mapping[str, Any], began: float) -> bytes:
-    """A summary with the start of a session (``tensorboard/plugins/hparams/plugin_data.proto``)."""
+    """Return a session start (``tensorboard/plugins/hparams/plugin_data.proto``)."""
     settings = b"".join(
         message(1, text(1, name) + message(2, _setting(value))) for name, value in searched.items()
     )
@@ -78,7 +77,7 @@ def _settings(searched: Mapping[str, Any], began: float) -> bytes:
 
 
 def _setting(value: Any) -> bytes:
-    """A ``google.protobuf.Value``: a number, a truth value, or else a text."""
+    """Return a ``google.protobuf.Value``: a number, a boolean, or else a text."""
     if isinstance(value, bool):
         return varint(4, int(value))
     if (found := number(value)) is not None:
@@ -92,12 +91,13 @@ _HEAD, _CRC = struct.Struct("<Q"), struct.Struct("<I")
 
 
 def _record(data: bytes) -> bytes:
+    """Return a record with its checksums."""
     size = _HEAD.pack(len(data))
     return b"".join([size, _CRC.pack(_masked(size)), data, _CRC.pack(_masked(data))])
 
 
 def _records(content: bytes) -> Iterator[tuple[int, bytes]]:
-    """The size of each record, and what it holds, up to the first that is not whole."""
+    """Yield size and content of each record, up to the first incomplete one."""
     around = _HEAD.size + 2 * _CRC.size
     at = 0
     while at + around <= len(content):
@@ -113,13 +113,13 @@ def _records(content: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _masked(content: bytes) -> int:
-    """The checksum as records have it."""
+    """Return the masked checksum used in records."""
     crc = crc32c(content)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def crc32c(content: Iterable[int]) -> int:
-    """The checksum of Castagnoli's polynomial."""
+    """Return the checksum with Castagnoli's polynomial."""
     table = _table()
     crc = 0xFFFFFFFF
     for byte in content:
@@ -129,6 +129,7 @@ def crc32c(content: Iterable[int]) -> int:
 
 @cache
 def _table() -> tuple[int, ...]:
+    """Return the table of checksums of single bytes."""
     entries = list(range(256))
     for _ in range(8):
         entries = [entry >> 1 ^ (0x82F63B78 if entry & 1 else 0) for entry in entries]

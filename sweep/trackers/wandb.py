@@ -1,13 +1,13 @@
-"""W&B: each seed of a trial as a run that was made offline, to be sent with ``wandb sync``.
+"""W&B: each seed of a trial as an offline run, to be sent with ``wandb sync``.
 
     wandb sync sweeps/NAME/logs/trial-*/run-sweep.wandb
 
-A run is in the project of the sweep's name and in the group of its trial; its step is the
-iteration. The file is written here, in the format of W&B's own (records in blocks of 32 KiB, as in
-a log of LevelDB; each is a protocol buffer, ``wandb_internal.proto``), so that nothing has to be
-installed but what sends it, and no process and no connection of W&B's is part of a sweep. The last
-record says that the run has ended; where the trial goes on, further rows take its place. A run's
-name is the same each time, so that sending it again doubles nothing.
+A run is in the project with the sweep's name and in the group of its trial; its step is the
+iteration. The file is written here, in W&B's own format (records in blocks of 32 KiB, as in a log
+of LevelDB; each is a protocol buffer, ``wandb_internal.proto``), so that only the tool that sends
+it has to be installed, and no W&B process or connection is part of a sweep. The last record says
+that the run has ended; if the trial continues, further rows replace it. A run's ID is the same each
+time, so sending it again duplicates nothing.
 """
 
 import json
@@ -22,15 +22,15 @@ from sweep.history.seeds import replica_name
 from sweep.trackers._shared.protobuf import message, read_varint, tag, text, varint
 from sweep.trackers._shared.trial_files import FileTracker, Standing, curves, made_at
 
-#: The kinds of a record, as the numbers of its fields.
+#: Kinds of records, as field numbers.
 HISTORY, SUMMARY, RUN, EXIT = 2, 3, 17, 18
-#: How a file begins: a name, a magic number, the version of the format.
+#: Header of a file: a name, a magic number, the version of the format.
 _HEAD = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 _BLOCK = 32768
-#: What a piece of a record begins with: checksum, size, which piece it is.
+#: Header of a piece of a record: checksum, size, kind of piece.
 _PIECE = struct.Struct("<IHB")
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
-#: What a row's record begins with, up to its iteration: kind and size, those of the step.
+#: Beginning of a row's record up to its iteration: kind and size, and those of the step.
 _ROW = re.compile(rb"\x12[\x80-\xff]*[\x00-\x7f]\x12.\x08", re.DOTALL)
 
 
@@ -53,7 +53,7 @@ class Tracker(FileTracker):
         return standing
 
     def head(self, columns: Sequence[str], created: Created, at: float, replica: int) -> bytes:
-        """The run: its name, its place in the project, and all settings of the trial."""
+        """Return the run's record: its name, project and group, and all settings of the trial."""
         name = replica_name(created.trial, replica)
         config = b"".join(_item(key, value) for key, value in created.config.items())
         whole = int(at)
@@ -68,7 +68,7 @@ class Tracker(FileTracker):
         return _HEAD + _record(message(RUN, b"".join(run)), len(_HEAD))
 
     def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
-        """A result as two records: the newest value of each result, and the row itself."""
+        """Return a result as two records: the newest value of each result, and the row itself."""
         values: Mapping[str, Any] = {
             **{name: _whole(value) for name, value in curves(row).items()},
             "_step": row.iteration,
@@ -80,7 +80,7 @@ class Tracker(FileTracker):
         return summary + _record(message(HISTORY, step + items), place + len(summary))
 
     def tail(self, event: Reported | Closed, place: int) -> bytes:
-        """The end of the run, as far as it has come; none while it goes on."""
+        """Return the record that ends the run; none while the slice runs."""
         if isinstance(event, Reported):
             return b""
         code = int(event.status is Status.FAILED)
@@ -88,16 +88,17 @@ class Tracker(FileTracker):
 
 
 def _item(key: str, value: Any) -> bytes:
+    """Return a key with its value as JSON."""
     return message(1, text(1, key) + text(16, json.dumps(value)))
 
 
 def _whole(value: float) -> float:
-    """The number, as a whole one where it is one that W&B can read."""
+    """Return the number as an integer if it is one that W&B can read."""
     return int(value) if value.is_integer() and abs(value) < 2**53 else value
 
 
 def _iteration(data: bytes) -> int:
-    """The number of a row, which its record has first."""
+    """Return the iteration of a row's record, or -1."""
     found = _ROW.match(data)
     return read_varint(data, found.end()) if found else -1
 
@@ -106,7 +107,7 @@ def _iteration(data: bytes) -> int:
 
 
 def _record(data: bytes, place: int) -> bytes:
-    """A record that begins at byte `place`, in pieces where it does not fit into a block."""
+    """Return a record that begins at byte `place`, in pieces if it does not fit into a block."""
     written, begins = list[bytes](), True
     while data or begins:
         room = _BLOCK - place % _BLOCK
@@ -122,7 +123,7 @@ def _record(data: bytes, place: int) -> bytes:
 
 
 def _records(content: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield the contents of each record, and the byte after it, up to the first broken one."""
+    """Yield the content of each record and the byte after it, up to the first damaged one."""
     if not content.startswith(_HEAD):
         return
     place, parts = len(_HEAD), list[bytes]()
@@ -143,4 +144,5 @@ def _records(content: bytes) -> Iterator[tuple[bytes, int]]:
 
 
 def _checksum(kind: int, part: bytes) -> int:
+    """Return the checksum of a piece."""
     return zlib.crc32(part, zlib.crc32(bytes([kind])))

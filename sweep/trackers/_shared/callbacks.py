@@ -1,12 +1,12 @@
-"""A person's own code, called as a sweep goes on: the classes under the key ``callbacks``.
+"""User code that is called during a sweep: the classes under the key ``callbacks``.
 
     class Notify:
         def on_trial_complete(self, trial): ...
 
-A class has any of the methods of `METHODS`; docs/trackers.md says what they are given. Each has a
-process of its own, beside those that train and after them in line for the processors, and gets
-the events of the ledger from the outbox: at least once, in their order. So nothing that it does,
-raises, waits for or dies of holds up the sweep.
+A class has any of the methods in `METHODS`; docs/trackers.md describes their arguments. Each class
+runs in a process of its own with lower priority than training, and gets the ledger's events from
+the outbox: at least once and in order. So nothing that it does, not even waiting or crashing,
+delays the sweep.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ from sweep.trackers import TrackerContext
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.errors import TrainableError, nearest, printable
 
-#: Method → the names of what it is given; all plain data.
+#: Method → names of its arguments; all are plain data.
 METHODS: Mapping[str, tuple[str, ...]] = {
     "on_trial_start": ("trial",),
     "on_trial_result": ("trial", "result"),
@@ -46,22 +46,21 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "on_trial_error": ("trial", "error"),
     "on_sweep_end": ("sweep",),
 }
-#: How often its process may die in a driver's term before it is called no more.
+#: Number of deaths of its process in a driver's term after which it is called no more.
 MOST_DEATHS = 3
-#: How much its process leaves the processors to others.
+#: Niceness of its process.
 NICE = 10
-#: Until the answer comes: what holds one up holds up nobody else.
+#: Wait without limit: a slow callback delays nothing else.
 _PATIENTLY = Patience()
 
 Call = tuple[str, tuple[Any, ...]]
 
 
 def find(name: str, paths: Iterable[str]) -> type[Any]:
-    """The class that a spec names.
+    """Return the class that a spec names.
 
     Raises:
-        UsageError: it cannot be imported, is no class, or has no method that is ever called, or one
-            that looks like it.
+        UsageError: it cannot be imported, is no class, has none of the methods, or a misspelt one.
     """
     kind: plugins.Kind[Any] = plugins.Kind("callback", trackers.PACKAGE, object)
     found = kind.imported(name, paths)
@@ -84,7 +83,7 @@ def find(name: str, paths: Iterable[str]) -> type[Any]:
 
 
 class Caller(trackers.Tracker):
-    """Calls one class, in a process of its own."""
+    """Calls one class in a process of its own."""
 
     def __init__(self, where: TrackerContext, name: str, say: Callable[[str], None]) -> None:
         self._where = where
@@ -98,7 +97,7 @@ class Caller(trackers.Tracker):
         self._failed: Counter[str] = Counter()
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Call what these events are about; whatever comes of that, they are over."""
+        """Call the methods for these events; failures are reported and not repeated."""
         if self._history is None or self._history.k != records[0].k - 1:
             self._history = self._where.history(records[0].k - 1, shows_unsaved=True)
         for record in records:
@@ -108,7 +107,7 @@ class Caller(trackers.Tracker):
                     self._call(method, arguments)
 
     def close(self) -> None:
-        """End the process, and say how often something was raised."""
+        """End the process, and report how often exceptions were raised."""
         for method, count in sorted(self._failed.items()):
             if count > 1:
                 self._say(f"callback {self._name}: {method} raised {count} times in all")
@@ -118,7 +117,7 @@ class Caller(trackers.Tracker):
             self._child = None
 
     def give_up(self) -> None:
-        """Call nothing more, and kill the process; may be called from another thread."""
+        """Call nothing more and kill the process; may be called from another thread."""
         self._given_up.set()
         child = self._child
         if child is not None and child.is_alive:
@@ -126,6 +125,7 @@ class Caller(trackers.Tracker):
                 os.kill(child.pid, signal.SIGKILL)
 
     def _call(self, method: str, arguments: tuple[Any, ...]) -> None:
+        """Call a method in the process; report an exception or the process's death."""
         try:
             if self._child is None:
                 args = (self._name, self._where.paths)
@@ -142,11 +142,12 @@ class Caller(trackers.Tracker):
                 self._say(f"callback {self._name}: {method} raised {problem}; the sweep goes on")
 
     def _require_wanted(self) -> None:
-        """Leave events of which not all was called to the next driver."""
+        """Raise StorageError after `give_up`, so that the next driver repeats the events."""
         if self._given_up.is_set():
             raise StorageError(f"callback {self._name}: the sweep has ended")
 
     def _mourn(self, method: str, error: TrainableError) -> None:
+        """Handle the death of the process: count and report it."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -160,28 +161,28 @@ class Caller(trackers.Tracker):
 
 
 class _Server:
-    """In the process: the one object of the person's class."""
+    """The part in the child process: it holds the instance of the user's class."""
 
     def __init__(self, name: str, paths: tuple[str, ...]) -> None:
-        os.dup2(2, 1)  # standard output is for answers
+        os.dup2(2, 1)  # standard output carries replies
         os.nice(NICE)
         self._its = find(name, paths)()
 
     def call(self, method: str, arguments: tuple[Any, ...]) -> str:
-        """Call a method; what it raised, in words, or nothing."""
+        """Call a method; return a text about the exception it raised, or an empty text."""
         try:
             getattr(self._its, method)(*arguments)
-        except BaseException as error:  # noqa: BLE001 it may raise anything, and be called again
+        except BaseException as error:  # noqa: BLE001 it may raise anything, and is called again
             where = traceback.extract_tb(error.__traceback__)[-1]
             text = f"{type(error).__name__}: {error} ({where.filename}:{where.lineno})"
             return brief(printable(without_password(text)))
         return ""
 
     def end(self) -> None:
-        """Nothing is left to do."""
+        """Do nothing: there is nothing to close."""
 
 
-# ---- what they are given ------------------------------------------------------------------------
+# ---- arguments ----------------------------------------------------------------------------------
 
 
 def calls(where: TrackerContext, history: History, record: Recorded) -> Iterator[Call]:
@@ -215,11 +216,13 @@ def calls(where: TrackerContext, history: History, record: Recorded) -> Iterator
 
 
 def _results(trial: Mapping[str, Any], event: Reported | Closed) -> Iterator[Call]:
+    """Yield the calls for the new results of an event."""
     for row in event.new_rows:
         yield "on_trial_result", (trial, dict(row.metrics))
 
 
 def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Call]:
+    """Yield the call for the end of a trial, if it has ended."""
     if status is Status.FAILED:
         yield "on_trial_error", (trial, error or str(trial["reason"]))
     elif status in FINISHED:
@@ -229,6 +232,7 @@ def _ended(trial: Mapping[str, Any], status: Status, error: str) -> Iterator[Cal
 def _trial(
     where: TrackerContext, history: History, event: Opened | Reported | Closed | Moved, k: int
 ) -> dict[str, Any]:
+    """Return the data of a trial."""
     its, replica = history.trials[event.trial], history.replica(event.trial, event.replica)
     test = is_test(event.replica)
     return {
@@ -248,6 +252,7 @@ def _trial(
 
 
 def _sweep(where: TrackerContext, history: History, event: TermEnded, k: int) -> dict[str, Any]:
+    """Return the data of the sweep at a driver's end."""
     best = history.best
     found = None
     if best is not None:

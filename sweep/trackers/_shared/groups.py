@@ -1,7 +1,7 @@
-"""The curve of a trial with several seeds: at each iteration the aggregate of theirs.
+"""The curve of a trial with several seeds: the aggregate over seeds at each iteration.
 
-A row is added once every seed that counts has finished the iteration, and never changes: a seed
-that joins later changes the score, not the earlier rows.
+A row is added once all seeds that count have finished the iteration, and never changes: a seed that
+joins later changes the score, not the earlier rows.
 """
 
 import math
@@ -16,17 +16,17 @@ _STEPS = "timesteps_total"
 
 
 class Curve:
-    """The curve of one trial; a fold over the ends of its slices."""
+    """The curve of one trial, updated by the results of its slices."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
         self._upto = 0
-        """The last iteration of the curve."""
+        """Last iteration of the curve."""
         self._waiting: dict[int, dict[int, Row]] = {}
         """Iteration → replica → its result, while other replicas have none."""
 
     def extend(self, trial: Trial, event: Reported | Closed) -> Iterator[Row]:
-        """The rows that the event adds, given the trial after it."""
+        """Yield the rows that the event adds; `trial` is its state after the event."""
         for row in event.rows:
             if row.iteration > self._upto:
                 self._waiting.setdefault(row.iteration, {})[event.replica] = row
@@ -40,6 +40,7 @@ class Curve:
             self._upto = iteration
 
     def _row(self, iteration: int, rows: list[Row]) -> Row:
+        """Return the aggregated row of one iteration."""
         metrics: dict[str, Scalar] = {"training_iteration": iteration}
         steps = [number(row.metrics.get(_STEPS)) for row in rows]
         found = [step for step in steps if step is not None]
@@ -53,7 +54,7 @@ class Curve:
 
 
 def together(objective: Objective, values: Sequence[float | None]) -> float | None:
-    """The aggregate of the seeds' values at one iteration, or None if one of them has none."""
+    """Return the aggregate of the seeds' values at one iteration, or None if one is missing."""
     if len(values) == 1:
         return values[0]
     finite = [value for value in values if value is not None and math.isfinite(value)]

@@ -1,8 +1,8 @@
-"""Differences of MLflow's copy of a sweep from its ledger, row by row.
+"""Differences between MLflow's copy of a sweep and its ledger, row by row.
 
-On a server rows cannot be changed: where iterations were run again, the first rows stay there, so
-only their presence is compared. Runs that a person deleted are ignored. A run with wrong rows
-cannot be repaired; it is set aside (deleted, no longer this sweep's) and sent again.
+Rows on a server cannot be changed: if iterations were run again, the first rows stay there, so only
+their presence is checked. Runs that a user deleted are ignored. A run with wrong rows cannot be
+repaired; it is set aside (deleted, and no longer marked as this sweep's) and sent again.
 """
 
 import math
@@ -25,24 +25,25 @@ from sweep.trackers._shared.mlflow_content import (
 )
 from sweep.trackers._shared.mlflow_store import StoredRun, look
 
-#: Ends of slices with a checkpoint at the end; after others iterations may be run again.
+#: Ends of slices with a checkpoint at the end; after other ends iterations may be run again.
 SAVED_AT_ITS_END = frozenset({End.GOAL, End.UNMEASURED, End.TIME, End.DONE, End.ASKED})
-#: Key and milliseconds, which identify a row.
+#: Key and time in milliseconds, which identify a row.
 Place = tuple[str, int]
 
 
 class Check:
-    """Compares the sweep's runs with what should be there."""
+    """Compares the sweep's runs with the ledger."""
 
     def __init__(self, where: TrackerContext, only_read: bool = True) -> None:
         self._where = where
         self._content = Content(where)
         self._keys: dict[str, RunKey] = {}
-        """Name of each run that should exist → its trial and replica; without the sweep's own."""
+        """Name of each run that should exist → its trial and replica; without the sweep's own run.
+        """
         self._due: dict[str, dict[Place, Value]] = defaultdict(dict)
-        """Name → the rows that should be there."""
+        """Name → rows that should exist."""
         self._sure: dict[str, float] = {}
-        """Name → the last iteration that was run once; absent if all were."""
+        """Name → last iteration that was run only once; absent if all were."""
         for records in where.earlier(math.inf):
             self._take(records)
         self._store = look(where, only_read)
@@ -54,7 +55,7 @@ class Check:
         """True if the copy has the layout of an earlier release."""
 
     def differences(self) -> Iterator[tuple[str, StoredRun | None]]:
-        """Each difference, and its run if sending everything again does not repair it."""
+        """Yield each difference, with its run if sending all events again does not repair it."""
         names = ["", *self._keys]
         for name in sorted(self._runs.keys() - set(names)):
             unknown = f"the run of trial {name}, which is not in the ledger"
@@ -80,6 +81,7 @@ class Check:
             self._store.close()
 
     def _take(self, records: Sequence[Recorded]) -> None:
+        """Add the rows that follow from some events to those that should exist."""
         changes = self._content.extend(records)
         self._keys |= {run_name(*run): run for run in changes.runs}
         new = {"": changes.sweep, **{run_name(*run): rows for run, rows in changes.runs.items()}}
@@ -96,7 +98,7 @@ class Check:
             self._sure[""] = 0
 
     def _compare(self, name: str) -> Iterator[tuple[str, StoredRun | None]]:
-        """Yield the faults of a trial's or the sweep's run, each with any run beyond repair."""
+        """Yield the differences of one run, each with the run if it cannot be repaired."""
         runs = self._runs.get(name, [])
         if not runs:
             yield "has no run", None
@@ -115,7 +117,10 @@ class Check:
                 yield f"is {run.status}, should be {statuses[0]}", None
 
     def _due_rows(self, name: str) -> Mapping[Place, Value]:
-        """The rows that should be there: in a copy of an earlier release no scores, no load."""
+        """Return the rows that should exist.
+
+        A copy of an earlier release has no scores and no load.
+        """
         if not self._is_earlier:
             return self._due[name]
         later = keys_of_events(self._where.spec.metric)
@@ -126,7 +131,7 @@ class Check:
         }
 
     def _statuses(self, name: str) -> list[str]:
-        """The statuses that a run may have, the right one first."""
+        """Return the statuses that a run may have, the right one first."""
         history = self._content.history
         if not name:
             return [SWEEP_STATUS[history.ended]]
@@ -134,22 +139,25 @@ class Check:
         its = history.trials[trial] if replica == WHOLE else history.replica(trial, replica)
         ended_early = its.status in (Status.PRUNED, Status.STOPPED)
         earlier = ["KILLED"] if self._is_earlier and ended_early else []
-        waits = [RESTS] if its.status is Status.PAUSED else []  # until it goes on
+        waits = [RESTS] if its.status is Status.PAUSED else []  # until it continues
         return [self._content.status_of(its.status), *waits, *earlier]
 
     def _settings(self, name: str, run: StoredRun) -> Iterator[str]:
+        """Yield the differences of a run's parameters."""
         due = self._parameters(name)
         for setting, seen in sorted(run.parameters.items()):
             if due.get(setting) != seen:
                 yield f"the setting {setting} is {seen}"
 
     def _parameters(self, name: str) -> dict[str, str]:
+        """Return the parameters that a run should have."""
         trial, replica = self._keys.get(name, (0, 0))
         return parameters(self._content.history.trials[trial]) if replica == WHOLE else {}
 
     def _wrong_rows(
         self, name: str, due: Mapping[Place, Value], standing: Mapping[Place, Sequence[float]]
     ) -> Iterator[str]:
+        """Yield texts about rows that are duplicate, have other times, or other values."""
         if twice := sum(len(values) > 1 for values in standing.values()):
             yield f"{twice} rows are there more than once"
         ours = {key for key, _ in due}
@@ -169,6 +177,7 @@ class Check:
             yield f"{len(wrong)} rows have another value, the first is {first}"
 
     def _standing(self, run: StoredRun) -> dict[Place, list[float]]:
+        """Return key and time → values of the rows in the store."""
         standing: dict[Place, list[float]] = {}
         rows = self._store.rows(run, run.metrics.keys()) if self._store else ()
         for row in rows:
@@ -177,8 +186,10 @@ class Check:
 
 
 def _active(runs: Sequence[StoredRun]) -> list[StoredRun]:
+    """Return the runs that are not deleted."""
     return [run for run in runs if not run.deleted]
 
 
 def _same(due: float, seen: float) -> bool:
+    """Return whether two values are equal, or both NaN."""
     return due == seen or (math.isnan(due) and math.isnan(seen))

@@ -2,12 +2,12 @@
 
 A row's step is ``timesteps_total`` if the result has it, else the iteration; in the sweep's own
 run, the sum of all trials' steps. Its time comes from the ledger, so that a row that is sent again
-is the same row; an iteration that was run again keeps its first time. NaN stays NaN; ±infinity
-becomes the largest finite number of that sign, since SQL has no infinity.
+is identical; an iteration that was run again keeps its first time. NaN stays NaN; ±infinity becomes
+the largest finite number of that sign, since SQL has no infinity.
 
-A trial's curves are its results without counts that never change or are every row's step, and
-``score``: what it was worth each time that it came to rest, at a rung or at its end. A pruned or
-stopped trial is FINISHED and its run's name says so: MLflow draws KILLED like a failure.
+A trial's curves are its results, without counts that never change or equal every row's step, and
+``score``: the trial's score at each pause at a rung and at its end. A pruned or stopped trial is
+FINISHED and its run's name says so: MLflow displays KILLED like a failure.
 """
 
 import hashlib
@@ -51,34 +51,34 @@ from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import Curve
 from trainables.core.results import VOLATILE_KEYS
 
-#: First parts of result keys that are no curves.
+#: First parts of result keys that are not sent as curves.
 NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done", "evaluation_at_start", UNSAVED}
-#: Results that seldom change or are the step of every row: no curves, unless they are compared.
+#: Results that seldom change or equal every row's step: sent as curves only if they are compared.
 COUNTS = frozenset(
     {
         *("timesteps_total", "timesteps_this_iter", "episodes_total", "episodes_this_iter"),
         *("num_healthy_workers", "evaluation/episodes"),
     }
 )
-#: The score of a trial; a metric of this name leaves it the second one, another result moves away.
+#: Key of a trial's score, and the key used instead if the metric has this name.
 SCORE, OTHER_SCORE = "score", "sweep/score"
-#: What its settings are expected to score under a new seed, with the same exception.
+#: Key of the expected score under a new seed, and its replacement.
 EXPECTED, OTHER_EXPECTED = "expected_score", "sweep/expected_score"
-#: Of so many trials this is said anew when a driver leaves: the first in rank.
+#: Number of best trials whose expected scores are sent again at a driver's end.
 SAID_AT_THE_END = 1000
-#: Results of a trainer about its machine → MLflow's names; in the sweep's own run.
+#: Result of a trainer about its machine → MLflow's name; in the sweep's own run.
 SYSTEM = {
     "perf/cpu_util_percent": "system/cpu_utilization_percentage",
     "perf/ram_util_percent": "system/system_memory_usage_percentage",
 }
-#: In a trial's folder, among the keys of its results, and in MLflow.
+#: Name of the media folder in a trial's folder, in result keys, and in MLflow.
 MEDIA = "media"
-#: The tag of a trial's run by which MLflow sorts trials as every table of sweep does. MLflow itself
-#: puts the newest of equal scores first.
+#: Tag of a trial's run by which MLflow sorts trials like all tables of sweep. By itself MLflow
+#: would place the newest of equal scores first.
 ORDER = "sweep.order"
 MEDIA_FILE = re.compile(r"\d{6}-[A-Za-z0-9_-]{1,90}\.(png|json|mp4)")
-#: What of the rows and statuses a copy has; the tag ``sweep.layout`` of the sweep's own run. A copy
-#: with another one may lack scores, and pruned trials may be KILLED there.
+#: Version of the copy's rows and statuses: the tag ``sweep.layout`` of the sweep's own run. A copy
+#: with another version may lack scores, and pruned trials may be KILLED there.
 LAYOUT = "3"
 
 STATUS: Mapping[Status, str] = {
@@ -90,18 +90,18 @@ STATUS: Mapping[Status, str] = {
     Status.STOPPED: "FINISHED",
     Status.FAILED: "FAILED",
 }
-#: What stands before the name of a run.
+#: Status → prefix of a run's name.
 PREFIX = {Status.PRUNED: "pruned ", Status.STOPPED: "stopped "}
-#: The status of a trial that waits for the next driver.
+#: Status of a paused trial that waits for the next driver.
 RESTS = "SCHEDULED"
-#: How a term ended (empty while it runs) → the status of the sweep's run.
+#: End of a term (empty while it runs) → status of the sweep's run.
 SWEEP_STATUS = {"": "RUNNING", "finished": "FINISHED", "stopped": "KILLED", "failed": "FAILED"}
 
 LONGEST_KEY = 250
 LONGEST_PARAMETER = 6000
 LONGEST_TAG = 2000
 _LARGEST_STEP = 2**63 - 1
-#: MLflow's own rule, in any alphabet.
+#: MLflow's rule for keys, for any alphabet.
 _KEY = re.compile(r"[\w.\-/ :]+")
 
 
@@ -110,43 +110,46 @@ class Value(NamedTuple):
 
     key: str
     number: int
-    """Of the iteration, or of the event; with the key it identifies the row."""
+    """Number of the iteration or the event; with the key it identifies the row."""
     value: float
     step: int
     time: int
-    """Milliseconds since 1970; rows of one key have different ones."""
+    """Milliseconds since 1970; different for all rows of one key."""
 
 
-#: The trial of a run, and the replica or test below it; -1: the trial itself.
+#: Trial of a run, and its replica or test; -1 for the trial itself.
 RunKey = tuple[int, int]
 WHOLE = -1
 
 
 @dataclass
 class Changes:
-    """Changes to the copy by a few events."""
+    """The changes of the copy by some events."""
 
     runs: dict[RunKey, list[Value]] = field(default_factory=dict)
-    """Run → its new rows; with every run that the events are about, and its trial's."""
+    """Run → its new rows; includes every run that the events concern."""
     sweep: list[Value] = field(default_factory=list)
     """New rows of the sweep's own run."""
 
 
 class Times:
-    """When the rows of a run were made: number → milliseconds since 1970, all different."""
+    """The times of a run's rows: number → milliseconds since 1970, all different."""
 
     def __init__(self) -> None:
         self._numbers, self._times = array("q"), array("q")
         self._last = 0
 
     def of(self, number: int) -> int | None:
-        """The time of a row, if it is known."""
+        """Return the time of a row, or None if it is unknown."""
         place = bisect_left(self._numbers, number)
         known = place < len(self._numbers) and self._numbers[place] == number
         return self._times[place] if known else None
 
     def add(self, number: int, milliseconds: int) -> int:
-        """The row's time if it is known, else `milliseconds`, or 1 ms after the newest time."""
+        """Return the row's time.
+
+        If unknown, set it to `milliseconds` or 1 ms after the newest time.
+        """
         known = self.of(number)
         if known is not None:
             return known
@@ -158,44 +161,44 @@ class Times:
 
 
 class Content:
-    """A fold over the events: `extend` returns the new rows, the rest describes the present."""
+    """The content of the copy: `extend` returns new rows, other methods the present state."""
 
     def __init__(self, where: TrackerContext) -> None:
         self.history = History(where.objective, shows_unsaved=True)
         self.ended_at = 0.0
-        """When the newest term ended, in seconds since 1970."""
+        """End of the newest term in seconds since 1970."""
         self.created_at: dict[int, float] = {}
-        """Trial → when it was created, in seconds since 1970."""
+        """Trial → time of creation in seconds since 1970."""
         self._where = where
         objective = where.objective
         others = (name for name in objective.other_results if name not in (SCORE, EXPECTED))
         self._compared = frozenset({objective.metric, *others})
-        """Results that are curves though they be counts, each under its own name; the key of the
-        trial's score is none of them."""
+        """Results that are sent as curves even if they are counts, without names used for scores.
+        """
         self._steps = self._iterations = 0
         """Of all trials, so far."""
         self._standing: dict[int, int] = {}
-        """Trial → its steps so far, of several seeds the most."""
+        """Trial → its steps so far; the maximum over its seeds."""
         self._scored: dict[int, tuple[int, float]] = {}
-        """Trial → its steps when it came to rest last, and what it was worth."""
+        """Trial → its steps and score at its last pause or end."""
         self._said: dict[int, tuple[int, float]] = {}
-        """Trial → its steps and its expectation when that was said last."""
+        """Trial → its steps and expected score when last sent."""
         self._curves: dict[int, Curve] = {}
-        """Trial → its curve, where trials have several seeds."""
+        """Trial → its curve, if trials have several seeds."""
         self._began: dict[tuple[int, int], float] = {}
-        """Trial and replica → when its newest slice began."""
+        """Trial and replica → start of the newest slice."""
         self._results: dict[RunKey, Times] = defaultdict(Times)
-        """Run → when its iterations were finished."""
+        """Run → times of its iterations."""
         self._events: dict[RunKey | None, Times] = defaultdict(Times)
-        """Run (None for the sweep's own) → when the events of its rows were recorded."""
+        """Run (None for the sweep's own) → times of the events that have rows."""
 
     @property
     def grouped(self) -> bool:
-        """True if a trial has several seeds, each with a run below the trial's."""
+        """True if trials may have several seeds, each with a run below the trial's."""
         return self._where.spec.seeds != 1
 
     def extend(self, records: Sequence[Recorded]) -> Changes:
-        """Take in events in the order of their numbers."""
+        """Apply events in order and return the changes."""
         changes = Changes()
         for record in records:
             self.history.extend([record])
@@ -215,7 +218,7 @@ class Content:
         return changes
 
     def _end(self, changes: Changes, record: Recorded) -> None:
-        """Add what is said when a driver leaves, of the best trials too, which all others move."""
+        """Add the rows at a driver's end, including expected scores, which all trials influence."""
         self.ended_at = record.at
         changes.sweep += self._counts(record)
         for trial in self.history.ranked()[:SAID_AT_THE_END]:
@@ -223,7 +226,7 @@ class Content:
             rows += self._expected(trial, record)
 
     def _add(self, changes: Changes, event: Reported | Closed, record: Recorded) -> None:
-        """Add the rows of a slice, and what they change in its trial and the sweep."""
+        """Add the rows of a slice, and their effects on its trial and the sweep."""
         run = self._about(event)[-1]
         changes.runs[run] += self._rows(run, event, record.at)
         if event.rows and not is_test(event.replica):
@@ -236,6 +239,7 @@ class Content:
             self._standing[event.trial] = step
 
     def _rows(self, run: RunKey, event: Reported | Closed, ended: float) -> Iterator[Value]:
+        """Yield the rows of a slice's results."""
         replica = self.history.replica(event.trial, event.replica)
         earliest = replica.started_at or self._where.created_at
         began = max(self._began.get((event.trial, event.replica), ended), earliest)
@@ -244,19 +248,22 @@ class Content:
             yield from values(row, self._results[run].add(row.iteration, made), self._compared)
 
     def status_of(self, status: Status) -> str:
-        """The run's status of a trial or replica; one that is paused rests while nobody drives."""
+        """Return the run's status for a trial or replica.
+
+        A paused one without a driver is scheduled.
+        """
         return RESTS if status is Status.PAUSED and self.history.ended else STATUS[status]
 
     def _of_event(
         self, name: str, value: float, record: Recorded, run: RunKey | None = None, step: int = 0
     ) -> Value:
-        """A row about an event, by default of the sweep's own run."""
+        """Return a row about an event, by default of the sweep's own run."""
         time = self._events[run].add(record.k, milliseconds(record.at))
         step = step if run else self._steps or self._iterations
         return Value(name, record.k, finite(value), step, time)
 
     def _about(self, event: Event) -> list[RunKey]:
-        """The runs that an event changes, the one that has its results last."""
+        """Return the runs that an event changes, the one that gets its results last."""
         if isinstance(event, Created):
             return [(event.trial, WHOLE)]
         if not isinstance(event, Opened | Reported | Closed | Moved | Dropped):
@@ -265,11 +272,11 @@ class Content:
         return [(event.trial, WHOLE), *own]
 
     def run_of(self, event: Reported | Closed) -> RunKey:
-        """The run that has its results."""
+        """Return the run that gets the event's results."""
         return self._about(event)[-1]
 
     def media(self, event: Reported | Closed) -> Iterator[Path]:
-        """The files that its results name: what callbacks show of episodes."""
+        """Yield the files that the event's results name, such as videos of episodes."""
         trial = self._where.folder.trial(event.trial, event.replica)
         folder = trial / MEDIA
         if leads_elsewhere(trial) or folder.is_symlink():
@@ -284,7 +291,7 @@ class Content:
                     yield file
 
     def _group(self, event: Reported | Closed) -> Iterator[Value]:
-        """The aggregate of a trial's seeds by iteration, dated by the last of them."""
+        """Yield the aggregates of a trial's seeds by iteration, with the latest of their times."""
         if not self.grouped:
             return
         trial = self.history.trials[event.trial]
@@ -299,7 +306,7 @@ class Content:
     def _score(self, number: int, record: Recorded) -> Iterator[Value]:
         """Yield the score of a trial that paused or ended, unless it was sent for these steps.
 
-        A seed that has joined changes it, and MLflow's newest row is that of the most steps.
+        A seed that joined changes the score, and MLflow's newest row is the one with most steps.
         """
         trial, step = self.history.trials[number], self._standing.get(number)
         rest = trial.rests[-1] if trial.rests else None
@@ -312,7 +319,7 @@ class Content:
         yield from self._expected(trial, record)
 
     def _expected(self, trial: Trial, record: Recorded) -> Iterator[Value]:
-        """Yield the expected score of a trial's settings, unless it is the one sent before."""
+        """Yield the expected score of a trial's settings, unless it is unchanged."""
         expected, step = self.history.expected(trial), self._standing.get(trial.number)
         if expected is None or step is None:
             return
@@ -324,7 +331,7 @@ class Content:
         yield self._of_event(name, expected.value, record, whole, step)
 
     def _progress(self, event: Closed, record: Recorded) -> Iterator[Value]:
-        """The best score so far, and the machine's load: one row for each slice that ended."""
+        """Yield the best score so far and the machine's load: a row for each slice that ended."""
         best = self.history.highest
         score = None if best is None else best.score
         if score is not None:
@@ -336,13 +343,13 @@ class Content:
                 yield self._of_event(name, sum(finite_ones) / len(finite_ones), record)
 
     def _counts(self, record: Recorded) -> Iterator[Value]:
-        """Yield the number of trials in each status, when a driver leaves."""
+        """Yield the number of trials in each status, at a driver's end."""
         for status in Status:
             count = self.history.count(status)
             yield self._of_event(f"trials/{status.lower()}", count, record)
 
     def sweep_tags(self) -> dict[str, str]:
-        """Tags of the sweep's own run."""
+        """Return the tags of the sweep's own run."""
         where, spec = self._where, self._where.spec
         best = self.history.best
         return {
@@ -359,7 +366,10 @@ class Content:
         }
 
     def trial_tags(self, trial: Trial) -> dict[str, str]:
-        """Tags of a trial's run, without the parent run; ``sweep.parent`` only of a bred trial."""
+        """Return the tags of a trial's run except the parent run.
+
+        ``sweep.parent`` only for offspring.
+        """
         bred = {} if trial.parent is None else {"sweep.parent": str(trial.parent)}
         expected = self.history.expected(trial)
         order = ranking.order_text(trial, expected, trial is self.history.best)
@@ -376,11 +386,12 @@ class Content:
         }
 
     def replica_tags(self, replica: Replica) -> dict[str, str]:
-        """Tags of a run below a trial's, of one seed or one test."""
+        """Return the tags of a run below a trial's, for one seed or test."""
         test = {"sweep.test": "true"} if is_test(replica.index) else {}
         return {**self._tags(replica), **test, "sweep.run": run_name(replica.trial, replica.index)}
 
     def _tags(self, replica: Replica) -> dict[str, str]:
+        """Return the tags of a replica."""
         newest, index, lost = replica.newest, replica.index, replica.unsaved
         unsaved = f"{lost} after iteration {replica.saved_to}" if lost else ""
         return {
@@ -396,32 +407,34 @@ class Content:
 
 
 def _steps_of(trial: Trial) -> tuple[float, ...]:
+    """Return the environment steps of each replica."""
     return tuple(replica.steps for replica in trial.replicas)
 
 
 def _iterations_of(trial: Trial) -> tuple[float, ...]:
+    """Return the number of results of each replica."""
     return tuple(float(len(replica.curve)) for replica in trial.replicas)
 
 
 def run_name(trial: int, replica: int) -> str:
-    """The name of a run within its sweep: ``3``, of a seed ``3.0``, of a test ``3.test0``."""
+    """Return the name of a run in its sweep: ``3``, ``3.0`` (a seed) or ``3.test0`` (a test)."""
     if replica == WHOLE:
         return str(trial)
     return replica_name(trial, replica) if replica else f"{trial}.0"
 
 
 def score_key(metric: str) -> str:
-    """The key of a trial's score in a sweep by this metric."""
+    """Return the key of a trial's score in a sweep with this metric."""
     return OTHER_SCORE if metric == SCORE else SCORE
 
 
 def expected_key(metric: str) -> str:
-    """The key of what a trial's settings are expected to score."""
+    """Return the key of the expected score in a sweep with this metric."""
     return OTHER_EXPECTED if metric == EXPECTED else EXPECTED
 
 
 def keys_of_events(metric: str) -> tuple[str, str]:
-    """The keys of which the rows are about events, not iterations."""
+    """Return the keys whose rows are about events, not iterations."""
     return score_key(metric), expected_key(metric)
 
 
@@ -431,7 +444,7 @@ def title(status: Status, name: str) -> str:
 
 
 def values(row: Row, time: int, compared: Container[str]) -> Iterator[Value]:
-    """The numbers of a result that was made at `time` as rows.
+    """Yield the numbers of a result that was made at `time` as rows.
 
     The iteration comes first: if a store lacks it, it lacks the others too.
     """
@@ -448,7 +461,7 @@ def values(row: Row, time: int, compared: Container[str]) -> Iterator[Value]:
 
 @lru_cache(maxsize=10_000)
 def _curve(name: str, is_compared: bool) -> str:
-    """Return the name of a result in MLflow; empty if it is no curve."""
+    """Return the name of a result in MLflow; empty if it is not sent as a curve."""
     if is_compared:
         return key(name)
     if name in COUNTS or name.split("/")[0] in NOT_CURVES:
@@ -457,9 +470,10 @@ def _curve(name: str, is_compared: bool) -> str:
 
 
 def made_at(row: Row, began: float, ended: float) -> float:
-    """When a result was made, in seconds since 1970: its ``timestamp`` if that is within its slice.
+    """Return when a result was made, in seconds since 1970.
 
-    A trainable may report any timestamp; without one it is the end of the slice.
+    It is the result's ``timestamp``, limited to its slice, since a trainable may report any;
+    without one it is the end of the slice.
     """
     said = row.metrics.get("timestamp")
     made = math.nan if said is None or isinstance(said, str) else finite(said)
@@ -467,11 +481,12 @@ def made_at(row: Row, began: float, ended: float) -> float:
 
 
 def milliseconds(seconds: float) -> int:
-    """A time as MLflow keeps it."""
+    """Return a time as MLflow stores it."""
     return int(seconds * 1000)
 
 
 def _step(row: Row) -> int:
+    """Return the step of a result's rows."""
     steps = row.metrics.get("timesteps_total")
     if isinstance(steps, int | float) and 0 <= steps <= _LARGEST_STEP:
         return int(steps)
@@ -479,7 +494,7 @@ def _step(row: Row) -> int:
 
 
 def finite(value: Scalar) -> float:
-    """The value as MLflow's stores keep it; NaN stays."""
+    """Return the value as MLflow's stores hold it; NaN stays."""
     try:
         number = float(value)
     except OverflowError:  # an int beyond the range of float
@@ -488,13 +503,13 @@ def finite(value: Scalar) -> float:
 
 
 def parameters(trial: Trial) -> dict[str, str]:
-    """Every setting of a trial by its dotted name: what was searched, then all that is fixed."""
+    """Return all settings of a trial by dotted name: searched ones, then fixed ones."""
     settings = {**trial.searched, **_fixed(trial.config, trial.searched)}
     return {key(name): parameter(value) for name, value in settings.items()}
 
 
 def _fixed(config: Mapping[str, Any], searched: Container[str], above: str = "") -> dict[str, Any]:
-    """The leaves of a trainable's settings, without those that were searched."""
+    """Return the leaves of a trainable's settings without the searched ones."""
     leaves: dict[str, Any] = {}
     for part, value in config.items():
         name = f"{above}{part}"
@@ -509,7 +524,7 @@ def _fixed(config: Mapping[str, Any], searched: Container[str], above: str = "")
 
 @lru_cache(maxsize=10_000)
 def key(name: str) -> str:
-    """`name` if MLflow accepts it, else its allowed characters and a digest."""
+    """Return `name` if MLflow accepts it, else its allowed characters and a digest."""
     normal = posixpath.normpath(name) == name and name[0] not in "./"
     if normal and len(name) <= LONGEST_KEY and _KEY.fullmatch(name):
         return name
@@ -519,13 +534,14 @@ def key(name: str) -> str:
 
 
 def parameter(value: Any) -> str:
-    """A setting as text: strings as they are, everything else as canonical JSON."""
+    """Return a setting as a text: strings unchanged, everything else as canonical JSON."""
     return cut(value if isinstance(value, str) else choice_key(value), LONGEST_PARAMETER)
 
 
 def cut(text: str, limit: int) -> str:
-    """`text` for a database, with a note if it was cut."""
-    text = text.encode("utf-8", "backslashreplace").decode()  # half characters of odd file names
+    """Return `text` for a database, cut to `limit` characters with a note."""
+    # replaces lone surrogates from file names
+    text = text.encode("utf-8", "backslashreplace").decode()
     if len(text) <= limit:
         return text
     note = f" … (cut; {len(text)} characters)"
@@ -533,6 +549,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def _note(where: TrackerContext) -> str:
+    """Return the description of the sweep for MLflow's page."""
     spec = where.spec
     best = "least" if spec.mode == "min" else "greatest"
     return (

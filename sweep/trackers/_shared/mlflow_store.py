@@ -1,9 +1,9 @@
 """The MLflow store that a sweep is copied to: the file of its root, or a server.
 
-Without a tracking URI it is ``mlflow.db`` in the sweep's root, one for all sweeps there, in WAL
+Without a tracking URI it is ``mlflow.db`` in the sweep's root, shared by all sweeps there, in WAL
 mode so that an open MLflow page never blocks the writer. Its rows are written with SQL, each batch
-in one transaction: MLflow's own store takes 0.1 ms of CPU for each row, thirty times as long, and
-its import takes 2 s and 200 MB beside training. A file with the tables of another MLflow, and a
+in one transaction: MLflow's own store needs 0.1 ms of CPU for each row, thirty times as much, and
+its import takes 2 s and 200 MB beside training. A file with tables of another MLflow version, and a
 server, are written through MLflow's client.
 """
 
@@ -44,43 +44,43 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 RUNS_PER_PAGE = 1000
-#: MLflow's empty tables, and in the first line of which release.
+#: File with MLflow's empty tables; its first line names the release.
 TABLES = Path(__file__).with_name("mlflow_tables.sql")
-#: Rows in one request, the most that MLflow takes; with the longest keys they stay below its 1 MB.
+#: Maximum number of rows in one request for MLflow; with the longest keys they stay below its 1 MB.
 ROWS_AT_ONCE = 1000
-#: Settings in one request; 20 of the longest values stay below 1 MB.
+#: Number of settings in one request; 20 of the longest values stay below 1 MB.
 PARAMETERS_AT_ONCE = 20
-#: MLflow's settings, unless a person has set them. The outbox retries, not the client, which would
-#: create a second run after a lost answer.
+#: MLflow's environment variables, unless the user has set them. The outbox retries instead of the
+#: client, which would create a second run after a lost response.
 ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_DISABLE_TELEMETRY": "true",
 }
-#: Loggers that repeat on standard error what the outbox says in one sentence.
+#: Loggers that would repeat on standard error what the outbox reports in one sentence.
 NOISY = ("mlflow.store", "alembic", "urllib3.connection", "urllib3.connectionpool")
-#: MLflow's tag that names the run above one.
+#: MLflow's tag with the ID of the parent run.
 PARENT = "mlflow.parentRunId"
-#: For the MLflow page: what is in the experiment, so that it need not guess.
+#: Tags that tell MLflow's page the kind of experiment, so that it need not guess.
 EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
-#: The revision of MLflow's tables that `FileStore` knows.
+#: Revision of MLflow's tables that `FileStore` supports.
 REVISION = "dc11669786a5"
 
 
 class Standing(NamedTuple):
-    """A row of a curve as it stands in the store."""
+    """A row of a curve in the store."""
 
     key: str
     time: int
-    """Milliseconds since 1970."""
+    """Time in milliseconds since 1970."""
     step: int
     value: float
 
 
 @dataclass
 class StoredRun:
-    """A run as it stands in the store."""
+    """A run in the store."""
 
     id: str
     title: str
@@ -89,33 +89,33 @@ class StoredRun:
     tags: dict[str, str] = field(default_factory=dict)
     parameters: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
-    """Key → the value of its newest row."""
+    """Key → value of its newest row."""
     ended: int | None = None
-    """When it ended (ms); None: it goes on."""
+    """End in milliseconds since 1970; None while it runs."""
 
     @property
     def name(self) -> str:
-        """The name within its sweep (`run_name`); empty for the sweep's own run."""
+        """Name within its sweep (`run_name`); empty for the sweep's own run."""
         return self.tags.get("sweep.run", self.tags.get("sweep.history.trial", ""))
 
 
 class Store(Protocol):
-    """The runs of one sweep; what is written within `writing` may be one transaction."""
+    """The runs of one sweep; writes inside `writing` may form one transaction."""
 
     def runs(self) -> list[StoredRun]:
-        """All runs of the sweep, deleted ones included."""
+        """Return all runs of the sweep, including deleted ones."""
         ...
 
     def rows(self, run: StoredRun, keys: Collection[str]) -> list[Standing]:
-        """The rows of a run with these keys."""
+        """Return the rows of a run with these keys."""
         ...
 
     def writing(self) -> AbstractContextManager[object]:
-        """Return the context in which everything that writes is called."""
+        """Return the context in which all methods that write are called."""
         ...
 
     def create(self, title: str, started: int, tags: Mapping[str, str]) -> StoredRun:
-        """Make a run that began at `started` (ms)."""
+        """Create a run with start time `started` (ms)."""
         ...
 
     def log(
@@ -125,15 +125,18 @@ class Store(Protocol):
         tags: Mapping[str, str],
         parameters: Mapping[str, str],
     ) -> None:
-        """Add to a run what it does not have yet; a file's run that was deleted becomes so."""
+        """Add rows, tags and parameters to a run.
+
+        A run deleted by a user is only marked as deleted.
+        """
         ...
 
     def replace(self, run: StoredRun, rows: Sequence[Value]) -> None:
-        """Give rows of a run their new values, where the store can change any."""
+        """Change the values of existing rows, if the store can."""
         ...
 
     def set_status(self, run: StoredRun, status: str, ended: int | None, title: str) -> None:
-        """Set what a run is and is called; `ended` (ms) of one that is over."""
+        """Set status and title of a run; `ended` (ms) is None while it runs."""
         ...
 
     def delete(self, run: StoredRun) -> None:
@@ -145,16 +148,16 @@ class Store(Protocol):
         ...
 
     def attach(self, run: StoredRun, file: Path, into: str = "") -> None:
-        """Add a file to a run's artifacts, in a folder of them, where the store takes any."""
+        """Add a file to the folder `into` of a run's artifacts, if the store accepts files."""
         ...
 
     def close(self) -> None:
-        """Close what was opened."""
+        """Close everything that was opened."""
         ...
 
 
 def connect(where: TrackerContext) -> Store:
-    """The store of a sweep, with its experiment; one that was deleted is restored."""
+    """Return the store of a sweep, creating its experiment or restoring a deleted one."""
     if where.tracking_uri is not None:
         return ServerStore(where, _experiment(open_client(where), where.name, None))
     database = where.folder.mlflow.absolute()
@@ -165,7 +168,8 @@ def connect(where: TrackerContext) -> Store:
             _make(database, lock)
         with (
             closing(sqlite3.connect(database, timeout=60.0)) as connection,
-            suppress(sqlite3.OperationalError),  # a page has it open: it stays as it is so long
+            # another process has it open: keep the mode until later
+            suppress(sqlite3.OperationalError),
         ):
             connection.execute(f"PRAGMA journal_mode={tables.journal(database)}")
         if _is_known(database):
@@ -176,7 +180,7 @@ def connect(where: TrackerContext) -> Store:
 
 
 def look(where: TrackerContext, only_read: bool) -> Store | None:
-    """The store of a sweep, if its experiment is there."""
+    """Return the store of a sweep, or None if its experiment does not exist."""
     database = where.folder.mlflow
     if where.tracking_uri is None and _is_known(database):
         opened = tables.reading(database) if only_read else _opened(database)
@@ -186,26 +190,27 @@ def look(where: TrackerContext, only_read: bool) -> Store | None:
     return ServerStore(where, experiment.experiment_id) if experiment else None
 
 
-# ---- the file -----------------------------------------------------------------------------------
+# ---- file ---------------------------------------------------------------------------------------
 
 
 def store_url(folder: Folder) -> str:
-    """The URL of the root's database, for any path.
+    """Return the URL of the root's database, valid for any path.
 
-    The driver is named because MLflow splits a bare ``sqlite:///`` URL as text, escapes included,
-    and makes a folder of that name.
+    The URL names the SQLite driver because MLflow treats a bare ``sqlite:///`` URL as text,
+    including escapes, and creates a folder with that name.
     """
     return _url(folder.mlflow).render_as_string(hide_password=False)
 
 
 def _url(database: Path) -> "sa.URL":
+    """Return SQLAlchemy's URL of a database file."""
     import sqlalchemy as sa
 
     return sa.URL.create("sqlite+pysqlite", database=str(database.absolute()))
 
 
 def _is_known(database: Path) -> bool:
-    """Return whether the file has the tables that `FileStore` knows."""
+    """Return whether the file has the tables that `FileStore` supports."""
     try:
         with closing(tables.reading(database)) as connection:
             found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
@@ -215,11 +220,12 @@ def _is_known(database: Path) -> bool:
 
 
 def _opened(database: Path) -> sqlite3.Connection:
+    """Return a connection with explicit transactions."""
     return sqlite3.connect(database, timeout=60.0, isolation_level=None)
 
 
 class FileStore:
-    """A sweep's runs in MLflow's tables, in a file; opened in a transaction where it writes."""
+    """A sweep's runs in MLflow's tables in a file; writes happen in transactions."""
 
     def __init__(self, where: TrackerContext, database: sqlite3.Connection) -> None:
         self._where = where
@@ -232,7 +238,7 @@ class FileStore:
         self._database.close()
 
     def find(self) -> bool:
-        """Return whether the sweep's experiment exists, and remember it."""
+        """Return whether the sweep's experiment exists, and store its ID."""
         query = "SELECT experiment_id, artifact_location FROM experiments WHERE name = ?"
         found = self._database.execute(query, (self._where.name,)).fetchone()
         if found is not None:
@@ -240,7 +246,7 @@ class FileStore:
         return found is not None
 
     def find_or_create(self, artifacts: str) -> None:
-        """Make the sweep's experiment, or restore it with its runs if it was deleted."""
+        """Create the sweep's experiment, or restore it with its runs if it was deleted."""
         now = int(time.time() * 1000)
         with self.writing() as database:
             if self.find():
@@ -268,7 +274,7 @@ class FileStore:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction, all of it or nothing; within another one it is part of that."""
+        """Run the block in a transaction; inside another one, as part of it."""
         if self._database.in_transaction:
             yield self._database
             return
@@ -277,12 +283,12 @@ class FileStore:
             yield self._database
             self._database.execute("COMMIT")
         except BaseException:
-            with suppress(sqlite3.Error):  # it may have been rolled back by what went wrong
+            with suppress(sqlite3.Error):  # SQLite may have rolled back already
                 self._database.execute("ROLLBACK")
             raise
 
     def runs(self) -> list[StoredRun]:
-        """All runs of the sweep, deleted ones included."""
+        """Return all runs of the sweep, including deleted ones."""
         its = (
             "SELECT run_uuid FROM tags WHERE key = 'sweep.id' AND value = :sweep AND run_uuid IN "
             "(SELECT run_uuid FROM runs WHERE experiment_id = :experiment)"
@@ -307,7 +313,7 @@ class FileStore:
         return list(found.values())
 
     def rows(self, run: StoredRun, keys: Collection[str]) -> list[Standing]:
-        """The rows of a run with these keys."""
+        """Return the rows of a run with these keys."""
         query = (
             "SELECT key, timestamp, step, value, is_nan FROM metrics WHERE run_uuid = ? AND key = ?"
         )
@@ -318,7 +324,7 @@ class FileStore:
         ]
 
     def create(self, title: str, started: int, tags: Mapping[str, str]) -> StoredRun:
-        """Make a run that began at `started` (ms)."""
+        """Create a run with start time `started` (ms)."""
         run = StoredRun(uuid.uuid4().hex, title)
         artifacts = f"{self._artifacts}/{run.id}/artifacts"
         user = tags.get("mlflow.user", "unknown")
@@ -340,7 +346,10 @@ class FileStore:
         tags: Mapping[str, str],
         parameters: Mapping[str, str],
     ) -> None:
-        """Add to a run what it does not have yet; one that a person has deleted becomes so."""
+        """Add rows, tags and parameters to a run.
+
+        A run deleted by a user is only marked as deleted.
+        """
         with self.writing() as database:
             stage = "SELECT lifecycle_stage FROM runs WHERE run_uuid = ?"
             run.deleted = database.execute(stage, (run.id,)).fetchone() != ("active",)
@@ -360,12 +369,12 @@ class FileStore:
         run.tags.update(tags)
 
     def _insert(self, run: str, rows: Sequence[Value]) -> None:
-        """Add rows, and for each key the newest: MLflow's page reads it in a table of its own."""
+        """Insert rows, and update the newest row of each key in MLflow's table of latest rows."""
         stored = [
             (key, 0.0 if value != value else value, at, run, step, value != value)
             for key, _, value, step, at in rows
         ]
-        stored.sort(key=itemgetter(0))  # neighbours in the table's index
+        stored.sort(key=itemgetter(0))  # keeps neighbours in the table's index together
         newest: dict[str, tuple[Any, ...]] = {}
         for row in stored:
             known = newest.get(row[0])
@@ -382,7 +391,7 @@ class FileStore:
         )
 
     def replace(self, run: StoredRun, rows: Sequence[Value]) -> None:
-        """Give rows of a run their new values."""
+        """Change the values of existing rows."""
         sets = "SET value = ?, is_nan = ? WHERE run_uuid = ? AND key = ? AND timestamp = ?"
         with self.writing() as database:
             for table in ("metrics", "latest_metrics"):
@@ -395,7 +404,7 @@ class FileStore:
                 )
 
     def set_status(self, run: StoredRun, status: str, ended: int | None, title: str) -> None:
-        """Set what a run is and is called; `ended` (ms) of one that is over."""
+        """Set status and title of a run; `ended` (ms) is None while it runs."""
         with self.writing() as database:
             database.execute(
                 "UPDATE runs SET status = ?, end_time = ?, name = ? WHERE run_uuid = ?",
@@ -422,9 +431,10 @@ class FileStore:
             )
 
     def attach(self, run: StoredRun, file: Path, into: str = "") -> None:
-        """Add a file to a run's artifacts, unless they lie elsewhere than in a folder.
+        """Add a file to a run's artifacts, if these are in a local folder.
 
-        NotRegular, if it is none: where a link leads is nothing of the sweep's.
+        Raises:
+            NotRegular: `file` is a link or no regular file.
         """
         place = "SELECT artifact_uri FROM runs WHERE run_uuid = ?"
         parts = urlsplit(self._database.execute(place, (run.id,)).fetchone()[0])
@@ -441,7 +451,8 @@ class FileStore:
             draft.replace(folder / file.name)
 
 
-#: Makes MLflow's tables in the file of a URL; ends when its standard input does, with its parent.
+#: Script that creates MLflow's tables in a database; it ends with its standard input, so that it
+#: does not outlive its parent.
 _TABLES = """
 import os, sys, threading
 threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
@@ -454,11 +465,11 @@ engine.dispose()
 
 
 def _make(database: Path, lock: int) -> None:
-    """Make the tables in another file, and rename it when they are complete.
+    """Create the tables in a draft, and rename it when they are complete.
 
-    They are those that the migrations of MLflow make, written down for the release that we ship
-    with. Those of another release are run, for seconds; they are no transaction: after a kill they
-    cannot continue.
+    The file `TABLES` contains the result of MLflow's migrations for the release that we ship with.
+    For another release the migrations are run, which takes seconds; they are no transaction and
+    cannot continue after a kill.
     """
     draft = database.with_name(f"{database.name}.new")
     for left in (draft, draft.with_name(f"{draft.name}-journal")):
@@ -473,7 +484,11 @@ def _make(database: Path, lock: int) -> None:
 
 
 def _migrate(database: Path, draft: Path, lock: int) -> None:
-    """Let another process do it, which ends with this one; it holds the lock until then."""
+    """Run MLflow's migrations in a child process that ends with this one and inherits the lock.
+
+    Raises:
+        StorageError: the migrations failed.
+    """
     url = _url(draft).render_as_string(hide_password=False)
     with subprocess.Popen(  # noqa: S603 ours
         [sys.executable, "-W", "ignore", "-c", _TABLES, url],
@@ -493,7 +508,7 @@ def _migrate(database: Path, draft: Path, lock: int) -> None:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[int]:
-    """Hold the file's lock: two sweeps that start at once must not both make the tables."""
+    """Hold a file's lock inside the block, so that only one of two sweeps creates tables."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -502,11 +517,11 @@ def _locked(path: Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-# ---- a server -----------------------------------------------------------------------------------
+# ---- server -------------------------------------------------------------------------------------
 
 
 class ServerStore:
-    """A sweep's runs behind MLflow's client: no active run, no global tracking URI."""
+    """A sweep's runs behind MLflow's client, without an active run or global tracking URI."""
 
     def __init__(self, where: TrackerContext, experiment: str) -> None:
         self._where = where
@@ -514,17 +529,18 @@ class ServerStore:
         self._experiment = experiment
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is nothing to close."""
 
     def writing(self) -> AbstractContextManager[object]:
-        """Nothing: each request stands alone."""
+        """Return an empty context: each request is independent."""
         return nullcontext()
 
     def runs(self) -> list[StoredRun]:
-        """All runs of the sweep, deleted ones included."""
+        """Return all runs of the sweep, including deleted ones."""
         return [_stored(run) for run in self._search()]
 
     def _search(self) -> "Iterator[Run]":
+        """Yield all runs of the sweep, page by page."""
         from mlflow.entities import ViewType
 
         token: str | None = None
@@ -540,7 +556,7 @@ class ServerStore:
             token = page.token or ""
 
     def rows(self, run: StoredRun, keys: Collection[str]) -> list[Standing]:
-        """The rows of a run with these keys."""
+        """Return the rows of a run with these keys."""
         return [
             Standing(row.key, row.timestamp, row.step, row.value)
             for key in sorted(keys)
@@ -548,7 +564,7 @@ class ServerStore:
         ]
 
     def create(self, title: str, started: int, tags: Mapping[str, str]) -> StoredRun:
-        """Make a run that began at `started` (ms)."""
+        """Create a run with start time `started` (ms)."""
         return _stored(self._client.create_run(self._experiment, started, dict(tags), title))
 
     def log(
@@ -558,7 +574,7 @@ class ServerStore:
         tags: Mapping[str, str],
         parameters: Mapping[str, str],
     ) -> None:
-        """Add to a run what it does not have yet."""
+        """Add rows, tags and parameters to a run."""
         from mlflow.entities import Metric, Param, RunTag
 
         for names in _batches(list(parameters), PARAMETERS_AT_ONCE):
@@ -566,7 +582,7 @@ class ServerStore:
             self._client.log_batch(run.id, params=params, synchronous=True)
             run.parameters.update({name: parameters[name] for name in names})
         for batch in _batches(rows, ROWS_AT_ONCE):
-            # newest first, since a store looks for the newest row of each key
+            # newest first, since the store then finds the newest row of each key at once
             newest_first = [Metric(r.key, r.value, r.time, r.step) for r in reversed(batch)]
             self._client.log_batch(run.id, metrics=newest_first, synchronous=True)
         if tags:
@@ -575,12 +591,12 @@ class ServerStore:
             run.tags.update(tags)
 
     def replace(self, run: StoredRun, rows: Sequence[Value]) -> None:
-        """Leave rows as they are: a server changes none."""
+        """Do nothing: a server cannot change rows."""
 
     def set_status(self, run: StoredRun, status: str, ended: int | None, title: str) -> None:
-        """Set what a run is and is called; `ended` (ms) of one that is over.
+        """Set status and title of a run; `ended` (ms) is None while it runs.
 
-        A server keeps the time at which one ended that goes on, until it ends again.
+        A server keeps the old end time of a run that continues until the run ends again.
         """
         if ended is None or title != run.title:
             self._client.update_run(run.id, status, title)
@@ -598,20 +614,24 @@ class ServerStore:
         self._client.set_experiment_tag(self._experiment, key, value)
 
     def attach(self, run: StoredRun, file: Path, into: str = "") -> None:
-        """Add what trials show (`into`), if the server keeps files; the spec stands in its tags.
+        """Add a media file of trials (`into` is given) if the server stores files.
 
-        Many servers take rows alone, others would have files in the current folder.
+        Ignore other files.
+
+        Many servers accept only rows, and others would write to the current folder. Failures are
+        logged.
         """
         place = self._client.get_run(run.id).info.artifact_uri if into else ""
         if urlsplit(place).scheme not in ("", "file"):
             try:
                 self._client.log_artifact(run.id, str(file), into)
-            except Exception as error:  # noqa: BLE001 rows must not wait for a store of files
+            except Exception as error:  # noqa: BLE001 rows must not wait for files
                 later = "it is sent when the sweep has finished"
                 logger.warning("%s is not in MLflow: %s; %s", file, error, later)
 
 
 def _stored(run: "Run") -> StoredRun:
+    """Return the run that MLflow's client returned."""
     info, data = run.info, run.data
     deleted = info.lifecycle_stage == "deleted"
     tags, params, metrics = dict(data.tags), dict(data.params), dict(data.metrics)
@@ -620,26 +640,27 @@ def _stored(run: "Run") -> StoredRun:
 
 
 def _batches(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """Yield slices of at most `size` items."""
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
 
 def open_client(where: TrackerContext) -> "MlflowClient":
-    """A client; it makes the tables if the file has none."""
+    """Return MLflow's client for the sweep's store; it creates the tables if the file has none."""
     return client_of(store_url(where.folder) if where.tracking_uri is None else where.tracking_uri)
 
 
 def client_of(url: str) -> "MlflowClient":
-    """A client of the store at `url`."""
+    """Return MLflow's client for the store at `url`."""
     with large_import():
         prepare()
         from mlflow import MlflowClient
 
-        return MlflowClient(url, url)  # it imports more
+        return MlflowClient(url, url)  # this imports more
 
 
 def prepare() -> None:
-    """Import MLflow with our settings, without its logs, and with our check of answers."""
+    """Import MLflow with our environment and check of responses, and silence its loggers."""
     for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     from mlflow.utils import rest_utils
@@ -652,13 +673,13 @@ def prepare() -> None:
 
 
 _verified: list[Callable[..., Any]] = []
-"""MLflow's own check of an answer."""
+"""MLflow's own check of a response."""
 
 
 def _whole(response: Any, endpoint: str, *args: Any, **options: Any) -> Any:
-    """Refuse an answer without a body, which MLflow would read as ``{}``.
+    """Refuse a response without a body, which MLflow would read as ``{}``.
 
-    A connection that breaks within the headers leaves such an answer: a search would find no runs,
+    A connection that breaks within the headers leaves such a response: a search would find no runs,
     and they would be created a second time.
     """
     if response.status_code == HTTPStatus.OK and not response.content:
@@ -667,7 +688,7 @@ def _whole(response: Any, endpoint: str, *args: Any, **options: Any) -> Any:
 
 
 def _experiment(client: "MlflowClient", name: str, artifacts: str | None) -> str:
-    """The experiment of this name; one that was deleted is restored, with its runs."""
+    """Return the ID of the experiment, created if missing, or restored with its runs if deleted."""
     found = client.get_experiment_by_name(name)
     if found is None:
         created: str = client.create_experiment(name, artifacts, EXPERIMENT_TAGS)

@@ -1,8 +1,8 @@
-"""View of a sweep in MLflow's page: trials best first, searched settings, the charts that count.
+"""View of a sweep in MLflow's page: trials best first, searched settings, the important charts.
 
-MLflow keeps a *view* of an experiment's runs as a tag of the experiment; the page offers it under
-"Views", and an address that names it opens it. Without one MLflow makes a chart of every metric, in
-the order of their names, and a table without settings.
+MLflow stores a *view* of an experiment's runs as a tag of the experiment; the page offers it under
+"Views", and an address with its name opens it. Without one MLflow shows a chart of every metric by
+name, and a table without settings.
 """
 
 import json
@@ -14,30 +14,30 @@ from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import ORDER, expected_key, key, score_key
 from sweep.trackers._shared.mlflow_store import PARENT
 
-#: What the tags of views begin with.
+#: Prefix of the tags of views.
 TAG = "mlflow.sharedViewState."
-#: Of the page's two modes the one that is about runs; and of its views of runs the one with charts.
+#: Parameters of the address: the mode for runs, and the view with charts.
 MODE = {"workflowType": "machine_learning"}
 CHARTS = {"compareRunsMode": "CHART"}
-#: MLflow takes longer tags of experiments than this.
+#: Maximum length of a tag; MLflow accepts slightly more.
 LONGEST = 16_000
 
 
 def tag(where: TrackerContext) -> str:
-    """The tag of the sweep's view."""
+    """Return the tag of the sweep's view."""
     return f"{TAG}{where.sweep_id}"
 
 
 def address(page: str, experiment: int, sweep_id: str | None) -> str:
-    """Of an experiment's runs on the server `page`, as a sweep's view shows them if it has one."""
+    """Return the address of an experiment's runs on the server `page`, in a view if given."""
     wanted = {**MODE, **CHARTS, **({"viewStateShareKey": sweep_id} if sweep_id else {})}
     return f"{page}/#/experiments/{experiment}/runs?{urlencode(wanted, quote_via=quote)}"
 
 
 def view(where: TrackerContext, parent: str) -> str:
-    """The value of the tag; `parent` is the id of the sweep's own run.
+    """Return the value of the tag; `parent` is the ID of the sweep's own run.
 
-    Of so many searched settings that the tag would be too long the first ones are shown.
+    If the tag would be too long, only the first searched settings are shown.
     """
     searched = [name for name in where.spec.space.searched if not name.startswith("_")]
     names = searched or list(where.spec.space.searched)
@@ -47,6 +47,7 @@ def view(where: TrackerContext, parent: str) -> str:
 
 
 def _view(where: TrackerContext, parent: str, names: Sequence[str]) -> str:
+    """Return the value of the tag with these settings."""
     spec = where.spec
     score, metric, params = score_key(spec.metric), key(spec.metric), [key(name) for name in names]
     section = f"{where.sweep_id[:12]}-section"
@@ -122,6 +123,7 @@ def _view(where: TrackerContext, parent: str, names: Sequence[str]) -> str:
 
 
 def _chart(section: str, number: int, name: str) -> dict[str, Any]:
+    """Return the common fields of a chart."""
     return {
         "uuid": f"{section}-{number}",
         "runsCountToCompare": 100,

@@ -1,8 +1,8 @@
-"""The study of a sweep, kept equal to its history.
+"""The Optuna study of a sweep, kept equal to its history.
 
-Optuna's finished trials cannot change, and nothing can be removed from a trial. When the study can
-no longer become equal to the history (a top-up revives a pruned trial), another one is written and
-takes its name, so that a reader always sees a whole study.
+Optuna's finished trials cannot change, and nothing can be removed from a trial. If the study can no
+longer be made equal to the history (as when a pruned trial is resumed), another study is written
+and takes its name, so that a reader always sees a complete study.
 """
 
 import copy
@@ -22,9 +22,9 @@ from sweep.trackers import TrackerContext
 from sweep.trackers._shared.groups import together
 from sweep.trackers._shared.optuna_storage import DRAFT, Storage, exists, place
 
-#: An attribute of the study: in which state its trials are that were pruned or stopped with a
-#: value. Optuna's plots and importances leave out all but complete ones; a study of an earlier
-#: release has none.
+#: Attribute of the study: the state of its trials that were pruned or stopped with a value.
+#: Optuna's plots and importances omit all but complete ones; a study of an earlier release has no
+#: such attribute.
 PRUNED_AS = "pruned_as"
 
 
@@ -42,7 +42,7 @@ class Copy:
         if self._storage.metrics(self._study) != metrics(where):
             self._storage.name_metrics(self._study, metrics(where))
         self._trials = self._storage.trials(self._study)
-        """The study's trials, by number."""
+        """Trials of the study, by number."""
         self._compared = False
         """True once every trial was compared with the history, not only those of new events."""
 
@@ -51,7 +51,7 @@ class Copy:
         self._storage.close()
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Bring the study up to the last of `records`."""
+        """Update the study to the last of `records`."""
         self.history.extend(records)
         trials = self.history.trials
         about = {getattr(record.event, "trial", None) for record in records}
@@ -65,6 +65,7 @@ class Copy:
         self._compared = True
 
     def _create(self, name: str) -> int:
+        """Create an empty study and return its ID."""
         spec = self._where.spec
         attributes = {
             "sweep_id": self._where.sweep_id,
@@ -78,6 +79,7 @@ class Copy:
         return study
 
     def _can_become(self, wanted: Iterable[FrozenTrial]) -> bool:
+        """Return whether the study's trials can become `wanted` by additions alone."""
         known = self._trials
         if not self._compared and not self._is_of_today():
             return False
@@ -86,12 +88,12 @@ class Copy:
         )
 
     def _is_of_today(self) -> bool:
-        """Return whether the study is of the sweep's metric, and not of an earlier release."""
+        """Return whether the study has the sweep's metric and today's format."""
         found = {name: self._storage.attribute(self._study, name) for name in ("metric", PRUNED_AS)}
         return found["metric"] == self._where.spec.metric and found[PRUNED_AS] is not None
 
     def _grow(self, wanted: Sequence[FrozenTrial]) -> None:
-        """Make these trials of the study, those that it lacks among them, as they are `wanted`."""
+        """Add trials that the study lacks, and what its other trials lack."""
         known = self._trials
         older = [trial for trial in wanted if trial.number < len(known)]
         for trial in older:
@@ -105,6 +107,7 @@ class Copy:
         known += new
 
     def _make_anew(self) -> None:
+        """Write another study with all trials, which replaces the present one."""
         draft = self._create(DRAFT.format(self._where.name))
         trials = [frozen(self._where, trial) for trial in self.history.trials]
         self._storage.write(draft, trials)
@@ -113,14 +116,17 @@ class Copy:
 
 
 def metrics(where: TrackerContext) -> list[str]:
-    """The names of a trial's values."""
+    """Return the names of a trial's values."""
     return [where.spec.metric, *where.spec.objectives]
 
 
 def frozen(
     where: TrackerContext, trial: Trial, pruned: TrialState = TrialState.COMPLETE
 ) -> FrozenTrial:
-    """`trial` as a trial of the study, in the state `pruned` if it was pruned with a value."""
+    """Return `trial` as a trial of the study.
+
+    `pruned` is its state if it was pruned with a value.
+    """
     space = where.spec.space
     domains = {name: space.role(name) for name in space.searched}
     searched = {name: value for name, value in trial.searched.items() if name in domains}
@@ -132,7 +138,7 @@ def frozen(
     if len(values) < len(where.objective.signs):
         values = []
         if state is TrialState.COMPLETE:
-            state = TrialState.FAIL  # Optuna has no complete trial without its values
+            state = TrialState.FAIL  # Optuna's complete trials need values
     elif state is TrialState.PRUNED:
         state = pruned
     made = create_trial(
@@ -151,6 +157,7 @@ def frozen(
 
 
 def _attributes(trial: Trial) -> dict[str, Any]:
+    """Return the user attributes of a trial."""
     newest = trial.leader.newest
     several = len(trial.replicas) > 1
     bred = {} if trial.parent is None else {"parent": trial.parent}
@@ -165,16 +172,16 @@ def _attributes(trial: Trial) -> dict[str, Any]:
 
 
 def _violations(trial: Trial) -> dict[str, float]:
-    """Return how far the trial breaks each constraint, by the names that Optuna's samplers give.
+    """Return how far the trial violates each constraint, by the names that Optuna's samplers use.
 
-    So `optuna.load_study(…).best_trial` passes over a trial that breaks one.
+    So `optuna.load_study(…).best_trial` ignores a trial that violates one.
     """
     named = zip(trial.objective.constraints, finite(trial.violations), strict=True)
     return {f"constraints:{one.path}": violation for one, violation in named}
 
 
 def _curve(trial: Trial) -> dict[int, float]:
-    """``time_attr`` → the metric, aggregated over seeds; of two at one time the later."""
+    """Return ``time_attr`` → the metric, aggregated over seeds; of two at one time the later."""
     first, *others = ({p.iteration: p for p in replica.curve} for replica in trial.counted)
     curve = {}
     for iteration, point in first.items():
@@ -187,13 +194,13 @@ def _curve(trial: Trial) -> dict[int, float]:
 
 
 def _last(curve: Mapping[int, float]) -> list[float]:
-    """The value of a pruned trial: in Optuna the last one that it reported."""
+    """Return the values of a pruned trial: in Optuna its last reported one."""
     value = curve[max(curve)] if curve else math.nan
     return [] if math.isnan(value) else [value]
 
 
 def _when(seconds: float | None) -> datetime:
-    """A time for Optuna: local, without a zone."""
+    """Return a time for Optuna: local, without time zone."""
     return datetime.fromtimestamp(seconds or 0.0)
 
 
@@ -212,7 +219,7 @@ def _may_become(old: FrozenTrial, new: FrozenTrial) -> bool:
 
 
 def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
-    """`new` with only those values and attributes that `old` lacks."""
+    """Return a copy of `new` with only the values and attributes that `old` lacks."""
     rest = copy.copy(new)
     rest.intermediate_values = {
         step: value
@@ -225,16 +232,17 @@ def missing(old: FrozenTrial, new: FrozenTrial) -> FrozenTrial:
 
 
 def _not_in(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the entries of `new` that `old` lacks or holds with another value."""
+    """Return the entries of `new` that `old` lacks or has with another value."""
     return {key: value for key, value in new.items() if key not in old or old[key] != value}
 
 
 def _same(old: float | None, new: float) -> bool:
+    """Return whether two values are equal, or both NaN."""
     return old == new or (old is not None and math.isnan(old) and math.isnan(new))
 
 
 def differences(where: TrackerContext) -> Iterator[str]:
-    """Yield the differences of the study, which is only read, from the whole ledger."""
+    """Yield the differences between the study, opened read-only, and the whole ledger."""
     history, found = where.history(math.inf), _read(where)
     if found is None:
         yield f"has no study {where.name}"
@@ -254,7 +262,10 @@ def differences(where: TrackerContext) -> Iterator[str]:
 def _read(
     where: TrackerContext,
 ) -> tuple[list[str] | None, object, TrialState, list[FrozenTrial]] | None:
-    """Return the names of the study's values, its metric, `PRUNED_AS` and trials, if it exists."""
+    """Return names of the values, metric, state for pruned trials, and trials.
+
+    None without a study.
+    """
     at = place(where.folder)
     if not exists(at):
         return None
@@ -269,6 +280,7 @@ def _read(
 
 
 def _compare(old: FrozenTrial, new: FrozenTrial) -> str:
+    """Return the first difference of two trials as a text; empty if they are equal."""
     if old.state is not new.state or old.values != new.values:
         return f"is {old.state.name} {old.values}, should be {new.state.name} {new.values}"
     if old.distributions != new.distributions or old.params != new.params:

@@ -1,10 +1,10 @@
 """Storage of a sweep's copy in Optuna's own tables: in a file, or on the server of its ledger.
 
-Studies are made and read through Optuna's storage. Trials are written to its tables directly, a
-batch in one transaction: the storage takes 3 ms for each. The file is in WAL mode, so that a
-dashboard never blocks the writer. It is not synced at every commit: what a power cut removes from a
-copy is written again. On a server the tables have a schema of their own beside the ledger's; a copy
-that was begun in a file stays there.
+Studies are created and read through Optuna's storage. Trials are written to its tables directly, a
+batch in one transaction, since the storage needs 3 ms for each. The file is in WAL mode, so that a
+dashboard never blocks the writer. It is not synced at every commit: rows lost in a power cut are
+written again. On a server the tables have a schema of their own beside the ledger's; a copy that
+was started in a file stays there.
 """
 
 import json
@@ -30,34 +30,35 @@ if TYPE_CHECKING:
 
     Place = Path | postgres.Database
 
-#: Names of a study that is being written, or replaced; after a crash it is deleted.
+#: Names of a study that is being written, or was replaced; leftovers of a crash are deleted.
 DRAFT = "{} (being written)"
 OUTDATED = "{} (outdated)"
-#: A row of a table.
+#: Row of a table.
 Row = Mapping[str, Any]
-#: Columns of dates → under which name a model has what stands in them.
+#: Column of a date → attribute of Optuna's model.
 _DATES = {
     name: sa.inspect(models.TrialModel)
     .get_property_by_column(models.TrialModel.__table__.c[name])
     .key
     for name in ("datetime_start", "datetime_complete")
 }
-#: The table of values, whose steps may be larger than 2**31, as those of environments are. A file
+#: Table of intermediate values with 64-bit steps, since environment steps may exceed 2**31. A file
 #: has no such limit.
 _VALUES = models.TrialIntermediateValueModel.__table__.to_metadata(sa.MetaData())
 _VALUES.c.step.type = sa.BigInteger()
-#: Where Optuna keeps the names of a study's metrics.
+#: System attribute in which Optuna stores the names of a study's metrics.
 METRIC_NAMES = "study:metric_names"
 
 
 def place(folder: Folder) -> "Place":
-    """Return the place of this sweep's copy, be it made or not."""
+    """Return the place of this sweep's copy, even if it does not exist yet."""
     path = folder.optuna
     on_server = None if path.is_symlink() or path.exists() else _beside(folder)
     return on_server or path.absolute()
 
 
 def _beside(folder: Folder) -> "postgres.Database | None":
+    """Return the schema of the copy on the ledger's server, or None if the ledger is a file."""
     return storage.beside(folder.ledger, "optuna")
 
 
@@ -67,14 +68,14 @@ def exists(at: "Place") -> bool:
 
 
 def unreadable(at: "Place") -> str:
-    """Why a copy that was made there cannot be read; empty if it can."""
+    """Return why an existing copy cannot be read; empty if it can."""
     if isinstance(at, Path):
         return tables.unreadable(at)
     return "" if exists(at) else f"{at.shown} is gone"
 
 
 def remove(at: "Place") -> None:
-    """Delete Optuna's tables and all that is in them."""
+    """Delete Optuna's tables with all their contents."""
     if not isinstance(at, Path):
         at.drop_schema()
         return
@@ -83,7 +84,7 @@ def remove(at: "Place") -> None:
 
 
 class Storage:
-    """Optuna's tables in a file of any path or on a server; made unless it is `only_read`."""
+    """Optuna's tables in a file or on a server; created unless opened with `only_read`."""
 
     def __init__(self, at: "Place", only_read: bool = False) -> None:
         url, engine = _in_file(at, only_read) if isinstance(at, Path) else _on_server(at, only_read)
@@ -97,12 +98,12 @@ class Storage:
             self._widen()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database."""
         self._rdb.remove_session()
         self._rdb.engine.dispose()
 
     def _widen(self) -> None:
-        """Let the steps of values be as large as they are in `_VALUES`."""
+        """Change the column of steps to 64 bits, if it is not yet."""
         with self._rdb.engine.begin() as connection:
             columns = sa.inspect(connection).get_columns(_VALUES.name)
             (found,) = (column["type"] for column in columns if column["name"] == "step")
@@ -111,14 +112,14 @@ class Storage:
                 connection.execute(sa.text(change))
 
     def find(self, name: str) -> int | None:
-        """The id of a study, or None if there is none."""
+        """Return the ID of a study, or None if there is none."""
         try:
             return self._rdb.get_study_id_from_name(name)
         except KeyError:
             return None
 
     def rename(self, name: str, sweep_id: str) -> None:
-        """Give the sweep's study its name, where it has the one that the folder had before."""
+        """Give the sweep's study this name, if it still has the folder's previous one."""
         studies = self._rdb.get_all_studies()
         if any(study.study_name == name for study in studies):
             return
@@ -131,14 +132,14 @@ class Storage:
                     connection.execute(its.values(study_name=name))
 
     def create(self, name: str, directions: Iterable[str], attributes: Mapping[str, Any]) -> int:
-        """Make an empty study and return its id."""
+        """Create an empty study and return its ID."""
         study = self._rdb.create_new_study([StudyDirection[d.upper()] for d in directions], name)
         for key, value in attributes.items():
             self._rdb.set_study_user_attr(study, key, value)
         return study
 
     def metrics(self, study: int) -> list[str] | None:
-        """The names of the values of a study's trials, if they have names."""
+        """Return the names of the values of a study's trials, or None if they have none."""
         names: list[str] | None = self._rdb.get_study_system_attrs(study).get(METRIC_NAMES)
         return names
 
@@ -147,7 +148,7 @@ class Storage:
         self._rdb.set_study_system_attr(study, METRIC_NAMES, names)
 
     def attribute(self, study: int, key: str) -> object:
-        """An attribute that `create` was given, if there is one."""
+        """Return an attribute that `create` was given, or None."""
         return self._rdb.get_study_user_attrs(study).get(key)
 
     def replace(self, old: int, new: int, name: str) -> None:
@@ -159,14 +160,14 @@ class Storage:
         self._rdb.delete_study(old)
 
     def sweep_up(self, name: str) -> None:
-        """Delete what a crash before or during `replace` left behind."""
+        """Delete leftovers of a crash before or during `replace`."""
         for leftover in (DRAFT.format(name), OUTDATED.format(name)):
             study = self.find(leftover)
             if study is not None:
                 self._rdb.delete_study(study)
 
     def trials(self, study: int) -> list[FrozenTrial]:
-        """All trials of a study, by number."""
+        """Return all trials of a study, by number."""
         return self._rdb.get_all_trials(study, deepcopy=False)
 
     def write(
@@ -179,10 +180,10 @@ class Storage:
         """Add trials to a study and change others, in one transaction.
 
         Args:
-            study: to which the `new` ones belong, which are given their ids here.
-            new: trials that it does not have, with their numbers.
-            more: intermediate values and attributes of others that it has.
-            moved: those of the others whose state is another now, with their values and dates.
+            study: ID of the study of the `new` trials, which get their IDs here.
+            new: trials that the study lacks, with their numbers.
+            more: intermediate values and attributes to add to other trials of the study.
+            moved: other trials whose state has changed, with values and dates.
         """
         trials = models.TrialModel.__table__
         parameters = models.TrialParamModel.__table__
@@ -208,14 +209,14 @@ class Storage:
 
 
 def _in_file(path: Path, only_read: bool) -> tuple[str, dict[str, Any]]:
-    """URL and options of SQLAlchemy's engine."""
+    """Return URL and engine options of SQLAlchemy for a file."""
     connect = tables.reading if only_read else _connect
     url = sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
     return url, {"creator": lambda: connect(path)}
 
 
 def _on_server(at: "postgres.Database", only_read: bool) -> tuple[str, dict[str, Any]]:
-    """URL and options of SQLAlchemy's engine: one connection stays, where it is still alive."""
+    """Return URL and engine options of SQLAlchemy for a server: one connection that is kept."""
     if not only_read:
         at.make_schema()
         at.close()
@@ -224,19 +225,22 @@ def _on_server(at: "postgres.Database", only_read: bool) -> tuple[str, dict[str,
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    """Return a connection to a file, in WAL mode if possible."""
     connection = sqlite3.connect(path, timeout=60.0, check_same_thread=False)
-    with suppress(sqlite3.OperationalError):  # a page has it open: it stays as it is so long
+    # another process has it open: keep the mode until later
+    with suppress(sqlite3.OperationalError):
         connection.execute(f"PRAGMA journal_mode={tables.journal(path)}")
     connection.execute("PRAGMA synchronous=NORMAL")
     return connection
 
 
 def _each(rows: Callable[[FrozenTrial], Iterable[Row]], trials: Iterable[FrozenTrial]) -> list[Row]:
+    """Return the rows of all trials with their IDs."""
     return [{"trial_id": trial._trial_id, **row} for trial in trials for row in rows(trial)]
 
 
 def _state(trial: FrozenTrial) -> Row:
-    """Return the row of a trial in its table; the columns of dates are Optuna's affair."""
+    """Return the row of a trial in its table; Optuna's model determines the columns of dates."""
     model = models.TrialModel(
         datetime_start=trial.datetime_start, datetime_complete=trial.datetime_complete
     )
@@ -245,6 +249,7 @@ def _state(trial: FrozenTrial) -> Row:
 
 
 def _parameters(trial: FrozenTrial) -> Iterator[Row]:
+    """Yield the rows of a trial's parameters."""
     for name, domain in trial.distributions.items():
         value = domain.to_internal_repr(trial.params[name])
         text = distribution_to_json(domain)
@@ -252,12 +257,14 @@ def _parameters(trial: FrozenTrial) -> Iterator[Row]:
 
 
 def _scores(trial: FrozenTrial) -> Iterator[Row]:
+    """Yield the rows of a trial's values."""
     for objective, score in enumerate(trial.values or ()):
         stored, kind = models.TrialValueModel.value_to_stored_repr(score)
         yield {"objective": objective, "value": stored, "value_type": kind}
 
 
 def _values(trial: FrozenTrial) -> Iterator[Row]:
+    """Yield the rows of a trial's intermediate values."""
     stored_as = models.TrialIntermediateValueModel.intermediate_value_to_stored_repr
     for step, value in trial.intermediate_values.items():
         stored, kind = stored_as(value)
@@ -265,11 +272,13 @@ def _values(trial: FrozenTrial) -> Iterator[Row]:
 
 
 def _attributes(trial: FrozenTrial) -> Iterator[Row]:
+    """Yield the rows of a trial's user attributes."""
     for key, value in trial.user_attrs.items():
         yield {"key": key, "value_json": json.dumps(value)}
 
 
 def _of_samplers(trial: FrozenTrial) -> Iterator[Row]:
+    """Yield the rows of a trial's system attributes."""
     for key, value in trial.system_attrs.items():
         yield {"key": key, "value_json": json.dumps(value)}
 
@@ -280,6 +289,7 @@ def _upsert(
     identity: tuple[str, ...],
     rows: Sequence[Row],
 ) -> None:
+    """Insert rows, or update those that exist."""
     if not rows:
         return
     server = connection.dialect.name == "postgresql"

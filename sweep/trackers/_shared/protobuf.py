@@ -1,7 +1,7 @@
-"""Protocol buffers, field by field: what the files of TensorBoard and of W&B are made of.
+"""Protocol buffers, field by field: the format of TensorBoard's and W&B's files.
 
-https://protobuf.dev/programming-guides/encoding has the format. A message is the bytes of its
-fields one after the other, in any order. Written here, a file needs no package of theirs.
+https://protobuf.dev/programming-guides/encoding describes it. A message is the concatenation of its
+fields, in any order. Encoding them here means that no package has to be installed for it.
 """
 
 import struct
@@ -15,6 +15,7 @@ def tag(field: int, kind: int = _BYTES) -> bytes:
 
 
 def _plain(value: int) -> bytes:
+    """Return a number as a varint."""
     groups = bytearray()
     while value > 127:
         groups.append(value & 127 | 128)
@@ -23,12 +24,12 @@ def _plain(value: int) -> bytes:
 
 
 def varint(field: int, value: int) -> bytes:
-    """A whole number from 0 on, or a truth value."""
+    """Return the field of a non-negative integer or a boolean."""
     return tag(field, _VARINT) + _plain(value)
 
 
 def read_varint(data: bytes, at: int) -> int:
-    """The whole number that begins at a byte."""
+    """Return the varint that begins at a byte, or -1 if there is none."""
     value = 0
     for place, byte in enumerate(data[at : at + 10]):
         value |= (byte & 127) << 7 * place
@@ -38,22 +39,22 @@ def read_varint(data: bytes, at: int) -> int:
 
 
 def message(field: int, content: bytes) -> bytes:
-    """A message in a message, or bytes."""
+    """Return the field of a nested message or of bytes."""
     return tag(field) + _plain(len(content)) + content
 
 
 def text(field: int, content: str) -> bytes:
-    """A text, without half characters of odd file names."""
+    """Return the field of a text, with lone surrogates from file names escaped."""
     return message(field, content.encode("utf-8", "backslashreplace"))
 
 
 def double(field: int, value: float) -> bytes:
-    """A number of 64 bits."""
+    """Return the field of a 64-bit float."""
     return tag(field, _DOUBLE) + struct.pack("<d", value)
 
 
 def single(field: int, value: float) -> bytes:
-    """A number of 32 bits; infinite, where it is beyond them."""
+    """Return the field of a 32-bit float; infinite if out of range."""
     try:
         packed = struct.pack("<f", value)
     except OverflowError:

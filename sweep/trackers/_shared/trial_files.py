@@ -1,11 +1,11 @@
 """Files of results, one for each seed of a trial, kept equal to the history.
 
-ROOT/NAME/logs/trial-3/{params.json, progress.csv, …}; further seeds and tests have folders of
-their own, ``trial-3.1`` and ``trial-3.test0``.
+ROOT/NAME/logs/trial-3/{params.json, progress.csv, …}; further seeds and tests have folders of their
+own, ``trial-3.1`` and ``trial-3.test0``.
 
 An event changes a file as it changes the history: rows after the iteration from which its slice
-went on are cut off, and its own are appended. The file is on the disk before the outbox hears of
-it. So whatever comes again after a crash, over a row that is half written, ends in the same bytes.
+continued are cut off, and its own are appended. The file is synced before the outbox is told. So
+events that come again after a crash, even over a half-written row, result in the same bytes.
 """
 
 import json
@@ -38,29 +38,29 @@ from sweep.trackers import TrackerContext
 from trainables.checkpoint import disk
 from trainables.core.results import VOLATILE_KEYS
 
-#: The column, or key, that identifies a row in its file; the first one of each row.
+#: Column or key that identifies a row in its file; the first one of each row.
 IDENTITY = "training_iteration"
 PARAMETERS = "params.json"
-#: First parts of result keys that are no curves.
+#: First parts of result keys that are not written as curves.
 NOT_CURVES = VOLATILE_KEYS - {"time_total_s"} | {"done", UNSAVED}
-#: Trial and replica.
+#: Pair of trial and replica.
 Seed = tuple[int, int]
 
 
 @dataclass
 class Standing:
-    """The rows that stand in a file, without what a crash has left behind the last whole one."""
+    """The complete rows of a file, without leftovers of a crash after them."""
 
     start: int = 0
-    """Bytes before the first row; 0: the file has still to be begun."""
+    """Number of bytes before the first row; 0 if the file has not been started."""
     columns: list[str] = field(default_factory=list)
-    """Of a file that names them once."""
+    """Columns of a file that names them once."""
     iterations: "array[int]" = field(default_factory=lambda: array("q"))
     ends: "array[int]" = field(default_factory=lambda: array("q"))
-    """Iteration by iteration, the byte after the row."""
+    """End of each iteration's row, in bytes."""
 
     def add(self, iteration: int, size: int) -> bool:
-        """Add a row of `size` bytes; False: it is none, as iterations ascend."""
+        """Add a row of `size` bytes; return False if its iteration does not follow."""
         if self.iterations and iteration <= self.iterations[-1]:
             return False
         self.iterations.append(iteration)
@@ -74,23 +74,23 @@ class Standing:
 
     @property
     def end(self) -> int:
-        """The byte after the last row."""
+        """End of the last row, in bytes."""
         return self.ends[-1] if self.ends else self.start
 
 
 class FileTracker(trackers.Tracker):
-    """Keeps one file for each seed; a subclass says what a row looks like."""
+    """Keeps one file for each seed; a subclass defines its format."""
 
     file: ClassVar[str]
-    """The name of the files."""
+    """Name of the files."""
 
     def __init__(self, where: TrackerContext) -> None:
         self._where = where
         self._created: dict[int, tuple[Created, float]] = {}
-        """Trial → the event that made it, and when."""
+        """Trial → the event that created it, and its time."""
         self._standing: dict[Seed, Standing] = {}
 
-    # ---- what a subclass says -------------------------------------------------------------------
+    # ---- defined by a subclass ------------------------------------------------------------------
 
     @abstractmethod
     def read(self, content: bytes) -> Standing:
@@ -102,28 +102,28 @@ class FileTracker(trackers.Tracker):
 
     @abstractmethod
     def encode(self, row: Row, columns: Sequence[str], at: float, place: int) -> bytes:
-        """A row whose slice ended at `at`, from byte `place` of its file on."""
+        """Return the bytes of a row, whose slice ended at `at`, for byte `place` of the file."""
 
     def tail(self, event: Reported | Closed, place: int) -> bytes:
-        """Return the bytes after the last row until there are more: by default none."""
+        """Return the bytes after the last row until further rows follow; none by default."""
         return b""
 
     def columns(self, row: Row) -> Iterable[str]:
-        """The columns that a row needs; none, where every row names its values."""
+        """Return the columns that a row needs; none if every row names its values."""
         return ()
 
     def widen(self, content: bytes, columns: Sequence[str], before: int) -> bytes:
-        """`content`, which had the first `before` columns, with all of them."""
+        """Return `content`, which had the first `before` columns, with all columns."""
         return content
 
     def same(self, due: bytes, seen: bytes) -> bool:
-        """Return whether a row in a file equals the one that is due."""
+        """Return whether a row in a file equals the one that should be there."""
         return due == seen
 
     # ---- writing --------------------------------------------------------------------------------
 
     def publish(self, records: Sequence[Recorded]) -> None:
-        """Copy events; a file at which that failed is read again."""
+        """Copy events; a file at which that failed is read again next time."""
         for record in records:
             match record.event:
                 case Created() as event:
@@ -134,10 +134,11 @@ class FileTracker(trackers.Tracker):
                     self._take(event, record)
 
     def close(self) -> None:
-        """Forget what stands where."""
+        """Forget the positions of rows."""
         self._standing.clear()
 
     def _take(self, event: Reported | Closed, record: Recorded) -> None:
+        """Apply the results of an event to the file of its seed."""
         seed = (event.trial, event.replica)
         folder = self._folder(seed)
         if not event.rows and not (folder / self.file).exists():
@@ -165,7 +166,7 @@ class FileTracker(trackers.Tracker):
             self._standing[seed] = standing
 
     def _with_columns(self, parent: int, standing: Standing, rows: Sequence[Row]) -> Standing:
-        """Write the file anew, whole or not at all, if the rows have columns that it lacks."""
+        """Rewrite the file atomically if the rows have new columns; return its rows."""
         known = len(standing.columns)
         self._add_columns(standing.columns, rows)
         if len(standing.columns) == known or not known:
@@ -177,7 +178,7 @@ class FileTracker(trackers.Tracker):
         return self.read(content)
 
     def _found(self, parent: int) -> Standing:
-        """Return the rows of the file; a process may have ended in the middle of writing one."""
+        """Return the rows of the file, after deleting temporary files of other processes."""
         for name in os.listdir(parent):
             temporary = disk.TEMP_PATTERN.fullmatch(name)
             if temporary and int(temporary["pid"]) != os.getpid():
@@ -185,12 +186,14 @@ class FileTracker(trackers.Tracker):
         return self.read(_content(parent, self.file))
 
     def _add_columns(self, columns: list[str], rows: Iterable[Row]) -> None:
+        """Append the columns that the rows need and `columns` lacks."""
         known = set(columns)
         for row in rows:
             columns += [name for name in self.columns(row) if name not in known]
             known.update(columns)
 
     def _write_parameters(self, event: Opened, k: int) -> None:
+        """Write the file with the trial's settings if it differs."""
         content = parameters(self._of(event.trial, k)[0])
         folder = self._folder((event.trial, event.replica))
         _make(folder)
@@ -200,7 +203,7 @@ class FileTracker(trackers.Tracker):
                 disk.sync(parent)
 
     def _of(self, trial: int, k: int) -> tuple[Created, float]:
-        """The event before `k` that made a trial, and when."""
+        """Return the event before `k` that created a trial, and its time."""
         if trial not in self._created:
             for record in (record for records in self._where.earlier(k) for record in records):
                 if isinstance(record.event, Created):
@@ -208,16 +211,17 @@ class FileTracker(trackers.Tracker):
         return self._created[trial]
 
     def _folder(self, seed: Seed) -> Path:
+        """Return the folder of a seed."""
         return self._where.folder.logs / f"trial-{replica_name(*seed)}"
 
     # ---- comparing ------------------------------------------------------------------------------
 
     def unreadable(self) -> str:
-        """Nothing: a file that cannot be read is one that differs."""
+        """Return an empty text: an unreadable file counts as one that differs."""
         return ""
 
     def differences(self) -> list[str]:
-        """Return the differences of the files from the whole ledger."""
+        """Return the differences between the files and the whole ledger."""
         due: dict[Seed, dict[int, tuple[Row, float]]] = {}
         last: dict[Seed, Reported | Closed] = {}
         for records in self._where.earlier(math.inf):
@@ -249,6 +253,7 @@ class FileTracker(trackers.Tracker):
         due: Mapping[int, tuple[Row, float]],
         last: Reported | Closed | None,
     ) -> Iterator[str]:
+        """Yield the differences of one seed's folder."""
         if not folder.is_dir():
             yield "is missing"
             return
@@ -265,6 +270,7 @@ class FileTracker(trackers.Tracker):
         due: Mapping[int, tuple[Row, float]],
         last: Reported | Closed | None,
     ) -> Iterator[str]:
+        """Yield the differences of one file."""
         standing = self.read(content)
         starts = dict(zip(standing.iterations, [standing.start, *standing.ends], strict=False))
         ends = dict(zip(standing.iterations, standing.ends, strict=True))
@@ -296,7 +302,7 @@ class FileTracker(trackers.Tracker):
 
 
 def curves(row: Row) -> dict[str, float]:
-    """A row's numbers, but for what differs between two equal runs."""
+    """Return a row's numbers, without those that differ between two equal runs."""
     return {
         name: value
         for name, result in identified(row).items()
@@ -306,23 +312,23 @@ def curves(row: Row) -> dict[str, float]:
 
 
 def made_at(row: Row, at: float) -> float:
-    """When a result was made: as it says itself, if that was before its slice ended at `at`."""
+    """Return the time of a result: its timestamp if before its slice's end `at`, else `at`."""
     said = number(row.metrics.get("timestamp"))
     return said if said is not None and 0 < said <= at else at
 
 
 def identified(row: Row) -> dict[str, Scalar]:
-    """A row's results, with what identifies it first."""
+    """Return a row's results with the iteration first."""
     return {IDENTITY: row.iteration, **{k: v for k, v in row.metrics.items() if k != IDENTITY}}
 
 
 def parameters(created: Created) -> bytes:
-    """All settings of a trial, searched and fixed, as a file."""
+    """Return all settings of a trial, searched and fixed, as the contents of a file."""
     return json.dumps(created.config, indent=2, sort_keys=True).encode() + b"\n"
 
 
 def _make(folder: Path) -> None:
-    """Make a trial's folder and the one above it; nothing is made behind a link."""
+    """Create a trial's folder durably; StorageError if it or its parent is a link."""
     _refuse_links(folder)
     for missing in (folder.parent, folder):
         if not missing.is_dir():
@@ -333,14 +339,14 @@ def _make(folder: Path) -> None:
 
 @contextmanager
 def _opened(folder: Path) -> Iterator[int]:
-    """A descriptor of a trial's folder."""
+    """Yield a descriptor of a trial's folder."""
     _refuse_links(folder)
     with disk.open_folder(folder) as descriptor:
         yield descriptor
 
 
 def _refuse_links(folder: Path) -> None:
-    """Refuse a trial's folder that would lead what is written elsewhere."""
+    """Raise StorageError if a trial's folder or its parent is a link."""
     for path in (folder.parent, folder):
         if path.is_symlink():
             raise StorageError(f"{path}: a link, where a sweep has its own folder; move it away")
@@ -348,7 +354,7 @@ def _refuse_links(folder: Path) -> None:
 
 @contextmanager
 def _file(parent: int, name: str) -> Iterator[int]:
-    """A descriptor of a file to write, which is made if there is none."""
+    """Yield a descriptor of a file for writing, created if missing."""
     try:
         file = disk.open_file(name, os.O_WRONLY, parent)
     except FileNotFoundError:
@@ -359,7 +365,7 @@ def _file(parent: int, name: str) -> Iterator[int]:
 
 
 def _content(parent: int, name: str) -> bytes:
-    """A whole file; empty if there is none."""
+    """Return the contents of a file; empty if it does not exist."""
     try:
         with disk.reading(name, parent) as (file, size):
             content = bytearray(size)
