@@ -569,7 +569,11 @@ class History:
             replica.crashes.append(event.error_at)
 
     def _move(self, replica: Replica, status: Status, reason: str, at: float) -> None:
-        """Set the status of a replica."""
+        """Set the status of a replica, and its reason and end.
+
+        A replica that leaves FAILED forgets its crashes and lost slices. One that leaves a finished
+        status no longer counts its unsaved results, unless the history shows these.
+        """
         if replica.status is Status.FAILED:
             replica.lost, replica.crashes = 0, []
         if replica.status in FINISHED and replica.unsaved and not self.shows_unsaved:

@@ -33,7 +33,14 @@ def is_by_expectation(objective: Objective) -> bool:
 
 
 def ranked(trials: Iterable[Trial], objective: Objective, places: Places) -> list[Trial]:
-    """Return the trials, best first."""
+    """Return the trials, best first: feasible ones by front and place, then infeasible ones.
+
+    Args:
+        trials: trials to rank.
+        objective: objective of the sweep.
+        places: rank by expectation of a trial's number. It comes before the score if the
+            aggregate compares different numbers of seeds, else it decides between equal scores.
+    """
     chosen = list(trials)
     scores = {trial.number: trial.score for trial in chosen}
     chosen.sort(key=lambda trial: rank_key(trial, scores[trial.number]))

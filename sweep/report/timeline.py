@@ -61,7 +61,7 @@ class Clock:
         return sum(max(0.0, last - first) for _, first, last in self.spans)
 
     def at(self, date: float) -> float:
-        """Return the seconds since the sweep began at a date."""
+        """Return the seconds for which drivers had run by a date."""
         return sum(
             min(max(0.0, date - first), max(0.0, last - first)) for _, first, last in self.spans
         )

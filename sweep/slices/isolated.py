@@ -214,7 +214,10 @@ def _serve(pipe: _Pipe, parent: int, output: Output) -> NoReturn:
 
 
 def _become_program(parent: int) -> None:
-    """Detach the forked process from the worker's handlers, signals and process group."""
+    """Detach the forked process from the worker's handlers, signals and process group.
+
+    The kernel kills the process when the worker `parent` ends; it exits if that has ended.
+    """
     reaper.prctl(reaper.SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)

@@ -545,7 +545,8 @@ def move(folder: Folder, url: str, name: str, sweep_id: str) -> None:
     """Record that a sweep's checkpoints are in another storage from now on.
 
     Raises:
-        StorageError: the storage does not hold this sweep.
+        StorageError: the storage ``<url>/<name>-<sweep_id>`` does not hold this sweep, or cannot
+            be read.
     """
     its = f"{url}/{name}-{sweep_id}"
     try:

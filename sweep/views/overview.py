@@ -381,6 +381,9 @@ def best(sweep: Sweep) -> Data:
     """Return the data of `sweep best`: the pick, its certainty, and its best checkpoint.
 
     With several objectives it is the trial of the front that is best in the metric.
+
+    Raises:
+        UsageError: no trial has a score.
     """
     trial = best_trial(sweep.history, sweep.folder)
     return {

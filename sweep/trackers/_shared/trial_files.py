@@ -270,7 +270,7 @@ class FileTracker(trackers.Tracker):
         due: Mapping[int, tuple[Row, float]],
         last: Reported | Closed | None,
     ) -> Iterator[str]:
-        """Yield the differences of one file."""
+        """Yield the differences between a file's content and the rows `due` in it, as phrases."""
         standing = self.read(content)
         starts = dict(zip(standing.iterations, [standing.start, *standing.ends], strict=False))
         ends = dict(zip(standing.iterations, standing.ends, strict=True))
