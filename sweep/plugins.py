@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sweep.errors import SweepError, UnknownName, UsageError
@@ -50,6 +51,16 @@ def add_paths(paths: Iterable[str]) -> None:
     for path in paths:
         if path not in sys.path:
             sys.path.append(path)
+
+
+def _hiding(module: str, paths: Iterable[str]) -> str:
+    """Return which file a module was taken for, and before which other; mostly empty."""
+    top, _, below = module.partition(".")
+    origin = importing.origin(top)
+    own = [file for folder in paths if (file := Path(folder, f"{top}.py")).is_file()]
+    if below or not own or origin is None or own[0].resolve() == Path(origin).resolve():
+        return ""
+    return f" ({printable(origin)}, which comes before {printable(str(own[0]))}: rename that file)"
 
 
 @dataclass(frozen=True)
@@ -104,7 +115,8 @@ class Kind(Generic[T]):
         except NotImportable as error:
             if path is not None and error.known is not None:
                 module, _, attribute = path.partition(":")
-                raise UnknownName(f"{self.what} in {module}", attribute, error.known) from error
+                where = f"{self.what} in {module}{_hiding(module, paths)}"
+                raise UnknownName(where, attribute, error.known) from error
             beside = " beside the spec file, in the current folder or among the installed packages"
             module, _, attribute = name.partition(":")
             if error.absent and module.endswith(".py"):

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from sweep.spec.sections import name_from
 from sweep.views import lookup
 from sweep.views.formatting import plural
 from trainables import forms
+from trainables.core import importing
 from trainables.errors import printable, shorten
 from trainables.function import FunctionTrainable
 from trainables.trainable import Trainable
@@ -255,14 +257,32 @@ def remarks(resolved: Resolved) -> list[str]:
 
 
 def _shadow_remarks(resolved: Resolved) -> Iterator[str]:
-    """Yield a remark for each local file that is hidden by an installed module of the same name."""
-    names = ("sweep", "trainables", "optuna", "mlflow", "torch", "numpy")
-    for path in dict.fromkeys(
-        Path(folder, f"{name}.py") for folder in resolved.paths for name in names
-    ):
-        if path.is_file():
-            said = f"{path.stem}, which is installed, comes first"
-            yield f"{printable(str(path))} is not imported: {said}"
+    """Yield a remark for each local module that one of the same name elsewhere hides."""
+    folders = [Path(folder).resolve() for folder in resolved.paths]
+    for path in dict.fromkeys(path for folder in folders for path in _modules_in(folder)):
+        name = path.parent.name if path.stem == "__init__" else path.stem
+        origin = importing.origin(name)
+        if origin is None or _folder_of(Path(origin)) in folders:
+            continue
+        whose = "belongs to Python" if name in sys.stdlib_module_names else "is installed"
+        yield f"{printable(str(path))} is not imported: {name}, which {whose}, comes first"
+
+
+def _folder_of(file: Path) -> Path:
+    """Return the folder in which the module or package of a file was found.
+
+    A module of Python's own program has no file but a word, such as "built-in", and so no folder.
+    """
+    if not file.is_absolute():
+        return file
+    found = file.resolve().parent
+    return found.parent if file.name.startswith("__init__.") else found
+
+
+def _modules_in(folder: Path) -> list[Path]:
+    """Return the files of the modules and packages in a folder, by name."""
+    modules = [path for path in folder.glob("*.py") if path.stem != "__init__"]
+    return sorted([*modules, *folder.glob("*/__init__.py")])
 
 
 def fixed_lists(spec: SweepSpec) -> list[str]:

@@ -7,6 +7,7 @@ A package gives a path a name with an entry point: in its ``pyproject.toml``, un
 import contextlib
 import gc
 import importlib
+import importlib.util
 import sys
 import traceback
 from collections import defaultdict
@@ -93,6 +94,18 @@ def _place_of(error: BaseException, name: str) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     found = [one for one in frames if one.filename.endswith(own)]
     return f" ({found[-1].filename}:{found[-1].lineno})" if found else ""
+
+
+def origin(name: str) -> str | None:
+    """Return the file of the top-level module `name`, or its kind, such as "built-in".
+
+    Imports nothing. Returns None if there is no such module.
+    """
+    try:
+        found = importlib.util.find_spec(name)
+    except ValueError:  # as of __main__, which was imported by no name
+        return None
+    return None if found is None else found.origin
 
 
 def import_object(path: str) -> object:
