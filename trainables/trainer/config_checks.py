@@ -303,13 +303,15 @@ def lane_form(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | N
     """
     if not isinstance(config, Mapping) or config.get("lanes") is None:
         return None
+    base = next(one for one in reversed(cls.mro()) if "of" in vars(one) and one.can_be_lane())
+    allowed = f"null for a class derived from {base.__name__}, whose changes no lane would have"
     if not cls.can_be_lane():
-        (base, *_) = [one for one in cls.mro() if "as_lane" in vars(one)]
-        allowed = f"null for a class derived from {base.__name__}, whose changes no lane would have"
         raise ConfigError("lanes", config["lanes"], allowed)
     try:
         made: type[T] = import_object(path)  # type: ignore[assignment]
     except NotImportable as error:
         hint = f"pip install 'sweep-rl[jax]' brings it ({error})"
         raise ConfigError("lanes", config["lanes"], "null without JAX", hint) from error
+    if not issubclass(made, cls):
+        raise ConfigError("lanes", config["lanes"], allowed, "define its class method `of` too")
     return made

@@ -1,6 +1,7 @@
 """A trainer that is a lane of a stack is the trainer that it would be alone."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,19 @@ def test_a_class_derived_from_ppo_is_refused_rather_than_trained_as_ppo() -> Non
     assert not OwnLoss.can_be_lane()
     with pytest.raises(ConfigError, match=r"lanes: .*derived from PPO"):
         OwnLoss({"env": "CartPole-v1", "lanes": 4})
+
+
+class OwnLane(PPO):
+    """Names the settings of a lane, but has no class that is one."""
+
+    @classmethod
+    def as_lane(cls, config: Mapping[str, Any], lanes: int) -> dict[str, Any]:
+        return {**config, "lanes": lanes}
+
+
+def test_a_class_without_a_form_that_is_a_lane_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"lanes: .*derived from PPO.*`of`"):
+        OwnLane({"env": "CartPole-v1", "lanes": 4})
 
 
 def test_without_jax_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
