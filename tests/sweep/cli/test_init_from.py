@@ -55,7 +55,11 @@ def test_a_sweep_of_wandb_runs(here: Here, capsys: pytest.CaptureFixture[str]) -
     Path("prog.py").write_text(PROGRAM)
     assert main(["init", "mine", "--from", "wandb.yaml"]) == 0
     out, err = capsys.readouterr()
-    assert out.splitlines() == ["wrote mine/space.yaml", "try it:  sweep run mine/space.yaml"]
+    assert out.splitlines() == [
+        "wrote mine/space.yaml",
+        "wrote mine/sweep.schema.json",
+        "try it:  sweep run mine/space.yaml",
+    ]
     assert "Not taken over: strange." in err
     few = ["--set", "trackers=[]", "--pool", "inline"]
     code, out, _ = here("run", "mine/space.yaml", *few)
