@@ -334,7 +334,8 @@ def test_what_is_kept_up_decides_as_what_is_made_anew_from_the_whole_history(
         plan = scheduler.plan(kept, 3)
         assert plan == scheduler.plan(anew, 3)
         ended += len(plan.stop)
-        lent += sum(len(shown._lent) for shown in kept._orders.values() if hasattr(shown, "_lent"))
+        shown = [order for order in kept._orders.values() if hasattr(order, "_replaced_values")]
+        lent += sum(len(order._replaced_values) for order in shown)
     assert ended > 2
     assert lent > 2, "no completed trial was given a value where it has no look"
 
