@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +50,7 @@ def test_every_command_of_the_page_works_in_its_order(
 ) -> None:
     monkeypatch.chdir(live.root.parent)
     for command in block("sh").splitlines():
-        assert main(command.split()[1:]) == 0, (command, capsys.readouterr().err)
+        assert main(shlex.split(command)[1:]) == 0, (command, capsys.readouterr().err)
         if command == "sweep pause live 0":
             wait_until(lambda: sweeps.history(live).trials[0].status is Status.PAUSED)
     wait_until(lambda: sweeps.history(live).ended == "stopped")
