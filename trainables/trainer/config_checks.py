@@ -303,7 +303,8 @@ def lane_form(cls: type[T], config: Mapping[str, Any], path: str) -> type[T] | N
     """
     if not isinstance(config, Mapping) or config.get("lanes") is None:
         return None
-    base = next(one for one in reversed(cls.mro()) if "of" in vars(one) and one.can_be_lane())
+    trainers = [one for one in cls.mro() if issubclass(one, Trainable)]
+    base = next(one for one in reversed(trainers) if "of" in vars(one) and one.can_be_lane())
     allowed = f"null for a class derived from {base.__name__}, whose changes no lane would have"
     if not cls.can_be_lane():
         raise ConfigError("lanes", config["lanes"], allowed)
