@@ -4,10 +4,10 @@
     python -m benchmarks.search.live --report-only
 
 Each sweep of a game has the same budget of environment steps, whatever its method; what runs when
-the budget is spent is trained to its end. The pick
-is then trained under seeds that the sweep never saw, without stopping criteria on its score, and
-its worth is their mean at the end. Each finished sweep is a line of ``live.jsonl`` and is not run
-again; one that was stopped is resumed.
+the budget is spent is trained to its end. The pick is then trained under seeds that the sweep never
+saw, without stopping criteria on its score, and its worth is their mean at the end. The claim is
+the return that the sweep expected of the pick under a new seed. Each finished sweep is a line of
+``live.jsonl`` and is not run again; one that was stopped is resumed.
 """
 
 import argparse
@@ -127,7 +127,10 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
 
 
 def rows(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the table of what was played, line by line."""
+    """Yield the table of what was played, line by line, or one sentence if nothing was."""
+    if not lines:
+        yield "Not measured yet."
+        return
     yield "| game | method | sweeps | steps | worth of the picks | worst pick | claim less worth |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for game in GAMES:
