@@ -6,6 +6,7 @@ validate`: a file that it refuses cannot work, and one that it accepts may not w
 of draft 7, which every editor reads, and refers to nothing outside itself.
 """
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -74,7 +75,7 @@ def schema(installed: bool = True) -> Schema:
 
 
 class _Generator(GenerateJsonSchema):
-    """Schemas without what only repeats the names."""
+    """Generator of schemas without titles, which repeat names, and docstrings of classes."""
 
     def emit_warning(self, kind: JsonSchemaWarningKind, detail: str) -> None:
         """Ignore what JSON cannot express: functions as values and defaults."""
@@ -150,15 +151,11 @@ class _Builder:
     # ---- plugins ------------------------------------------------------------------------------
 
     def _all(self, kind: "plugins.Kind[Any]") -> Iterator[tuple[str, Any]]:
-        """The plugins of a kind that can be imported: name → class."""
+        """Yield name and class of each plugin of a kind that can be imported."""
         for name in self._names_of(kind):
-            try:
+            # One whose own package is missing, or a function, has no settings to describe.
+            with contextlib.suppress(SweepError, ImportError):
                 yield name, kind.find(name)
-            except (
-                SweepError,
-                ImportError,
-            ):  # of a package that lacks what it needs, or a function
-                continue
 
     def _names_of(self, kind: "plugins.Kind[Any]") -> list[str]:
         others = importing.entry_points(kind.package) if self._installed else []
@@ -227,7 +224,7 @@ class _Builder:
         return found, required
 
     def _names_below(self, settings: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:
-        """The names that a space may use: of settings, and of those inside of them, with dots."""
+        """Yield the names that a space may use: settings, and those inside of them with dots."""
         for key, one in settings.items():
             yield key, one
             if (nested := self._nested(one)) is not None:
@@ -294,7 +291,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _refs(part: Any) -> Iterator[str]:
-    """The names of the definitions that `part` refers to."""
+    """Yield the names of the definitions that `part` refers to."""
     if isinstance(part, Mapping):
         if isinstance(name := part.get("$ref"), str):
             yield name.removeprefix("#/definitions/")

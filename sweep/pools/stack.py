@@ -40,7 +40,7 @@ class _Process:
     running: dict[int, Future[SliceOutcome]] = field(default_factory=dict)
     standstill: pools.Standstill = field(default_factory=pools.Standstill)
     pace: Pace | None = None
-    """The newest that it said; None: nothing yet."""
+    """Latest pace that the process reported; None before the first report."""
 
 
 class Pool(pools.Pool):
@@ -55,7 +55,7 @@ class Pool(pools.Pool):
         self._now: _Process | None = None
         self._numbers = itertools.count()
         self._most: int | None = None
-        """Lanes of a stack, at most; None: as the settings of trials say."""
+        """Greatest number of lanes for the device's memory; None while it has sufficed."""
         self._failure = ""
         self._lock = threading.Lock()
 
@@ -181,8 +181,8 @@ class Pool(pools.Pool):
             running.set_exception(WorkerLost(of.process.exitcode, of.process.pid))
 
     def _give_up(self, of: _Process, said: DeviceFailed) -> None:
-        """Let a process go whose device computes no more; its slices are charged to nobody."""
-        with self._lock:  # nobody starts another one while this one has the device's memory
+        """End a process whose device failed; its slices do not count as failures of trials."""
+        with self._lock:  # no other process may start while this one has the device's memory
             kill_family(of.process.pid)
             of.process.join()
             if said.lanes is None:
