@@ -1,12 +1,17 @@
 """Files in which what is done stands at once, a line each, so that it is not done again."""
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+
+#: Environment variables that set the number of threads, read when numpy is imported.
+ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 def read(path: Path) -> list[dict[str, Any]]:
@@ -28,10 +33,18 @@ def _parsed(line: str) -> dict[str, Any] | None:
 def work(
     path: Path, function: Callable[..., dict[str, Any]], calls: Sequence[tuple[Any, ...]], jobs: int
 ) -> None:
-    """Add what `function` returns for each of the calls, in the order in which they end."""
+    """Append the result of each call to a file, in the order in which the calls end.
+
+    The calls run in `jobs` processes, each with one thread for numpy's linear algebra: threads of
+    several processes would only wait for each other.
+    """
+    os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     path.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    with ProcessPoolExecutor(jobs) as pool, path.open("a+", encoding="utf-8") as file:
+    with (
+        ProcessPoolExecutor(jobs, get_context("spawn")) as pool,
+        path.open("a+", encoding="utf-8") as file,
+    ):
         if torn(path):
             file.write("\n")
         sent = [pool.submit(function, *call) for call in calls]

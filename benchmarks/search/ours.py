@@ -30,6 +30,11 @@ METHODS: Mapping[str, Keys] = {
         "searcher": {"name": "tpe", "prior": OTHERS},
         "scheduler": ASHA,
     },
+    "asha, tpe, prior, seeds": {
+        "searcher": {"name": "tpe", "prior": OTHERS},
+        "scheduler": ASHA,
+        "seeds": "auto",
+    },
     "asha, random": {"searcher": "random", "scheduler": ASHA},
     f"asha, tpe{SETTLED}": {"searcher": "tpe", "scheduler": ASHA, "budget": {"settled": 0.02}},
     "asha, random, prior": {

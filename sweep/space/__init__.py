@@ -22,8 +22,9 @@ widening     checks that one space contains another
 """
 
 import copy
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -194,7 +195,7 @@ class Space:
         """
         values: dict[str, Any] = {}
         for name in self.order:
-            if self.is_active(name, values):
+            if name in self._always_active or self.is_active(name, values):
                 values[name] = self.settle(name, values, suggest)
         for clause in self.forbidden:
             if clause.holds(values):
@@ -207,8 +208,19 @@ class Space:
         Raises:
             BadSpace: none of `DRAWS` random points is valid.
         """
-        for number in range(DRAWS):
-            stream = rng.generator(seed, "draw", number)
+        return self._draw(rng.generator(seed, "draw", number) for number in range(DRAWS))
+
+    def sample(self, stream: "np.random.Generator") -> Settings:
+        """Return a random point of the space, drawn from a stream.
+
+        Raises:
+            BadSpace: none of `DRAWS` random points is valid.
+        """
+        return self._draw(itertools.repeat(stream, DRAWS))
+
+    def _draw(self, streams: Iterable["np.random.Generator"]) -> Settings:
+        """Return the first valid one of random points, each drawn from one stream."""
+        for stream in streams:
             try:
                 return self.resolve(partial(_sample, stream))
             except BadSpace as error:
@@ -226,9 +238,8 @@ class Space:
 
     def settings(self, values: Mapping[str, Any]) -> Settings:
         """Return the point at which the active parameters have these values."""
-        shown = (n for n, p in self.parameters.items() if n in values and not p.hidden)
         searched = {name: values[name] for name in self.searched if name in values}
-        return Settings(searched, {name: values[name] for name in shown})
+        return Settings(searched, {name: values[name] for name in self._shown if name in values})
 
     def check_against(self, config: Mapping[str, Any]) -> None:
         """Raise BadConfig if `config` sets a setting of the space too, or blocks its path."""
@@ -259,6 +270,21 @@ class Space:
         """Names of all parameters, each after those that it needs."""
         return checks.in_order(self.parameters)
 
+    @cached_property
+    def _shown(self) -> tuple[str, ...]:
+        """Names of the parameters without a leading underscore, in the order of the file."""
+        return tuple(name for name, parameter in self.parameters.items() if not parameter.hidden)
+
+    @cached_property
+    def _always_active(self) -> frozenset[str]:
+        """Names of the parameters that are active at every point of the space."""
+        found = set[str]()
+        for name in self.order:
+            parameter = self.parameters[name]
+            if not parameter.when and found.issuperset(parameter.needs):
+                found.add(name)
+        return frozenset(found)
+
     def is_active(self, name: str, values: Mapping[str, Any]) -> bool:
         """Return whether a parameter is active, given the values of those before it."""
         parameter = self.parameters[name]
@@ -282,17 +308,16 @@ class Space:
 
     def settle(self, name: str, values: Mapping[str, Any], suggest: Suggest) -> Any:
         """Return the value of an active parameter, given the values of those before it."""
-        match self.parameters[name].role:
-            case Fixed(value):
-                return value
-            case Derived() as derived:
-                return self.derive(name, derived, values)
-            case domain:
-                value = self.pinned[name] if name in self.pinned else suggest(name, domain)
-                if domain.contains(value):
-                    return value
+        role = self.parameters[name].role
+        if isinstance(role, Fixed):
+            return role.value
+        if isinstance(role, Derived):
+            return self.derive(name, role, values)
+        value = self.pinned[name] if name in self.pinned else suggest(name, role)
+        if role.contains(value):
+            return value
         raise SweepError(
-            f"the searcher proposed {shorten(value)} for {name}, which allows {domain.describe()}"
+            f"the searcher proposed {shorten(value)} for {name}, which allows {role.describe()}"
         )
 
     def _no_value_error(

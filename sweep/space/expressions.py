@@ -12,11 +12,13 @@ import operator
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 from trainables.errors import shorten
 
+#: Function of the parameters' values by name.
+Evaluator = Callable[[Mapping[str, Any]], Any]
 #: Maximum length of an expression in characters, which bounds its depth and run time.
 LONGEST = 200
 _LARGEST_POWER_BITS = 1024
@@ -80,14 +82,9 @@ class Expression:
         _ = self.names
 
     @cached_property
-    def _tree(self) -> ast.expr:
-        """Syntax tree of the text."""
-        return _parse(self.text)
-
-    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of its parameters, in order of appearance."""
-        return tuple(dict.fromkeys(_names(self._tree)))
+        return tuple(dict.fromkeys(_names(_parse(self.text))))
 
     def describe(self) -> str:
         """Return the text of the expression."""
@@ -102,7 +99,7 @@ class Expression:
             ExpressionError: there is no such value, for example after a division by zero.
         """
         try:
-            value = _evaluate(self._tree, values)
+            value = _evaluator(self.text)(values)
         except ZeroDivisionError as error:
             raise ExpressionError("divides by zero") from error
         except (OverflowError, ValueError) as error:  # ValueError: NaN, as from infinity - infinity
@@ -220,64 +217,84 @@ def _arguments(name: str, arguments: list[ast.expr]) -> list[ast.expr]:
 # ---- evaluating -----------------------------------------------------------------------------
 
 
-def _evaluate(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    """Return the value of a node."""
+@lru_cache(maxsize=4096)
+def _evaluator(text: str) -> Evaluator:
+    """Return the function that evaluates an expression; ExpressionError if it cannot be parsed."""
+    return _build(_parse(text))
+
+
+def _build(node: ast.expr) -> Evaluator:
+    """Return the function that evaluates a node."""
     name = _dotted_name(node)
     if name is not None:
-        return values[name]
+        return operator.itemgetter(name)
     match node:
         case ast.Constant(value=value):
-            return value
+            return lambda _: value
         case ast.Compare(left=left, ops=ops, comparators=right_sides):
-            return _compare(
-                ops, [_evaluate(left, values), *(_right_side(part, values) for part in right_sides)]
-            )
+            sides = [_build(left), *map(_build_right_side, right_sides)]
+            return lambda values: _compare(ops, [side(values) for side in sides])
         case ast.BoolOp(op=op, values=parts):
-            wanted = isinstance(op, ast.Or)
-            return wanted if any(_truth(p, values) is wanted for p in parts) else not wanted
+            wanted, tests = isinstance(op, ast.Or), [_build_test(part) for part in parts]
+            return lambda values: wanted if any(t(values) is wanted for t in tests) else not wanted
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            return _evaluate(body if _truth(test, values) else orelse, values)
+            holds, one, other = _build_test(test), _build(body), _build(orelse)
+            return lambda values: (one if holds(values) else other)(values)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return not _truth(operand, values)
-    return _compute(node, [_number(_evaluate(part, values), part) for part in _operands(node)])
+            negated = _build_test(operand)
+            return lambda values: not negated(values)
+    compute, numbers = _computation(node), [_build_number(part) for part in _operands(node)]
+    return lambda values: compute(*[number(values) for number in numbers])
 
 
-def _compute(node: ast.expr, numbers: list[Any]) -> Any:
-    """Return the value of an arithmetic node or call, given its operands' values."""
+def _computation(node: ast.expr) -> Callable[..., Any]:
+    """Return the function of its operands' values that an arithmetic node or call stands for."""
     match node:
         case ast.UnaryOp(op=sign):
-            return _SIGNS[type(sign)](*numbers)
+            return _SIGNS[type(sign)]
         case ast.BinOp(op=ast.Pow()):
-            return _power(*numbers)
+            return _power
         case ast.BinOp(op=op):
-            return _ARITHMETIC[type(op)](*numbers)
+            return _ARITHMETIC[type(op)]
         case ast.Call(func=ast.Name(id=function)):
-            return _call(function, numbers)
+            return partial(_call, function)
     raise AssertionError(ast.dump(node))  # `_parse` refused everything else
 
 
-def _right_side(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    """Return the value of a comparison's right side, or the values in the list of ``in``."""
+def _build_right_side(node: ast.expr) -> Evaluator:
+    """Return the function that evaluates a comparison's right side, or the list of ``in``."""
     if isinstance(node, ast.Tuple | ast.List):
-        return [_evaluate(item, values) for item in node.elts]
-    return _evaluate(node, values)
+        items = [_build(item) for item in node.elts]
+        return lambda values: [item(values) for item in items]
+    return _build(node)
 
 
-def _truth(node: ast.expr, values: Mapping[str, Any]) -> bool:
-    """Return the value of a node that must be true or false."""
-    value = _evaluate(node, values)
-    if isinstance(value, bool):
-        return value
-    raise ExpressionError(
-        f"needs true or false, but {ast.unparse(node)} is {shorten(value)}; compare it"
-    )
+def _build_test(node: ast.expr) -> Evaluator:
+    """Return the function that evaluates a node which must be true or false."""
+    evaluate = _build(node)
+
+    def test(values: Mapping[str, Any]) -> bool:
+        value = evaluate(values)
+        if isinstance(value, bool):
+            return value
+        raise ExpressionError(
+            f"needs true or false, but {ast.unparse(node)} is {shorten(value)}; compare it"
+        )
+
+    return test
 
 
-def _number(value: Any, node: ast.expr) -> Any:
-    """Return `value` if it is a number, else raise ExpressionError."""
-    if isinstance(value, int | float):
-        return value
-    raise ExpressionError(f"needs a number, but {ast.unparse(node)} is {shorten(value)}")
+def _build_number(node: ast.expr) -> Evaluator:
+    """Return the function that evaluates a node which must be a number."""
+    evaluate = _build(node)
+
+    def number(values: Mapping[str, Any]) -> int | float:
+        value = evaluate(values)
+        if isinstance(value, int | float):
+            return value
+        raise ExpressionError(f"needs a number, but {ast.unparse(node)} is {shorten(value)}")
+
+    return number
 
 
 def _compare(ops: list[ast.cmpop], values: list[Any]) -> bool:
@@ -303,7 +320,7 @@ def _power(base: float, exponent: float) -> Any:
     return base**exponent
 
 
-def _call(function: str, numbers: list[Any]) -> Any:
+def _call(function: str, *numbers: Any) -> Any:
     """Return the value of a function of numbers."""
     if function == "round" and len(numbers) == 2 and numbers[1] not in _DIGITS:
         raise ExpressionError(f"rounds to {numbers[1]} digits; expected 0 to {_DIGITS[-1]}")

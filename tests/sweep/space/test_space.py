@@ -374,3 +374,28 @@ def test_a_setting_of_both_config_and_space_is_refused(config: dict[str, Any], p
 
 def test_settings_beside_those_of_the_space_are_let_be() -> None:
     Space.parse(SPACE).check_against({"model": {"activation": "tanh"}, "_rest": 1, "env": "x"})
+
+
+def test_points_sampled_from_one_stream_differ_and_avoid_forbidden_combinations() -> None:
+    raw = {"a": {"uniform": [0.0, 1.0]}, "b": {"choice": ["x", "y"]}}
+    space = Space.parse(raw, forbid=[{"b": "x", "a": {">": 0.5}}])
+    stream = np.random.default_rng(3)
+    found = [space.sample(stream).searched for _ in range(50)]
+    assert len({point["a"] for point in found}) == 50
+    assert {point["b"] for point in found} == {"x", "y"}
+    assert not any(point["b"] == "x" and point["a"] > 0.5 for point in found)
+    assert space.sample(np.random.default_rng(3)).searched == found[0]
+
+
+def test_a_parameter_of_an_inactive_one_is_left_out_of_random_points() -> None:
+    space = Space.parse(
+        {
+            "a": {"choice": [0, 1]},
+            "b": {"uniform": [0, 1], "when": {"a": 1}},
+            "c": {"value": "2 * b"},
+            "d": {"value": "a + 1"},
+        }
+    )
+    points = [space.draw(seed).settings for seed in range(20)]
+    assert {tuple(point) for point in points} == {("a", "d"), ("a", "b", "c", "d")}
+    assert all(("b" in point) == (point["a"] == 1) for point in points)

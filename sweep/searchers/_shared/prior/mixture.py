@@ -71,7 +71,7 @@ class Mixture(searchers.Searcher):
         share = prior_share(request.trials)
         if not request.space.domains or stream.random() >= share or not sources:
             return self._searcher.suggest(request)
-        drawn = [request.space.draw(int(seed)) for seed in stream.integers(2**62, size=DRAWN)]
+        drawn = [request.space.sample(stream) for _ in range(DRAWN)]
         if request.attempt == 0:  # only at the first attempt: a duplicate would be rejected again
             drawn += self._past.sample_best(request.space, stream)
         expected = np.sum([source.expected(drawn) for source in sources], axis=0)
@@ -135,8 +135,13 @@ def prior_share(trials: Sequence[Trial]) -> float:
     It is the prior's rate of successes over the sum of both rates. Initially each rate is as if the
     prior had succeeded twice and the searcher once in three trials.
     """
-    known = [trial for trial in trials[-NEWEST:] if _is_known(trial)]
-    known.sort(key=lambda trial: (-_rungs(trial), rank_key(trial, trial.score)))
+    scored = ((trial, trial.score) for trial in trials[-NEWEST:] if _is_settled(trial))
+    ranked = sorted(
+        (-_rungs(trial), rank_key(trial, score), trial)
+        for trial, score in scored
+        if score is not None or trial.status is Status.FAILED
+    )
+    known = [trial for *_, trial in ranked]  # ranks differ, so no two trials are compared
     successes = {trial.number for trial in known[: round(SUCCESS * len(known))]}
     rates = []
     for is_prior, begin in ((True, AT_FIRST), (False, 1.0)):
@@ -146,10 +151,9 @@ def prior_share(trials: Sequence[Trial]) -> float:
     return min(max(share, LEAST), 1.0 - LEAST)
 
 
-def _is_known(trial: Trial) -> bool:
-    """Return whether a trial's result depends only on its own settings and is known."""
-    settled = trial.status not in (Status.WAITING, Status.RUNNING)
-    return settled and trial.counts and (trial.score is not None or trial.status is Status.FAILED)
+def _is_settled(trial: Trial) -> bool:
+    """Return whether a trial has a result that depends only on its own settings."""
+    return trial.status not in (Status.WAITING, Status.RUNNING) and trial.counts
 
 
 def _rungs(trial: Trial) -> int:

@@ -47,8 +47,12 @@ class OfGames:
 
     def _read(self, found: Settings) -> dict[str, Any]:
         """Return the values of the model's columns."""
-        fixed = {column.key: look_up(self.config, column.key) for column in self.model.columns}
-        return {**fixed, **found.settings}
+        return {**self._fixed, **found.settings}
+
+    @cached_property
+    def _fixed(self) -> dict[str, Any]:
+        """Values of the model's columns outside the space; None for those that have none."""
+        return {column.key: look_up(self.config, column.key) for column in self.model.columns}
 
 
 @dataclass(frozen=True)
