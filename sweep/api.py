@@ -153,7 +153,7 @@ def run(
         more = _total(folder, resolved.spec.trials)
         own = resolved.trainable if _is_of_script(folder) else None
         changed = {"retry_failed": retry_failed, "strict": strict, "checkpoints": checkpoints}
-        launch = prepare.again(folder, jobs, pool, more, options.say, own, **changed)
+        launch = prepare.prepare_existing(folder, jobs, pool, more, options.say, own, **changed)
         return _driven(launch, timeout, progress)
     for remark in prepare.remarks(resolved):
         options.say(remark)
@@ -225,7 +225,7 @@ def resume(
     changed = _mapping(budget, "budget")
     Budget().changed(changed, Source())
     size = validate(CheckpointPolicy, {"max_disk": max_disk}, Source().below("checkpoint"))
-    launch = prepare.again(
+    launch = prepare.prepare_existing(
         folder,
         jobs,
         pool,
@@ -363,7 +363,7 @@ def _refuse_another(folder: Folder, resolved: Resolved) -> None:
 
 def _refuse_elsewhere(folder: Folder, tracking_uri: str | None, storage: str | None) -> None:
     """Raises BadConfig where the sweep is tracked, or its ledger lies, elsewhere than is asked."""
-    tracked = None if tracking_uri is None else sync.recall(folder)
+    tracked = None if tracking_uri is None else sync.read_tracking(folder)
     uri = None if tracked is None else tracked.uri
     url = None if storage is None else ledgers.url_of(folder.ledger)
     for place, asked, kept in (("tracking_uri", tracking_uri, uri), ("storage", storage, url)):

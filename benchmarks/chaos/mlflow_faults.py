@@ -62,9 +62,11 @@ def under(fault: Fault, proxy: FaultyProxy) -> dict[str, float]:
         plain = sweeps.make(Path(name) / "plain", trackers=[], **_SWEEP)
         alone = _seconds(lambda: sweeps.run(plain))
         folder = sweeps.make(Path(name) / "tracked", trackers=["mlflow"], **_SWEEP)
-        sync.keep(folder.tracking_uri, f"http://127.0.0.1:{proxy.port}")
+        sync.write_tracking(folder.tracking_uri, f"http://127.0.0.1:{proxy.port}")
         proxy.fault = fault
-        box = Outbox(folder.ledger, sync.made(sync.where(folder)), lambda _text: None)
+        box = Outbox(
+            folder.ledger, sync.load_trackers(sync.tracker_context(folder)), lambda _text: None
+        )
         beside = _seconds(lambda: sweeps.run(folder, watch=lambda _records: box.notify()))
         proxy.fault = Fault.NONE
         box.close(0.0)
@@ -93,7 +95,7 @@ def _await_senders() -> None:
 
 
 def _differences(folder: Folder) -> list[str]:
-    tracker = trackers.find("mlflow")(sync.where(folder))
+    tracker = trackers.find("mlflow")(sync.tracker_context(folder))
     if not isinstance(tracker, Comparable):
         raise TypeError(f"{tracker} cannot be compared")
     return tracker.differences()

@@ -40,7 +40,7 @@ class Term:
             return made_pools[0]
 
         with contextlib.ExitStack() as stack:
-            parts, _ = stack.enter_context(launch.opened(request, make))
+            parts, _ = stack.enter_context(launch.open_context(request, make))
             self.pool = made_pools[0]
             self.driver = Driver(parts, lambda _records: None)
             self.turns = self.driver.turns()
@@ -158,7 +158,7 @@ class Stage:
     def second_driver(self) -> None:
         """Another one is refused while one runs."""
         try:
-            with launch.opened(Launch(self.folder, 1), lambda slots: Pool(slots, self.world)):
+            with launch.open_context(Launch(self.folder, 1), lambda slots: Pool(slots, self.world)):
                 claim(self.term is None, "two drivers at once")
         except SweepLocked:
             claim(self.term is not None, "refused, and nobody drives it")

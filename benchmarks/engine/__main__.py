@@ -141,7 +141,7 @@ def stepping(
 
     request = Launch(folder, 2, trials=trials)
     with (
-        launch.opened(request, lambda slots: Pool(slots, clock)) as (parts, _warnings),
+        launch.open_context(request, lambda slots: Pool(slots, clock)) as (parts, _warnings),
         closing(Stepping(parts, lambda _records: None).turns()) as turns,
     ):
         yield parts.history, turns

@@ -205,7 +205,10 @@ def _lines(
 ) -> Iterator[Line]:
     meter = Meter()
     request = Launch(folder, slots, trials=trials)
-    with launch.opened(request, lambda many: _Pool(many, clock, meter)) as (context, _warnings):
+    with launch.open_context(request, lambda many: _Pool(many, clock, meter)) as (
+        context,
+        _warnings,
+    ):
         driver = _Driver(context, lambda _records: None)
         driver.clock, driver.meter = clock, meter
         history = context.history

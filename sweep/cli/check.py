@@ -200,6 +200,6 @@ def sync(name: str, wait: float, **given: Any) -> int:
         folder = options.find_sweep(given["root"], name)
         sent = attaching.send(folder, options.say, wait)
         rows = [{"tracker": s.tracker, "sent": s.events, "missing": s.missing} for s in sent]
-        whole = not sending.attachments_due(sending.where(folder))
+        whole = not sending.attachments_due(sending.tracker_context(folder))
         answer({"name": name, "trackers": rows, "attached": whole}, check_tables.sent)
         return 0 if whole and not any(s.missing for s in sent) else AWAY

@@ -88,7 +88,7 @@ def _exported(
         if register is None:
             return {**card, **said}
         try:
-            uri = registering.register(sync.where(folder), card, where, register)
+            uri = registering.register(sync.tracker_context(folder), card, where, register)
         except SweepError:
             shutil.rmtree(where)  # the corrected command finds it free
             raise
@@ -176,7 +176,7 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
 
     folder = None if name is None else options.find_sweep(root, name)
     attaching.send_what_is_shown(root, name, options.say)
-    if folder is not None and (kept := sync.recall(folder)):
+    if folder is not None and (kept := sync.read_tracking(folder)):
         click.echo(printable(f"{name} is recorded at {without_password(kept.uri)}"))
         return 0
     page = Page(root, name, port, host)

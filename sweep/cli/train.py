@@ -270,7 +270,7 @@ def resume(name: str, **given: Any) -> int:
 
     with options.answering(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
-        launch = prepare.again(
+        launch = prepare.prepare_existing(
             folder,
             given["jobs"],
             options.pool(given),

@@ -43,7 +43,7 @@ from trainables.errors import shorten
 _CLONE = "a clone takes the place of a new trial"
 
 
-def follow(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event], bool]:
+def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event], bool]:
     """Return the events of a plan for one transaction, and True if the space ran out of points."""
     trials = history.trials
     begun = [*zip(history.waiting, plan.fresh, strict=False)]
@@ -126,7 +126,7 @@ _SAME_WORD = 0.8
 _END = "its end"
 
 
-def judge(
+def slice_end_event(
     replica: Replica, outcome: SliceOutcome, dropped: tuple[str, ...], limits: Limits
 ) -> Closed:
     """Return the event for a slice that returned or was lost."""
@@ -224,14 +224,14 @@ def _refusing_place(error: str) -> str:
     return "storage" if "://" in error.partition(" ")[0] else "disk"
 
 
-def withdrawn(replica: Replica, why: str) -> Closed:
+def withdrawal_event(replica: Replica, why: str) -> Closed:
     """Return the event that interrupts a replica's newest slice without results or failure."""
     at = (replica.trial, replica.index, replica.slices - 1)
     nothing = SliceOutcome(*at, End.INTERRUPTED, replica.iteration)
     return _closed_event(replica, nothing, Status.PAUSED, why, ())
 
 
-def interrupted(history: History, spec: SweepSpec, left: SliceOutcome, why: str) -> Closed:
+def interruption_event(history: History, spec: SweepSpec, left: SliceOutcome, why: str) -> Closed:
     """Return the event of a slice whose driver ended, with its journal's contents.
 
     It counts as no failure of the trial.
@@ -463,7 +463,7 @@ def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceO
     replica = context.history.replica(opened.trial, opened.replica)
     history, spec, error = context.history, context.spec, future.exception()
     if isinstance(error, StaleProcess):
-        return withdrawn(replica, "its worker had to be replaced")
+        return withdrawal_event(replica, "its worker had to be replaced")
     outcome = (
         future.result()
         if error is None
@@ -474,10 +474,10 @@ def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceO
         outcome = replace(outcome, end=End.LIMIT)
         return _closed_event(replica, outcome, Status.STOPPED, str(error), dropped, lost=True)
     if isinstance(error, StorageError):
-        return interrupted(history, spec, outcome, str(error))
+        return interruption_event(history, spec, outcome, str(error))
     if error is not None:
         outcome = replace(outcome, why=str(error))
-    return judge(replica, outcome, dropped, spec.limits)
+    return slice_end_event(replica, outcome, dropped, spec.limits)
 
 
 def _no_longer_needed(
@@ -495,10 +495,10 @@ def _no_longer_needed(
     return tuple(saved.digest for saved in (*left, *spare) if saved.digest not in needed)
 
 
-def let_go(context: DriverContext, event: Closed | Dropped) -> None:
+def delete_unnamed_files(context: DriverContext, event: Closed | Dropped) -> None:
     """Delete the files that the history no longer names; no slice of the replica may run."""
     if isinstance(event, Closed):
         reports.remove(context.folder, event.trial, event.replica, event.slice)
     if isinstance(event, Dropped) and event.log:
         remove_log(context.folder.trial(event.trial, event.replica))
-    context.checkpoints.let_go(context.history.replica(event.trial, event.replica))
+    context.checkpoints.delete_unnamed_files(context.history.replica(event.trial, event.replica))

@@ -186,7 +186,7 @@ class Driver:
         if closed:
             self._record(closed)
             for event in closed:
-                decisions.let_go(self.context, event)
+                decisions.delete_unnamed_files(self.context, event)
             if refusal := decisions.disk_refused(closed, self.context.folder.path):
                 self._give_up(refusal)
             self._save_disk()
@@ -231,7 +231,7 @@ class Driver:
         dropped, refusal = limits.to_drop(self.history, most)
         self._record(dropped)
         for event in dropped:
-            decisions.let_go(self.context, event)
+            decisions.delete_unnamed_files(self.context, event)
         if refusal:
             self._give_up(refusal)
 
@@ -337,7 +337,7 @@ class Driver:
         back = [opened for opened in self._queue if opened not in kept]
         self._queue = deque(kept)
         replicas = [self.history.replica(opened.trial, opened.replica) for opened in back]
-        self._record([decisions.withdrawn(replica, why) for replica in replicas])
+        self._record([decisions.withdrawal_event(replica, why) for replica in replicas])
         self._record(control.settled(self.history))
 
     # ---- decisions --------------------------------------------------------------------------
@@ -383,7 +383,7 @@ class Driver:
         """
         if not plan:
             return
-        decided, exhausted = decisions.follow(plan, self.history, self._proposer)
+        decided, exhausted = decisions.plan_events(plan, self.history, self._proposer)
         self._start(decided)
         failpoints.reach("decided")
         if exhausted:
@@ -421,7 +421,7 @@ class Driver:
         """Return the events of slices that did not end in time, with their journals' contents."""
         context, why = self.context, "the driver was stopped"
         left = (reports.left(context.checkpoints, context.ledger, replica) for replica in running)
-        return [decisions.interrupted(self.history, context.spec, one, why) for one in left]
+        return [decisions.interruption_event(self.history, context.spec, one, why) for one in left]
 
 
 def _prune_waiting(replica: Replica, spent: str) -> Moved:

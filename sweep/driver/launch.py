@@ -139,7 +139,7 @@ class Launch:
 
 
 @contextlib.contextmanager
-def opened(
+def open_context(
     launch: Launch, make_pool: Callable[[int], Pool] | None = None
 ) -> Iterator[tuple[DriverContext, list[str]]]:
     """Hold an existing sweep and yield its driver's parts, with warnings.
@@ -294,7 +294,7 @@ def _left_events(
     """Return the events of slices that an earlier driver left running."""
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
     left = (reports.left(stored, ledger, replica) for replica in running)
-    return [decisions.interrupted(history, spec, one, "its driver was gone") for one in left]
+    return [decisions.interruption_event(history, spec, one, "its driver was gone") for one in left]
 
 
 def _take_over(

@@ -204,7 +204,7 @@ def _check_packages(trainable: type[Trainable]) -> None:
         )
 
 
-def again(
+def prepare_existing(
     folder: Folder,
     jobs: int | None,
     pool: str | None,

@@ -87,11 +87,11 @@ def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> Ru
     Raises:
         SweepError: the driver could not start, or an outside error ended it; see its ``exit_code``.
     """
-    with _report_errors(launch.folder), launching.opened(launch) as (context, warnings):
+    with _report_errors(launch.folder), launching.open_context(launch) as (context, warnings):
         driver = Driver if launch.final_evaluation is None else FinalEvaluator
         before = _slices(context.history)
         session = _Session(driver, context, view, timeout_s)
-        with session.shown(warnings):
+        with session.showing_work(warnings):
             with session.signals:
                 how = session.driver.run()
             unsent = session.drain(how)
@@ -124,8 +124,8 @@ class _Session:
         self.timed = timeout_s is not None
         self.driver = driver(context, self.watch)
         self.signals = _Signals(self.driver.ask_to_stop, self.driver.end_at_once)
-        where, term = sync.where(context.folder), context.history.term
-        self.outbox = Outbox(context.folder.ledger, sync.made(where), view.say, term)
+        where, term = sync.tracker_context(context.folder), context.history.term
+        self.outbox = Outbox(context.folder.ledger, sync.load_trackers(where), view.say, term)
         self.callers = {
             f"callback {name}": Caller(where, name, view.say) for name in where.spec.callbacks
         }
@@ -134,7 +134,7 @@ class _Session:
         self.first = FirstResult(context.unsure, context.folder, context.history)
 
     @contextlib.contextmanager
-    def shown(self, warnings: Sequence[str]) -> Iterator[None]:
+    def showing_work(self, warnings: Sequence[str]) -> Iterator[None]:
         """Show the driver's work inside the block, with the timer running.
 
         Close the outboxes on errors.

@@ -45,7 +45,7 @@ def check(uri: str, spec: SweepSpec) -> None:
         raise BadConfig("--tracking-uri", shown, f"a URI of {', '.join(SCHEMES)}")
 
 
-def keep(path: Path, uri: str) -> None:
+def write_tracking(path: Path, uri: str) -> None:
     """Write the signed URI to `path`.
 
     Raises:
@@ -58,20 +58,20 @@ def adopt(folder: Folder) -> None:
     """Sign another person's tracking URI with this user's key.
 
     Raises:
-        UsageError: as in `recall`.
+        UsageError: as in `read_tracking`.
         StorageError: the disk refused.
     """
-    found = recall(folder)
+    found = read_tracking(folder)
     if found is None or found.own:
         return
     try:
-        keep(folder.tracking_uri, found.uri)
+        write_tracking(folder.tracking_uri, found.uri)
     except OSError as error:
         raise StorageError(f"{folder.tracking_uri}: {error.strerror or error}") from error
 
 
-def recall(folder: Folder) -> Tracking | None:
-    """Return the URI written by `keep`, or None if runs are tracked in the file of the root.
+def read_tracking(folder: Folder) -> Tracking | None:
+    """Return the stored URI, or None if runs are tracked in the file of the root.
 
     Raises:
         UsageError: the file holds something else.
@@ -193,9 +193,9 @@ class Sent(NamedTuple):
     """Number of events that are still missing."""
 
 
-def where(folder: Folder) -> TrackerContext:
+def tracker_context(folder: Folder) -> TrackerContext:
     """Return the sweep's context for its trackers."""
-    tracked = recall(folder)
+    tracked = read_tracking(folder)
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return TrackerContext(
             folder,
@@ -212,7 +212,7 @@ def where(folder: Folder) -> TrackerContext:
         )
 
 
-def made(where: TrackerContext, only_installed: bool = False) -> dict[str, Tracker]:
+def load_trackers(where: TrackerContext, only_installed: bool = False) -> dict[str, Tracker]:
     """Return the trackers of the sweep's spec by name.
 
     With `only_installed`, trackers given by a path are left out, so that no code from the sweep's
@@ -224,7 +224,7 @@ def made(where: TrackerContext, only_installed: bool = False) -> dict[str, Track
 
 
 def left_out(where: TrackerContext) -> dict[str, str]:
-    """Return tracker → the reason for which `made` leaves it out with `only_installed`."""
+    """Return tracker → the reason for which `load_trackers` leaves it out with `only_installed`."""
     why = "it is no installed tracker, and `sweep resume` alone runs what a sweep's folder names"
     return {name: why for name in where.spec.trackers if not trackers.KIND.is_installed(name)}
 
@@ -244,16 +244,16 @@ def send_held(
     folder: Folder, term: int, say: Callable[[str], None], patience_s: float
 ) -> list[Sent]:
     """Do the same as `send` for a caller that holds the sweep in `term`."""
-    here = where(folder)
-    before = behind(here)
+    here = tracker_context(folder)
+    before = count_missing_events(here)
     for name, why in left_out(here).items():
         say(f"{name} is sent nothing: {why}")
-    Outbox(folder.ledger, made(here, only_installed=True), say, term).close(patience_s)
-    after = behind(here)
+    Outbox(folder.ledger, load_trackers(here, only_installed=True), say, term).close(patience_s)
+    after = count_missing_events(here)
     return [Sent(name, after[name][0] - before[name][0], after[name][1]) for name in before]
 
 
-def behind(where: TrackerContext) -> dict[str, tuple[int, int]]:
+def count_missing_events(where: TrackerContext) -> dict[str, tuple[int, int]]:
     """Return tracker → number of events sent, and number of events missing."""
     with contextlib.closing(Ledger(where.folder.ledger)) as ledger:
         sent = {name: ledger.published(name) for name in where.spec.trackers}

@@ -112,7 +112,7 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
 
 def _delete_runs(folder: Folder) -> int:
     """Mark the sweep's runs deleted, as MLflow's page does; how many there were."""
-    where = sync.where(folder)
+    where = sync.tracker_context(folder)
     if not where.uri_is_own:
         raise StorageError(
             "somebody else chose its MLflow server (the file tracking-uri); `sweep sync` accepts it"

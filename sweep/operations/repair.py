@@ -120,7 +120,9 @@ def _sweep_up(folder: Folder) -> Iterator[str]:
 
 
 def _send(folder: Folder, term: int, names: list[str], say: Callable[[str], None]) -> Iterator[str]:
-    for name, tracker in sync.made(sync.where(folder), only_installed=True).items():
+    for name, tracker in sync.load_trackers(
+        sync.tracker_context(folder), only_installed=True
+    ).items():
         if name in names and isinstance(tracker, Comparable):
             tracker.set_aside()
     with contextlib.closing(Ledger(folder.ledger)) as ledger:

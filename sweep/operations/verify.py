@@ -60,7 +60,7 @@ def look_at(folder: Folder, driven: bool) -> Found:
         lost = [d for d in lost if d.trial < 0 or (d.trial, d.replica, d.digest) in named]
         note = "a driver runs: its copies and the files of its slices were not compared"
         return Found((*damages, *lost), (note,), len(_named(history)))
-    differ, notes = _copies(sync.where(folder))
+    differ, notes = _copies(sync.tracker_context(folder))
     rest = (*lost, *_unnamed(stored, history), *differ)
     return Found((*damages, *rest), notes, len(_named(history)))
 
@@ -141,10 +141,10 @@ def _copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
     """Each tracker's copy, compared where it has everything and can be reached; else a note."""
     damages: list[Damage] = []
     notes: list[str] = []
-    behind = sync.behind(where)
+    behind = sync.count_missing_events(where)
     for name, why in sync.left_out(where).items():
         notes.append(printable(f"{name} was not compared: {why}"))
-    for name, tracker in sync.made(where, only_installed=True).items():
+    for name, tracker in sync.load_trackers(where, only_installed=True).items():
         try:
             found = _differences(tracker, *behind[name])
         except Exception as error:  # noqa: BLE001 a store may fail in any way; the rest counts

@@ -363,7 +363,7 @@ class SweepStore:
             Remote(self.url).delete(remote)
         return gone
 
-    def let_go(self, replica: "Replica") -> None:
+    def delete_unnamed_files(self, replica: "Replica") -> None:
         """Delete the files of a replica that its history no longer names; no slice of it may run.
 
         Files in object storage are deleted in the background, or when the driver ends.

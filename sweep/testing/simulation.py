@@ -200,7 +200,10 @@ class Simulation:
     ) -> SimulationResult:
         """One driver's term."""
         request = Launch(self.folder, self.slots, trials=trials)
-        with launch.opened(request, lambda slots: Pool(slots, self.clock)) as (context, _warnings):
+        with launch.open_context(request, lambda slots: Pool(slots, self.clock)) as (
+            context,
+            _warnings,
+        ):
             how = _Driver(context, self.clock, kills, seen).run()
         with contextlib.closing(Ledger(self.folder.ledger)) as ledger:
             records = tuple(record for batch in iterate(ledger) for record in batch)

@@ -302,7 +302,7 @@ def test_files_of_results_have_each_row_once_after_a_kill(runner: Runner, place:
     assert runner.run(spec, place) == -signal.SIGKILL
     wait_until(lambda: not processes_of(runner.root))
     assert runner.resume() == 0
-    made = sync.made(sync.where(runner.folder))
+    made = sync.load_trackers(sync.tracker_context(runner.folder))
     assert set(made) == set(names)
     for tracker in made.values():
         assert isinstance(tracker, Comparable)

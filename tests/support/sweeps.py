@@ -70,7 +70,7 @@ def run(
     **options: Any,
 ) -> str:
     """Run or resume it to its end; returns how it ended."""
-    with launch.opened(Launch(folder, slots, pool, **options)) as (parts, _warnings):
+    with launch.open_context(Launch(folder, slots, pool, **options)) as (parts, _warnings):
         return Driver(parts, watch).run()
 
 
@@ -78,7 +78,7 @@ def drive(
     folder: Folder, kill_at: int | None = None, scheduler: schedulers.Scheduler | None = None
 ) -> str:
     """Run it with another scheduler; ``killed`` if the driver ends after `kill_at` transactions."""
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _warnings):
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, _warnings):
         chosen = replace(parts, scheduler=scheduler or parts.scheduler)
         return run_until(kill_at, lambda watch: Driver(chosen, watch))
 
@@ -115,7 +115,7 @@ def interrupt_sending(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def copy_to_optuna(folder: Folder) -> None:
     """Bring the copy in Optuna's tables up to the ledger."""
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _warnings):
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, _warnings):
         ledger, objective = parts.ledger, parts.history.objective
         where = TrackerContext(folder, ledger.sweep_id, ledger.name, 0.0, parts.spec, objective)
         with contextlib.closing(trackers.find("optuna")(where)) as tracker:

@@ -418,7 +418,7 @@ def test_a_sweep_that_is_tracked_or_kept_elsewhere_than_is_asked_is_refused(
 def test_a_sweep_goes_on_where_it_is_tracked(root: Path) -> None:
     folder, uri = Folder(root, "demo"), "http://me:secret@127.0.0.1:1"
     found = sweep.run(local(), root=root, **HERE, **QUICK)
-    sync.keep(folder.tracking_uri, uri)
+    sync.write_tracking(folder.tracking_uri, uri)
     assert sweep.run(local(), root=root, tracking_uri=uri, **HERE, **QUICK).name == found.name
     with pytest.raises(BadConfig, match=r"expected 'http://\*\*\*@127\.0\.0\.1:1', or no argument"):
         sweep.run(local(), root=root, tracking_uri="http://127.0.0.1:2", **HERE, **QUICK)

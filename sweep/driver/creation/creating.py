@@ -39,7 +39,7 @@ def create(
     _make_root(folder.root)
     with folder.creating() as draft:
         if tracking_uri is not None:
-            sync.keep(draft.tracking_uri, tracking_uri)
+            sync.write_tracking(draft.tracking_uri, tracking_uri)
         draft.spec.write_text(source, encoding="utf-8")
         of_script = pickled.is_of_script(resolved.spec.trainable)
         digest = pickled.digest_of(resolved.trainable) if of_script else None

@@ -101,7 +101,7 @@ def _storage(folder: Folder) -> str:
 
 
 def _tracking_uri(folder: Folder) -> str:
-    tracked = sync.recall(folder)
+    tracked = sync.read_tracking(folder)
     if tracked is not None and not tracked.own:
         raise UsageError(
             f"{folder.tracking_uri}: somebody else has set its server, which is not asked with "

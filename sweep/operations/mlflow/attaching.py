@@ -63,7 +63,7 @@ def attach(ended: RunResult, folder: Folder, when: str | None = None) -> bool:
 
 def _is_ready(where: TrackerContext) -> bool:
     """Return whether attachments are due and MLflow has the rows, without which there is no run."""
-    return bool(sync.attachments_due(where)) and not sync.behind(where)["mlflow"][1]
+    return bool(sync.attachments_due(where)) and not sync.count_missing_events(where)["mlflow"][1]
 
 
 def complete(due: Sequence[Folder], patience_s: float) -> bool:
@@ -87,7 +87,7 @@ def _command(due: Sequence[Folder], patience_s: float) -> list[str]:
 def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[sync.Sent]:
     """Send all that a sweep's trackers miss, and MLflow's attachments; raises as `sync.send`."""
     sent = sync.send(folder, say, patience_s)
-    complete([folder] if _is_ready(sync.where(folder)) else [], patience_s)
+    complete([folder] if _is_ready(sync.tracker_context(folder)) else [], patience_s)
     return sent
 
 
@@ -97,10 +97,10 @@ def send_what_is_shown(root: Path, name: str | None, say: Callable[[str], None])
     for folder in [Folder(root, one) for one in folders.existing(root) if name in (None, one)]:
         try:
             folder.require_plain()
-            here = sync.where(folder)
+            here = sync.tracker_context(folder)
             if "mlflow" not in here.spec.trackers or not here.uri_is_own:
                 continue
-            if sync.behind(here)["mlflow"][1]:
+            if sync.count_missing_events(here)["mlflow"][1]:
                 sync.send(folder, say, PAGE_PATIENCE_S)
             if _is_ready(here):
                 due.append(folder)

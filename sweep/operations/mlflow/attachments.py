@@ -56,7 +56,7 @@ def attach(folder: Folder, say: Say, patience_s: float) -> None:
     deadline, failures = time.monotonic() + patience_s, 0
     try:
         with _alone(folder, deadline) as log:
-            while k := sync.attachments_due(where := sync.where(folder)):
+            while k := sync.attachments_due(where := sync.tracker_context(folder)):
                 try:
                     _attach(where, k, lambda text: _say_twice(say, log, text))
                 except Exception as error:  # noqa: BLE001 a store may fail in any way
@@ -108,7 +108,7 @@ def _alone(folder: Folder, deadline: float) -> Iterator[TextIO]:
 def _attach(where: TrackerContext, k: int, say: Say) -> None:
     """Send everything as of event `k`, and remember that."""
     folder = where.folder
-    if sync.behind(where)["mlflow"][1]:
+    if sync.count_missing_events(where)["mlflow"][1]:
         raise StorageError("MLflow also lacks results of it")
     store = look(where, only_read=False)
     if store is not None:  # else a person has deleted the experiment

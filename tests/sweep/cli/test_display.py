@@ -31,7 +31,7 @@ def screen(stream: io.StringIO | None = None, width: int = 80) -> Terminal:
 
 def run(view: PlainView | LiveView, root: Path, **changes: object) -> None:
     folder = sweeps.make(root, **changes)
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, warnings):
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, warnings):
         view.begin(parts, warnings)
         Driver(parts, view.update).run()
         view.end()
@@ -81,7 +81,7 @@ def test_what_threads_say_is_shown_escaped(tmp_path: Path) -> None:
     stream = io.StringIO()
     view = LiveView(screen(stream))
     folder = sweeps.make(tmp_path)
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, _):
         view.begin(parts, [])
         view.say("tracker mlflow: \x1b[2J away")
         view.end()
@@ -125,7 +125,7 @@ def test_warnings_are_shown(tmp_path: Path) -> None:
     pipe = io.StringIO()
     view = PlainView(Terminal(pipe))
     folder = sweeps.make(tmp_path)
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, _):
         view.begin(parts, ["torch was 1, is 2"])
     assert "warning: torch was 1, is 2" in pipe.getvalue()
 

@@ -117,7 +117,7 @@ def test_one_environment_of_a_kind_is_made_to_check_a_new_sweep(
     spec = write_spec(tmp_path, trainable="ppo", config=config, scheduler="fifo", **changes)
     folder, (resolved, text) = Folder(tmp_path, "demo"), prepare.prepare(str(spec), [])
     prepare.create(resolved, text, folder, "inline", None)
-    with launch.opened(launch.Launch(folder, 1, "inline", resolved=resolved)):
+    with launch.open_context(launch.Launch(folder, 1, "inline", resolved=resolved)):
         assert made == ["make_env", "make_vector_env"][: 1 + native]
 
 
@@ -127,8 +127,8 @@ def test_what_was_resolved_for_another_spec_is_not_driven_with(tmp_path: Path) -
     changed = other.spec.model_copy(update={"seed": 8})
     given = Resolved(changed, other.trainable, other.scheduler, other.searcher)
     asked = launch.Launch(folder, 1, "inline", resolved=given)
-    with launch.opened(asked) as (context, _):
+    with launch.open_context(asked) as (context, _):
         assert context.searcher is not given.searcher
     same = launch.Launch(folder, 1, "inline", resolved=other)
-    with launch.opened(same) as (context, _):
+    with launch.open_context(same) as (context, _):
         assert context.searcher is other.searcher

@@ -107,7 +107,7 @@ def test_further_seeds_are_told_one_by_one_with_their_reasons(tmp_path: Path) ->
     view = PlainView(Terminal(pipe))
     plan = {1: 2, 3: 3}
     folder = sweeps.make(tmp_path, **{**THREE, "seeds": plan, "scheduler": "asha"})
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, _):
         view.begin(parts, [])
         Driver(parts, view.update).run()
     lines = pipe.getvalue().splitlines()
@@ -121,7 +121,9 @@ def test_explain_tells_why_each_seed_was_added_with_its_numbers(tmp_path: Path) 
     plan = {1: 2, 3: 3}
     folder = sweeps.make(tmp_path, **{**THREE, "seeds": plan, "scheduler": "asha"})
     sweeps.run(folder)
-    with launch.opened(Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 1))) as (
+    with launch.open_context(
+        Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 1))
+    ) as (
         parts,
         _,
     ):
@@ -143,7 +145,9 @@ def test_an_exam_is_told_and_drawn_with_its_own_progress(
     pipe, screen = io.StringIO(), io.StringIO()
     plain = PlainView(Terminal(pipe))
     live = LiveView(Terminal(screen, force_terminal=True, width=80, height=24, color_system=None))
-    with launch.opened(Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 2))) as (
+    with launch.open_context(
+        Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 2))
+    ) as (
         parts,
         _,
     ):
@@ -193,7 +197,9 @@ def test_a_trial_is_as_far_as_its_seeds_are_on_average() -> None:
 def test_an_exam_that_was_stopped_says_how_to_go_on(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, **{**THREE, "seeds": 1})
     sweeps.run(folder)
-    with launch.opened(Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 2))) as (
+    with launch.open_context(
+        Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 2))
+    ) as (
         parts,
         _,
     ):

@@ -48,7 +48,10 @@ class Person:
 def drive(folder: Folder, person: Person, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run to the end; the driver looks for requests at every turn."""
     monkeypatch.setattr("sweep.driver.driver.TICK_S", 0.0)
-    with closing(person.requests), launch.opened(launch.Launch(folder, 1, "inline")) as (parts, _):
+    with (
+        closing(person.requests),
+        launch.open_context(launch.Launch(folder, 1, "inline")) as (parts, _),
+    ):
 
         def watch(_records: Sequence[Recorded]) -> None:
             person.look(parts.history)
@@ -122,7 +125,7 @@ def test_an_exam_is_asked_as_a_search_is(tmp_path: Path, monkeypatch: pytest.Mon
     ]
     states = []
     request = launch.Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(3, 1))
-    with launch.opened(request) as (parts, _):
+    with launch.open_context(request) as (parts, _):
 
         def watch(_records: Sequence[Recorded]) -> None:
             if wishes and wishes[0][0](parts.history):
@@ -169,7 +172,7 @@ def test_who_sets_more_jobs_than_there_can_be_is_told_how_many_there_are(
     person = Person(folder, (trial_at(0, 2), Verb.SET, {"jobs": 8}))
     with (
         closing(person.requests),
-        launch.opened(launch.Launch(folder, 1, "inline"), pool) as (parts, _),
+        launch.open_context(launch.Launch(folder, 1, "inline"), pool) as (parts, _),
     ):
 
         def watch(_records: Sequence[Recorded]) -> None:

@@ -24,7 +24,7 @@ def test_what_is_saved_again_to_the_bit_behind_a_fall_back_is_kept(tmp_path: Pat
         Closed(0, 0, 0, End.TIME, Status.PAUSED, "", rows=rows, saved=before),
         again := Opened(0, 0, 1, Goal(9), ""),
     ]
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, _):
         parts.history.extend(parts.ledger.append(parts.history.term, told))
         future: Future[SliceOutcome] = Future()
         new = (saved(2, "bb"), saved(3, "other"))

@@ -92,9 +92,11 @@ def test_checkpoints_of_tests_count_and_go(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, searcher="random", scheduler="fifo", trials=2)
     sweeps.run(folder)
     most = sizes(folder)
-    with launch.opened(Launch(folder, 1, "inline", max_disk=most)):
+    with launch.open_context(Launch(folder, 1, "inline", max_disk=most)):
         pass
-    with launch.opened(Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 2))) as (
+    with launch.open_context(
+        Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 2))
+    ) as (
         parts,
         _,
     ):

@@ -240,7 +240,7 @@ def test_after_a_fall_back_the_trial_goes_on_and_keeps_its_new_checkpoints(tmp_p
 def test_wishes_to_stop_from_several_sides_are_one_wish(tmp_path: Path) -> None:
     """As of `sweep stop`, ``--timeout`` and a disk that is full: none ends a slice at once."""
     folder = sweeps.make(tmp_path, trials=1)
-    with launch.opened(launch.Launch(folder, 1, "inline")) as (parts, _):
+    with launch.open_context(launch.Launch(folder, 1, "inline")) as (parts, _):
 
         def watch(_records: Sequence[Recorded]) -> None:
             driver.ask_to_stop()
@@ -252,7 +252,7 @@ def test_wishes_to_stop_from_several_sides_are_one_wish(tmp_path: Path) -> None:
 
 def interrupt_after(folder: Folder, iterations: int) -> None:
     """Run until the first trial has come so far, then stop as Ctrl-C does."""
-    with launch.opened(launch.Launch(folder, 1, "inline")) as (parts, _):
+    with launch.open_context(launch.Launch(folder, 1, "inline")) as (parts, _):
 
         def watch(_records: Sequence[Recorded]) -> None:
             if parts.history.trials and parts.history.trials[0].iteration >= iterations:
@@ -364,7 +364,7 @@ def test_a_turn_looks_at_no_slice_that_still_runs(
     limits = {"no_answer_s": None}  # else it looks once a second
     folder = sweeps.make(tmp_path, scheduler="fifo", trackers=[], limits=limits)
     with (
-        launch.opened(Launch(folder, 4), Endless) as (context, _warnings),
+        launch.open_context(Launch(folder, 4), Endless) as (context, _warnings),
         contextlib.closing(Driver(context, lambda _records: None).turns()) as turns,
     ):
         next(turns)
@@ -395,7 +395,7 @@ def test_what_a_pool_says_of_itself_is_shown_by_status_while_its_driver_runs(
         return data["pool_remark"], "7 lanes of\\x1b glass" in stream.getvalue()
 
     with (
-        launch.opened(Launch(folder, 4), Remarking) as (context, _warnings),
+        launch.open_context(Launch(folder, 4), Remarking) as (context, _warnings),
         contextlib.closing(Driver(context, lambda _records: None).turns()) as turns,
     ):
         next(turns)

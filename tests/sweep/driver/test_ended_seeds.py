@@ -288,6 +288,6 @@ def test_a_failed_trial_whose_other_seed_ran_when_the_driver_died_is_tried_again
     ]
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         ledger.append(ledger.append(None, [TermBegan("host", 1, 1)])[0].term, told)
-    with launch.opened(Launch(folder, 1, "inline", retry_failed=True)) as (parts, _):
+    with launch.open_context(Launch(folder, 1, "inline", retry_failed=True)) as (parts, _):
         assert Driver(parts, lambda _records: None).run() == "finished"
     assert sweeps.history(folder).trials[0].status is Status.COMPLETED

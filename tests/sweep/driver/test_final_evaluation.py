@@ -33,7 +33,7 @@ def evaluate_finally(
     folder: Folder, final_evaluation: FinalEvaluation = THREE, kill_at: int | None = None
 ) -> str:
     """Run it; with `kill_at` the driver ends after so many transactions."""
-    with launch.opened(Launch(folder, 2, "inline", final_evaluation=final_evaluation)) as (
+    with launch.open_context(Launch(folder, 2, "inline", final_evaluation=final_evaluation)) as (
         parts,
         _,
     ):
@@ -85,12 +85,12 @@ def test_the_search_goes_on_as_if_there_had_been_no_exam(tmp_path: Path) -> None
 
 def test_an_exam_of_a_sweep_that_was_interrupted_leaves_it_resumable(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path)
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, _):
         plan = parts.scheduler.plan(parts.history, 1)
         assert plan.fresh
     sweeps.run(folder)
     past = sweeps.history(folder)
-    with launch.opened(Launch(folder, 1, "inline")):
+    with launch.open_context(Launch(folder, 1, "inline")):
         pass
     assert lookup.read(folder).state is State.INTERRUPTED
     evaluate_finally(folder)
@@ -183,7 +183,7 @@ def test_all_tests_of_a_trial_go_equally_far_though_it_went_on_between_two_exams
 
 
 def test_while_it_runs_the_status_says_so(swept: Folder) -> None:
-    with launch.opened(Launch(swept, 1, "inline", final_evaluation=THREE)) as (parts, _):
+    with launch.open_context(Launch(swept, 1, "inline", final_evaluation=THREE)) as (parts, _):
         FinalEvaluator(parts, lambda _: None)._decide()
         sweep = lookup.read(swept)
         assert sweep.state is State.TESTING

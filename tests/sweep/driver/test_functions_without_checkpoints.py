@@ -10,7 +10,7 @@ import pytest
 
 import trainables
 from sweep.cli.live import Kind, Narrator
-from sweep.driver.launch import Launch, opened
+from sweep.driver.launch import Launch, open_context
 from sweep.errors import UsageError
 from sweep.history.events import Status
 from tests.support import reporting, sweeps
@@ -116,7 +116,7 @@ def test_under_one_that_pauses_none_it_is_ended_at_its_rungs(tmp_path: Path) -> 
 def test_what_cannot_be_seen_before_is_said_once_when_the_first_slice_ends(tmp_path: Path) -> None:
     folder = sweeps.make(tmp_path, trials=3, **named("hidden"))
     sweeps.run(folder)
-    with opened(Launch(folder, 1, "inline")) as (parts, _):
+    with open_context(Launch(folder, 1, "inline")) as (parts, _):
         lines = Narrator(parts.history).lines(parts.ledger.read())
     said = [line.text for line in lines if line.kind is Kind.NOTICE]
     assert len(said) == 1

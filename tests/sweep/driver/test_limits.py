@@ -157,7 +157,7 @@ def watched(root: Path, monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Iter
     folder = sweeps.make(root, trials=1)
     sweeps.run(folder)
     (folder.trial(0) / "progress.json").unlink()
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, _):
         one = Watched(folder, parts, limits)
         clock = SimpleNamespace(monotonic=lambda: one.now)
         monkeypatch.setattr("sweep.driver.limits.time", clock)

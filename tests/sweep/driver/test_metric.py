@@ -348,6 +348,6 @@ def test_copies_are_made_equal_to_what_the_new_metric_says(tmp_path: Path) -> No
 
 def differences(folder: Folder) -> dict[str, list[str]]:
     return {
-        name: find(name)(sync.where(folder)).differences()  # type: ignore[attr-defined]
+        name: find(name)(sync.tracker_context(folder)).differences()  # type: ignore[attr-defined]
         for name in ("mlflow", "optuna")
     }

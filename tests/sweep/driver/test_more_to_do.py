@@ -38,7 +38,10 @@ def falling(at: CurvePoint) -> dict[str, Any]:
 def resume(simulation: Simulation, **options: Any) -> History:
     """Another driver's term, with the options of `sweep resume`."""
     request = Launch(simulation.folder, simulation.slots, **options)
-    with launch.opened(request, lambda slots: Pool(slots, simulation.clock)) as (parts, _warnings):
+    with launch.open_context(request, lambda slots: Pool(slots, simulation.clock)) as (
+        parts,
+        _warnings,
+    ):
         driver = _Driver(parts, simulation.clock, set(), lambda _k: None)
         assert driver.run() == "finished"
     return history_of(simulation)

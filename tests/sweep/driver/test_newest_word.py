@@ -35,7 +35,7 @@ def test_what_resume_is_told_holds_over_what_was_asked_before(tmp_path: Path, ki
         control_client.ask(folder, Verb.SET, body, patience_s=60.0)
     told: dict[str, Any] = {"trials": 5, "budget": {"timesteps": None}}
     if killed:
-        with launch.opened(launch.Launch(folder, 1, "inline", **told)):
+        with launch.open_context(launch.Launch(folder, 1, "inline", **told)):
             pass
         sweeps.run(folder)
     else:

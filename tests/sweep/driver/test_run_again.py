@@ -94,7 +94,7 @@ def test_the_slots_that_set_asked_for_are_those_of_later_drivers_too(
     sweeps.run(folder)
     final_evaluation = FinalEvaluation(2, 1) if examined else None
     asked: list[int] = []
-    with launch.opened(Launch(folder, 1, "inline", 3, final_evaluation=final_evaluation)) as (
+    with launch.open_context(Launch(folder, 1, "inline", 3, final_evaluation=final_evaluation)) as (
         parts,
         _,
     ):

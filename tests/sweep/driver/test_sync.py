@@ -86,13 +86,13 @@ def _runs(root: Path) -> dict[str, set[tuple[str, int]]]:
 
 def make(tmp_path: Path, proxy: FaultyProxy) -> Folder:
     folder = sweeps.make(tmp_path, trials=3, trackers=["mlflow"])
-    sync.keep(folder.tracking_uri, f"http://127.0.0.1:{proxy.port}")
+    sync.write_tracking(folder.tracking_uri, f"http://127.0.0.1:{proxy.port}")
     return folder
 
 
 def differences(folder: Folder, name: str = "mlflow") -> list[str]:
     """Where a copy differs from the ledger: rows that are missing, twice, or other ones."""
-    tracker = trackers.find(name)(sync.where(folder))
+    tracker = trackers.find(name)(sync.tracker_context(folder))
     assert isinstance(tracker, Comparable)
     return tracker.differences()
 
@@ -106,7 +106,7 @@ def test_training_goes_on_whatever_the_server_does_and_the_rest_is_sent_once(
         monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "2")
     folder = make(tmp_path, proxy)
     proxy.fault = fault
-    box = Outbox(folder.ledger, sync.made(sync.where(folder)), print)
+    box = Outbox(folder.ledger, sync.load_trackers(sync.tracker_context(folder)), print)
     assert sweeps.run(folder, watch=lambda _records: box.notify()) == "finished"
     assert proxy.met.wait(PATIENCE_S)
     with closing(Ledger(folder.ledger)) as ledger:
@@ -128,7 +128,7 @@ def test_faults_that_come_and_go_while_trials_train_leave_every_row_once(
 ) -> None:
     folder = make(tmp_path, proxy)
     faults = itertools.cycle([Fault.NONE, Fault.LOST, Fault.SLOW, Fault.CUT, Fault.ERROR])
-    box = Outbox(folder.ledger, sync.made(sync.where(folder)), print)
+    box = Outbox(folder.ledger, sync.load_trackers(sync.tracker_context(folder)), print)
 
     def watch(records: Sequence[Recorded]) -> None:
         if records:
@@ -147,7 +147,7 @@ def test_an_answer_that_was_cut_to_nothing_is_not_taken_for_an_empty_one(
     tmp_path: Path, proxy: FaultyProxy
 ) -> None:
     folder = make(tmp_path, proxy)
-    store = ServerStore(sync.where(folder), "0")
+    store = ServerStore(sync.tracker_context(folder), "0")
     assert store.runs() == []
     proxy.fault = Fault.CUT
     with pytest.raises(Exception, match="cut off"):

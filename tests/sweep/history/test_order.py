@@ -189,7 +189,7 @@ def cost_per_trial(root: Path, trials: int, **sweep: Any) -> float:
             super()._collect()
 
     request = Launch(folder, 2, trials=trials + FIRST + MORE)
-    with launch.opened(request, lambda slots: Pool(slots, world)) as (parts, _warnings):
+    with launch.open_context(request, lambda slots: Pool(slots, world)) as (parts, _warnings):
         turns = Stepping(parts, lambda _records: None).turns()
         with contextlib.closing(turns):
             while len(parts.history.trials) < trials + FIRST:

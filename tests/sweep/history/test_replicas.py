@@ -175,12 +175,12 @@ def test_a_seed_that_is_already_there_is_not_sent_with_the_others(tmp_path: Path
         for seed, iterations in ((0, 1), (1, 3))
     ]
     begun = [Opened(0, seed, 0, goal, "") for seed in (0, 1)]
-    with launch.opened(Launch(folder, 1, "inline")) as (parts, _):
+    with launch.open_context(Launch(folder, 1, "inline")) as (parts, _):
         history = parts.history
         told: list[Event] = [Created(0, config, config, 0, 2), *begun, *ends]
         history.extend(parts.ledger.append(history.term, told))
         proposer = Proposer(parts.spec, parts.searcher, parts.scheduler.levels, parts.complete)
-        events, _ = decisions.follow(Plan(resume=(Resume(0, goal, ""),)), history, proposer)
+        events, _ = decisions.plan_events(Plan(resume=(Resume(0, goal, ""),)), history, proposer)
     assert [event.replica for event in events if isinstance(event, Opened)] == [0]
 
 

@@ -239,7 +239,7 @@ def test_a_driver_that_was_taken_for_dead_writes_nothing_more(folder: Folder) ->
 
     with (
         pytest.raises(SweepLocked),
-        launch.opened(Launch(folder, 1, "inline")) as (parts, _),
+        launch.open_context(Launch(folder, 1, "inline")) as (parts, _),
     ):
         Driver(parts, watch).run()
     events = [record.event for record in Ledger(folder.ledger).read()]

@@ -78,7 +78,7 @@ def logged(folder: Folder) -> list[str]:
 
 
 def due(folder: Folder) -> int:
-    return sync.attachments_due(sync.where(folder))
+    return sync.attachments_due(sync.tracker_context(folder))
 
 
 # ---- by whom it is sent --------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_a_server_that_was_down_gets_what_it_keeps_later(
         assert (code, json.loads(out)["attached"]) == (4, False)
         proxy.fault = Fault.NONE
         assert here.json("sync", "demo")["attached"] is True
-        client = open_client(sync.where(folder))
+        client = open_client(sync.tracker_context(folder))
         (experiment,) = client.search_experiments(filter_string="name = 'demo'")
         (parent,) = client.search_runs([experiment.experiment_id], "tags.`sweep.metric` = 'loss'")
         found = {one.path for one in client.list_artifacts(parent.info.run_id)}
@@ -309,7 +309,7 @@ def test_a_server_without_files_of_its_own_is_sent_none(
     run = SimpleNamespace(info=SimpleNamespace(artifact_uri=place))
     client = SimpleNamespace(get_run=lambda _run: run)
     monkeypatch.setattr(attachments, "open_client", lambda _where: client)
-    where = sync.where(sweeps.make(here.root))
+    where = sync.tracker_context(sweeps.make(here.root))
     kept = attachments._keeps_files(where, [StoredRun("one", "one")])
     assert kept is place.startswith("mlflow-artifacts")
 

@@ -218,11 +218,11 @@ def test_verify_asks_no_server_that_somebody_else_has_named(
         ledger.execute("DELETE FROM published")
         ledger.execute("INSERT INTO published SELECT 'mlflow', max(k) FROM events")
     uri = f"http://127.0.0.1:{port}"
-    sync.keep(folder.tracking_uri, uri)
+    sync.write_tracking(folder.tracking_uri, uri)
     if not own:
         said = json.loads(folder.tracking_uri.read_text())
         folder.tracking_uri.write_text(json.dumps({**said, "mac": "0" * 64}))
-    assert sync.recall(folder) == (uri, own)
+    assert sync.read_tracking(folder) == (uri, own)
     _, out, _ = Here(capsys, folder.root)("verify", "demo")
     assert "mlflow was not compared" in out
     assert ("somebody else chose its MLflow server" in out) is not own
@@ -234,9 +234,9 @@ def test_whoever_sends_to_a_server_that_somebody_else_has_named_makes_it_their_o
 ) -> None:
     uri = f"http://127.0.0.1:{calls[0]}"
     folder.tracking_uri.write_text(json.dumps({"uri": uri}))
-    assert sync.recall(folder) == (uri, False)
+    assert sync.read_tracking(folder) == (uri, False)
     assert here("sync", "demo", "--wait", "0")[0] == 0
-    assert sync.recall(folder) == (uri, True)
+    assert sync.read_tracking(folder) == (uri, True)
 
 
 def test_a_disk_that_refuses_leaves_the_tracking_uri_as_it_was(

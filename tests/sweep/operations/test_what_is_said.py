@@ -7,7 +7,7 @@ import pytest
 
 from sweep.cli.live import Kind, Narrator
 from sweep.driver import prepare
-from sweep.driver.launch import Launch, opened
+from sweep.driver.launch import Launch, open_context
 from sweep.errors import UnknownMetric
 from sweep.history.events import Closed, Recorded
 from sweep.history.history import History
@@ -107,7 +107,7 @@ def test_a_sweep_whose_metric_never_comes_says_so_once_at_the_first_rung(tmp_pat
     folder = sweeps.make(tmp_path, metric="los")
     with pytest.raises(UnknownMetric):
         sweeps.run(folder)
-    with opened(Launch(folder, 1, "inline")) as (parts, _):
+    with open_context(Launch(folder, 1, "inline")) as (parts, _):
         said = tell(parts.ledger.read(), parts.history)
     assert len(said) == 1
     assert said[0].startswith("cannot be compared: its results had no metric 'los', they have")

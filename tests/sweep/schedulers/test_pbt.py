@@ -315,7 +315,7 @@ def kill_at(folder: Folder, k: int) -> None:
 
     with (
         pytest.raises(_Killed),
-        launch.opened(Launch(folder, 1, "inline")) as (parts, _),
+        launch.open_context(Launch(folder, 1, "inline")) as (parts, _),
     ):
         Driver(parts, watch).run()
 

@@ -258,7 +258,7 @@ def test_a_disk_that_refuses_again_and_again_ends_the_slice_and_charges_nobody(
     disk.refused = ()
     assert _curve(_go_on(spec, head)) == _curve(straight)[2:]
     replica = Replica(0, 0, Objective("loss", "min", Score(), "training_iteration"))
-    closed = decisions.judge(replica, head, (), Limits(max_failures=0))
+    closed = decisions.slice_end_event(replica, head, (), Limits(max_failures=0))
     assert closed.status is Status.PAUSED
     refusal = decisions.disk_refused([closed], tmp_path)
     assert refusal.startswith("trial 0: the disk took no checkpoint: No space left")
@@ -441,10 +441,10 @@ def test_an_error_in_saving_is_not_that_of_the_next_iteration(tmp_path: Path) ->
     assert (outcome.end, [row.iteration for row in outcome.rows]) == (End.CRASHED, [1, 2, 3])
     replica = Replica(0, 0, Objective("loss", "min", Score()))
     said = "saving after iteration 3 raised RuntimeError: no room for weights"
-    event = decisions.judge(replica, outcome, (), Limits())
+    event = decisions.slice_end_event(replica, outcome, (), Limits())
     assert (event.status, event.reason) == (Status.PAUSED, f"{said}; it is tried once more")
     replica.crashes = [event.error_at]
-    event = decisions.judge(replica, outcome, (), Limits())
+    event = decisions.slice_end_event(replica, outcome, (), Limits())
     assert event.status is Status.FAILED
     assert event.reason == f"{said}; it did so before, so retrying is no use"
 
@@ -463,7 +463,9 @@ def test_a_checkpoint_that_cannot_be_written_at_the_end_is_an_error_in_saving(
 
     monkeypatch.setattr("sweep.slices.checkpoints.file.write", refuse)
     outcome = run_slice(slice_spec(tmp_path))
-    event = decisions.judge(Replica(0, 0, Objective("loss", "min", Score())), outcome, (), Limits())
+    event = decisions.slice_end_event(
+        Replica(0, 0, Objective("loss", "min", Score())), outcome, (), Limits()
+    )
     assert event.reason.startswith("saving after iteration 5 raised trainables.errors.StateError")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sweep.driver import sync
-from sweep.driver.launch import Launch, opened
+from sweep.driver.launch import Launch, open_context
 from sweep.history.events import UNSAVED, Closed, End, Recorded, Status
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -163,7 +163,7 @@ def test_a_trial_that_is_tried_again_counts_what_is_saved(tmp_path: Path) -> Non
     sweeps.run(folder, pool="loky")
     before = sweeps.history(folder).trials[0]
     assert (before.status, before.iteration) == (Status.FAILED, 5)
-    with opened(Launch(folder, 1, "inline", retry_failed=True)) as (parts, _warnings):
+    with open_context(Launch(folder, 1, "inline", retry_failed=True)) as (parts, _warnings):
         replica = parts.history.trials[0].replicas[0]
         assert (replica.status, replica.iteration, replica.attempted) == (Status.PAUSED, 3, 5)
         assert replica.unfinished
@@ -185,7 +185,7 @@ def test_what_a_killed_driver_has_not_recorded_is_taken_from_the_journal(tmp_pat
         sweeps.run(folder, pool="loky", watch=watch)
     file.touch()
     events: list[Recorded] = []
-    with opened(Launch(folder, 1, "inline")) as (parts, _warnings):
+    with open_context(Launch(folder, 1, "inline")) as (parts, _warnings):
         replica = parts.history.trials[0].replicas[0]
         assert (replica.status, replica.iteration) == (Status.PAUSED, 3)
         assert not list(folder.trial(0).glob("slice-*"))
@@ -228,9 +228,9 @@ def test_a_running_trial_that_never_saves_is_seen_everywhere(
 
 def sent(folder: Folder) -> dict[str, int]:
     """Send everything to the trackers; returns how many results each has."""
-    where = sync.where(folder)
+    where = sync.tracker_context(folder)
     with closing(Ledger(folder.ledger)) as ledger:
-        for name, tracker in sync.made(where).items():
+        for name, tracker in sync.load_trackers(where).items():
             if records := ledger.read(ledger.published(name)):
                 tracker.publish(records)
                 ledger.set_published(name, records[-1].k)

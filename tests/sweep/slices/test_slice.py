@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sweep.driver.decisions import judge
+from sweep.driver.decisions import slice_end_event
 from sweep.history.events import End, Goal, Status
 from sweep.history.objective import Objective
 from sweep.history.replica import Replica
@@ -135,7 +135,7 @@ def test_a_function_that_was_paused_at_its_last_report_ends_without_another(
     tail = go_on(spec, head, Goal(9, top=9))
     assert (tail.end, tail.source, tail.rows, tail.saved) == (End.DONE, 4, (), ())
     replica = Replica(0, 0, Objective("loss", "min", Score()), goal=Goal(9, top=9))
-    event = judge(replica, tail, (), Limits())
+    event = slice_end_event(replica, tail, (), Limits())
     assert (event.status, event.reason) == (Status.COMPLETED, "the trainable was done")
 
 
@@ -180,7 +180,9 @@ def test_a_rollout_worker_that_died_is_a_lost_process_not_a_crash(tmp_path: Path
     spec = slice_spec(tmp_path, {}, trainable=name, paths=paths, goal=Goal(9))
     outcome = run_slice(spec)
     assert (outcome.end, [row.iteration for row in outcome.rows]) == (End.LOST, [1, 2])
-    event = judge(Replica(0, 0, Objective("value", "max", Score())), outcome, (), Limits())
+    event = slice_end_event(
+        Replica(0, 0, Objective("value", "max", Score())), outcome, (), Limits()
+    )
     assert event.status is Status.PAUSED
     assert event.reason.endswith("WorkerDied: rollout worker 1 died; exit code -9; retry 1 of 3")
 
@@ -218,7 +220,9 @@ def test_of_an_error_its_kind_and_the_first_line_that_it_says_are_told(
 def test_a_crash_is_told_with_the_kind_and_the_first_line_of_its_error(tmp_path: Path) -> None:
     here = (str(Path.cwd()),)
     spec = slice_spec(tmp_path, {}, trainable=f"{__name__}:LinesLong", paths=here, goal=Goal(9))
-    event = judge(Replica(0, 0, Objective("x", "max", Score())), run_slice(spec), (), Limits())
+    event = slice_end_event(
+        Replica(0, 0, Objective("x", "max", Score())), run_slice(spec), (), Limits()
+    )
     assert event.reason == "iteration 1 raised RuntimeError: boom; it is tried once more"
     assert "second line" in event.error
 

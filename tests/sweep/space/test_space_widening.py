@@ -8,7 +8,7 @@ from optuna import load_study
 from optuna.distributions import CategoricalDistribution
 
 from sweep import spec as space_file
-from sweep.driver.launch import Launch, opened
+from sweep.driver.launch import Launch, open_context
 from sweep.errors import BadSpace, UsageError
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
@@ -181,7 +181,7 @@ def test_the_space_of_a_whole_spec_is_read_with_its_lines(tmp_path: Path) -> Non
     path = tmp_path / "spec.yaml"
     path.write_text("trainable: ppo\nspace:\n  lr: {uniform: [0, 1]}\n  lr2: {unifrm: [0, 1]}\n")
     with (
-        opened(Launch(spec, 1, "inline")) as (parts, _warnings),
+        open_context(Launch(spec, 1, "inline")) as (parts, _warnings),
         pytest.raises(BadSpace, match=r"spec.yaml:4: space.lr2.unifrm"),
     ):
         space_file.read(path, parts.spec)

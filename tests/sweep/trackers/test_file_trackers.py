@@ -108,14 +108,14 @@ def test_each_seed_and_each_test_has_a_folder(name: str, tmp_path: Path) -> None
     folder = sweeps.make(tmp_path, trials=2, stop={"training_iteration": 2}, **changes)
     sweeps.run(folder)
     last = Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(1, 1))
-    with launch.opened(last) as (parts, _):
+    with launch.open_context(last) as (parts, _):
         FinalEvaluator(parts, lambda _: None).run()
     sync.send(folder, pytest.fail, 60.0)
     found = sorted(path.parent.name for path in folder.logs.glob(f"*/{FILES[name]}"))
     tested = [one for one in found if one.endswith(".test0")]
     assert set(found) - set(tested) == {"trial-0", "trial-0.1", "trial-1", "trial-1.1"}
     assert len(tested) == 1
-    assert differences(name, sync.where(folder)) == []
+    assert differences(name, sync.tracker_context(folder)) == []
 
 
 def test_a_result_that_comes_later_gets_a_column_and_loses_nothing(tmp_path: Path) -> None:

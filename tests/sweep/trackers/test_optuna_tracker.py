@@ -326,7 +326,7 @@ def of_golden(folder: Folder) -> list[tuple[Any, float | None]]:
 
 
 def differences(folder: Folder) -> list[str]:
-    (tracker,) = sync.made(sync.where(folder)).values()
+    (tracker,) = sync.load_trackers(sync.tracker_context(folder)).values()
     assert isinstance(tracker, Comparable)
     return tracker.differences()
 

@@ -127,13 +127,13 @@ def test_media_that_a_server_did_not_take_are_sent_when_the_sweep_has_finished(
     words = ("--pool", "inline", "--attach", "later")
     assert here("run", write_spec(tmp_path, **SPEC, **seeds), *words)[0] == 0
     folder = Folder(here.root, "demo")
-    where = replace(sync.where(folder), tracking_uri="http://127.0.0.1:1")
+    where = replace(sync.tracker_context(folder), tracking_uri="http://127.0.0.1:1")
     server = Artifacts(here.root, takes=2)
     for name, made in (("look", lambda *_, **__: server), ("open_client", lambda _: server)):
         monkeypatch.setattr(attachments, name, made)
     monkeypatch.setattr(attachments, "_keeps_files", lambda *_: True)
     monkeypatch.setattr(attachments, "_fill", lambda *_: "report")
-    monkeypatch.setattr(sync, "where", lambda _: where)
+    monkeypatch.setattr(sync, "tracker_context", lambda _: where)
     said: list[str] = []
     attachments.attach(folder, said.append, 0.0)
     then = f"`sweep sync {folder.in_commands}` sends it"

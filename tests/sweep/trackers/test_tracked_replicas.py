@@ -67,7 +67,9 @@ def swept(root: Path, **changes: Any) -> Folder:
     stop = {"training_iteration": 3}
     folder = sweeps.make(root, trials=4, stop=stop, searcher="random", **changes)
     sweeps.run(folder)
-    with launch.opened(Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 2))) as (
+    with launch.open_context(
+        Launch(folder, 1, "inline", final_evaluation=FinalEvaluation(2, 2))
+    ) as (
         parts,
         _,
     ):

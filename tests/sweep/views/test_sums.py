@@ -127,7 +127,7 @@ def test_a_ledger_from_before_there_were_sums_is_read_whole(folder: Folder) -> N
 def test_a_metric_that_was_changed_is_read_from_the_results(folder: Folder) -> None:
     clock = SimulatedClock(curve, saves=True)
     other = Launch(folder, 1, metric="training_iteration")
-    with launch.opened(other, lambda slots: Pool(slots, clock)):
+    with launch.open_context(other, lambda slots: Pool(slots, clock)):
         pass
     sweep = lookup.read(folder, curves=False)
     assert not sweep.history.summed
