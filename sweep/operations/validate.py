@@ -173,7 +173,7 @@ def estimate_costs(
     seconds = smoke.seconds * (1.0 if lanes is None else max(1.0, jobs / lanes))
     advance = {"training_iteration": 1.0, **(smoke.advance or {})}
     advance["time_total_s"] = seconds
-    runs = spec.trials * seeding.most_seeds(spec.seeds)
+    runs = spec.trials * seeding.most_seeds(spec.seed_plan)
     longest = _iterations(spec.stop, scheduler.time_attr, scheduler.levels, advance)
     share = _share_of_plan(resolved, runs) if spec.has_seed_plan else None
     if share is None:

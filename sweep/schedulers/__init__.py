@@ -140,6 +140,8 @@ class Scheduler(Protocol):
     """
     adds_seeds: ClassVar[bool] = False
     """True if it follows a plan of seeds, with `AddSeed` for trials that get far."""
+    default_seeds: Seeds = 1
+    """Seeds where the spec names none and the trainable's results depend on the seed."""
     spares: int | None = None
     """Number of trials completed before any is ended early, for progress; None if none is ended
     early."""

@@ -55,7 +55,7 @@ from sweep.schedulers._shared.rungs import (
 )
 from sweep.schedulers._shared.seeding import Step
 from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
-from sweep.spec.sections import written_seeds
+from sweep.spec.sections import AUTO, written_seeds
 
 PROMOTION: Literal["promotion"] = "promotion"
 #: Number of the best trials that a new sweep trains to the top rung by default.
@@ -103,6 +103,9 @@ class Scheduler(PerTrialStopping):
             raise BadConfig("seeds", written_seeds(context.seeds), allowed, hint)
         seeds = seeding.added(context.seeds, self.levels, self.time_attr)
         self.steps = tuple(seeding.ladder(seeds, self.levels)) if seeds else ()
+        self.default_seeds = AUTO if self.pauses and len(self.levels) > 1 else 1
+        if context.seeds == AUTO:
+            self.remark = self._remark_on_seeds(seeds)
 
     @classmethod
     def settle(cls, options: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -215,12 +218,12 @@ class Scheduler(PerTrialStopping):
             return Rung(history, step.level), waiting
         return seeding.Members(history, step), history.order(seeding.waiting(step, following))
 
-    def _finishing(self, history: History) -> Iterator[Resume | AddSeed]:
+    def _finishing(self, history: History) -> Iterator[Resume]:
         """Yield the decisions that train the best waiting trials to the top rung.
 
-        Trials on their way there count. At the top they get all seeds of a top trial, since a lucky
-        one may lose its rank. Nothing is yielded while a trial may still start, or is on its way to
-        a lower rung: promotions may follow.
+        Trials on their way there count. They keep the seeds that they have: only promotions justify
+        the cost of more. Nothing is yielded while a trial may still start, or is on its way to a
+        lower rung: promotions may follow.
         """
         if history.to_create:
             return
@@ -228,7 +231,7 @@ class Scheduler(PerTrialStopping):
         top = Goal() if self.top is None else self._goal(self.top)
         if any(trial.goal != top for trial in under_way):
             return
-        rest = [t for t in history.trials if self._can_finish(t)]
+        rest = [t for t in history.trials if waits(t) or t.status is Status.COMPLETED]
         ranking = [(trial, trial.score) for trial in history.ranked(rest)]
         count = max(0, self.finish_best - len(under_way))
         for place, (trial, _) in enumerate(ranking[:count], start=1):
@@ -238,15 +241,6 @@ class Scheduler(PerTrialStopping):
                 compared = dict(evidence(math.inf, ranking, place, self.finish_best))
                 del compared["rung"]  # they are compared at different levels
                 yield Resume(trial.number, top, f"{why}, and nothing else is left to do", compared)
-            elif len(trial.replicas) < self._seeds:
-                stands = standing(ranking, place, math.inf)
-                why = f"under {self._seeds} seeds: {stands} that wait or are done"
-                yield from seeding.more_seeds(trial, self._seeds, top, why, {})
-
-    def _can_finish(self, trial: Trial) -> bool:
-        """Return whether a trial waits, or is completed and has all seeds or may get them."""
-        has_all = len(trial.replicas) >= self._seeds or not trial.held
-        return waits(trial) or (trial.status is Status.COMPLETED and has_all)
 
     def _goal(self, level: float) -> Goal:
         """Return a goal at `level` with the top rung."""
@@ -268,6 +262,11 @@ class Scheduler(PerTrialStopping):
             f"scheduler: neither max_t nor stop.{self.time_attr} is given, so rungs grow as trials "
             f"reach them, at {self.time_attr} {first}, …; who is promoted last trains to its end"
         )
+
+    def _remark_on_seeds(self, seeds: Mapping[float, int]) -> str:
+        """Return the remark about the rungs at which trials get further seeds."""
+        rungs = ", ".join(f"{count} at rung {level:g}" for level, count in seeds.items())
+        return f"seeds: auto, so promoted trials get further seeds: {rungs} (seeds: 1 gives none)"
 
     # ---- stopping ---------------------------------------------------------------------------
 

@@ -57,6 +57,7 @@ from sweep.spec.sections import (
     Machine,
     Plugin,
     Resources,
+    Seeds,
     SeedsField,
     SpaceField,
     check_budget,
@@ -189,11 +190,12 @@ class SweepSpec(Settings):
     scheduler: PluginField = Field(
         Plugin(name="fifo"), description="What decides which trials run, and how far."
     )
-    seeds: SeedsField = Field(
-        1,
-        description="Under how many seeds each setting is trained. A plan gives further ones to "
-        "trials that come far, with asha, hyperband and bohb: auto (3 at the last rung before the "
-        "top, 6 at the top) or {15000: 3, 45000: 6}.",
+    seeds: SeedsField | None = Field(
+        None,
+        description="Number of seeds under which each setting is trained. A plan gives further "
+        "ones to trials that get far, with asha, hyperband and bohb: auto (3 at the last rung "
+        "before the top, 6 at the top) or {15000: 3, 45000: 6}. Without this key: auto with asha "
+        "and a trainer, whose results depend on the seed, else 1.",
     )
     aggregate: AggregateField = Field(
         Aggregate(), description="What the scores of a trial's seeds count as together."
@@ -236,7 +238,7 @@ class SweepSpec(Settings):
         found.run(lambda: initial.check(self.space, self.initial, source), "initial", "space")
         found.run(self._check_number, "initial", "trials")
         found.run(lambda: check_budget(self.budget, self.stop, source), "budget", "stop")
-        found.run(lambda: sections.check_seeds(self.seeds, self.aggregate, source), *_SEED_KEYS)
+        found.run(lambda: sections.check_seeds(self.seed_plan, self.aggregate, source), *_SEED_KEYS)
         found.run(self._check_settled, "budget", "objectives", "constraints", "aggregate")
         found.check()
 
@@ -271,7 +273,12 @@ class SweepSpec(Settings):
     @property
     def has_seed_plan(self) -> bool:
         """True if trials that get far are given further seeds."""
-        return not isinstance(self.seeds, int)
+        return not isinstance(self.seed_plan, int)
+
+    @property
+    def seed_plan(self) -> Seeds:
+        """Seeds of a trial; one as long as nothing else is decided."""
+        return 1 if self.seeds is None else self.seeds
 
     @property
     def source(self) -> Source:

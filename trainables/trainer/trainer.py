@@ -98,6 +98,7 @@ class Trainer(Trainable):
 
     config_class: ClassVar[type[TrainerConfig]] = TrainerConfig
     takes_other_settings: ClassVar[bool] = False
+    depends_on_seed: ClassVar[bool] = True
     settings: TrainerConfig
     fixed_keys: ClassVar[frozenset[str]] = frozenset(agreement.COLLECTING + agreement.FILTERING)
     #: Hidden layers and activation for vectors, where ``model`` leaves them open.

@@ -1,7 +1,7 @@
 """Find the plugins that a spec names, and every mistake in it, before anything is written."""
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sweep import plugins, searchers, trackers
@@ -66,9 +66,8 @@ def resolve(
     found = Gathering(spec.source) if found is None else found
     if trainable is None:
         trainable = found.run(lambda: _find_trainable(spec, paths, kept), "trainable")
-    fixed = () if trainable is None else trainable.fixed_keys
     found.run(lambda: _check_scheduler(spec, paths), "scheduler")
-    built = found.run(lambda: _build_scheduler(spec, paths, fixed, new), *_OF_SCHEDULER)
+    built = found.run(lambda: _build_scheduler(spec, paths, trainable, new), *_OF_SCHEDULER)
     searcher = found.run(lambda: _build_searcher(spec, paths), "searcher")
     _find_others(spec, paths, found)
     if searcher is not None:
@@ -123,13 +122,15 @@ def _check_scheduler(spec: SweepSpec, paths: Sequence[str]) -> None:
 
 
 def _build_scheduler(
-    spec: SweepSpec, paths: Sequence[str], fixed: Collection[str], new: bool
+    spec: SweepSpec, paths: Sequence[str], trainable: type[Trainable] | None, new: bool
 ) -> tuple[SweepSpec, Scheduler]:
     """Return the spec and its scheduler; with `new`, the spec gets the scheduler's defaults."""
+    fixed = () if trainable is None else trainable.fixed_keys
+    depends_on_seed = trainable is not None and trainable.depends_on_seed
     with _written_at(spec, "scheduler"):
         scheduler = building.build(spec, paths, fixed)
         if new:
-            spec = building.settled(spec, paths)
+            spec = building.settled(spec, scheduler, depends_on_seed)
             scheduler = building.build(spec, paths, fixed)
     return spec, scheduler
 

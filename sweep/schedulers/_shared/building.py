@@ -28,7 +28,7 @@ def build(
     if spec.has_seed_plan and not cls.adds_seeds:
         raise _no_rungs(spec)
     context = schedulers.SchedulerContext(
-        spec.stop, spec.trials, spec.space, spec.seed, fixed, spec.seeds
+        spec.stop, spec.trials, spec.space, spec.seed, fixed, spec.seed_plan
     )
     scheduler = cls(options(spec, paths), context)
     if not hasattr(scheduler, "pauses"):
@@ -45,7 +45,7 @@ def _no_rungs(spec: SweepSpec) -> BadConfig:
     able = ", ".join(name for name in names if schedulers.find(name).adds_seeds)
     allowed = f"a number such as 3 with scheduler {spec.scheduler.name}"
     hint = f"these have rungs at which trials get further seeds: {able}"
-    return BadConfig("seeds", written_seeds(spec.seeds), allowed, hint)
+    return BadConfig("seeds", written_seeds(spec.seed_plan), allowed, hint)
 
 
 def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
@@ -58,8 +58,18 @@ def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
     return specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
 
 
-def settled(spec: SweepSpec, paths: Sequence[str] = ()) -> SweepSpec:
-    """Return `spec` as stored in the ledger of a new sweep: see `schedulers.Scheduler.settle`."""
-    plugin = spec.scheduler
-    options = schedulers.find(plugin.name, paths).settle(plugin.options)
-    return spec.model_copy(update={"scheduler": Plugin(name=plugin.name, options=dict(options))})
+def settled(spec: SweepSpec, scheduler: schedulers.Scheduler, depends_on_seed: bool) -> SweepSpec:
+    """Return `spec` as stored in the ledger of a new sweep, with the defaults of `scheduler`.
+
+    Args:
+        spec: spec of the sweep.
+        scheduler: its scheduler.
+        depends_on_seed: True if the trainable's results do (`Trainable.depends_on_seed`).
+    """
+    plugin, seeds = spec.scheduler, spec.seeds
+    if seeds is None:
+        several = depends_on_seed and spec.aggregate.fair
+        seeds = scheduler.default_seeds if several else 1
+    options = dict(scheduler.settle(plugin.options))
+    named = Plugin(name=plugin.name, options=options)
+    return spec.model_copy(update={"scheduler": named, "seeds": seeds})

@@ -195,7 +195,7 @@ class Content:
     @property
     def grouped(self) -> bool:
         """True if trials may have several seeds, each with a run below the trial's."""
-        return self._where.spec.seeds != 1
+        return self._where.spec.seed_plan != 1
 
     def extend(self, records: Sequence[Recorded]) -> Changes:
         """Apply events in order and return the changes."""

@@ -114,7 +114,7 @@ def test_further_seeds_are_told_one_by_one_with_their_reasons(tmp_path: Path) ->
     assert sum("starts: lr=" in line for line in lines) == 3
     why = " gets seed 1 promoted to 2 seeds: loss "
     assert any(why in line for line in lines)
-    assert any(" seed 2 finished after 3 iterations, loss" in line for line in lines)
+    assert any(" seed 1 finished after 3 iterations, loss" in line for line in lines)
 
 
 def test_explain_tells_why_each_seed_was_added_with_its_numbers(tmp_path: Path) -> None:

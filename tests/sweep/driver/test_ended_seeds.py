@@ -137,10 +137,11 @@ def test_the_others_go_on_without_the_trial_whose_further_seed_diverged() -> Non
         bad = (at.trial, at.seed_index, at.iteration) == (0, 1, 3)
         return {"score": math.nan if bad else 10 - at.trial / 10 + 0.3 * at.seed_index}
 
-    course = simulate({**CLIMB, "limits": {"not_finite": "prune"}}, curve, slots=2)
-    first, *others = course.history.trials
+    scheduler = {"name": "asha", "reduction_factor": 2, "grace_period": 4}
+    spec = {**CLIMB, "trials": 6, "scheduler": scheduler, "limits": {"not_finite": "prune"}}
+    first, *others = simulate(spec, curve, slots=2).history.trials
     assert (first.status, first.score) == (Status.PRUNED, None)
-    assert [len(trial.replicas) for trial in others] == [3, 3]
+    assert [len(trial.replicas) for trial in others] == [3, 3, 1, 1, 1]
 
 
 @pytest.mark.parametrize("verb", [Verb.PAUSE, Verb.STOP])

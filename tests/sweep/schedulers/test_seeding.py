@@ -10,6 +10,7 @@ import pytest
 
 from sweep import spec as specs
 from sweep.driver import sync
+from sweep.driver.creation import resolving
 from sweep.errors import BadConfig
 from sweep.history.events import Goal, Status
 from sweep.history.trial import Trial
@@ -18,6 +19,7 @@ from sweep.schedulers import SchedulerContext, asha
 from sweep.schedulers._shared.seeding import Step
 from sweep.spec import sections, yaml_source
 from sweep.testing import CurvePoint, SimulationResult, check_kills, simulate
+from sweep.testing.curves import Played
 from sweep.testing.simulation import DEFAULTS
 from sweep.views import lookup, overview
 from tests.support import sweeps
@@ -145,14 +147,21 @@ def test_who_has_met_its_stopping_criterion_gets_seeds_too() -> None:
     assert (more.trial, more.index) == (0, 1)
 
 
-def test_few_trials_get_further_seeds_and_the_pick_has_all_of_them() -> None:
+def test_few_trials_get_further_seeds_and_the_pick_is_one_of_them() -> None:
     course = simulate(CLIMB, noisy, slots=2)
     counts = seeds(course)
     assert len(counts) == 12
     assert sum(count > 1 for count in counts) <= 5
     pick = course.history.best
     assert pick is not None
-    assert (len(pick.replicas), pick.status) == (4, Status.COMPLETED)
+    assert (len(pick.replicas), pick.status) == (2, Status.COMPLETED)
+
+
+def test_the_last_trial_is_trained_to_the_end_under_the_seeds_that_it_has() -> None:
+    few = simulate({**CLIMB, "trials": 3}, noisy, slots=2).history
+    assert few.best is not None
+    assert (len(few.best.replicas), few.best.status) == (1, Status.COMPLETED)
+    assert [len(one.replicas) for one in few.trials] == [1, 1, 1]
 
 
 def test_a_lucky_first_seed_does_not_win() -> None:
@@ -210,13 +219,13 @@ def test_copies_and_tables_have_a_run_and_a_row_for_each_seed(tmp_path: Path) ->
     assert verify(folder).damages == ()
     found = lookup.read(folder, curves=False)
     best = overview.best(found)
-    assert len(best["scores"]) == 3
+    assert len(best["scores"]) == 2
     assert best["pick"]["runner_up"] is not None
     shown = overview.show(lookup.read(folder), best["trial"], [])
-    assert [row["seed_index"] for row in shown["seeds"]] == [0, 1, 2]
+    assert [row["seed_index"] for row in shown["seeds"]] == [0, 1]
     with closing(sqlite3.connect(folder.mlflow)) as database:
         query = "SELECT count(*) FROM tags WHERE key = 'sweep.run' AND value LIKE ?"
-        assert database.execute(query, (f"{best['trial']}.%",)).fetchone() == (3,)
+        assert database.execute(query, (f"{best['trial']}.%",)).fetchone() == (2,)
 
 
 def test_a_plan_of_a_ledger_is_the_plan_of_its_spec() -> None:
@@ -225,3 +234,49 @@ def test_a_plan_of_a_ledger_is_the_plan_of_its_spec() -> None:
     assert spec.seeds == ((3.0, 2), (9.0, 4))
     assert json.loads(specs.canonical_json(spec))["seeds"] == {"3": 2, "9": 4}
     assert specs.from_json(specs.canonical_json(spec)) == spec
+
+
+# ---- seeds where the spec names none -------------------------------------------------------------
+
+TRAINER: dict[str, Any] = {
+    "name": "default",
+    "trials": 9,
+    "metric": "episode_reward_mean",
+    "mode": "max",
+    "trainable": "ppo",
+    "config": {"env": "CartPole-v1"},
+    "space": {"lr": {"loguniform": [1e-4, 1e-2]}},
+    "stop": {"timesteps_total": 45000},
+    "scheduler": {"name": "asha", "time_attr": "timesteps_total", "grace_period": 5000},
+}
+
+
+class Seeded(Played):
+    depends_on_seed = True
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "auto"),
+        ({"seeds": 1}, 1),
+        ({"seeds": {15000: 2}}, ((15000.0, 2),)),
+        ({"scheduler": "fifo"}, 1),
+        ({"scheduler": "hyperband", "stop": {"training_iteration": 9}}, 1),
+        ({"scheduler": {**TRAINER["scheduler"], "type": "stopping"}}, 1),
+        ({"stop": {"episode_reward_mean": 475}}, 1),  # the top rung is unknown
+        ({"scheduler": {**TRAINER["scheduler"], "grace_period": 45000}}, 1),  # one rung
+        ({"aggregate": "worst"}, 1),
+        ({"trainable": "sweep.testing.curves:Played", "config": {}, "metric": "score"}, 1),
+        ({"trainable": f"{__name__}:Seeded", "config": {}, "metric": "score"}, "auto"),
+    ],
+)
+def test_a_new_sweep_gets_further_seeds_where_results_depend_on_them_and_rungs_are_known(
+    changes: dict[str, Any], expected: Any
+) -> None:
+    spec = specs.parse(json.dumps({**TRAINER, **changes}), "file")
+    made = resolving.resolve(spec, (), new=True)
+    assert made.spec.seeds == expected
+    assert ("seeds: auto" in made.scheduler.remark) == (expected == "auto")
+    again = specs.from_json(specs.canonical_json(made.spec))
+    assert resolving.resolve(again, ()).spec.seeds == expected

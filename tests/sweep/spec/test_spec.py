@@ -97,7 +97,7 @@ def test_what_is_left_out_has_its_default() -> None:
     assert spec.checkpoint == CheckpointPolicy(every=None, keep_last=2, keep_best=1)
     assert (spec.limits.slice_s, spec.limits.max_failures) == (30.0, 3)
     assert spec.deterministic is None
-    assert (spec.seeds, spec.resources.cpu, spec.seed) == (1, 1, 0)
+    assert (spec.seeds, spec.seed_plan, spec.resources.cpu, spec.seed) == (None, 1, 1, 0)
 
 
 @pytest.mark.parametrize("text", [MINIMAL, FULL])

@@ -70,8 +70,8 @@ def told(changes: Mapping[str, Any]) -> list[tuple[float, float]]:
     }
     course = simulate(given, rising, slots=3)
     raw = {**DEFAULTS, **given, "trainable": "sweep.testing.curves:Played"}
-    spec = building.settled(specs.parse(json.dumps(raw), "simulated"))
-    return read_again(course.records, spec)
+    spec = specs.parse(json.dumps(raw), "simulated")
+    return read_again(course.records, building.settled(spec, building.build(spec), False))
 
 
 def read_again(records: Sequence[Recorded], spec: SweepSpec) -> list[tuple[float, float]]:
