@@ -480,7 +480,7 @@ class Sweep:
 
         now = self._now()
         time_attr, metric = now.history.objective.time_attr, now.spec.metric
-        lost = any(trial.unsaved for trial in now.history.trials)
+        lost = any(trial.lost_results for trial in now.history.trials)
         named = ("trial", "seed_index", "iteration", time_attr, metric, *[UNSAVED] * lost)
         columns = list(dict.fromkeys(named))
         rows = [
@@ -648,7 +648,7 @@ class Trial:
     @property
     def error(self) -> str:
         """The newest traceback; empty: nothing was raised."""
-        return self._trial.deciding.error
+        return self._trial.deciding_replica.error
 
     def results(self) -> "DataFrame":
         """Everything it reported, one row per iteration; of several seeds, the best one's."""

@@ -174,7 +174,9 @@ def either_database(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     if request.param == "postgresql":
         from sweep.ledger import storage
 
-        url, made = request.getfixturevalue("storage_url"), storage.made
+        url, made = request.getfixturevalue("storage_url"), storage.create_database
         monkeypatch.setenv("SWEEP_STORAGE", url)
-        monkeypatch.setattr(storage, "made", lambda path, _, sweep_id: made(path, url, sweep_id))
+        monkeypatch.setattr(
+            storage, "create_database", lambda path, _, sweep_id: made(path, url, sweep_id)
+        )
     return str(request.param)

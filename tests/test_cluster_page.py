@@ -112,7 +112,7 @@ def test_each_steps_commands_lead_one_sweep_from_a_laptop_to_a_cluster(desk: Des
     ((doctor,),) = blocks(re.escape("Is everything there?"))
     assert "with our versions and folder" in " ".join(desk.type(doctor).split())
     past = sweeps.history(Folder(desk.folder / "sweeps", "demo"))
-    assert (past.searched, past.ended) == (14, "finished")
+    assert (past.searched_count, past.ended) == (14, "finished")
     assert past.pool == f"dask@tls://127.0.0.1:{desk.port}"
 
 
@@ -131,7 +131,7 @@ def test_the_commands_for_a_ray_cluster_lead_a_sweep_there(desk: Desk) -> None:
     for line in sweep:
         desk.type(line)
     past = sweeps.history(Folder(desk.folder / "sweeps", "demo"))
-    assert (past.searched, past.ended) == (14, "finished")
+    assert (past.searched_count, past.ended) == (14, "finished")
     assert past.pool == f"ray@127.0.0.1:{desk.port}"
 
 
@@ -182,7 +182,7 @@ def test_the_program_for_slurm_starts_jobs_whose_workers_run_a_sweep(desk: Desk)
         assert worker[worker.index(option) + 1] == value
     desk.type(f"{command.strip()} --trials 4")
     past = sweeps.history(Folder(desk.folder / "sweeps", "demo"))
-    assert (past.searched, past.ended) == (4, "finished")
+    assert (past.searched_count, past.ended) == (4, "finished")
     assert past.pool == f"dask@tls://127.0.0.1:{desk.port}"
     holder.communicate(b"\n")
     assert holder.returncode == 0

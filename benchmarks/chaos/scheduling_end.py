@@ -37,8 +37,8 @@ def _statuses(stage: Stage) -> None:
     numbers = [trial.number for trial in history.trials]
     claim(numbers == list(range(len(numbers))), f"trials {numbers}")
     if not history.why:
-        done = bool(history.exhausted) or history.searched == history.wanted
-        claim(done, f"it is finished with {history.searched} of {history.wanted} trials")
+        done = bool(history.exhausted) or history.searched_count == history.wanted
+        claim(done, f"it is finished with {history.searched_count} of {history.wanted} trials")
     for replica in history.replicas(*Status):
         waits = replica.held is UserHold.PAUSE or (
             replica.status is Status.WAITING and bool(history.why)

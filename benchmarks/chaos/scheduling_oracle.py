@@ -169,7 +169,7 @@ class Oracle:
         number = len(self.mirror.trials)
         claim(event.trial == number, f"trial {event.trial} is made where {number} is due")
         counted = not event.births and event.clone_of is None
-        full = self.mirror.searched >= self.mirror.wanted
+        full = self.mirror.searched_count >= self.mirror.wanted
         claim(not (counted and full), f"trial {event.trial} is one more than --trials")
         for index in range(event.replicas):
             seen = self.places[event.trial, index] = Seen()

@@ -12,7 +12,7 @@ def names(context: click.Context, _parameter: click.Parameter, begun: str) -> li
     """The sweeps in the folder that ``--root`` names."""
     from sweep.ledger import folder
 
-    return [name for name in folder.existing(_root(context)) if name.startswith(begun)]
+    return [name for name in folder.list_sweeps(_root(context)) if name.startswith(begun)]
 
 
 def trials(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:

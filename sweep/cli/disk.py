@@ -48,7 +48,7 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
 
     with options.answering(as_json) as answer:
         freed = []
-        for name in names or folders.existing(root):
+        for name in names or folders.list_sweeps(root):
             try:
                 found = options.find_sweep(root, name)
                 freed.append(cleaning.clean(found, options.say, keep, dry_run))

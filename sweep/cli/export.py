@@ -139,7 +139,7 @@ def play(name: str, root: Path, **given: Any) -> None:
     with options.answering(given["as_json"]) as answer:
         choice = trained.Choice(given["trial"], given["checkpoint"])
         how = trained.Playing(given["episodes"], given["seed"], given["video"], given["window"])
-        if (Path(name) / export.CARD).is_file() and name not in folders.existing(root):
+        if (Path(name) / export.CARD).is_file() and name not in folders.list_sweeps(root):
             _refuse_choice(choice)
             data = export.play(Path(name), how)
         else:

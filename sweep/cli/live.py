@@ -94,7 +94,7 @@ _ENDED = {
 class Narrator:
     """Turns records of the driver's history into lines; remembers each trial's goal, for changes.
 
-    Going on from a rung is a line only where a trial `waits` there.
+    Going on from a rung is a line only where a trial `is_waiting` there.
     """
 
     def __init__(self, history: History, waits: bool = True) -> None:
@@ -375,8 +375,8 @@ class LiveView:
             f"{formatting.duration(elapsed)}{rest}",
         )
         counts = tables.in_words(overview.counts(history))
-        bred = len(history.trials) - history.searched
-        started = formatting.started(history.searched, bred, history.wanted)
+        bred = len(history.trials) - history.searched_count
+        started = formatting.started(history.searched_count, bred, history.wanted)
         if history.final_evaluation:
             counts, started = "", overview.standing(history, history.final_evaluation)
         return Group(bar, Text(f"{started}: {counts}" if counts else started))

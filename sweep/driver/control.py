@@ -161,10 +161,10 @@ class RequestHandler:
     def set(self, request: Request) -> Response:
         """Change the sweep's limits, or the size of the pool."""
         trials, jobs = request.body.get("trials"), request.body.get("jobs")
-        if trials is not None and trials < self.history.searched:
+        if trials is not None and trials < self.history.searched_count:
             raise UsageError(
-                f"--trials: {trials} is less than the {self.history.searched} trials that exist; "
-                f"it is the total number of trials"
+                f"--trials: {trials} is less than the {self.history.searched_count} trials that "
+                f"exist; it is the total number of trials"
             )
         changes: list[str] = []
         events: list[Event] = []

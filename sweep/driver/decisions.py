@@ -46,7 +46,7 @@ _CLONE = "a clone takes the place of a new trial"
 def plan_events(plan: Plan, history: History, proposer: Proposer) -> tuple[list[Event], bool]:
     """Return the events of a plan for one transaction, and True if the space ran out of points."""
     trials = history.trials
-    begun = [*zip(history.waiting, plan.fresh, strict=False)]
+    begun = [*zip(history.waiting_clones, plan.fresh, strict=False)]
     searched, exhausted = proposer.search(history, plan.fresh[len(begun) :])
     bred = proposer.breed(history, plan.breed, len(trials) + len(searched))
     moves = [
@@ -268,7 +268,7 @@ def tried_again(history: History) -> list[Moved]:
     """Return the moves that resume the ended replicas of failed trials."""
     return [
         Moved(trial.number, Status.PAUSED, "it is tried again", replica.index)
-        for trial in history.ordered(order.having(Status.FAILED))
+        for trial in history.ordered(order.status_key(Status.FAILED))
         for replica in trial.replicas
         if replica.status in FINISHED - {Status.COMPLETED}
     ]
@@ -355,7 +355,7 @@ def without_metric(
             no comparisons either.
         at_end: True if nothing more will be trained, so that no later evaluation can come.
     """
-    if history.reported:
+    if history.has_metric:
         return None
     for trial in history.trials:
         for replica in trial.replicas:
@@ -467,7 +467,7 @@ def _outcome_event(context: DriverContext, opened: Opened, future: Future[SliceO
     outcome = (
         future.result()
         if error is None
-        else reports.left(context.checkpoints, context.ledger, replica)
+        else reports.lost_outcome(context.checkpoints, context.ledger, replica)
     )
     dropped = _no_longer_needed(history, spec, replica, outcome)
     if isinstance(error, LimitPassed):

@@ -28,12 +28,12 @@ from sweep.driver.proposals import Proposer
 from sweep.errors import StorageError, SweepError
 from sweep.history import order
 from sweep.history.events import FINISHED, Closed, Event, Moved, Opened, Recorded, Status, TermEnded
-from sweep.history.failing import failing
+from sweep.history.failing import failure_reason
 from sweep.history.replica import Replica
 from sweep.ledger import ledger
 from sweep.ledger.folder import note_remark
 from sweep.ledger.ledger import InTransaction
-from sweep.ledger.requests import Requests, answering
+from sweep.ledger.requests import Requests, answer_writer
 from sweep.schedulers import Plan
 from sweep.slices import reports
 from sweep.slices.messages import SliceOutcome
@@ -69,7 +69,7 @@ class Driver:
         self._queue: deque[Opened] = deque()
         self._requests = Requests(context.ledger.path)
         self._failing_at = (0, "")
-        """Number of an event, and the result of `failing` for the history up to it."""
+        """Number of an event, and the result of `failure_reason` for the history up to it."""
         self._budget_tracker = BudgetTracker(context.spec, ledger.now())
         self._exhausted_budget = ""
         """Exhausted part of the budget as a text; empty while budget remains."""
@@ -244,7 +244,7 @@ class Driver:
 
     def _handle_requests(self) -> None:
         """Carry out the requests of other processes, each in one transaction with its answer."""
-        for request in self._requests.news(TICK_S):
+        for request in self._requests.poll(TICK_S):
             context = self.context
             resized = functools.partial(capacity.resized, context.spec, context.pool)
             handler = RequestHandler(
@@ -256,7 +256,7 @@ class Driver:
             )
             decision = handler.decide(request)
             failpoints.reach("asked")
-            self._record(decision.events, answering({request.number: decision.answer}))
+            self._record(decision.events, answer_writer({request.number: decision.answer}))
             failpoints.reach("answered")
             self._carry_out(decision)
 
@@ -312,7 +312,7 @@ class Driver:
         """Return why the search ends by `limits.fail_fast`; empty if it does not."""
         if self._failing_at[0] != self.history.k:
             most = self.context.spec.limits.fail_fast
-            self._failing_at = (self.history.k, failing(self.history, most))
+            self._failing_at = (self.history.k, failure_reason(self.history, most))
         return self._failing_at[1]
 
     def _missing_metric(self, at_end: bool = False) -> SweepError | None:
@@ -420,7 +420,10 @@ class Driver:
     def _interrupted_events(self, running: Sequence[Replica]) -> list[Closed]:
         """Return the events of slices that did not end in time, with their journals' contents."""
         context, why = self.context, "the driver was stopped"
-        left = (reports.left(context.checkpoints, context.ledger, replica) for replica in running)
+        left = (
+            reports.lost_outcome(context.checkpoints, context.ledger, replica)
+            for replica in running
+        )
         return [decisions.interruption_event(self.history, context.spec, one, why) for one in left]
 
 

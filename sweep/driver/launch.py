@@ -35,7 +35,7 @@ from sweep.ledger import ledger as ledgers
 from sweep.ledger.folder import Folder
 from sweep.ledger.hold import Hold
 from sweep.ledger.ledger import Ledger
-from sweep.ledger.requests import Answer, Requests, answering
+from sweep.ledger.requests import Answer, Requests, answer_writer
 from sweep.ledger.signed import REMOTE
 from sweep.ledger.tables import Connection
 from sweep.pickled import Kept
@@ -178,7 +178,7 @@ def open_context(
             events.append(Recoded(source))
         if launch.other_kernel and not history.other_kernel:
             events.append(OtherKernel())
-        with stored.driven(), contextlib.closing(make_pool(launch.slots)) as pool:
+        with stored.background_deletion(), contextlib.closing(make_pool(launch.slots)) as pool:
             capacity.check_pool(spec, pool.blocks)
             pool.say = launch.say
             pool.connect(launch.folder.root)
@@ -237,11 +237,11 @@ def _refuse_what_a_copy_shares(folder: Folder, ledger: Ledger) -> None:
 
     A ledger on a server and checkpoints in object storage are named in the folder, not copied.
     """
-    first, url = Folder(folder.root, ledger.name), store.said(folder)
+    first, url = Folder(folder.root, ledger.name), store.storage_url(folder)
     if first.name == folder.name or not first.ledger.is_file():
         return
     on_server = folder.ledger.suffix == first.ledger.suffix == REMOTE
-    if not on_server and not (url and store.said(first) == url):
+    if not on_server and not (url and store.storage_url(first) == url):
         return
     with contextlib.closing(Ledger(first.ledger)) as other:
         if other.sweep_id != ledger.sweep_id:
@@ -293,7 +293,7 @@ def _left_events(
 ) -> list[Closed]:
     """Return the events of slices that an earlier driver left running."""
     running = [*history.replicas(Status.RUNNING), *history.tests(Status.RUNNING)]
-    left = (reports.left(stored, ledger, replica) for replica in running)
+    left = (reports.lost_outcome(stored, ledger, replica) for replica in running)
     return [decisions.interruption_event(history, spec, one, "its driver was gone") for one in left]
 
 
@@ -324,9 +324,9 @@ def _take_over(
         launch.pool,
         unrecorded_s,
     )
-    if wanted < history.searched:
+    if wanted < history.searched_count:
         raise UsageError(
-            f"--trials: {wanted} is less than the {history.searched} trials that exist; "
+            f"--trials: {wanted} is less than the {history.searched_count} trials that exist; "
             f"it is the total number of trials"
         )
     changes, answers = _read_earlier_changes(ledger, history) if launch.changes else ([], {})
@@ -341,7 +341,7 @@ def _take_over(
     if launch.budget or launch.max_disk or changes:  # the newest change takes effect
         events += [*changes, Changed(launch.trials, launch.budget, launch.max_disk)]
     events += respecified
-    answer = answering(answers)
+    answer = answer_writer(answers)
 
     def begin(connection: Connection) -> None:
         answer(connection)
@@ -375,6 +375,6 @@ def _tidy(stored: SweepStore, history: History) -> None:
     for stale in folder.path.glob(".stop-*"):
         stale.unlink(missing_ok=True)
     stored.sweep_up(history)
-    for replica in history.everyone:
+    for replica in history.all_replicas:
         reports.remove(folder, replica.trial, replica.index)
         retention.remove_temporary_folders(folder.trial(replica.trial, replica.index))

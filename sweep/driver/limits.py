@@ -88,7 +88,11 @@ class BudgetTracker:
         """Yield a text if `patience` trials in a row did not improve the best by `min_delta`."""
         if min_delta != self._min_delta:
             self._stagnation.clear()
-        self._min_delta, ended, states = min_delta, history.kept(_ended_key), self._stagnation
+        self._min_delta, ended, states = (
+            min_delta,
+            history.updated_order(_ended_key),
+            self._stagnation,
+        )
         del states[ended.changed_from :]
         best, since = states[-1] if states else (-math.inf, 0)
         for _, value, _ in ended.entries[len(states) :]:

@@ -129,7 +129,7 @@ def create(
         return creating.create(folder, resolved, text, tracking_uri, storage, checkpoints)
     except NameTaken as taken:
         found = lease.look(folder.ledger)
-        if found.lives or (found.is_other and lookup.is_driven(folder)):
+        if found.is_live or (found.is_other and lookup.is_driven(folder)):
             raise SweepLocked(folder.name, found.describe()) from None
         raise NameTaken(f"{taken}{_failed_before(folder)}") from None
 

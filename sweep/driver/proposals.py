@@ -198,7 +198,7 @@ class Proposer:
             Exhausted: there is no further point.
             BadSpace: no valid point was found.
         """
-        index = history.searched - history.tried
+        index = history.searched_count - history.tried
         index += sum(trial.suggestion is None for trial in trials.added)
         if suggestion is not None:
             return self._choose_suggested(history, trials, suggestion.settings, index)
@@ -209,7 +209,7 @@ class Proposer:
                 return self._find_point(space.pin(given), history, trials, any_will_do)
             except Exhausted as error:
                 full = str(error)
-        crossed = ", ".join(self.spec.space.crossed)
+        crossed = ", ".join(self.spec.space.crossed_domains)
         raise Exhausted(f"{full}, whatever {crossed} may be" if crossed else full)
 
     def _choose_suggested(
@@ -255,7 +255,7 @@ class Proposer:
                 self.spec.seed,
                 history.learnt,
                 attempt,
-                history.searched + len(trials.added),
+                history.searched_count + len(trials.added),
             )
             try:
                 with searchers.KIND.calling(self.spec.searcher.name, "suggest"):
@@ -308,7 +308,7 @@ class Proposer:
         points = _points.countable(space)
         if points is None:
             raise Exhausted(f"of {ASKED + DRAWN} proposals each has a trial already")
-        left = list(_points.untried(points, trials, range(points.count)))
+        left = list(_points.untried_points(points, trials, range(points.count)))
         if not left:
             raise Exhausted(f"each of the {points.count} points of the space has a trial")
         stream = rng.generator(self.spec.seed, "search", len(trials), "left")

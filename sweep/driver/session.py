@@ -103,7 +103,7 @@ def run_driver(launch: Launch, view: View, timeout_s: float | None = None) -> Ru
 
 def _slices(history: History) -> int:
     """Return the number of slices of all replicas."""
-    return sum(replica.slices for replica in history.everyone)
+    return sum(replica.slices for replica in history.all_replicas)
 
 
 class _Session:

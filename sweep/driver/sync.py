@@ -206,7 +206,7 @@ def tracker_context(folder: Folder) -> TrackerContext:
             reading.objective(ledger),
             tracking_uri=None if tracked is None else tracked.uri,
             uri_is_own=tracked is None or tracked.own,
-            storage=store.said(folder),
+            storage=store.storage_url(folder),
             paths=tuple(ledger.provenance["paths"]),
             versions=ledger.provenance["versions"],
         )

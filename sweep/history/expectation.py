@@ -121,7 +121,9 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     if trial.score is None:
         return None
     sign = trial.objective.sign
-    scored = [rest for rest in trial.rests if rest.score is not None] or [trial.rest(trial.k)]
+    scored = [rest for rest in trial.milestones if rest.score is not None] or [
+        trial.milestone(trial.k)
+    ]
     path = {
         rest.level: (
             rest.level,
@@ -138,7 +140,7 @@ def _extract_scores(trial: Trial) -> _TrialScores | None:
     noises = [replica.noise for replica in trial.counted]
     known = [noise for noise in noises if noise is not None and math.isfinite(noise)]
     noise = math.fsum(known) / len(known) if known else 0.0
-    return _TrialScores(points, bool(trial.rests), noise, trial.steps, trial.goal.top)
+    return _TrialScores(points, bool(trial.milestones), noise, trial.steps, trial.goal.top)
 
 
 class Expectations(Kept):

@@ -19,7 +19,7 @@ _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
 _FRAME = re.compile(r'  File "(.+)", line (\d+), in ')
 
 
-def failing(history: History, most: int | None) -> str:
+def failure_reason(history: History, most: int | None) -> str:
     """Return the reason for which the sweep ends; empty to continue.
 
     Args:

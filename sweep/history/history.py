@@ -141,9 +141,9 @@ class History:
 
     def order(self, key: Key) -> Sequence[Entry]:
         """Return the entries of all trials that have one, ascending; see `sweep.history.order`."""
-        return self.kept(key).entries
+        return self.updated_order(key).entries
 
-    def kept(self, key: Key) -> Order:
+    def updated_order(self, key: Key) -> Order:
         """Return the order itself, up to date."""
         return self.summary(key, lambda: Order(key))
 
@@ -177,7 +177,7 @@ class History:
 
     def replicas(self, *statuses: Status) -> list[Replica]:
         """Return the replicas with one of these statuses, by trial and index."""
-        trials = self.ordered(*map(order.having, statuses))
+        trials = self.ordered(*map(order.status_key, statuses))
         return [r for trial in trials for r in trial.replicas if r.status in statuses]
 
     def tests(self, *statuses: Status) -> list[Replica]:
@@ -186,7 +186,7 @@ class History:
         return [test for trial in trials for test in trial.tests if test.status in statuses]
 
     @property
-    def everyone(self) -> list[Replica]:
+    def all_replicas(self) -> list[Replica]:
         """All replicas, then all tests under further seeds."""
         return [*self.replicas(*Status), *self.tests(*Status)]
 
@@ -214,7 +214,7 @@ class History:
 
     def children(self, parent: int) -> list[Trial]:
         """Return the offspring of `parent`, by number."""
-        families = self.order(order.bred)
+        families = self.order(order.parent_key)
         first, end = bisect_left(families, (parent,)), bisect_left(families, (parent + 1,))
         return [self.trials[number] for _, number in families[first:end]]
 
@@ -230,7 +230,7 @@ class History:
     def ranked(self, trials: Iterable[Trial] | None = None) -> list[Trial]:
         """Return the trials that have a score, best first."""
         if trials is None:
-            trials = (self.trials[entry[-1]] for entry in self.order(order.scored))
+            trials = (self.trials[entry[-1]] for entry in self.order(order.score_key))
         scored = [trial for trial in trials if trial.score is not None]
         return ranking.ranked(scored, self.objective, self.expectations.place)
 
@@ -248,7 +248,7 @@ class History:
 
         None if there is none.
         """
-        trials = (self.trials[entry[-1]] for entry in self.order(order.scored))
+        trials = (self.trials[entry[-1]] for entry in self.order(order.score_key))
         return next((trial for trial in trials if trial.feasible), None)
 
     def front(self) -> list[Trial]:
@@ -263,22 +263,22 @@ class History:
         return ranking.front(self.trials, self.objective, self.expectations.place)
 
     @property
-    def reported(self) -> bool:
+    def has_metric(self) -> bool:
         """True if a result of any trial ever had the metric."""
         return bool(self.order(order.reported))
 
     @property
     def to_create(self) -> int:
         """Number of settings that still have to be proposed."""
-        return 0 if self.exhausted else max(0, self.wanted - self.searched)
+        return 0 if self.exhausted else max(0, self.wanted - self.searched_count)
 
     @property
-    def searched(self) -> int:
+    def searched_count(self) -> int:
         """Number of trials with searched settings; offspring and clones do not count."""
         return len(self.order(order.counted))
 
     @property
-    def waiting(self) -> list[Trial]:
+    def waiting_clones(self) -> list[Trial]:
         """Clones that have not started and are not held, by number."""
         return [trial for trial in self.of(Status.WAITING) if not trial.held]
 
@@ -302,18 +302,18 @@ class History:
 
     def for_scheduler(self) -> "History":
         """Return the history for schedulers: held trials appear as ended, clones can be started."""
-        waiting, held = len(self.waiting), self.order(order.held)
+        waiting, held = len(self.waiting_clones), self.order(order.held)
         if not waiting and not held:
             return self
         seen = copy.copy(self)
         if held:
             numbers = {number for (number,) in held}
-            seen = self.showing(numbers, Trial.without_the_held)
+            seen = self.with_replacements(numbers, Trial.without_the_held)
         if waiting:
-            seen.wanted, seen.exhausted = self.searched + self.to_create + waiting, ""
+            seen.wanted, seen.exhausted = self.searched_count + self.to_create + waiting, ""
         return seen
 
-    def showing(self, otherwise: Set[int], shown: Callable[[Trial], Trial]) -> "History":
+    def with_replacements(self, otherwise: Set[int], shown: Callable[[Trial], Trial]) -> "History":
         """Return this history with the trials `otherwise` replaced by `shown(trial)`.
 
         The result is valid until the next call with the same function.
@@ -459,7 +459,7 @@ class History:
         trial.k = k
         status = trial.status
         if status not in (Status.WAITING, Status.RUNNING) and not trial.unfinished:
-            trial.rests.append(trial.rest(k))
+            trial.milestones.append(trial.milestone(k))
 
     def _create(self, event: Created) -> None:
         """Add a trial."""
@@ -576,7 +576,7 @@ class History:
         """
         if replica.status is Status.FAILED:
             replica.lost, replica.crashes = 0, []
-        if replica.status in FINISHED and replica.unsaved and not self.shows_unsaved:
+        if replica.status in FINISHED and replica.lost_results and not self.shows_unsaved:
             replica.count(replica.saved_to)
             _sum_up(replica)
         replica.status, replica.reason = status, reason

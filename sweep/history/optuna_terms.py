@@ -88,7 +88,11 @@ def _equivalent_domain(domain: Domain, view: View) -> Float | Int | Choice:
             return Choice(domain.values) if shown else Int(0, len(domain.values) - 1)
         case Normal():
             shown = view == "shown"
-            return Float(domain.at(0.0), domain.at(1.0), domain.log) if shown else _QUANTILE
+            return (
+                Float(domain.value_at(0.0), domain.value_at(1.0), domain.log)
+                if shown
+                else _QUANTILE
+            )
     return domain
 
 
@@ -121,7 +125,7 @@ def encode(domain: Domain, value: Any, view: View = "modelled") -> Any:
         case Ordinal() if view != "shown":
             return domain.index[choice_key(value)]
         case Normal() if view == "shown":
-            return min(max(value, domain.at(0.0)), domain.at(1.0))
+            return min(max(value, domain.value_at(0.0)), domain.value_at(1.0))
         case Normal():
             return domain.quantile(value)
         case Choice() | Ordinal() if view == "shown":
@@ -147,7 +151,7 @@ def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
     """Return the value that `coded` represents in a study, rounded to the domain."""
     match domain:
         case Float() | Int() if view == "modelled" and not _is_exact_in_optuna(domain):
-            return domain.at(coded)
+            return domain.value_at(coded)
         case Float():
             return domain.snap(coded)
         case Int():
@@ -155,7 +159,7 @@ def decode(domain: Domain, coded: Any, view: View = "modelled") -> Any:
         case Ordinal() if view != "shown":
             return domain.values[coded]
         case Normal():
-            return domain.snap(coded) if view == "shown" else domain.at(coded)
+            return domain.snap(coded) if view == "shown" else domain.value_at(coded)
         case Choice() | Ordinal() if view == "shown":
             return domain.values[_coded_choices(domain, view).index(coded)]
         case Choice() | Ordinal():

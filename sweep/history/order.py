@@ -38,13 +38,13 @@ def at_level(level: float) -> Key:
     )
 
 
-def scored(trial: Trial) -> Entry | None:
+def score_key(trial: Trial) -> Entry | None:
     """Return the key of trials with a score, best first."""
     score = trial.score
     return None if score is None else rank_key(trial, score)
 
 
-def bred(trial: Trial) -> Entry | None:
+def parent_key(trial: Trial) -> Entry | None:
     """Return the key of offspring, by the parent's number."""
     return None if trial.parent is None else (trial.parent, trial.number)
 
@@ -72,12 +72,12 @@ def by_status(trial: Trial) -> Entry:
 
 
 @cache
-def having(status: Status) -> Key:
+def status_key(status: Status) -> Key:
     """Return the key of trials with a replica of one status, by number."""
     return _by_number(lambda trial: any(replica.status is status for replica in trial.replicas))
 
 
-counted = _by_number(lambda trial: trial.counts)
+counted = _by_number(lambda trial: trial.has_searched_settings)
 """Key of trials whose settings were searched."""
 living = _by_number(lambda trial: trial.status not in FINISHED)
 """Key of trials that have not finished."""

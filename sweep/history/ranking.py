@@ -20,7 +20,7 @@ from sweep.history.trial import Trial, rank_key
 
 def values(trial: Trial) -> tuple[float | None, ...]:
     """Return the scores in all objectives, the metric's first; None for one that is missing."""
-    return (trial.score, *trial.others)
+    return (trial.score, *trial.other_scores)
 
 
 #: Trial → its rank by expectation, infinite without one.
@@ -72,7 +72,7 @@ def order_text(trial: Trial, expected: Expected | None, is_pick: bool) -> str:
     missing, cost, number = rank_key(trial, trial.score)
     costs = [] if objective.aggregate.fair else [cost]
     costs.append(0.0 if expected is None else -objective.sign * expected.value)
-    pairs = zip(objective.signs[1:], trial.others, strict=True)
+    pairs = zip(objective.signs[1:], trial.other_scores, strict=True)
     costs += [math.inf if v is None or math.isnan(v) else -sign * v for sign, v in pairs]
     costs.append(0.0 if expected is None else trial.steps)
     excess, *later_fields = (_sort_key(value) for value in (_total_violation(trial), *costs))

@@ -175,7 +175,7 @@ class Replica:
         return None if newest is None else newest.value
 
     @property
-    def begun(self) -> bool:
+    def has_begun(self) -> bool:
         """True if it has finished an iteration of its own."""
         born_at = self.birth.saved.iteration if self.birth else 0
         return bool(self.curve) or self.iteration > born_at
@@ -215,7 +215,7 @@ class Replica:
         return self.tail[-1].iteration if self.tail else self.iteration
 
     @property
-    def unsaved(self) -> int:
+    def lost_results(self) -> int:
         """Number of results that were lost with their slice and will be computed again."""
         if self.saved_to is None:
             return 0
@@ -255,7 +255,7 @@ class Replica:
             after.known_until,
             after.value,
             after.score_at(),
-            tuple(after.other(index) for index in range(len(self.objective.other_results))),
+            tuple(after.other_score(index) for index in range(len(self.objective.other_results))),
             stats.total(point.seconds for point in after.curve),
             stats.total(point.steps for point in after.curve),
             {key: last[key] for key in COUNTERS if key in last},
@@ -324,8 +324,8 @@ class Replica:
 
         A clone may start past its first goal; it reaches that goal with its first own iteration.
         """
-        on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.begun
-        on_the_way = on_the_way or self.unsaved > 0
+        on_the_way = self.goal.at is None or not self.reached(self.goal.at) or not self.has_begun
+        on_the_way = on_the_way or self.lost_results > 0
         return self.status is Status.PAUSED and on_the_way and not self.held
 
     @property
@@ -347,7 +347,7 @@ class Replica:
         """File names of the kept checkpoints."""
         return {saved.file for saved in self.checkpoints.values()}
 
-    def other(self, index: int) -> float | None:
+    def other_score(self, index: int) -> float | None:
         """Return the score in a further objective, or the newest value of a constraint's result."""
         if self.sums is not None:
             return self.sums.others[index]

@@ -34,7 +34,7 @@ class Milestone:
     """Number of the event."""
     status: Status
     score: float | None
-    others: tuple[float | None, ...] = ()
+    other_scores: tuple[float | None, ...] = ()
     """Scores in the further objectives."""
     violations: tuple[float, ...] = ()
     """Violation of each constraint; 0 or less if the constraint held."""
@@ -58,7 +58,7 @@ class Trial:
     """Number of the last event before its proposal."""
     k: int = 0
     """Number of the newest event about the trial; 0 if it is in no ledger yet."""
-    rests: list[Milestone] = field(default_factory=list)
+    milestones: list[Milestone] = field(default_factory=list)
     """Pauses and the end so far, so that past proposals can be reproduced from the scores known
     then."""
     clone_of: int | None = None
@@ -112,7 +112,7 @@ class Trial:
         return replica.status not in FINISHED or replica.waited or again
 
     @property
-    def counts(self) -> bool:
+    def has_searched_settings(self) -> bool:
         """True if its settings were searched, so that it counts for ``--trials``."""
         return self.parent is None and self.clone_of is None
 
@@ -131,7 +131,7 @@ class Trial:
         return replace(self, replicas=ended)
 
     @property
-    def deciding(self) -> Replica:
+    def deciding_replica(self) -> Replica:
         """The replica that explains the group's status."""
         status = self.status
         return next((r for r in self.replicas if r.status is status), self.replicas[0])
@@ -139,7 +139,7 @@ class Trial:
     @property
     def reason(self) -> str:
         """Reason for the group's status, as a text."""
-        return self.deciding.reason
+        return self.deciding_replica.reason
 
     @property
     def goal(self) -> Goal:
@@ -173,11 +173,11 @@ class Trial:
             return math.inf
         return at if at is not None and self.reached(at) else self.time
 
-    def rest(self, k: int) -> Milestone:
+    def milestone(self, k: int) -> Milestone:
         """Return a milestone with the present status, level and scores, as of event `k`."""
         scores = tuple(replica.score_at() for replica in self.counted)
         score = self._aggregate(scores)
-        others, violations = self.others, self.violations
+        others, violations = self.other_scores, self.violations
         return Milestone(k, self.status, score, others, violations, self.level, scores)
 
     @property
@@ -248,10 +248,10 @@ class Trial:
         return self.score_at()
 
     @property
-    def others(self) -> tuple[float | None, ...]:
+    def other_scores(self) -> tuple[float | None, ...]:
         """Scores in the further objectives, aggregated like the metric's."""
         return tuple(
-            self._aggregate([r.other(index) for r in self.counted], mode)
+            self._aggregate([r.other_score(index) for r in self.counted], mode)
             for index, (_, mode) in enumerate(self.objective.objectives)
         )
 
@@ -263,7 +263,7 @@ class Trial:
         """
         first = len(self.objective.objectives)
         newest = [
-            [r.other(first + index) for r in self.counted]
+            [r.other_score(first + index) for r in self.counted]
             for index in range(len(self.objective.constraints))
         ]
         return tuple(
@@ -277,9 +277,9 @@ class Trial:
         return all(violation <= 0 for violation in self.violations)
 
     @property
-    def unsaved(self) -> int:
+    def lost_results(self) -> int:
         """Number of results of all replicas that were lost with their slices."""
-        return sum(replica.unsaved for replica in self.replicas)
+        return sum(replica.lost_results for replica in self.replicas)
 
     @property
     def unfinished(self) -> bool:

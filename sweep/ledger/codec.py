@@ -143,14 +143,14 @@ def _describe_error(first: ErrorDetails) -> str:
     if first["type"] == "missing":
         found = f"no {last}"
     elif first["type"] == "unexpected_keyword_argument":
-        found = f"{shown(last)}, which is no key of it"
+        found = f"{short_repr(last)}, which is no key of it"
     elif first["type"] == "string_unicode":  # a key that is no Unicode
-        found = f"{shown(first['input'])}, which is no key of it"
+        found = f"{short_repr(first['input'])}, which is no key of it"
     else:
         around = [*around, last]
         expected = _EXPECTED.get(first["type"], "a whole number from 0 on")
         found = f"{_describe(first['input'])}, not {expected.format(**first.get('ctx', {}))}"
-    return ": ".join([*(shown(name)[1:-1] for name in around if name), found])
+    return ": ".join([*(short_repr(name)[1:-1] for name in around if name), found])
 
 
 def _describe(raw: object) -> str:
@@ -159,10 +159,10 @@ def _describe(raw: object) -> str:
         return f"a {'mapping' if isinstance(raw, dict) else 'list'} of {len(raw)}"
     if isinstance(raw, int) and not isinstance(raw, bool):
         return str(raw) if -_END <= raw < _END else "a number of more than 64 bits"
-    return shown(raw)
+    return short_repr(raw)
 
 
-def shown(raw: object) -> str:
+def short_repr(raw: object) -> str:
     """Return the `repr` of a value, cut to `_SHOWN` characters."""
     text = repr(raw[: _SHOWN + 1] if isinstance(raw, str | bytes) else raw)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
@@ -195,7 +195,7 @@ def from_body(kind: object, body: object, rows: tuple[Row, ...] = ()) -> Event:
         DecodeError: the row holds no valid event; the message says why.
     """
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise DecodeError(f"{shown(kind)} is no kind of event")
+        raise DecodeError(f"{short_repr(kind)} is no kind of event")
     event: Event = read(_KINDS[kind], parse(body))
     if isinstance(event, Reported | Closed):
         if event.rows:
@@ -227,7 +227,7 @@ def read_metrics(iteration: object, metrics: object) -> Row:
         DecodeError: `iteration` is not an int, or `metrics` is no flat dict of numbers and texts.
     """
     if type(iteration) is not int or type(metrics) is not dict:
-        raise DecodeError(f"no result of iteration {shown(iteration)}")
+        raise DecodeError(f"no result of iteration {short_repr(iteration)}")
     if not {type(value) for value in metrics.values()} <= _SCALARS:
         raise DecodeError(f"iteration {iteration}: what is neither a number nor text")
     return Row(iteration, metrics)
@@ -257,4 +257,4 @@ def _check_created(event: Created) -> None:
 def _check_saved(saved: Saved) -> None:
     """Raise DecodeError unless a checkpoint's file is a bare name, or ``NUMBER/NAME``."""
     if not _FILE.fullmatch(saved.file):
-        raise DecodeError(f"file: {shown(saved.file)}, not the name of a file alone")
+        raise DecodeError(f"file: {short_repr(saved.file)}, not the name of a file alone")

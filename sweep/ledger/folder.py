@@ -208,7 +208,7 @@ class Folder:
         if self.path.exists():
             raise self._name_taken_error()
         try:
-            with arriving(self.path, self._remove_draft_schema) as draft:
+            with create_atomically(self.path, self._remove_draft_schema) as draft:
                 yield Folder(self.root, draft.name)
         except StorageError as error:
             if isinstance(error.__cause__, OSError) and self.ledger.exists():
@@ -268,7 +268,9 @@ def root_option(root: str | Path) -> str:
 
 
 @contextmanager
-def arriving(path: Path, undo: Callable[[Path], None] = lambda _draft: None) -> Iterator[Path]:
+def create_atomically(
+    path: Path, undo: Callable[[Path], None] = lambda _draft: None
+) -> Iterator[Path]:
     """Yield a new folder beside `path`, renamed to `path` when the block ends without an error.
 
     Each call writes into a draft of its own, since another thread, or a process of another
@@ -394,7 +396,7 @@ def fsync(folder: Path) -> None:
         disk.sync(descriptor)
 
 
-def existing(root: Path) -> list[str]:
+def list_sweeps(root: Path) -> list[str]:
     """Return the sorted names of the sweeps in `root`."""
     files = (*root.glob("[!.]*/sweep.db"), *root.glob(f"[!.]*/sweep{REMOTE}"))
     return sorted({path.parent.name for path in files})
@@ -407,7 +409,7 @@ def find(root: Path, name: str) -> Folder:
         UnknownName: `root` has no sweep `name`; the message names the most similar one.
         UsageError: one of the sweep's own files is a link or no regular file.
     """
-    names = existing(root)
+    names = list_sweeps(root)
     if name not in names:
         hint = f"looked in {root}; `sweep run` starts one, --root looks elsewhere"
         raise UnknownName("sweep", name, names, hint)

@@ -42,7 +42,7 @@ class Hold:
         """
         self._lost: LedgerError | None = None
         self._ended = threading.Event()
-        self._database = storage.opened(folder.ledger, patient=False)
+        self._database = storage.open_database(folder.ledger, patient=False)
         self._thread = threading.Thread(target=self._renew, name="lease", daemon=True)
         self._thread.start()
 
@@ -97,7 +97,7 @@ def hold(folder: Folder, say: Say) -> Iterator[Hold]:
     with folder.lock():
         is_old = schema.is_old(folder.ledger)
         term = _take_lease(folder, say)
-        with contextlib.closing(storage.opened(folder.ledger)) as database:
+        with contextlib.closing(storage.open_database(folder.ledger)) as database:
             database.keep_journal()
         with contextlib.closing(Hold(folder, term)) as held:
             if is_old:
@@ -123,10 +123,10 @@ def _take_lease(folder: Folder, say: Say) -> int:
     Raises:
         SweepLocked: the holder is alive, or another process was faster.
     """
-    with contextlib.closing(storage.opened(folder.ledger)) as database:
+    with contextlib.closing(storage.open_database(folder.ledger)) as database:
         with database.reading() as connection:
             seen = lease.read(connection)
-        if seen.elsewhere:
+        if seen.is_elsewhere:
             seen = _watch(folder, database, seen, say)
         with database.writing() as connection:
             term = lease.take(connection, seen)
@@ -148,7 +148,7 @@ def _watch(folder: Folder, database: "storage.Database", seen: Lease, say: Say) 
         with database.reading() as connection:
             now = lease.read(connection)
         if now != seen:
-            if now.elsewhere:
+            if now.is_elsewhere:
                 raise SweepLocked(folder.name, now.describe())
             return now
         if time.monotonic() - said_at >= REMIND_S:

@@ -63,19 +63,21 @@ class Lease:
     """Pid namespace in which `pid` counts; empty if unknown."""
 
     @property
-    def elsewhere(self) -> bool:
+    def is_elsewhere(self) -> bool:
         """True if there is a holder under another kernel: another machine, or before a reboot."""
         return self.host is not None and self.kernel != this_host().kernel
 
     @property
-    def lives(self) -> bool:
+    def is_live(self) -> bool:
         """True if the holder is another process that runs, or may run on another machine."""
-        return self.elsewhere or (self.is_other and process.runs(self.pid, self.namespace) is True)
+        return self.is_elsewhere or (
+            self.is_other and process.runs(self.pid, self.namespace) is True
+        )
 
     @property
     def has_ended(self) -> bool:
         """True if the holder was another process of this machine and is known to have ended."""
-        here = self.is_other and not self.elsewhere
+        here = self.is_other and not self.is_elsewhere
         return here and process.runs(self.pid, self.namespace) is False
 
     @property
@@ -114,10 +116,10 @@ def read(connection: Connection) -> Lease:
         DecodeError: the lease's row is not valid.
     """
     (last,) = connection.execute("SELECT coalesce(max(k), 0) FROM events").fetchone()
-    return replace(standing(connection), last=codec.read(int, last))
+    return replace(read_row(connection), last=codec.read(int, last))
 
 
-def standing(connection: Connection) -> Lease:
+def read_row(connection: Connection) -> Lease:
     """Return the lease's row without the last event's number; an empty `Lease` if there is no row.
 
     Raises:
@@ -189,7 +191,7 @@ def give_back(connection: Connection, term: int) -> None:
     connection.execute("UPDATE lease SET host = NULL WHERE epoch = ?", (term,))
 
 
-def free(connection: Connection) -> None:
+def clear_holder(connection: Connection) -> None:
     """Begin a new term without a holder, even if the row is damaged; a live holder loses the sweep.
 
     Raises:
@@ -229,9 +231,9 @@ def look(path: Path) -> Lease:
     """Return the lease of the ledger at `path`, opened read-only; an empty one if unreadable."""
     try:
         with (
-            closing(storage.opened(path, patient=False, only_read=True)) as database,
+            closing(storage.open_database(path, patient=False, only_read=True)) as database,
             database.reading() as connection,
         ):
-            return standing(connection)
+            return read_row(connection)
     except (StorageError, DamagedLedger):  # `sweep verify` reports damage
         return Lease()

@@ -84,7 +84,7 @@ class Provenance:
     levels: tuple[float, ...] = ()
 
 
-@tables.repeatable
+@tables.retried
 def read_header(database: "storage.Database") -> tuple[LedgerHeader, Mapping[str, Any]]:
     """Return the header of a ledger, and its provenance as plain data.
 
@@ -95,7 +95,7 @@ def read_header(database: "storage.Database") -> tuple[LedgerHeader, Mapping[str
     """
     names, path = list(LedgerHeader.__dataclass_fields__), database.path
     with upgrade.readable(path), database.reading() as connection:
-        if strange := database.strange(connection):
+        if strange := database.find_foreign_object(connection):
             raise DecodeError(f"it has a {' '.join(strange)}, which no driver makes")
         upgrade.check(connection, path)
         query = f"SELECT {', '.join(names)} FROM sweep"  # noqa: S608 ours
@@ -127,7 +127,7 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._database = storage.opened(path)
+        self._database = storage.open_database(path)
         try:
             head, self.provenance = read_header(self._database)
         except BaseException:
@@ -154,11 +154,11 @@ class Ledger:
             name: name of the sweep.
             spec: spec as canonical JSON.
             provenance: fields of `Provenance` as plain data.
-            url: server of the ledger, or None for a file; see `storage.made`.
+            url: server of the ledger, or None for a file; see `storage.create_database`.
         """
         sweep_id = uuid.uuid4().hex
         with (
-            closing(storage.made(path, url, sweep_id)) as database,
+            closing(storage.create_database(path, url, sweep_id)) as database,
             database.creating() as connection,
         ):
             for statement in tables.SCHEMA.strip().split(";\n"):
@@ -210,22 +210,22 @@ class Ledger:
                 wrote[:] = _insert(connection, its, events)
             return wrote
 
-        return tables.repeated(write)
+        return tables.call_repeatedly(write)
 
-    @tables.repeatable
+    @tables.retried
     def check(self, term: int) -> None:
         """Raise SweepLocked unless `term` is the current one."""
         with self._database.reading() as connection:
             lease.check(connection, term)
 
     @property
-    @tables.repeatable
+    @tables.retried
     def drove_at(self) -> float:
         """Time of the last renewal by a driver of the search, on the clock of events."""
         with self._database.reading() as connection:
-            return lease.standing(connection).drove_at
+            return lease.read_row(connection).drove_at
 
-    @tables.repeatable
+    @tables.retried
     def set_published(self, tracker: str, k: int, term: int | None = None) -> None:
         """Record that `tracker` has all events up to number `k`.
 
@@ -243,7 +243,7 @@ class Ledger:
 
     # ---- reading ----------------------------------------------------------------------------
 
-    @tables.repeatable
+    @tables.retried
     def published(self, tracker: str) -> int:
         """Return the number of the last event that `tracker` has; 0 if it has none."""
         query = "SELECT k FROM published WHERE tracker = ?"
@@ -252,13 +252,13 @@ class Ledger:
             return found[0] if found else 0
 
     @property
-    @tables.repeatable
+    @tables.retried
     def last(self) -> int:
         """Number of the last event; 0 if there is none."""
         with self._database.reading() as connection:
             return _last_number(connection)
 
-    @tables.repeatable
+    @tables.retried
     def read(
         self, after: int = 0, limit: int | None = None, results: bool = True
     ) -> list[Recorded]:
@@ -276,7 +276,7 @@ class Ledger:
             rows = _read_results(connection, events[0][0], events[-1][0]) if has_rows else {}
             return [_decode_event(event, tuple(rows.get(event[0], ()))) for event in events]
 
-    @tables.repeatable
+    @tables.retried
     def newest(self, kind: str) -> Event | None:
         """Return the newest event of a kind that has no result rows, or None if there is none."""
         query = f"{_EVENTS} WHERE kind = ? ORDER BY k DESC LIMIT 1"
@@ -284,7 +284,7 @@ class Ledger:
             row = connection.execute(query, (kind,)).fetchone()
             return None if row is None else _decode_event(row, ()).event
 
-    @tables.repeatable
+    @tables.retried
     def finished_at(self) -> int:
         """Return the number of a finished sweep's last event; 0 if the sweep is not finished.
 
@@ -302,7 +302,7 @@ class Ledger:
                 return 0
             return int(connection.execute(last, (Dropped.kind,)).fetchone()[0])
 
-    @tables.repeatable
+    @tables.retried
     def results(self, trial: int, replica: int = 0) -> list[Row]:
         """Return all results of one replica with all metrics, ordered by iteration."""
         query = (

@@ -297,7 +297,7 @@ class Database:
                 connection.execute(f'DROP SCHEMA "{name}" CASCADE')
             yield
 
-    def beside(self, name: str) -> "Database":
+    def companion_schema(self, name: str) -> "Database":
         """Return the companion schema `name`; `removing` deletes it together with this one."""
         pointer = self._pointer._replace(schema=f"{self._pointer.schema}_{name}")
         return Database(self.path, pointer, self._patient)
@@ -348,7 +348,7 @@ class Database:
                 connection.execute(f'INSERT INTO {name}."{table}" SELECT * FROM "{table}"')  # noqa: S608 ours
         return f"schema {name}"
 
-    def strange(self, connection: Connection) -> tuple[str, str] | None:
+    def find_foreign_object(self, connection: Connection) -> tuple[str, str] | None:
         """Return kind and name of a relation that no driver creates, or None if there is none."""
         found: tuple[str, str] | None = connection.execute(_STRANGE).fetchone()
         return found

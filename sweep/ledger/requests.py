@@ -70,7 +70,7 @@ class Requests:
     """The requests of one sweep; `path` is the ledger's file."""
 
     def __init__(self, path: Path) -> None:
-        self._database = storage.opened(path)
+        self._database = storage.open_database(path)
         self._looked_at = float("-inf")
 
     def close(self) -> None:
@@ -86,9 +86,9 @@ class Requests:
                 found = connection.execute(_SAME, row).fetchone() if again else None
                 return int((found or connection.execute(_INSERT, row).fetchone())[0])
 
-        return tables.repeated(insert)
+        return tables.call_repeatedly(insert)
 
-    def news(self, every_s: float) -> list[Request]:
+    def poll(self, every_s: float) -> list[Request]:
         """Return the `pending` requests, querying at most once every `every_s` seconds.
 
         Returns an empty list between two queries.
@@ -99,13 +99,13 @@ class Requests:
         self._looked_at = now
         return self.pending()
 
-    @tables.repeatable
+    @tables.retried
     def pending(self) -> list[Request]:
         """Return the requests without an answer, in the order of their numbers."""
         with self._database.reading() as connection:
             return [_decode_request(*row) for row in connection.execute(_PENDING)]
 
-    @tables.repeatable
+    @tables.retried
     def answer_to(self, number: int) -> Answer | None:
         """Return the answer to a request, or None if it has none yet."""
         query = "SELECT answer FROM requests WHERE number = ?"
@@ -130,7 +130,7 @@ def _decode_request(number: int, epoch: object, verb: object, text: object) -> R
     return Request(codec.read(Verb, verb), body, number, term)
 
 
-def answering(answers: Mapping[int, Answer]) -> Callable[[Connection], None]:
+def answer_writer(answers: Mapping[int, Answer]) -> Callable[[Connection], None]:
     """Return a function that writes answers (request number → answer) in a given transaction."""
 
     def write(connection: Connection) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Database = tables.Database | postgres.Database
 
 
-def opened(path: Path, patient: bool = True, only_read: bool = False) -> "Database":
+def open_database(path: Path, patient: bool = True, only_read: bool = False) -> "Database":
     """Return the database of the ledger at `path`; the connection is made by the first transaction.
 
     Args:
@@ -38,7 +38,7 @@ def opened(path: Path, patient: bool = True, only_read: bool = False) -> "Databa
     return postgres.Database(path, postgres.recall(path), patient)
 
 
-def made(path: Path, url: str | None, sweep_id: str) -> "Database":
+def create_database(path: Path, url: str | None, sweep_id: str) -> "Database":
     """Return the database for a new sweep's ledger.
 
     Args:
@@ -63,7 +63,7 @@ def url_of(path: Path) -> str | None:
     """Return the URL of the ledger's server, or None if the ledger is a file.
 
     Raises:
-        UsageError: as in `opened`.
+        UsageError: as in `open_database`.
     """
     if path.suffix != REMOTE:
         return None
@@ -72,10 +72,10 @@ def url_of(path: Path) -> str | None:
     return postgres.recall(path).url
 
 
-def beside(path: Path, name: str) -> "postgres.Database | None":
+def companion_schema(path: Path, name: str) -> "postgres.Database | None":
     """Return the companion schema `name` of the ledger at `path`, or None if it is a file."""
-    database = opened(path)
-    return None if isinstance(database, tables.Database) else database.beside(name)
+    database = open_database(path)
+    return None if isinstance(database, tables.Database) else database.companion_schema(name)
 
 
 def check(url: str) -> None:
@@ -92,7 +92,7 @@ def removing(path: Path) -> Iterator[None]:
     Raises:
         StorageError: the server refused; nothing was removed.
     """
-    with contextlib.closing(opened(path)) as database, database.removing():
+    with contextlib.closing(open_database(path)) as database, database.removing():
         yield
 
 

@@ -93,7 +93,7 @@ class Interrupted(Unreachable):
     """The server was lost inside a transaction, which was committed as a whole or not at all."""
 
 
-def repeated(work: Callable[[bool], T]) -> T:
+def call_repeatedly(work: Callable[[bool], T]) -> T:
     """Return `work(again)`, called up to `REPEATS` more times if it raises Interrupted.
 
     Args:
@@ -107,12 +107,12 @@ def repeated(work: Callable[[bool], T]) -> T:
     return work(True)
 
 
-def repeatable(method: Callable[P, T]) -> Callable[P, T]:
-    """Decorate a method whose repetition is harmless, so that it is called through `repeated`."""
+def retried(method: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a method whose repetition is harmless, so that `call_repeatedly` calls it."""
 
     @functools.wraps(method)
     def call(*arguments: P.args, **more: P.kwargs) -> T:
-        return repeated(lambda _again: method(*arguments, **more))
+        return call_repeatedly(lambda _again: method(*arguments, **more))
 
     return call
 
@@ -147,8 +147,8 @@ class Connection(Protocol):
 class Database:
     """An SQLite file with one connection, opened by the first transaction.
 
-    Errors are converted by `outside`. Full sync makes commits survive a power cut. A file in a
-    read-only folder can be read. Threads may use the object in turn.
+    Errors are converted by `translate_errors`. Full sync makes commits survive a power cut. A file
+    in a read-only folder can be read. Threads may use the object in turn.
     """
 
     dialect = "sqlite"
@@ -184,7 +184,7 @@ class Database:
     @contextmanager
     def migrating(self) -> Iterator[tuple[Any, Connection, Sequence[str]]]:
         """Yield a raw connection for SQLAlchemy, the same connection, and how to begin a write."""
-        with outside(self.path), closing(opened(self.path)) as raw:
+        with translate_errors(self.path), closing(opened(self.path)) as raw:
             yield raw, raw, ("BEGIN IMMEDIATE",)
 
     def removing(self) -> AbstractContextManager[None]:
@@ -197,7 +197,10 @@ class Database:
         Only the sweep's holder calls this. With a rollback journal, readers and the driver wait for
         each other.
         """
-        with outside(self.path), closing(sqlite3.connect(self.path, timeout=BUSY_S)) as database:
+        with (
+            translate_errors(self.path),
+            closing(sqlite3.connect(self.path, timeout=BUSY_S)) as database,
+        ):
             database.execute(f"PRAGMA journal_mode={journal(self.path)}")
 
     def copy(self, revision: str) -> str:
@@ -228,7 +231,7 @@ class Database:
             draft.unlink(missing_ok=True)
         return copy.name
 
-    def strange(self, connection: Connection) -> tuple[str, str] | None:
+    def find_foreign_object(self, connection: Connection) -> tuple[str, str] | None:
         """Return type and name of an object that no driver creates, or None if there is none."""
         found: tuple[str, str] | None = connection.execute(_STRANGE).fetchone()
         return found
@@ -241,7 +244,7 @@ class Database:
     @contextmanager
     def _transaction(self, begin: str) -> Iterator[Connection]:
         """Yield the connection inside a transaction; commit at the end, roll back on any error."""
-        with outside(self.path):
+        with translate_errors(self.path):
             if self._connection is None:
                 self._connection = (
                     reading(self.path, check_same_thread=False)
@@ -313,7 +316,7 @@ def _is_closed_wal(path: Path) -> bool:
 
 
 @contextmanager
-def outside(path: Path) -> Iterator[None]:
+def translate_errors(path: Path) -> Iterator[None]:
     """Convert errors of SQLite and the codec to StorageError or DamagedLedger."""
     try:
         yield
@@ -347,7 +350,7 @@ def is_away(error: BaseException | None) -> bool:
     return code is not None and code & 0xFF in _AWAY
 
 
-def unreadable(path: Path) -> str:
+def find_damage(path: Path) -> str:
     """Return why an SQLite file cannot be read, or its first damage; empty if it is intact.
 
     Raises:

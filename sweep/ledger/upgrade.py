@@ -25,7 +25,7 @@ VERSION_TABLE = "sweep_schema"
 SCRIPTS = Path(__file__).parent / "migrations"
 
 
-def known() -> list[str]:
+def known_revisions() -> list[str]:
     """Return the revisions that this program knows, oldest first."""
     return sorted(script.name[1:5] for script in SCRIPTS.glob("r[0-9][0-9][0-9][0-9]_*.py"))
 
@@ -36,7 +36,7 @@ def stamp(connection: Connection) -> None:
         f"CREATE TABLE {VERSION_TABLE} "
         "(version_num VARCHAR(32) NOT NULL, PRIMARY KEY (version_num))"
     )
-    connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?)", (known()[-1],))  # noqa: S608 ours
+    connection.execute(f"INSERT INTO {VERSION_TABLE} VALUES (?)", (known_revisions()[-1],))  # noqa: S608 ours
 
 
 def read_revision(connection: Connection) -> str:
@@ -51,7 +51,7 @@ def read_revision(connection: Connection) -> str:
 
 def objection(revision: str, ledger: Path) -> str:
     """Return why a ledger of `revision` cannot be read and what to do; empty if it can."""
-    revisions = known()
+    revisions = known_revisions()
     if revision == revisions[-1]:
         return ""
     if revision not in revisions:
@@ -86,14 +86,18 @@ def is_old(path: Path) -> bool:
         StorageError: the file is no ledger.
     """
     revision = _revision(path)
-    if revision not in known():
+    if revision not in known_revisions():
         raise UsageError(f"{path}: {objection(revision, path)}")
-    return revision != known()[-1]
+    return revision != known_revisions()[-1]
 
 
 def _revision(path: Path) -> str:
     """Return the revision recorded in the ledger at `path`."""
-    with readable(path), closing(storage.opened(path)) as database, database.reading() as found:
+    with (
+        readable(path),
+        closing(storage.open_database(path)) as database,
+        database.reading() as found,
+    ):
         return read_revision(found)
 
 
@@ -120,11 +124,13 @@ def upgrade(path: Path, term: int) -> str:
         StorageError: the disk or the database refused; the ledger is unchanged.
     """
     before = _revision(path)
-    with closing(storage.opened(path)) as database:
+    with closing(storage.open_database(path)) as database:
         copy = database.copy(before)
     failpoints.reach("ledger copied")
     run_scripts(path, lambda connection: lease.check(connection, term))
-    return f"{path.name} went from revision {before} to {known()[-1]}; {copy} is as it was"
+    return (
+        f"{path.name} went from revision {before} to {known_revisions()[-1]}; {copy} is as it was"
+    )
 
 
 def run_scripts(path: Path, first: Callable[[Connection], None]) -> None:
@@ -147,7 +153,7 @@ def run_scripts(path: Path, first: Callable[[Connection], None]) -> None:
         "version_table": VERSION_TABLE,
         "fn": lambda revision, _context: scripts._upgrade_revs("head", revision),
     }
-    database = storage.opened(path)
+    database = storage.open_database(path)
     with database.migrating() as (raw, ours, begin):
         engine = sa.create_engine(
             f"{database.dialect}://", creator=lambda: raw, poolclass=sa.StaticPool

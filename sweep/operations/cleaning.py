@@ -68,7 +68,7 @@ def check_removable(folder: Folder) -> None:
     if folder.path.is_symlink():
         raise UsageError(f"{folder.path}: is a link to another folder; remove the link by hand")
     held = lease.look(folder.ledger)
-    if held.elsewhere:
+    if held.is_elsewhere:
         takes = f"`sweep gc {folder.in_commands}` takes the sweep over"
         gone = f"if it runs no more, {takes}, then try again"
         raise SweepLocked(folder.name, held.describe(), f"stop that one first; {gone}")
@@ -202,7 +202,7 @@ def orphaned(root: Path) -> list[Orphaned]:
         ids = [experiment.experiment_id for experiment in found]
         models = list(_all(client.search_logged_models, ids)) if ids else []
         registered = [version.source for version in _all(client.search_model_versions)]
-    known = {key for name in folders.existing(root) for key in _known_runs(Folder(root, name))}
+    known = {key for name in folders.list_sweeps(root) for key in _known_runs(Folder(root, name))}
     orphans = []
     for experiment, runs in found.items():
         if gone := {run.id for run in runs if (run.tags["sweep.id"], run.name) not in known}:
@@ -260,7 +260,7 @@ def _known_runs(folder: Folder) -> Iterator[tuple[str, str]]:
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         sweep = ledger.sweep_id
     yield sweep, ""
-    for replica in lookup.read_history(folder).everyone:
+    for replica in lookup.read_history(folder).all_replicas:
         yield sweep, run_name(replica.trial, WHOLE)
         yield sweep, run_name(replica.trial, replica.index)
 
@@ -315,7 +315,7 @@ def _count(stored: SweepStore, history: History, dropped: Sequence[Dropped]) -> 
     folder = stored.folder
     logs = [folders.log_size(folder.trial(d.trial, d.replica)) for d in dropped if d.log]
     sizes = [*logs, *(path.lstat().st_size for path in _leftovers(folder))]
-    sizes += [spare.size for spare in stored.spare(history)]
+    sizes += [spare.size for spare in stored.unnamed_files(history)]
     size = sum(one.size for one in saved) + sum(sizes)
     return Freed(stored.folder.name, len(saved), len(sizes), size)
 
@@ -330,7 +330,7 @@ def _measure(stored: SweepStore, name: str) -> Freed:
     """All that a sweep has, on the disk and in storage."""
     files = [p for p in stored.folder.path.rglob("*") if p.is_symlink() or p.is_file()]
     sizes = [(path.name, path.lstat().st_size) for path in files]
-    sizes += [(Path(file).name, size) for file, size in stored.everything().items()]
+    sizes += [(Path(file).name, size) for file, size in stored.list_sizes().items()]
     checkpoints = {file for file, _ in sizes if file.startswith("ckpt-")}
     others = sum(file not in checkpoints for file, _ in sizes)
     return Freed(name, len(checkpoints), others, sum(size for _, size in sizes))

@@ -14,7 +14,7 @@ from typing import Any
 
 from sweep import plugins
 from sweep.errors import BadConfig, UsageError
-from sweep.ledger.folder import Folder, arriving
+from sweep.ledger.folder import Folder, create_atomically
 from sweep.operations import networks
 from sweep.operations.mlflow import register
 from sweep.operations.trained import Choice, Playing
@@ -54,7 +54,7 @@ def export_model(
     """
     _check_free(out)
     with (
-        arriving(out) as draft,
+        create_atomically(out) as draft,
         networks.chosen(folder, choice, episodes, say) as (found, played),
     ):
         describe = getattr(found.trainable, "describe_model", None)

@@ -25,7 +25,7 @@ from sweep.history.events import (
     Status,
 )
 from sweep.ledger import lease, storage, tables, upgrade
-from sweep.ledger.codec import DecodeError, from_body, read_row, shown
+from sweep.ledger.codec import DecodeError, from_body, read_row, short_repr
 from sweep.ledger.tables import Connection
 
 # -------------------------------------------------------------------------------------------------
@@ -170,14 +170,14 @@ def replay(path: Path) -> Replayed:
 def _looking(path: Path) -> Iterator[tuple["storage.Database", Connection]]:
     """One moment of all tables, beside a driver that writes."""
     with (
-        closing(storage.opened(path, only_read=True)) as database,
+        closing(storage.open_database(path, only_read=True)) as database,
         database.reading() as connection,
     ):
         yield database, connection
 
 
 def _pages(database: "storage.Database", connection: Connection) -> list[Damage]:
-    if strange := database.strange(connection):
+    if strange := database.find_foreign_object(connection):
         kind, name = strange
         return [Damage("ledger", name, f"is a {kind}, which no driver makes")]
     found = database.damages(connection, MOST_PAGES)
@@ -190,9 +190,9 @@ def _revision(database: Connection, path: Path) -> list[Damage]:
     if len(rows) != 1:
         return [Damage("ledger", "schema", f"{len(rows)} revisions in a file that has one")]
     ((revision,),) = rows
-    if not (why := upgrade.objection(shown(revision).strip("'"), path)):
+    if not (why := upgrade.objection(short_repr(revision).strip("'"), path)):
         return []
-    if revision in upgrade.known():
+    if revision in upgrade.known_revisions():
         return [Damage("schema", path.name, why, Remedy.UPGRADE)]
     return [Damage("ledger", path.name, why)]
 
@@ -202,7 +202,7 @@ def _content(database: Connection) -> Iterator[Damage]:
     if sweeps != 1:
         yield Damage("ledger", "sweep", f"{sweeps} sweeps in a file that has one")
     try:
-        lease.standing(database)
+        lease.read_row(database)
     except DecodeError as error:
         yield Damage("lease", "lease", f"cannot be read ({error})", Remedy.LEASE)
     replayed = _replay(database)
@@ -211,7 +211,7 @@ def _content(database: Connection) -> Iterator[Damage]:
     yield from _results(database, replayed)
     for tracker, k in database.execute("SELECT tracker, k FROM published"):
         if not isinstance(k, int) or not 0 <= k <= replayed.last:
-            problem = f"is said to have event {shown(k)} of {replayed.last}"
+            problem = f"is said to have event {short_repr(k)} of {replayed.last}"
             yield Damage(tracker, "published", problem, Remedy.SEND)
 
 

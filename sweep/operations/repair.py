@@ -60,10 +60,10 @@ def _free(folder: Folder, found: Found) -> Iterator[str]:
     """Let nobody hold a sweep of which nobody can say who does."""
     if any(damage.remedy is Remedy.LEASE for damage in found.damages):
         with (
-            contextlib.closing(storage.opened(folder.ledger)) as database,
+            contextlib.closing(storage.open_database(folder.ledger)) as database,
             database.writing() as connection,
         ):
-            lease.free(connection)
+            lease.clear_holder(connection)
         yield "nobody holds the lease any more"
 
 
@@ -85,7 +85,7 @@ def _restate(folder: Folder, term: int) -> str:
     statuses = ledger_check.replay(folder.ledger).statuses
     rows = [(trial, replica, status) for (trial, replica), status in statuses.items()]
     with (
-        contextlib.closing(storage.opened(folder.ledger)) as database,
+        contextlib.closing(storage.open_database(folder.ledger)) as database,
         database.writing() as connection,
     ):
         lease.check(connection, term)

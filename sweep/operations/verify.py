@@ -89,7 +89,7 @@ def _folded(folder: Folder) -> tuple[History, list[Damage]]:
 
 
 def _named(history: History) -> set[tuple[int, int, str]]:
-    return {(r.trial, r.index, digest) for r in history.everyone for digest in r.checkpoints}
+    return {(r.trial, r.index, digest) for r in history.all_replicas for digest in r.checkpoints}
 
 
 def _trainable(folder: Folder) -> Iterator[Damage]:
@@ -111,7 +111,7 @@ def _trainable(folder: Folder) -> Iterator[Damage]:
 def _checkpoints(stored: SweepStore, history: History) -> list[Damage]:
     return [
         damage
-        for replica in history.everyone
+        for replica in history.all_replicas
         for saved in replica.checkpoints.values()
         if (damage := _damaged(stored, replica, saved)) is not None
     ]
@@ -131,7 +131,7 @@ def _damaged(stored: SweepStore, replica: Replica, saved: Saved) -> Damage | Non
 
 
 def _unnamed(stored: SweepStore, history: History) -> Iterator[Damage]:
-    for spare in stored.spare(history):
+    for spare in stored.unnamed_files(history):
         whose = (spare.trial, spare.replica)
         place = f"trials/{replica_name(*whose)}/{spare.name}"
         yield Damage("files", place, "no row names it", Remedy.SWEEP_UP, *whose)

@@ -299,9 +299,9 @@ def fronts(sweep: Sweep) -> list[Data]:
     shown = []
     for place, (path, mode) in enumerate(objective.objectives):
         rows = [
-            (trial, trial.others[place])
+            (trial, trial.other_scores[place])
             for trial in sweep.history.trials
-            if is_finite(trial.score) and is_finite(trial.others[place])
+            if is_finite(trial.score) and is_finite(trial.other_scores[place])
         ]
         scored = len(rows)
         if scored > MOST_TRIALS:

@@ -205,7 +205,7 @@ class Model:
         size = domain.size()
         if size is not None and size <= count:
             return [domain.nth(index) for index in range(size)]
-        return list(dict.fromkeys(domain.at(i / (count - 1)) for i in range(count)))
+        return list(dict.fromkeys(domain.value_at(i / (count - 1)) for i in range(count)))
 
 
 @dataclass(frozen=True)

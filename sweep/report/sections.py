@@ -144,7 +144,7 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
         parts.append(f"{said[0].upper()}{said[1:]}.")
     if sweep.history.objective.objectives:
         parts.append("They stand front by front: none of the first is beaten in every objective.")
-    lost = [str(trial.number) for trial in sweep.history.ranked()[:TOP] if trial.unsaved]
+    lost = [str(trial.number) for trial in sweep.history.ranked()[:TOP] if trial.lost_results]
     if lost:
         its = f"trial{'s' * (len(lost) > 1)} {', '.join(lost)}"
         parts.append(f"The last results of {its} are unsaved: no checkpoint was taken after them.")
@@ -319,7 +319,7 @@ def failures(sweep: Sweep) -> Section | None:
     body = [table(["what", "reason", "slices", "trials"], rows[:100], "wtnt")] if rows else []
     for trial in failed[:FAILED]:
         title = f"trial {trial.number}, iteration {trial.iteration}: {trial.reason}"
-        body.append(_folded(title, preformatted(trial.deciding.error)))
+        body.append(_folded(title, preformatted(trial.deciding_replica.error)))
     count = formatting.plural(len(failed), "trial")
     note = f"{count} failed{_shown(len(failed), FAILED)}; what else ended badly was tried again "
     return Section("failures", "Failures", f"{note}or ended its trial.", body)

@@ -22,7 +22,7 @@ from sweep.history.events import (
 from sweep.history.results import number
 from sweep.history.seeds import is_test, replica_name
 from sweep.history.trial import Trial
-from sweep.schedulers._shared.rungs import waits
+from sweep.schedulers._shared.rungs import is_waiting
 from sweep.views.lookup import Sweep
 
 Data = dict[str, Any]
@@ -213,7 +213,7 @@ def rungs(sweep: Sweep) -> list[Data]:
     for level in levels:
         there = [trial for trial in trials if trial.reached(level)]
         done = sum(trial.status is Status.COMPLETED or _is_beyond(trial, level) for trial in there)
-        waiting = sum(waits(trial) and not _is_beyond(trial, level) for trial in there)
+        waiting = sum(is_waiting(trial) and not _is_beyond(trial, level) for trial in there)
         if there:
             rows.append({"reached": len(there), "on": done, "waiting": waiting})
     return rows

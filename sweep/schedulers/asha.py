@@ -48,10 +48,10 @@ from sweep.schedulers._shared.rungs import (
     Rung,
     RungOptions,
     evidence,
+    is_waiting,
     standing,
     to_climb,
     top_rung,
-    waits,
 )
 from sweep.schedulers._shared.seeding import Step
 from sweep.schedulers._shared.stopping import PerTrialStopping, Verdict
@@ -139,7 +139,7 @@ class Scheduler(PerTrialStopping):
         trials, steps = history.trials, self.steps or _single_seed_steps(self.levels)
         to_come = sum(not t.reached(self.levels[0]) and t.status not in FINISHED for t in trials)
         finals = [float(sum(t.reached(self.levels[0]) for t in trials) + to_come)]
-        finals[0] += max(0, history.to_create - len(history.waiting))
+        finals[0] += max(0, history.to_create - len(history.waiting_clones))
         for step, following in itertools.pairwise(steps):
             there = [trial for trial in trials if self._is_there(trial, step)]
             went_on = sum(self._has_left(trial, step) for trial in there)
@@ -231,11 +231,11 @@ class Scheduler(PerTrialStopping):
         top = Goal() if self.top is None else self._goal(self.top)
         if any(trial.goal != top for trial in under_way):
             return
-        rest = [t for t in history.trials if waits(t) or t.status is Status.COMPLETED]
+        rest = [t for t in history.trials if is_waiting(t) or t.status is Status.COMPLETED]
         ranking = [(trial, trial.score) for trial in history.ranked(rest)]
         count = max(0, self.finish_best - len(under_way))
         for place, (trial, _) in enumerate(ranking[:count], start=1):
-            if waits(trial):
+            if is_waiting(trial):
                 stands = standing(ranking, place, math.inf)
                 why = f"trained to the end: {stands} that wait or are done"
                 compared = dict(evidence(math.inf, ranking, place, self.finish_best))
@@ -279,7 +279,7 @@ class Scheduler(PerTrialStopping):
             level *= self.eta
         return self._goal(level)
 
-    def judge(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
+    def judge_trials(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
         """Compare each trial with all that have reached its rung."""
         return [self._verdict(history, trial) for trial in trials]
 

@@ -84,7 +84,7 @@ class Scheduler(Population):
     def _with_numbers(self, point: Array, parent: Trial) -> dict[str, Any]:
         """Return the parent's settings with the numbers of a point, where the parent has them."""
         places = zip(self._numbers.items(), point.tolist(), strict=True)
-        chosen = {name: domain.at(place) for (name, domain), place in places}
+        chosen = {name: domain.value_at(place) for (name, domain), place in places}
         return {**parent.searched, **{n: v for n, v in chosen.items() if n in parent.searched}}
 
     def _observations(self, history: History) -> tuple[Array, Array, Array]:

@@ -24,7 +24,7 @@ from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import Exploit, NewTrial, Plan, SchedulerContext, Stop
 from sweep.schedulers._shared.mutation import changes
-from sweep.schedulers._shared.rungs import TimeOptions, waits
+from sweep.schedulers._shared.rungs import TimeOptions, is_waiting
 from sweep.spec import text_of, yaml_source
 from sweep.spec.validation import validate
 from trainables.core.settings import Settings
@@ -86,13 +86,13 @@ class Scheduler(schedulers.Scheduler):
             return Plan(fresh=(NewTrial(self._goal(0), why, given=self.steps[0].settings),))
         plan = self._start_next_step(chain)
         clone = NewTrial(Goal(), "it keeps its settings to its end")
-        clones = min(free - len(plan.breed), len(history.waiting))
+        clones = min(free - len(plan.breed), len(history.waiting_clones))
         return replace(plan, fresh=(clone,) * clones)
 
     def _start_next_step(self, chain: Sequence[Trial]) -> Plan:
         """Return the plan that replaces the chain's last trial by the next step's, if it waits."""
         last, done = chain[-1], len(chain)
-        if done >= len(self.steps) or not waits(last):
+        if done >= len(self.steps) or not is_waiting(last):
             return Plan()
         step = self.steps[done]
         why = f"step {done + 1} of {len(self.steps)} of the schedule, from {step.start:g}"

@@ -75,7 +75,7 @@ class Request:
         """
         count = self.searched
         if count is None:
-            count = sum(trial.counts for trial in self.trials)
+            count = sum(trial.has_searched_settings for trial in self.trials)
         return count // self.space.cells
 
 

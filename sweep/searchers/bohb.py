@@ -69,8 +69,8 @@ class Searcher(searchers.Searcher):
         best = max(few, int(self.options.top_fraction * len(ranked)))
         worst = max(few, len(ranked) - best)  # with few trials some are both
         counts = tuple(len(d.values) if isinstance(d, Choice) else 0 for d in domains.values())
-        good = Density.around(_points(ranked[:best], domains), counts)
-        bad = Density.around(_points(ranked[-worst:], domains), counts)
+        good = Density.fit_to(_points(ranked[:best], domains), counts)
+        bad = Density.fit_to(_points(ranked[-worst:], domains), counts)
         draws = good.draw(stream, self.options.n_ei_candidates, self.options.bandwidth_factor)
         improvement = good.at(draws) / np.maximum(bad.at(draws), 1e-32)
         place = dict(zip(domains, draws[int(np.argmax(improvement))].tolist(), strict=True))
@@ -123,4 +123,4 @@ def _place(domain: Domain, value: Any) -> float:
 
 def _value(domain: Domain, place: float) -> object:
     """Return the value at a coordinate."""
-    return domain.values[int(place)] if isinstance(domain, Choice) else domain.at(place)
+    return domain.values[int(place)] if isinstance(domain, Choice) else domain.value_at(place)

@@ -69,8 +69,8 @@ class Searcher(searchers.Searcher):
 
         def propose(name: str, domain: Domain) -> object:
             if name in proposed:
-                return domain.at(proposed[name])
-            return domain.at(float(rng.generator(request.seed, name).random()))
+                return domain.value_at(proposed[name])
+            return domain.value_at(float(rng.generator(request.seed, name).random()))
 
         return request.space.resolve(propose)
 
@@ -82,7 +82,7 @@ class Searcher(searchers.Searcher):
         arrivals = evolution.Arrivals(request.trials)
         for number in range(request.number + 1):
             k = evolution.seen_by(request.trials, number)
-            ready += [n for n in arrivals.upto(k) if generations[n] == strategy.generation]
+            ready += [n for n in arrivals.arrived_by(k) if generations[n] == strategy.generation]
             if len(ready) >= strategy.population_size:
                 first = sorted(ready)[: strategy.population_size]
                 strategy.tell([_solution(request.trials[n], k, domains) for n in first])

@@ -80,7 +80,7 @@ class _Fitting:
         self, request: Request, options: Mapping[str, Any], known: Sequence[FrozenTrial]
     ) -> Settings | str:
         """Return the settings, or a text that says why the proposal is no point of the space."""
-        with study.quiet():
+        with study.without_warnings():
             sampler = optuna.samplers.GPSampler(
                 seed=request.seed % 2**30, warn_independent_sampling=False, **options
             )

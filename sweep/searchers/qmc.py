@@ -49,7 +49,7 @@ class Searcher(searchers.Searcher):
             request.sweep_seed, len(domains), request.index + STRETCH * request.attempt
         )
         share = dict(zip(domains, point.tolist(), strict=False))
-        return request.space.resolve(lambda name, domain: domain.at(share[name]))
+        return request.space.resolve(lambda name, domain: domain.value_at(share[name]))
 
     def _point(self, seed: int, dimensions: int, number: int) -> NDArray[np.float64]:
         """Return point `number` of the sequence, 0 to 1 in each dimension."""

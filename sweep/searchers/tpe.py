@@ -83,10 +83,10 @@ class Searcher(searchers.Searcher):
         changed = self._cache.update(request, view)
         frozen = self._cache.frozen
         self._ranking.update(frozen, changed, request.objective.signs[0])
-        good = [] if several else self._ranking.good()
+        good = [] if several else self._ranking.good_indices()
         known = frozen if self._limit is None else _select_window(frozen, good, self._limit)
         settings = self.options.model_dump(exclude={"duplicates", "prior", "window"})
-        with study.quiet():
+        with study.without_warnings():
             sampler = _Sampler(seed=request.seed % 2**32, **settings)
         if not several:
             sampler._gamma = lambda _: len(good)
@@ -129,7 +129,7 @@ class _Ranking:
             if rank is not None:
                 insort(self._sorted, rank)
 
-    def good(self) -> list[int]:
+    def good_indices(self) -> list[int]:
         """Return the indices of the trials that count as good: the best tenth, at most 25."""
         count = default_gamma(len(self._sorted))
         return [rank[-1] for rank in self._sorted[:count]]

@@ -72,7 +72,7 @@ def take() -> Trainable | None:
     return live.trainable
 
 
-def holds() -> bool:
+def has_trainable() -> bool:
     """Return whether a trainable is kept."""
     return _process.live is not None
 
@@ -93,7 +93,7 @@ def forget() -> None:
         end_processes()
 
 
-def leave(before: ProcessState) -> None:
+def restore_process(before: ProcessState) -> None:
     """Restore the process state from before a slice.
 
     Kill its processes unless its trainable is kept.

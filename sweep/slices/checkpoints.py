@@ -96,7 +96,7 @@ def _read(
     for key, value in {**expected, "step": saved.iteration}.items():
         found = loaded.header.get(key)
         if found != value:
-            where = store.where(saved)
+            where = store.describe_location(saved)
             raise CorruptCheckpoint(where, f"belongs elsewhere: its {key} is {shorten(found)}")
     return loaded.state
 

@@ -203,7 +203,7 @@ def _serve(pipe: _Pipe, parent: int, output: Output) -> NoReturn:
                 came = run_slice(spec, output)
             except Exception as error:  # noqa: BLE001 the worker raises it
                 came = error
-            pipe.send((came, cache.holds(), _filter_installed(set(sys.modules) - known)))
+            pipe.send((came, cache.has_trainable(), _filter_installed(set(sys.modules) - known)))
         cache.forget()
         util._run_finalizers()
         atexit._run_exitfuncs()

@@ -129,7 +129,7 @@ class Reports:
         return found
 
 
-def left(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceOutcome:
+def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceOutcome:
     """Return an outcome for the newest slice of a replica, which did not return.
 
     Its results come from its journal. Its checkpoints are those that are intact; they are adopted

@@ -28,7 +28,7 @@ from sweep.slices.checkpoints import DiskRefuses, Saving
 from sweep.slices.journal import Journal
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from sweep.slices.process_state import ProcessState
-from sweep.slices.stopping import FINAL, Bounds, met
+from sweep.slices.stopping import FINAL, Bounds, met_criterion
 from sweep.slices.store import Store
 from trainables.checkpoint import disk
 from trainables.checkpoint.remote import RemoteError
@@ -78,7 +78,7 @@ def run_slice(
         stands = spec.sources[0].digest if spec.sources else _unsaved_key(spec.iteration)
         cache.make_room(_cache_key(spec, stands))
         running = RealSlice(spec)
-        entered.callback(lambda: cache.leave(running.before))
+        entered.callback(lambda: cache.restore_process(running.before))
         trainable = cache.take()
         try:
             if trainable is None:
@@ -157,7 +157,7 @@ class Stretch:
     def why(self, end: End) -> str:
         """Return the cause of the trial's end as a text; empty if the trial continues."""
         if end is End.DONE and self.rows:
-            return self.bounds.why or met(self.rows[-1].metrics, self.spec.stop)
+            return self.bounds.why or met_criterion(self.rows[-1].metrics, self.spec.stop)
         return self.bounds.why if end in FINAL else ""
 
     def failed(self, error: BaseException) -> SliceOutcome:
@@ -345,7 +345,7 @@ class RealSlice(Stretch):
 
     def _find_end(self, trainable: Trainable, metrics: Metrics) -> End | None:
         """Return the end of the slice at this result, or None to continue."""
-        end = self.bounds.ending(metrics, trainable.iteration)
+        end = self.bounds.find_end(metrics, trainable.iteration)
         if end is not None:
             return end
         now, can_save = time.monotonic(), trainable.can_save()

@@ -45,7 +45,7 @@ class Criteria:
         return cls(dict(stop), stop.fallen, plateau)
 
 
-def met(metrics: Metrics, stop: Criteria) -> str:
+def met_criterion(metrics: Metrics, stop: Criteria) -> str:
     """Return the stopping criterion that a result meets, as a text; empty if none."""
     for key, at in stop.reached.items():
         value = number(metrics.get(key))
@@ -109,7 +109,7 @@ class Bounds:
     why: str = field(default="", init=False)
     """Condition that was met, as a text; empty before."""
 
-    def ending(self, metrics: Metrics, iteration: int) -> End | None:
+    def find_end(self, metrics: Metrics, iteration: int) -> End | None:
         """Return the end of the slice at this result, or None if it continues.
 
         Raises:
@@ -133,7 +133,7 @@ class Bounds:
         `is_known` is False without a usable metric.
         """
         goal = self.goal
-        if metrics.get("done") is True or met(metrics, self.stop):
+        if metrics.get("done") is True or met_criterion(metrics, self.stop):
             return End.DONE
         if goal.at is None:
             return None

@@ -94,7 +94,7 @@ class Store:
         """Return the path that a checkpoint has on disk; the file may be missing."""
         return self.folder / saved.file.rpartition("/")[2]
 
-    def where(self, saved: Saved) -> str:
+    def describe_location(self, saved: Saved) -> str:
         """Return the URL or path of a checkpoint, for messages."""
         return f"{self.remote.url}/{saved.file}" if self.url else str(self.path(saved))
 
@@ -153,7 +153,7 @@ class Store:
         name = written.path.name
         if not self.url:
             return name
-        ours, there = self.remote.below(str(number)), self._shared_segments(written)
+        ours, there = self.remote.subfolder(str(number)), self._shared_segments(written)
         try:
             if new := sorted(written.segments - there):
                 ours.put({segment: self.folder / segment for segment in new})
@@ -191,16 +191,18 @@ class Store:
                 return self._download(saved, use)
         except RemoteFileMissing as error:
             require(self.url)
-            raise MissingCheckpoint(self.where(saved), "there is no such file") from error
+            raise MissingCheckpoint(
+                self.describe_location(saved), "there is no such file"
+            ) from error
         except CheckpointError as error:
-            raise type(error)(self.where(saved), error.reason) from error
+            raise type(error)(self.describe_location(saved), error.reason) from error
 
     def _download(self, saved: Saved, use: Callable[[Path], _T]) -> _T:
         """Download a checkpoint with its segments to a temporary folder and return `use(path)`."""
         with _scratch(self.folder) as scratch:
             path = scratch / self.path(saved).name
             its_slice, _, name = saved.file.rpartition("/")
-            if (size := self.remote.below(its_slice).sizes().get(name)) is None:
+            if (size := self.remote.subfolder(its_slice).sizes().get(name)) is None:
                 raise RemoteFileMissing(self.remote.url, f"{saved.file} is not there")
             sizes = {saved.file: size}
             self._check_size(saved, sizes)
@@ -222,7 +224,7 @@ class Store:
         """Raise CorruptCheckpoint if files to download are larger than the ledger says."""
         if (found := sum(sizes.values())) > saved.size:
             reason = f"its files have {found} bytes; the ledger names {saved.size}"
-            raise CorruptCheckpoint(self.where(saved), reason)
+            raise CorruptCheckpoint(self.describe_location(saved), reason)
 
 
 def _link(path: Path, second: Path) -> None:
@@ -321,14 +323,16 @@ class SweepStore:
         """Return the store of one replica."""
         return Store(self.folder.trial(trial, replica), self.url)
 
-    def spare(self, history: "History") -> list[Spare]:
+    def unnamed_files(self, history: "History") -> list[Spare]:
         """Return all files of the sweep that no row of the ledger names; no slice may run."""
         listed = Remote(self.url).sizes("trials") if self.url else {}
         sizes: dict[str, dict[str, int]] = {}
         for name, size in listed.items():
             trial, _, within = name.removeprefix("trials/").partition("/")
             sizes.setdefault(trial, {})[within] = size
-        return [spare for replica in history.everyone for spare in self._find_spare(replica, sizes)]
+        return [
+            spare for replica in history.all_replicas for spare in self._find_spare(replica, sizes)
+        ]
 
     def _find_spare(
         self, replica: "Replica", sizes: Mapping[str, Mapping[str, int]]
@@ -350,7 +354,7 @@ class SweepStore:
         Raises:
             RemoteError: the object storage refused.
         """
-        gone = self.spare(history)
+        gone = self.unnamed_files(history)
         for spare in gone:
             if "/" not in spare.name:
                 (self.folder.trial(spare.trial, spare.replica) / spare.name).unlink(missing_ok=True)
@@ -374,7 +378,7 @@ class SweepStore:
             self._deleter.submit(_delete_unnamed, store, replica.files, replica.slices)
 
     @contextlib.contextmanager
-    def driven(self) -> Iterator[None]:
+    def background_deletion(self) -> Iterator[None]:
         """Enable the background deletion in object storage inside the block."""
         if not self.url:
             yield
@@ -386,13 +390,13 @@ class SweepStore:
             self._deleter.shutdown(cancel_futures=True)
             self._deleter = None
 
-    def everything(self) -> Mapping[str, int]:
+    def list_sizes(self) -> Mapping[str, int]:
         """Return name → bytes of all files in object storage."""
         return Remote(self.url).sizes() if self.url else {}
 
     def remove(self) -> None:
         """Delete everything in object storage; the marker file goes last."""
-        if names := self.everything():
+        if names := self.list_sizes():
             Remote(self.url).delete([name for name in names if name != MARK])
             Remote(self.url).delete([MARK])
 
@@ -517,7 +521,7 @@ def of(folder: Folder) -> SweepStore:
     Raises:
         UsageError: another person chose the storage, and this user has not trusted that.
     """
-    url = said(folder)
+    url = storage_url(folder)
     if url and not signed.is_accepted(signed.read(folder.checkpoints), folder.checkpoints):
         raise UsageError(
             f"{folder.name}: its checkpoints lie in {url}, as somebody else has said; "
@@ -527,7 +531,7 @@ def of(folder: Folder) -> SweepStore:
     return SweepStore(folder, url)
 
 
-def said(folder: Folder) -> str:
+def storage_url(folder: Folder) -> str:
     """Return the URL of a sweep's object storage as its folder names it; empty if it has none.
 
     Raises:

@@ -158,14 +158,14 @@ class Space:
         )
 
     @property
-    def crossed(self) -> dict[str, Domain]:
+    def crossed_domains(self) -> dict[str, Domain]:
         """Parameters whose values the trials take in turn."""
         return {name: self.role(name) for name, p in self.parameters.items() if p.crossed}
 
     @property
     def cells(self) -> int:
         """Number of combinations of values that the trials take in turn."""
-        return math.prod(domain.size() or 1 for domain in self.crossed.values())
+        return math.prod(domain.size() or 1 for domain in self.crossed_domains.values())
 
     def role(self, name: str) -> Domain:
         """Return the domain of a searched parameter.
@@ -335,7 +335,7 @@ class Space:
 
 def _value_at(quantile: float, _name: str, domain: Domain) -> Any:
     """Return the value at a quantile, for any parameter."""
-    return domain.at(quantile)
+    return domain.value_at(quantile)
 
 
 def _sample(stream: "np.random.Generator", _name: str, domain: Domain) -> Any:

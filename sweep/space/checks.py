@@ -119,7 +119,7 @@ def _can_compare(parameter: Parameter, condition: Compared) -> bool:
         case domain:
             if condition.sign == "==":
                 return domain.contains(condition.bound)
-            values = (domain.at(0.0), domain.at(1.0))
+            values = (domain.value_at(0.0), domain.value_at(1.0))
     return any(condition.holds({parameter.name: value}) for value in values)
 
 

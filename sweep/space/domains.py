@@ -3,7 +3,7 @@
     domain.contains(value)   True if the value may be proposed
     domain.size()            number of values; None if infinite
     domain.nth(index)        the values of a finite domain, from 0
-    domain.at(quantile)      value at a quantile, 0 to 1: uniform quantiles give random values
+    domain.value_at(quantile)  value at a quantile, 0 to 1: uniform quantiles give random values
     domain.describe()        description as a text
 
 All bounds are included. A number with ``step`` is one of low, low + step, … high; with ``log`` its
@@ -32,13 +32,13 @@ def choice_key(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def same(one: Any, other: Any) -> bool:
+def are_equal(one: Any, other: Any) -> bool:
     """Return whether two plain values are equal, with numbers by value: 1, 1.0 and True are."""
     return equality_key(one) == equality_key(other)
 
 
 def equality_key(value: Any) -> str:
-    """Return a key that is equal for two values exactly if they are `same`."""
+    """Return a key that is equal for two values exactly if `are_equal` holds for them."""
     return choice_key(_numbers_alike(value))
 
 
@@ -195,7 +195,7 @@ class Float(_Range):
         """True if the logarithm is drawn uniformly and then rounded to the grid."""
         return self.log and self.step is not None
 
-    def at(self, quantile: float) -> float:
+    def value_at(self, quantile: float) -> float:
         """Return the value at `quantile`, 0 to 1."""
         if self.grid is not None and not self.log:
             return self.nth(_index(quantile, self.size() or 1))
@@ -236,7 +236,7 @@ class Int(_Range):
         """Return the value `index` steps above `low`."""
         return self.low + index * self.step
 
-    def at(self, quantile: float) -> int:
+    def value_at(self, quantile: float) -> int:
         """Return the value at `quantile`, 0 to 1."""
         if self.log:
             return self.snap(_interpolate(*self.edges, quantile, log=True))
@@ -298,7 +298,7 @@ class Choice(_Listed):
     weights: tuple[float, ...] | None = None
     """Relative probability of each value in random draws; None for equal ones."""
 
-    def at(self, quantile: float) -> Any:
+    def value_at(self, quantile: float) -> Any:
         """Return the value at `quantile`, 0 to 1.
 
         Each value has an interval proportional to its weight.
@@ -326,7 +326,7 @@ class Choice(_Listed):
 class Ordinal(_Listed):
     """A list of values in ascending order, each plain JSON data."""
 
-    def at(self, quantile: float) -> Any:
+    def value_at(self, quantile: float) -> Any:
         """Return the value at `quantile`, 0 to 1."""
         return self.values[_index(quantile, len(self.values))]
 
@@ -342,7 +342,7 @@ class Ordinal(_Listed):
 # ---- normal and log-normal numbers --------------------------------------------------------------
 
 # Samplers do not know normal distributions. They search the quantile, 0 to 1, which is uniform;
-# `Normal.at` maps it to the number that people see by the inverse cumulative distribution
+# `Normal.value_at` maps it to the number that people see by the inverse cumulative distribution
 # (Wichura's algorithm AS241, in Python's ``statistics``), and `Normal.quantile` maps it back.
 
 #: Probability of each tail that is never drawn: beyond it floating-point quantiles are coarse.
@@ -376,7 +376,7 @@ class Normal(_Real):
         bottom, top = self._quantile_range
         return top - bottom
 
-    def at(self, quantile: float) -> float:
+    def value_at(self, quantile: float) -> float:
         """Return the value at `quantile`, 0 to 1."""
         bottom, top = self._quantile_range
         inner = _STANDARD.inv_cdf(bottom + quantile * (top - bottom))
@@ -429,7 +429,7 @@ def canonical(domain: Domain, value: Any) -> Any:
 
 def sample(domain: Domain, generator: "np.random.Generator") -> Any:
     """Return a random value of the domain."""
-    return domain.at(generator.random())
+    return domain.value_at(generator.random())
 
 
 def _index(quantile: float, count: int) -> int:

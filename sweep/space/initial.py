@@ -32,7 +32,11 @@ def spaces_of(space: Space, initial: Sequence[Mapping[str, Any]], index: int) ->
         yield space.pin({**_cell(space, 0), **given})
         return
     for further in range(space.cells):
-        yield space.pin(_cell(space, index - len(initial) + further)) if space.crossed else space
+        yield (
+            space.pin(_cell(space, index - len(initial) + further))
+            if space.crossed_domains
+            else space
+        )
 
 
 def suggestion(space: Space, given: Mapping[str, Any], where: Source) -> dict[str, Any]:
@@ -63,7 +67,7 @@ def spaces_of_suggestion(
 def _cell(space: Space, index: int) -> dict[str, Any]:
     """Return the values of ``grid`` parameters for a trial; the last one changes fastest."""
     cell = {}
-    for name in reversed(space.crossed):
+    for name in reversed(space.crossed_domains):
         domain = space.role(name)
         size = domain.size() or 1
         cell[name] = domain.nth(index % size)

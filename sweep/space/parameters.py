@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweep.errors import KeyPath, Source
-from sweep.space.domains import Domain, same
+from sweep.space.domains import Domain, are_equal
 from sweep.space.expressions import ALLOWED, LONGEST, Expression, ExpressionError
 from trainables.errors import nearest, shorten
 
@@ -26,8 +26,8 @@ SIGNS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
     ">": operator.gt,
     ">=": operator.ge,
-    "==": same,
-    "!=": lambda one, other: not same(one, other),
+    "==": are_equal,
+    "!=": lambda one, other: not are_equal(one, other),
 }
 _FORMS = '{parent: value}, {parent: [value, value]}, {parent: {">": 3}} or an expression in quotes'
 
@@ -52,7 +52,7 @@ class OneOf(_ParentCondition):
 
     def holds(self, values: Mapping[str, Any]) -> bool:
         """Return whether the condition is true of `values`, which must have all of `names`."""
-        return any(same(values[self.parent], value) for value in self.values)
+        return any(are_equal(values[self.parent], value) for value in self.values)
 
     def describe(self) -> str:
         """Return the condition as a text."""

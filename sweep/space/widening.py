@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from sweep.space import Choice, Float, Int, Normal, Ordinal, Space
-from sweep.space.domains import same
+from sweep.space.domains import are_equal
 from sweep.space.parameters import Derived, Fixed, Parameter
 from trainables.errors import nearest
 
@@ -49,7 +49,7 @@ def _narrower(old: Any, new: Any) -> str:
         return "it is of another kind"
     match old:
         case Fixed(value):
-            return "" if same(value, new.value) else "a fixed value has changed"
+            return "" if are_equal(value, new.value) else "a fixed value has changed"
         case Derived(expression):
             return "" if expression == new.expression else "an expression has changed"
         case Choice():

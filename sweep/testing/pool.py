@@ -169,7 +169,7 @@ class _Play(Stretch):
         metrics = flatten(self.result)
         self.instead = instead_of_number(self.result, spec.metric)
         self.rows.append(Row(iteration, metrics))
-        end = self.bounds.ending(metrics, iteration)
+        end = self.bounds.find_end(metrics, iteration)
         if end is None and self.clock.saves and self.seconds >= spec.slice_s:
             end = End.TIME
         due = end is not None or iteration % (spec.policy.every or 1) == 0

@@ -103,7 +103,7 @@ class Tracker(trackers.Tracker):
         """Return why the file of all sweeps cannot be read; empty if it can, or for a server."""
         if self._where.tracking_uri is not None:
             return ""
-        return tables.unreadable(self._where.folder.mlflow)
+        return tables.find_damage(self._where.folder.mlflow)
 
     def differences(self) -> list[str]:
         """Return the differences between the copy and the whole ledger.

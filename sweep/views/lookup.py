@@ -139,7 +139,7 @@ def _no_collections() -> Iterator[None]:
 def read_all(root: Path) -> tuple[list[Sweep], list[str]]:
     """Return the sweeps in `root` by name, and messages about those that cannot be read."""
     sweeps, problems = [], []
-    for name in folders.existing(root):
+    for name in folders.list_sweeps(root):
         try:
             sweeps.append(read(Folder(root, name), curves=False))
         except SweepError as error:
@@ -216,6 +216,6 @@ def state(folder: Folder, history: History) -> State:
 def is_driven(folder: Folder) -> bool:
     """Return whether a driver holds the sweep on this machine, or apparently on another one."""
     try:
-        return folder.is_locked() or lease.look(folder.ledger).elsewhere
+        return folder.is_locked() or lease.look(folder.ledger).is_elsewhere
     except PermissionError:  # the lock belongs to another user: only the ledger can tell
-        return lease.look(folder.ledger).lives
+        return lease.look(folder.ledger).is_live

@@ -71,9 +71,9 @@ def origin(event: Created, sweep: Sweep) -> tuple[str, str]:
     if event.suggestion is not None:
         return "suggested", _suggested(event, sweep, searcher)
     before = sweep.history.trials[: event.trial]
-    index = sum(trial.counts and trial.suggestion is None for trial in before)
+    index = sum(trial.has_searched_settings and trial.suggestion is None for trial in before)
     first = index < len(spec.initial)
-    if not (first or spec.space.crossed):
+    if not (first or spec.space.crossed_domains):
         return "proposed", searcher
     left = initial.space_of(spec.space, spec.initial, index).domains
     rest = f", the rest {searcher}" if any(name in left for name in event.searched) else ""
@@ -229,8 +229,8 @@ def overview(sweep: Sweep, now: float) -> Data:
     return {
         "name": sweep.folder.name,
         "state": sweep.state.value,
-        "trials": history.searched,
-        "bred": len(history.trials) - history.searched,
+        "trials": history.searched_count,
+        "bred": len(history.trials) - history.searched_count,
         "done": done(history),
         "wanted": history.wanted or sweep.spec.trials,
         "why": history.why,
@@ -345,7 +345,7 @@ def row(trial: Trial, history: History) -> Data:
         "expected_error": None if expected is None else finite(expected.error),
         "scores": [finite(replica.score_at()) for replica in trial.counted],
         "iterations": trial.iteration,
-        "unsaved": trial.unsaved,
+        "unsaved": trial.lost_results,
         "steps": finite(trial.total(STEPS)),
         "settings": dict(trial.searched),
         "suggested": None if trial.suggestion is None else author(trial.suggestion),
@@ -362,7 +362,7 @@ def author(suggestion: Suggested) -> str:
 def beside(trial: Trial) -> Data:
     """Return the further objectives of a trial, and the constraints that it violates."""
     objective = trial.objective
-    scores = zip(objective.objectives, trial.others, strict=True)
+    scores = zip(objective.objectives, trial.other_scores, strict=True)
     limits = zip(objective.constraints, trial.violations, strict=True)
     return {
         "objectives": {path: finite(score) for (path, _), score in scores},
@@ -541,7 +541,7 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
             for r in [*trial.replicas, *trial.tests]
             for saved in r.checkpoints.values()
         ],
-        "error": trial.deciding.error,
+        "error": trial.deciding_replica.error,
     }
 
 
@@ -583,14 +583,14 @@ def summary(history: History, name: str) -> Data:
         "metric": history.objective.metric,
         "mode": history.objective.mode,
         "counts": counts(history),
-        "trials": history.searched,
-        "bred": len(history.trials) - history.searched,
+        "trials": history.searched_count,
+        "bred": len(history.trials) - history.searched_count,
         "wanted": history.wanted,
         "exhausted": history.exhausted,
         "why": history.why,
         "steps": steps(history),
         "front": front(history),
-        "reported": history.reported,
+        "reported": history.has_metric,
         "top": [row(trial, history) for trial in history.ranked()[:TOP]],
         "first_error": _first_error(history),
     }
@@ -600,7 +600,7 @@ def _first_error(history: History) -> Data | None:
     """Return the first trial and its reason if all trials failed, else None."""
     if not history.trials or history.count(Status.FAILED) < len(history.trials):
         return None
-    first = min(history.everyone, key=lambda replica: (replica.trial, replica.index))
+    first = min(history.all_replicas, key=lambda replica: (replica.trial, replica.index))
     return {"trial": first.trial, "reason": first.reason}
 
 

@@ -24,7 +24,7 @@ from sweep.history.trial import Trial
 from sweep.ledger import folder as folders
 from sweep.ledger.folder import Folder
 from sweep.schedulers import Scheduler
-from sweep.schedulers._shared.rungs import climbs
+from sweep.schedulers._shared.rungs import is_climbing
 from sweep.spec import SweepSpec
 from sweep.spec.stopping import COUNTERS
 from sweep.views.reading import Foreign
@@ -183,7 +183,7 @@ class _Work:
     def open(self) -> bool:
         """True if a trial is to be created or has not reached its goal."""
         live = any(trial.status not in FINISHED and _climbs(trial) for trial in self._trials)
-        return live or self._history.to_create > 0 or bool(self._history.waiting)
+        return live or self._history.to_create > 0 or bool(self._history.waiting_clones)
 
     @property
     def done(self) -> float:
@@ -227,7 +227,9 @@ class _Work:
         """
         history, spares = self._history, self._aim.spares
         ended = [trial for trial in self._trials if trial.status in FINISHED]
-        completed = sorted(t.rests[-1].k for t in ended if t.status is Status.COMPLETED and t.rests)
+        completed = sorted(
+            t.milestones[-1].k for t in ended if t.status is Status.COMPLETED and t.milestones
+        )
         needed = spares or 0
         since = completed[needed - 1] if 0 < needed <= len(completed) else 0
         live = [t for t in self._trials if t.status not in FINISHED]
@@ -241,7 +243,7 @@ class _Work:
         )
         to_spare = max(0, needed - len(completed))
         positions = sorted((self._at[t.number] / self._full for t in live), reverse=True)
-        positions += [0.0] * max(0, history.to_create - len(history.waiting))
+        positions += [0.0] * max(0, history.to_create - len(history.waiting_clones))
         shares = [
             1.0 - at if place < to_spare else lengths.beyond(at)
             for place, at in enumerate(positions)
@@ -291,7 +293,7 @@ class _Lengths:
 
 def _climbs(trial: Trial) -> bool:
     """Return whether the trial has not started, or has not reached its goal."""
-    return trial.status is Status.WAITING or climbs(trial)
+    return trial.status is Status.WAITING or is_climbing(trial)
 
 
 def _members(history: History) -> list[Trial]:

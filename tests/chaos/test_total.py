@@ -41,7 +41,7 @@ def test_the_total_is_exact_under_workers_kills_and_top_ups(
     past = sweeps.history(folder)
     assert [trial.number for trial in past.trials] == list(range(8))
     assert {trial.status for trial in past.trials} == {Status.COMPLETED}
-    assert past.searched == past.wanted == 8
+    assert past.searched_count == past.wanted == 8
     for trial in past.trials:
         rows = sweeps.curve(folder, trial.number)
         assert [row.iteration for row in rows] == list(range(1, 10))

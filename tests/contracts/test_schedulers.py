@@ -117,7 +117,7 @@ def test_a_goal_is_one_of_its_rungs_or_the_end(name: str) -> None:
 @pytest.mark.parametrize("slots", [1, 3])
 def test_a_sweep_ends_with_exactly_the_trials_that_were_wanted(name: str, slots: int) -> None:
     past = course(name, slots).history
-    assert past.searched == trials(name)
+    assert past.searched_count == trials(name)
     statuses = {trial.status for trial in past.trials}
     assert statuses <= {Status.COMPLETED, Status.PRUNED}
     assert Status.COMPLETED in statuses
@@ -154,7 +154,7 @@ def test_more_trials_can_be_asked_for_when_it_is_done(name: str) -> None:
     with Simulation(spec(name), curve, slots=3) as simulation:
         before = _lengths(simulation.run())
         after = simulation.run(trials=more)
-    assert after.history.searched == more
+    assert after.history.searched_count == more
     assert all(a <= b for a, b in zip(before, _lengths(after), strict=False))
 
 

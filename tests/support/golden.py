@@ -38,4 +38,4 @@ def write(path: Path) -> None:
 
 
 if __name__ == "__main__":
-    write(FOLDER / f"ledger-{upgrade.known()[-1]}.sql")
+    write(FOLDER / f"ledger-{upgrade.known_revisions()[-1]}.sql")

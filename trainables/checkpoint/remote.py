@@ -70,7 +70,7 @@ class Remote:
     patience_s: float | None = None
     """Time for which requests are repeated, seconds; None for `PATIENCE_S`."""
 
-    def below(self, name: str) -> "Remote":
+    def subfolder(self, name: str) -> "Remote":
         """Return the folder `name` inside this one."""
         return Remote(f"{self.url}/{name}", self.patience_s)
 

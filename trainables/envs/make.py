@@ -27,7 +27,7 @@ from trainables.envs.external.calling import Called, calls_us
 from trainables.envs.faults import close
 from trainables.envs.pool import ENVPOOL, Pool
 from trainables.envs.registry import EnvContext
-from trainables.envs.spaces.actions import ActionLayout, layout_of, quicken
+from trainables.envs.spaces.actions import ActionLayout, layout_of, speed_up_checks
 from trainables.envs.spaces.connectors import (
     PREVIOUS,
     Connector,
@@ -312,7 +312,7 @@ def make_env(
     env = make_raw_env(config, context, learning)
     if isinstance(env.observation_space, agents.AgentsSpace):
         return env
-    quicken(env.unwrapped)
+    speed_up_checks(env.unwrapped)
     return env if config.action_mask is None else ActionMask(env, config.action_mask)
 
 
@@ -402,7 +402,7 @@ def make_vector(config: EnvironmentConfig, num_envs: int) -> VectorEnv[Any, Any,
     if not isinstance(vector, VectorEnv) or vector.num_envs != num_envs:
         hint = f"{config.env} made {vector!r}, no gymnasium.vector.VectorEnv of {num_envs}"
         raise ConfigError("native_vector_env", True, allowed, hint)
-    quicken(vector.unwrapped)
+    speed_up_checks(vector.unwrapped)
     return vector
 
 

@@ -123,7 +123,7 @@ class AgentsPlayer(InferencePolicy):
         pid: str = known["policies"][agent]
         return pid
 
-    def rewarded(
+    def add_reward(
         self, observation: Any, memory: Array, reward: float, is_over: bool = False
     ) -> None:
         """Record the agents' rewards of the step that led to this observation.
@@ -141,7 +141,7 @@ class AgentsPlayer(InferencePolicy):
             known["rewards"][agent] += one
             if agent in known["memory"]:
                 player = self.players[known["policies"][agent]]
-                player.rewarded(None, known["memory"][agent], one)
+                player.add_reward(None, known["memory"][agent], one)
         for agent in ended:
             known["memory"].pop(agent, None)
 

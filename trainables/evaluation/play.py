@@ -232,7 +232,7 @@ class _RunningEpisode:
         self.reward += float(reward)
         self.length += 1
         over = bool(terminated or truncated) or self.length == self._plan.envs.horizon
-        self._player.rewarded(self.observation, self.memory, float(reward), over)
+        self._player.add_reward(self.observation, self.memory, float(reward), over)
         if self._watch:
             self._watch.step(self.observation, float(reward), info)
             if over:
@@ -293,7 +293,7 @@ class _RunningEpisode:
         envs = OneEnv([] if env is None else [env])
         worker = EvaluationWorker(envs, plan.is_recorded, self._player.actor, plan.global_vars)
         restart = f"-{self.faults}" if self.faults else ""
-        calls = plan.calls.another(plan.calls_state)
+        calls = plan.calls.copy_with_state(plan.calls_state)
         episode = Episode(f"evaluation-{self.index}{restart}", 0, 0, cast=self._cast())
         return EpisodeWatch(calls, lambda: worker, episode)
 

@@ -63,7 +63,7 @@ class ScheduleConfig(Section):
     )
 
 
-def due(first: float, schedule: Schedule, length: int | None, timesteps: int) -> float:
+def schedule_value(first: float, schedule: Schedule, length: int | None, timesteps: int) -> float:
     """Return the value of a schedule after `timesteps` environment steps.
 
     Args:
@@ -83,4 +83,4 @@ def due(first: float, schedule: Schedule, length: int | None, timesteps: int) ->
 
 def learning_rate(config: ScheduleConfig, timesteps: int) -> float:
     """Return the learning rate after `timesteps` environment steps."""
-    return due(config.lr, config.lr_schedule, config.schedule_timesteps, timesteps)
+    return schedule_value(config.lr, config.lr_schedule, config.schedule_timesteps, timesteps)

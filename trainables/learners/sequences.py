@@ -29,10 +29,10 @@ class SequenceBatch(TrainBatch):
         return np.diff(np.append(np.flatnonzero(self.begins), len(self)))
 
     def columns(self) -> dict[str, Array]:
-        """Return the columns of all sequences, as `replayed` does."""
-        return self.replayed(np.arange(np.count_nonzero(self.begins)))
+        """Return the columns of all sequences, as `select_columns` does."""
+        return self.select_columns(np.arange(np.count_nonzero(self.begins)))
 
-    def replayed(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
+    def select_columns(self, chosen: NDArray[np.int64]) -> dict[str, Array]:
         """Return the columns of the sequences with indices `chosen`, in that order.
 
         Columns ``positions`` and ``states`` assign rows to sequences; see `networks.Replay`.
@@ -64,7 +64,7 @@ class SequenceBatch(TrainBatch):
         middles = np.cumsum(lengths) - lengths / 2
         part = (middles * parts / len(self)).astype(np.int64)
         chosen = [order[part == i] for i in range(parts)]
-        return [self.replayed(one) for one in chosen if len(one)]
+        return [self.select_columns(one) for one in chosen if len(one)]
 
 
 def in_sequences(fragment: Fragment, batch: TrainBatch, longest: int) -> SequenceBatch:

@@ -154,7 +154,7 @@ class OfflineConfig(Section):
         return callable(self.output) or is_own(self.output or "")
 
     @property
-    def reads(self) -> bool:
+    def reads_experience(self) -> bool:
         """True if any experience is read."""
         return self.sources.keys() != {SAMPLER}
 
@@ -250,7 +250,7 @@ def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows:
     if config.output and not keeps_rows:
         why = "what is written is what was learnt from, and no reader knows the statistics of then"
         only = {"observation_filter": ("NoFilter", why), "normalize_rewards": (False, why)}
-    elif config.reads:
+    elif config.reads_experience:
         why = "it follows the returns of whole episodes, which files need not hold in order"
         only = {"normalize_rewards": (False, why)}
     for key, (allowed, hint) in only.items():
@@ -315,7 +315,7 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping
         "data_parallel": (False, "files are read and written by the trainer's own process"),
         "fake_sampler": (False, "one batch would be given for ever"),
     }
-    if config.reads:
+    if config.reads_experience:
         only["sample_async"] = (False, "files are read in turn with sampling")
         only |= {key: (usual[key], why) for key, why in OF_WHAT_IS_READ.items()}
     if config.only_reads:
@@ -324,7 +324,7 @@ def check_offline(config: OfflineConfig, flat: Mapping[str, Any], usual: Mapping
             only["record_env"] = ("evaluation", NOTHING_IS_SAMPLED)
     word = _direction(config)
     flat = {**flat, **{f"model.{key}": value for key, value in flat["model"]}}
-    for key, (allowed, hint) in only.items() if config.output or config.reads else ():
+    for key, (allowed, hint) in only.items() if config.output or config.reads_experience else ():
         if flat[key] != allowed:
             written = "null" if allowed is None else allowed
             raise ConfigError(key, flat[key], f"{written} with {word}", hint)

@@ -88,7 +88,7 @@ class Episodes:
     def __len__(self) -> int:
         return len(self.rewards)
 
-    def placed(self, of_rows: Array) -> Reals:
+    def arrange_by_episode(self, of_rows: Array) -> Reals:
         """Return values (R,) as an array (E, T)."""
         made = np.zeros(self.valid.shape)
         made[self.valid] = of_rows
@@ -376,7 +376,7 @@ class Estimates:
     def _terms(self, name: str, policy: LogLikelihoods, of: Episodes) -> Terms | None:
         """Return the terms of an estimate; None if ``dr`` does not support the spaces."""
         own = np.asarray(policy(of.observations, of.actions), dtype=np.float64)
-        log_ratios = of.placed(own - of.logp[of.valid])
+        log_ratios = of.arrange_by_episode(own - of.logp[of.valid])
         if (count := bounded(name, log_ratios)) > 0:
             self._warn(
                 f"{name} counts the ratios of {count} of {len(of)} episodes as e^{HIGHEST:g}, as "
@@ -392,7 +392,7 @@ class Estimates:
             for seen in (of.observations, of.following)
         )
         taken, of_state = fitted_values(of, now, then, self._gamma)
-        valued = of.placed(taken), of.placed(of_state)
+        valued = of.arrange_by_episode(taken), of.arrange_by_episode(of_state)
         return terms(name, of.rewards, log_ratios, self._gamma, valued)
 
 

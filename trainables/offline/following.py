@@ -90,7 +90,7 @@ def pieces(batch: Columns) -> Iterator[Columns]:
         yield {name: column[begin:end] for name, column in batch.items()}
 
 
-def numbered(batch: Columns) -> Columns:
+def with_numbers(batch: Columns) -> Columns:
     """Return the batch with ``t`` and ``eps_id``, by default counted in its pieces."""
     begins = np.concatenate([[True], ~batch["goes_on"][:-1]])
     rows = np.arange(len(begins))
@@ -112,6 +112,6 @@ def with_episodes(batches: Iterable[Columns]) -> Iterator[Columns]:
         if "eps_id" in batch or "goes_on" not in batch or "new_obs" not in batch:
             yield batch
             continue
-        own = first - numbered(batch)["eps_id"]
+        own = first - with_numbers(batch)["eps_id"]
         first = int(own[-1]) - 1
         yield {**batch, "eps_id": own}

@@ -145,13 +145,13 @@ class _Machine:
         elif name in _TUPLES:
             self.stack.append(tuple(self.pop(_TUPLES[name])))
         elif name in _MEMO:
-            self.remember(_MEMO[name], given)
+            self.use_memo(_MEMO[name], given)
         elif name in _EFFECTS:
             _EFFECTS[name](self, given)
         elif name not in ("PROTO", "FRAME", "STOP"):
             raise NotAnArray(f"a pickle with the opcode {name}, which no array needs")
 
-    def remember(self, verb: str, place: Any) -> None:
+    def use_memo(self, verb: str, place: Any) -> None:
         """Put the topmost value into the memo, or push one from it."""
         if verb == "get":
             self.stack.append(self.memo[place])
@@ -166,7 +166,7 @@ class _Machine:
         del self.stack[len(self.stack) - count :]
         return values
 
-    def named(self, module: Any, name: Any) -> None:
+    def push_name(self, module: Any, name: Any) -> None:
         """Push a name."""
         if not (isinstance(module, str) and isinstance(name, str)):
             raise NotAnArray("a pickle that names something by what is no text")
@@ -193,8 +193,8 @@ class _Machine:
 _EFFECTS: dict[str, Callable[[_Machine, Any], None]] = {
     "MARK": lambda machine, _: machine.marks.append(len(machine.stack)),
     "TUPLE": lambda m, _: m.stack.append(tuple(m.pop(len(m.stack) - m.marks.pop()))),
-    "GLOBAL": lambda machine, both: machine.named(*both.split(" ", 1)),
-    "STACK_GLOBAL": lambda machine, _: machine.named(*machine.pop(2)),
+    "GLOBAL": lambda machine, both: machine.push_name(*both.split(" ", 1)),
+    "STACK_GLOBAL": lambda machine, _: machine.push_name(*machine.pop(2)),
     "REDUCE": lambda machine, _: machine.reduce(),
     "BUILD": lambda machine, _: machine.build(),
 }

@@ -22,7 +22,7 @@ from trainables.offline.batches import (
     batch_of_lanes,
 )
 from trainables.offline.config import SAMPLER, IOContext
-from trainables.offline.following import REMEDY, numbered
+from trainables.offline.following import REMEDY, with_numbers
 from trainables.offline.reader import InputReader, Rows, RowsByPolicy, as_batch
 from trainables.offline.sources import make_reader
 from trainables.policies.acting.actor import Weights
@@ -333,7 +333,7 @@ def fragment_of(
             raise StoredDataError(source, f"no column {name}, from which is learnt")
     if learnt.looks_ahead and "new_obs" not in there:
         raise StoredDataError(source, "no column new_obs, from which is learnt", REMEDY)
-    batches = [numbered(one) for one in batches]
+    batches = [with_numbers(one) for one in batches]
     columns = {
         own: np.concatenate([one[name] for one in batches])[:, None]
         for own, name in READ.items()

@@ -67,7 +67,7 @@ class InferencePolicy:
             own: memory of the actor after them.
             carried: memory of the connectors before them.
         """
-        return np.concatenate([own, self.connectors.acted(carried, actions)], axis=1)
+        return np.concatenate([own, self.connectors.after_actions(carried, actions)], axis=1)
 
     def initial_memory(self) -> Array:
         """Return the memory (M,) at the start of an episode."""
@@ -159,7 +159,7 @@ class InferencePolicy:
         fetches = {key: acted.columns[name] for key, name in self.actor.fetches.items()}
         return [at_env.act(one) for one in sent], acted.memory, fetches
 
-    def rewarded(
+    def add_reward(
         self, observation: Any, memory: Array, reward: float, is_over: bool = False
     ) -> None:
         """Add the reward of a step that led to `observation` to the memory (M,), in place.

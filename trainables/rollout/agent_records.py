@@ -76,7 +76,7 @@ class AgentRecord:
         """
         self.rewards = reward, self.rewards[0]
         if self.memory is not None and player is not None and player.connectors.memory_size:
-            player.rewarded(None, self.memory, reward)
+            player.add_reward(None, self.memory, reward)
 
     def get_state(self) -> dict[str, Any]:
         """Return the record without info and policy outputs as plain data."""
@@ -217,7 +217,7 @@ class AgentRecords:
         """Record that an agent's trajectory has ended."""
         self._records.setdefault(agent, AgentRecord()).is_over = True
 
-    def let_go(self) -> None:
+    def drop_policies(self) -> None:
         """Drop the policies and their outputs, since the episode is over."""
         self._cast = None
         for one in self._records.values():

@@ -27,7 +27,7 @@ from trainables.errors import ConfigError
 from trainables.policies.acting import hand_written
 from trainables.policies.acting.actor import Actor
 from trainables.policies.filters import FilterConfig
-from trainables.rollout.agents.mapping import Binding, looking, make_mapping
+from trainables.rollout.agents.mapping import Binding, make_mapping, stream_outside_episodes
 from trainables.rollout.agents.sampler import PolicyPlan
 from trainables.rollout.agents.worker import AgentsSpec, AgentsWorker, require_together
 from trainables.rollout.batch import Sample
@@ -129,7 +129,7 @@ class RolloutWorker(worker.RolloutWorker):
         """
         sampling, calls = config.sampling, make_calls(config.callbacks)
         for phase in OF_TRAINERS:
-            if calls and calls.wants(phase):
+            if calls and calls.has_functions(phase):
                 allowed = "absent with a worker by itself, which learns nothing"
                 raise ConfigError(f"callbacks.{phase}", config.callbacks.callbacks, allowed)
         seen = look(config.environment)
@@ -259,7 +259,9 @@ def _policy_spaces(
     """
     if given.observation_space is not None and given.action_space is not None:
         return checked_spaces(environment, given.observation_space, given.action_space)
-    own = [of for agent, of in agents.items() if mapping(agent, looking(agent)) == pid]
+    own = [
+        of for agent, of in agents.items() if mapping(agent, stream_outside_episodes(agent)) == pid
+    ]
     if not own:
         allowed = "(class, observation space, action space, settings)"
         raise ConfigError(f"policy.{pid}", "a class alone", allowed, "no agent says its spaces")

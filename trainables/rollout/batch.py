@@ -222,7 +222,7 @@ BESIDE = ("declared", "last")
 """Fields of a fragment that are no columns."""
 
 
-def requested(names: frozenset[str], like: Mapping[str, Column]) -> dict[str, Column]:
+def requested_columns(names: frozenset[str], like: Mapping[str, Column]) -> dict[str, Column]:
     """Return the columns with these names, name → shape and type of a row.
 
     Args:
@@ -274,7 +274,7 @@ class TrainBatch:
         """Return column → array, for a loss."""
         return dict(vars(self))
 
-    def only(self, valid: Array) -> "TrainBatch":
+    def select(self, valid: Array) -> "TrainBatch":
         """Return the rows where `valid` (B,) holds; the batch itself if it holds everywhere."""
         if valid.all():
             return self

@@ -164,13 +164,13 @@ class Calls:
         """True if no phase has a function."""
         return self._functions == {}
 
-    def another(self, state: Any) -> "Calls":
+    def copy_with_state(self, state: Any) -> "Calls":
         """Return new callbacks from the same source, restored to a state of `get_state`."""
         made = Calls(self._source)
         made.set_state(state)
         return made
 
-    def wants(self, phase: str) -> bool:
+    def has_functions(self, phase: str) -> bool:
         """Return whether there is a function to call in this phase."""
         if self._functions is not None:
             return phase in self._functions
@@ -179,7 +179,7 @@ class Calls:
     @property
     def follow_episodes(self) -> str:
         """First phase that needs each episode from its beginning; empty if there is none."""
-        return next((one for one in FOLLOWING if self.wants(one)), "")
+        return next((one for one in FOLLOWING if self.has_functions(one)), "")
 
     def require_not_following(self, is_one_object: bool) -> None:
         """Raise ConfigError if a phase needs each episode from its beginning.
@@ -207,7 +207,7 @@ class Calls:
         Raises:
             CallbackError: the function raised an exception.
         """
-        if not self.wants(phase):
+        if not self.has_functions(phase):
             return
         try:
             if self._functions is not None:
@@ -255,7 +255,7 @@ def make_calls(config: CallbacksConfig) -> Calls | None:
 
 def episode_callbacks(calls: Calls | None) -> Calls | None:
     """Return the callbacks if one of them is called in episodes; None otherwise."""
-    if calls is None or not any(calls.wants(phase) for phase in EPISODE_PHASES):
+    if calls is None or not any(calls.has_functions(phase) for phase in EPISODE_PHASES):
         return None
     return calls
 

@@ -148,8 +148,8 @@ class EpisodeTracker:
         # A sampling thread holds this object, and must not hold the worker that it ends with.
         self._worker = weakref.ref(worker)
         self._index = index
-        self._wants_steps = calls.wants("on_episode_step")
-        self._wants_pieces = calls.wants("on_postprocess_traj")
+        self._wants_steps = calls.has_functions("on_episode_step")
+        self._wants_pieces = calls.has_functions("on_postprocess_traj")
         self._begun_counts = [0] * count
         """Episodes begun in each environment, including the running one."""
         self._running_episodes = [self._make_episode(env_index) for env_index in range(count)]
@@ -159,7 +159,7 @@ class EpisodeTracker:
         """For each environment the row of the fragment at which its running episode begins."""
         self._pieces: list[Trajectory] = []
 
-    def alone(self, episode_id: str, cast: Cast) -> "EpisodeWatch":
+    def create_unattached(self, episode_id: str, cast: Cast) -> "EpisodeWatch":
         """Create an episode that belongs to none of the environments, and return its watch."""
         episode = Episode(episode_id, self._index, 0, cast=cast)
         return EpisodeWatch(self._calls, self._worker, episode)
@@ -286,7 +286,7 @@ class EpisodeTracker:
         for env_index in envs:
             one = self._ended_episodes[env_index] = self._running_episodes[env_index]
             self._call("on_episode_end", one, error=step.faults.get(env_index))
-            one.let_go()
+            one.drop_policies()
             checked_numbers(one)
         self.create(envs)
 
@@ -413,7 +413,7 @@ class EpisodeWatch:
     def end(self, error: Exception | None) -> None:
         """End the episode; `error` is the exception of its environment, or None."""
         self._call("on_episode_end", error=error)
-        self.episode.let_go()
+        self.episode.drop_policies()
         checked_numbers(self.episode)
 
     def _call(self, phase: str, **more: Any) -> None:

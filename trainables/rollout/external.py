@@ -26,7 +26,7 @@ from trainables.envs.external.calling import (
     ExternalEnv,
     Polled,
 )
-from trainables.envs.external.polling import PolledEnv, ended
+from trainables.envs.external.polling import PolledEnv, ended_episodes
 from trainables.envs.faults import close, describe_fault
 from trainables.envs.make import (
     EnvironmentConfig,
@@ -294,7 +294,7 @@ class ExternalSampler(AgentsSampler):
                 episodes.append(self._finish_lost(episode, why))
                 steps = [steps[0] + whole * episode.known, steps[1] + whole * episode.length]
         self._player_policies = polled.policies
-        over = [env_id for env_id in ended(polled) if env_id in self._running]
+        over = [env_id for env_id in ended_episodes(polled) if env_id in self._running]
         self._waiting_episodes = list(dict.fromkeys([*polled.observations, *over]))
         for env_id in self._waiting_episodes:
             more = self._process_poll(env_id, polled, episodes, whole)
@@ -439,7 +439,9 @@ class ExternalSampler(AgentsSampler):
         self._episode_count += 1
         self._running[env_id] = episode
         if self.watch and not is_over and (given["observations"] or not self._is_alone):
-            episode.watch = self.watch.alone(str(env_id), self._cast(env_id, episode.number))
+            episode.watch = self.watch.create_unattached(
+                str(env_id), self._cast(env_id, episode.number)
+            )
             episode.watch.start(self._callback_observation(given))
         return episode
 

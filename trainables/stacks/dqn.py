@@ -19,7 +19,7 @@ from trainables.stacks.trainer import (
     check_parts,
     check_read,
     or_infinite,
-    turned,
+    transpose_weights,
 )
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.trainer import Stateful
@@ -178,9 +178,9 @@ class LaneDQN(LaneTrainer, DQN):
         features, shape = self.lane_env.features, self.shape
         here = self._rows.is_here
         return Lane(
-            learnt=self.learnt(),
-            target={name: turned(name, one) for name, one in target.items()},
-            key=self.held("key"),
+            learnt=self.read_policy(),
+            target={name: transpose_weights(name, one) for name, one in target.items()},
+            key=self.copy_environment_array("key"),
             episodes=self.held_episodes(),
             seen=self.counted(),
             waiting=self._waiting(),
@@ -202,7 +202,7 @@ class LaneDQN(LaneTrainer, DQN):
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
         """Let the target network, and the steps that wait, be those of the lane."""
-        target = {name: turned(name, one) for name, one in take("target").items()}
+        target = {name: transpose_weights(name, one) for name, one in take("target").items()}
         self.target.set_state({"weights": target})
         if self.n_step:
             steps = self.settings.n_step - 1

@@ -126,11 +126,11 @@ class LanePPO(LaneTrainer, PPO):
     def as_lane_state(self) -> Lane:
         """Return what policy, filter and workers hold, as the program holds it."""
         return Lane(
-            learnt=self.learnt(),
-            key=self.held("key"),
+            learnt=self.read_policy(),
+            key=self.copy_environment_array("key"),
             episodes=self.held_episodes(),
-            matrices=self.held("matrices"),
-            age=self.held("age"),
+            matrices=self.copy_environment_array("matrices"),
+            age=self.copy_environment_array("age"),
             seen=self.counted(),
         )
 

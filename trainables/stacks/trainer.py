@@ -257,26 +257,32 @@ class LaneTrainer(Trainer):
             self._stack, self._place = _reserve(self.shape, lanes or 1)
         self._stack.put(self._place, self.lane_settings(), lane)
 
-    def learnt(self) -> Learnt:
+    def read_policy(self) -> Learnt:
         """Return weights and moments of the policy as the program holds them."""
-        weights = {name: turned(name, one) for name, one in self._policy.weights().items()}
+        weights = {
+            name: transpose_weights(name, one) for name, one in self._policy.weights().items()
+        }
         first = {name: np.zeros_like(one) for name, one in weights.items()}
         second = {name: np.zeros_like(one) for name, one in weights.items()}
         updates = 0.0
         for name, kept in self._policy.kept_moments().items():
             if kept:
                 updates = float(kept["step"])
-                first[name] = turned(name, kept["exp_avg"])
-                second[name] = turned(name, kept["exp_avg_sq"])
+                first[name] = transpose_weights(name, kept["exp_avg"])
+                second[name] = transpose_weights(name, kept["exp_avg_sq"])
         return Learnt(weights, first, second, np.float32(updates))
 
-    def held(self, name: str) -> Array:
+    def copy_environment_array(self, name: str) -> Array:
         """Return a copy of one of the arrays of its environments."""
         return np.array(self._own.held[name])
 
     def held_episodes(self) -> Episodes:
         """Return its episodes as the program holds them."""
-        return Episodes(self.held("envs"), self.held("lengths"), self.held("returns"))
+        return Episodes(
+            self.copy_environment_array("envs"),
+            self.copy_environment_array("lengths"),
+            self.copy_environment_array("returns"),
+        )
 
     def counted(self) -> Counted:
         """Return what its filter has seen as the program holds it."""
@@ -385,7 +391,7 @@ def _reserve(shape: Shape, width: int) -> tuple[Stack, int]:
     return _reserve(shape, width)
 
 
-def turned(name: str, array: Any) -> Array:
+def transpose_weights(name: str, array: Any) -> Array:
     """Return weights between torch's layout, (outputs, inputs), and the program's."""
     return np.ascontiguousarray(np.asarray(array).T if name.endswith(".weight") else array)
 
@@ -397,12 +403,12 @@ def or_infinite(bound: float | None) -> float:
 
 def _as_policy_state(learnt: Learnt) -> dict[str, Any]:
     """Return what a lane has learnt, as the state of a policy."""
-    weights = {name: turned(name, one) for name, one in learnt.weights.items()}
+    weights = {name: transpose_weights(name, one) for name, one in learnt.weights.items()}
     moments = {
         name: {
             "step": np.float32(learnt.updates),
-            "exp_avg": turned(name, learnt.first[name]),
-            "exp_avg_sq": turned(name, learnt.second[name]),
+            "exp_avg": transpose_weights(name, learnt.first[name]),
+            "exp_avg_sq": transpose_weights(name, learnt.second[name]),
         }
         for name in weights
     }

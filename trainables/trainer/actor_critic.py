@@ -22,7 +22,7 @@ from trainables.learners.fused.policy import FlatPolicy
 from trainables.learners.fused.ppo import FusedLearner, not_covered
 from trainables.learners.fused.ppo import Loss as FusedLoss
 from trainables.learners.returns import generalized_advantages, next_values
-from trainables.learners.schedules import Schedule, due
+from trainables.learners.schedules import Schedule, schedule_value
 from trainables.learners.sequences import SequenceBatch, in_sequences
 from trainables.learners.standardizing import LEAST_ROWS, moments
 from trainables.policies.architecture import Architecture
@@ -102,7 +102,7 @@ class ActorCriticConfig(TrainerConfig):
         """Return the settings with their schedules' values after `timesteps` environment steps."""
         length = self.schedule.schedule_timesteps
         changed = {
-            key: due(getattr(self, key), schedule, length, timesteps)
+            key: schedule_value(getattr(self, key), schedule, length, timesteps)
             for key, schedule in self.scheduled.items()
         }
         return self.model_copy(update=changed) if changed else self
@@ -390,7 +390,7 @@ class ActorCriticTrainer(Trainer):
             longest = self.settings.longest_sequence
             return SequenceBatch.join([in_sequences(f, b, longest) for f, b in pairs])
         valid = [rows(fragment.valid) for fragment in fragments]
-        return TrainBatch.join([b.only(v) for b, v in zip(batches, valid, strict=True)])
+        return TrainBatch.join([b.select(v) for b, v in zip(batches, valid, strict=True)])
 
     def all_rows(self, fragments: list[Fragment]) -> list[TrainBatch]:
         """Return all rows of each fragment, valid or not, with advantages and value targets."""
@@ -496,4 +496,4 @@ def to_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
 
 def valid_rows(fragment: Fragment, gamma: float, lambda_: float) -> TrainBatch:
     """Return the rows of a fragment that are learnt from, with advantages and value targets."""
-    return to_rows(fragment, gamma, lambda_).only(rows(fragment.valid))
+    return to_rows(fragment, gamma, lambda_).select(rows(fragment.valid))

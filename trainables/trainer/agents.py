@@ -9,7 +9,7 @@ from trainables.core.settings import Section, flatten, override
 from trainables.envs.exactness.measuring import Look
 from trainables.envs.make import EnvironmentConfig, EnvSpaces, checked_spaces
 from trainables.errors import ConfigError, nearest, shorten
-from trainables.rollout.agents.mapping import Binding, ByName, looking, make_mapping
+from trainables.rollout.agents.mapping import Binding, ByName, make_mapping, stream_outside_episodes
 from trainables.trainer.config import TrainerConfig
 
 #: Settings of `TrainerConfig` that a policy may have for itself, beside those of its algorithm.
@@ -79,7 +79,7 @@ def spaces_of(
     found = {pid: (agent, seen.agents[agent]) for pid, agent in like.items()}
     place = "multiagent.policy_mapping_fn"
     for agent, spaces in seen.agents.items():
-        pid = agents.mapping(agent, looking(agent))
+        pid = agents.mapping(agent, stream_outside_episodes(agent))
         if pid not in agents.policies:
             hint = f"it gave that for agent {agent!r}"
             raise ConfigError(place, pid, f"one of {', '.join(agents.policies)}", hint)
@@ -118,7 +118,7 @@ def seen_by(
     everybody = [*seen.agents]
     of_each = {pid: len(everybody) for pid in found}
     if isinstance(agents.mapping, ByName):
-        named = [agents.mapping(agent, looking(agent)) for agent in everybody]
+        named = [agents.mapping(agent, stream_outside_episodes(agent)) for agent in everybody]
         of_each = {pid: named.count(pid) for pid in found}
     return {
         pid: Look(spaces, seen.limit, rows_per_step=max(1, of_each[pid]))
@@ -160,7 +160,7 @@ def changed(
         trained = [pid for pid in kept if pid in policies]
     if mapping is None and (mapping := said.get("policy_mapping_fn")) is None:
         before = make_mapping(None, list(said["policies"]))
-        mapping = {agent: before(agent, looking(agent)) for agent in agents}
+        mapping = {agent: before(agent, stream_outside_episodes(agent)) for agent in agents}
     elif callable(mapping) and (path := path_to(mapping)) is None:
         hint = "a checkpoint names it; put it at the top of a module"
         raise ConfigError("policy_mapping_fn", shorten(mapping), "a dict or a function", hint)

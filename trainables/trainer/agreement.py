@@ -52,7 +52,9 @@ def described(config: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "observation_filter": _filter_name(config["observation_filter"])}
 
 
-def changed(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+def changed_settings(
+    checkpoint: Mapping[str, Any], now: Mapping[str, Any]
+) -> dict[str, tuple[Any, Any]]:
     """Return key of `COLLECTING` → (value in the checkpoint, value now), where they differ.
 
     `now` is this trainer's `described`.
@@ -73,7 +75,7 @@ def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
             raise ConfigError(key, now[key], f"{was[key]}, as in the checkpoint", why)
     if checkpoint["workers"]:  # the trainer of one of several policies has no workers
         why = "each worker goes on where it was; Trainer.restore(path) begins new episodes instead"
-        for key, (before, value) in changed(checkpoint, now).items():
+        for key, (before, value) in changed_settings(checkpoint, now).items():
             raise ConfigError(key, value, f"{before}, as in the checkpoint", why)
 
 

@@ -95,7 +95,7 @@ def result_names(settings: TrainerConfig) -> frozenset[str] | None:
         found |= {
             f"{part}/{name}" for part in ("evaluation", "evaluation_at_start") for name in of_one
         }
-    if settings.offline.reads:
+    if settings.offline.reads_experience:
         found |= {"off_policy/"}
     if settings.metrics.classic_results:
         found |= {f"{name}/" for name in RESULTS}

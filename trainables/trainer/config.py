@@ -371,7 +371,7 @@ def validate_config(settings: TrainerConfig) -> None:
         hint = "what is sampled is dropped, so another batch must be there to learn from"
         raise ConfigError("blackhole_outputs", True, allowed, hint)
     flat = flatten(settings)
-    usual = defaults(type(settings)) if settings.offline.reads else {}
+    usual = defaults(type(settings)) if settings.offline.reads_experience else {}
     check_offline(settings.offline, flat, usual)
     linear = [key for key, value in flat.items() if is_linear(key, value)]
     if linear and not settings.schedule.schedule_timesteps:

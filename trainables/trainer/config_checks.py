@@ -77,7 +77,7 @@ def check_called(settings: TrainerConfig) -> None:
             allowed = f"{only} with an environment that calls the trainer"
             raise ConfigError(key, flat[key], allowed, why)
     calls = make_calls(settings.callbacks)
-    if calls and calls.wants(phase := "on_postprocess_traj"):
+    if calls and calls.has_functions(phase := "on_postprocess_traj"):
         allowed = "absent with an environment that calls the trainer"
         hint = "on_sample_end sees all that was sampled"
         raise ConfigError(f"callbacks.{phase}", settings.callbacks.callbacks, allowed, hint)
@@ -108,7 +108,7 @@ def check_agents(settings: TrainerConfig, seen: Look) -> None:
 def check_together(settings: TrainerConfig) -> None:
     """Raise ConfigError for settings that are valid one by one but do not work together."""
     validate_config(settings)
-    fake, reads = settings.sampling.fake_sampler, settings.offline.reads
+    fake, reads = settings.sampling.fake_sampler, settings.offline.reads_experience
     check_callbacks(settings.callbacks, settings.workers.num_workers, fake, reads)
     evaluating, _ = evaluation_settings(settings, settings.evaluation)
     check_callbacks_of_evaluation(evaluating.callbacks, settings.evaluation)
@@ -147,7 +147,7 @@ def check_data_parallel(settings: TrainerConfig) -> None:
         hint = "ranks learn from single rows, not from sequences"
         raise ConfigError("model.use_lstm", True, "false with data_parallel", hint)
     calls = make_calls(settings.callbacks)
-    if calls and calls.wants("on_postprocess_traj"):
+    if calls and calls.has_functions("on_postprocess_traj"):
         raise ConfigError(
             "callbacks.on_postprocess_traj",
             settings.callbacks.callbacks,
@@ -177,7 +177,7 @@ def check_by_trying(
         check_evaluation(environments, plan.envs, settings.evaluation, seen.spaces)
     check_vector_env(settings.environment, settings.envs, seen.limit)
     if settings.environment.is_native:
-        unasked = measuring.once(
+        unasked = measuring.measure_once(
             settings.environment, f"native {settings.envs!r}", lambda: _restarts_unasked(settings)
         )
         if unasked and (calls := make_calls(settings.callbacks)):

@@ -177,14 +177,14 @@ def _restore_error(pid: str, path: str, problem: str) -> ConfigError:
 
 
 @functools.cache
-def several(algorithm: type[Trainer]) -> type[Trainer]:
+def multi_agent_class(algorithm: type[Trainer]) -> type[Trainer]:
     """Return an algorithm's trainer class for several policies."""
     more = {"algorithm": algorithm, "__module__": algorithm.__module__}
     return type(algorithm.__name__, (MultiAgentTrainer, algorithm), more)
 
 
 class MultiAgentTrainer(Trainer):
-    """Base of the trainer classes that `several` makes."""
+    """Base of the trainer classes that `multi_agent_class` makes."""
 
     algorithm: ClassVar[type[Trainer]]
     samples_on: ClassVar[bool] = False  # all policies learn between two rounds
@@ -204,7 +204,7 @@ class MultiAgentTrainer(Trainer):
         """Raise ConfigError for settings that several policies, or one of them, do not support."""
         require_together(flatten(settings))
         calls = make_calls(settings.callbacks)
-        if calls and calls.wants("on_postprocess_traj"):
+        if calls and calls.has_functions("on_postprocess_traj"):
             place, allowed = "callbacks.on_postprocess_traj", "absent with several policies"
             hint = "an agent's rows lie in several fragments; on_sample_end sees all of them"
             raise ConfigError(place, settings.callbacks.callbacks, allowed, hint)
@@ -621,7 +621,7 @@ class MultiAgentTrainer(Trainer):
                 or batches of it are read from files.
         """
         policy_id = name_of_policy(self.members, policy_id)
-        if self.settings.offline.reads:
+        if self.settings.offline.reads_experience:
             allowed = "a policy that stays with this input"
             raise ConfigError("policy_id", policy_id, allowed, "batches of it may be read")
         now = canonical(self.settings.agents.multiagent)

@@ -152,7 +152,7 @@ class Reporter:
             fragments: all fragments of this round.
             batches: for each fragment column → T·N rows; changes of the callback are learnt from.
         """
-        if self.calls is None or not self.calls.wants("on_postprocess_traj"):
+        if self.calls is None or not self.calls.has_functions("on_postprocess_traj"):
             return
         for pieces, fragment, batch in zip(self._pieces, fragments, batches, strict=True):
             for piece in pieces:
@@ -210,10 +210,10 @@ def check_callbacks(
         "on_sample_end": "no worker collects what is read",
     }
     for phase, why in without.items():
-        if calls and reads and calls.wants(phase):
+        if calls and reads and calls.has_functions(phase):
             allowed = "absent where input reads files"
             raise ConfigError(f"callbacks.{phase}", config.callbacks, allowed, why)
-    if calls and fake_sampler and calls.wants("on_postprocess_traj"):
+    if calls and fake_sampler and calls.has_functions("on_postprocess_traj"):
         raise ConfigError(
             "fake_sampler",
             True,

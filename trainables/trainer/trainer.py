@@ -268,7 +268,7 @@ class Trainer(Trainable):
     def validate_config(cls, settings: TrainerConfig) -> None:
         """Raise ConfigError for settings that are valid one by one but do not work together."""
         config_checks.check_together(settings)
-        if settings.offline.reads and not cls.learns_from_others:
+        if settings.offline.reads_experience and not cls.learns_from_others:
             allowed = f"sampler with {cls.__name__}, which learns from what its own policy does"
             raise ConfigError(
                 "input", settings.offline.input, allowed, "bc, dqn, iql, sac and td3 read"
@@ -280,7 +280,7 @@ class Trainer(Trainable):
             allowed = f"true with {cls.__name__} and an observation_filter"
             hint = "rows are filtered when they are drawn, by what all workers have seen"
             raise ConfigError("synchronize_filters", False, allowed, hint)
-        if settings.offline.reads:
+        if settings.offline.reads_experience:
             cls._check_reading(settings)
         if (source := settings.environment.action_mask) and not cls.masks_actions:
             hint = f"{cls.__name__} rules no choice out by a mask; ppo, a2c, impala and dqn do"
@@ -351,14 +351,14 @@ class Trainer(Trainable):
         """Return the values that `choose` gives to settings that are ``auto``."""
         cls = cls.of(config)  # noqa: PLW0642
         settings = parse(cls.config_class, config)
-        if not (undecided := cls.undecided(settings)):
+        if not (undecided := cls.automatic_settings(settings)):
             return {}
         settings = cls._settle_stepping(settings)
         chosen = cls._checked_choice(settings, measuring.look(settings.environment))
         return {key: chosen[key] for key in undecided}
 
     @classmethod
-    def undecided(cls, settings: TrainerConfig) -> tuple[str, ...]:
+    def automatic_settings(cls, settings: TrainerConfig) -> tuple[str, ...]:
         """Return the settings of `before_auto` that are ``auto``."""
         flat = flatten(settings)
         return tuple(key for key in cls.before_auto if flat[key] == AUTO)
@@ -387,7 +387,7 @@ class Trainer(Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Build policy, filters and workers from the settings."""
         settings = parse(self.config_class, config)
-        self._undecided = self.undecided(settings)
+        self._undecided = self.automatic_settings(settings)
         self.settings = self._settle_stepping(settings, chosen=not self.context.settled)
         self.validate_config(self.settings)
         self._given = self.config
@@ -506,7 +506,7 @@ class Trainer(Trainable):
             **({"train_batch_size": self.settings.batch_size} if self.settings.rounded else {}),
             **at_start,
         }
-        if self.settings.offline.reads:
+        if self.settings.offline.reads_experience:
             result.update(self._off_policy_results())
         if is_due(self.settings.evaluation, self.iteration + 1):
             with timed(timers, "evaluation_time_ms"):
@@ -593,7 +593,7 @@ class Trainer(Trainable):
         data = self.computed_here(given)
         if data.get("workers"):
             self._settle(data.get("settled", {}))
-            if changes := agreement.changed(data, self._collected):
+            if changes := agreement.changed_settings(data, self._collected):
                 why = agreement.describe_changes(changes, int(data["progress"]["timesteps"]))
                 reasons = agreement.no_longer_exact(data, why, "new episodes are begun, and ")
                 data = {**data, "workers": None, "inexact": reasons}
@@ -1125,7 +1125,7 @@ class Trainer(Trainable):
         sampling = None
         if not offline.only_reads:
             sampling = make_workers(spec, of.workers, of.recovery, of.metrics, at_once)
-        if sampling is not None and not offline.reads:
+        if sampling is not None and not offline.reads_experience:
             return sampling
         made = [sampling] if sampling else []
         asked: list[SamplerInput] = []

@@ -47,7 +47,7 @@ def _done(number: int, objective: Objective) -> Trial:
     trial = Trial.new(number, {"x": x, "y": 1e-5 + 0.09 * y}, {}, objective)
     trial.k, trial.replicas[0].status = number + 1, Status.COMPLETED
     trial.replicas[0].curve = [Point(1, 1.0, x - y)]
-    trial.rests.append(Milestone(number + 1, Status.COMPLETED, x - y))
+    trial.milestones.append(Milestone(number + 1, Status.COMPLETED, x - y))
     return trial
 
 

@@ -85,7 +85,7 @@ def read(spec: SweepSpec, options: SearcherOptions, root: Path) -> Lessons:
 
 def _learn_all(spec: SweepSpec, root: Path) -> Lessons:
     """Return the results of every fitting sweep in `root`, and remarks about the others."""
-    names, found, left_out = folders.existing(root), [], []
+    names, found, left_out = folders.list_sweeps(root), [], []
     for name in names:
         try:
             found.append(_learn(spec, Folder(root, name), MOST))
@@ -104,7 +104,7 @@ def _describe(sweep: EarlierSweep) -> str:
 
 def _find(spec: SweepSpec, name: str, root: Path) -> Folder:
     """Return the folder of an earlier sweep given by name or path; BadConfig if there is none."""
-    names, path = folders.existing(root), Path(name)
+    names, path = folders.list_sweeps(root), Path(name)
     if name in names:
         return Folder(root, name)
     with contextlib.suppress(OSError, ValueError):  # the name is not a valid path

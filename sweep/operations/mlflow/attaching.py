@@ -94,7 +94,7 @@ def send(folder: Folder, say: Callable[[str], None], patience_s: float) -> list[
 def send_what_is_shown(root: Path, name: str | None, say: Callable[[str], None]) -> None:
     """Send what MLflow's page of `root`, or of a sweep there, still lacks; else say why not."""
     due = []
-    for folder in [Folder(root, one) for one in folders.existing(root) if name in (None, one)]:
+    for folder in [Folder(root, one) for one in folders.list_sweeps(root) if name in (None, one)]:
         try:
             folder.require_plain()
             here = sync.tracker_context(folder)

@@ -37,11 +37,11 @@ from sweep.schedulers._shared import seeding
 from sweep.schedulers._shared.rungs import (
     RungOptions,
     evidence,
+    is_waiting,
     ranked_at,
     standing,
     to_climb,
     top_rung,
-    waits,
 )
 from sweep.schedulers._shared.seeding import Step
 
@@ -186,7 +186,7 @@ class Brackets(schedulers.Scheduler):
         ended = [
             (rest.k, trial.replicas[0].time)
             for trial in history.trials
-            for rest in trial.rests
+            for rest in trial.milestones
             if rest.status is Status.COMPLETED
         ]
         if not ended:
@@ -207,7 +207,7 @@ class Brackets(schedulers.Scheduler):
         trials, left = history.trials, 0.0
         if not self.levels:
             return None
-        for bracket in self.brackets(len(trials) + history.to_create - len(history.waiting)):
+        for bracket in self.brackets(len(trials) + history.to_create - len(history.waiting_clones)):
             members = trials[bracket.first : bracket.first + bracket.size]
             missing = bracket.size - len(members)
             finals, places = (
@@ -234,7 +234,7 @@ class Brackets(schedulers.Scheduler):
         stop: list[Stop] = []
         promoted: list[Resume | AddSeed] = []
         fresh: list[NewTrial] = []
-        trials, to_come = history.trials, history.to_create - len(history.waiting)
+        trials, to_come = history.trials, history.to_create - len(history.waiting_clones)
         deal = self._find_deal(history)
         if deal is None:
             why = "no trial has come to its end, which says where the top rung is; to its end"
@@ -270,7 +270,9 @@ class Brackets(schedulers.Scheduler):
                 for t in alive
                 if seeding.is_there(t, step) and not _was_stopped_before(t, next_step)
             ]
-            ranking = ranked_at([seeding.under(t, step.seeds) or t for t in there], step.level)
+            ranking = ranked_at(
+                [seeding.first_seeds(t, step.seeds) or t for t in there], step.level
+            )
             alive = []
             for place, (its, _) in enumerate(ranking, start=1):
                 trial = trials[its.number]
@@ -282,7 +284,7 @@ class Brackets(schedulers.Scheduler):
                     alive.append(trial)
                     goal = Goal(next_step.level, top=bracket.rungs[-1])
                     yield from _promote(trial, step, next_step, goal, why, compared)
-                elif waits(trial):
+                elif is_waiting(trial):
                     yield Stop(trial.number, Status.PRUNED, f"stopped: {why}", compared)
 
 
@@ -294,7 +296,7 @@ def _promote(
         if seeding.gets_more(trial, step):
             why = f"promoted to {next_step.seeds} seeds: {why}"
             yield from seeding.more_seeds(trial, next_step.seeds, goal, why, compared)
-    elif waits(trial) and not trial.reached(next_step.level):
+    elif is_waiting(trial) and not trial.reached(next_step.level):
         yield Resume(trial.number, goal, f"promoted: {why}", compared)
 
 

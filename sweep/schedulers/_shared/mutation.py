@@ -74,7 +74,7 @@ def is_in(space: Space, searched: dict[str, Any]) -> bool:
 
 def _inherit(searched: dict[str, Any], name: str, domain: Domain) -> Any:
     """Return the value in `searched`, or the domain's middle."""
-    return searched[name] if name in searched else domain.at(0.5)
+    return searched[name] if name in searched else domain.value_at(0.5)
 
 
 def _neighbour(domain: Choice | Ordinal, value: Any, stream: np.random.Generator) -> Any:

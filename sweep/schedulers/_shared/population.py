@@ -36,9 +36,9 @@ from sweep.schedulers._shared.rungs import (
     check_first,
     check_reached,
     evidence,
+    is_waiting,
     ranked_at,
     standing,
-    waits,
 )
 from trainables.core import rng
 
@@ -58,19 +58,19 @@ class Generation:
     """Trial → level at which it was compared with the judged one, if that is not `level`."""
 
     @property
-    def upper(self) -> Ranking:
+    def possible_parents(self) -> Ranking:
         """Possible parents: the best members with a score and a checkpoint."""
         staying = self.ranking[: len(self.ranking) - self.count]
         scored = [(trial, score) for trial, score in staying if score is not None]
         return [(trial, score) for trial, score in scored if _can_breed(trial)][: self.count]
 
     @property
-    def lower(self) -> list[Trial]:
+    def replaced_members(self) -> list[Trial]:
         """Members to replace, by number; empty if no member can be a parent.
 
         A trial that has not reported the metric yet is not in the ranking.
         """
-        if not self.upper:
+        if not self.possible_parents:
             return []
         worst = [trial for trial, _ in self.ranking[len(self.ranking) - self.count :]]
         return sorted(worst, key=lambda trial: trial.number)
@@ -180,7 +180,7 @@ class Population(schedulers.Scheduler):
         if history.to_create:
             goal = newest[-1] if newest else self._next_level(0.0)
             return self._start_members(history, free, goal)
-        behind = [t for t in _unfinished_below(history, min(newest, default=0.0)) if waits(t)]
+        behind = [t for t in _unfinished_below(history, min(newest, default=0.0)) if is_waiting(t)]
         if behind:
             why = f"it was held while the others went on to {newest[-1]:g}"
             catches_up = [Resume(t.number, Goal(newest[-1]), why) for t in behind]
@@ -215,26 +215,30 @@ class Population(schedulers.Scheduler):
             living = [trial for trial, _ in generation.ranking if trial.status not in FINISHED]
             following = self._next_level(max((trial.time for trial in living), default=level))
         goal = Goal(following)
-        missing = [t for t in generation.lower if t in at_level and waits(t)]
+        missing = [t for t in generation.replaced_members if t in at_level and is_waiting(t)]
         losers = [(trial, generation) for trial in missing[:free]]
         breed = self._breed(history, len(history.trials), losers, goal)
         resume = [
             _resume(t, generation, goal)
             for t in sorted(at_level, key=lambda t: t.number)
-            if waits(t) and t not in generation.lower and len(breed) == len(missing)
+            if is_waiting(t) and t not in generation.replaced_members and len(breed) == len(missing)
         ]
         return Plan(_stops(losers), tuple(resume[: free - len(breed)]), breed)
 
     def _plan_asynchronous(self, history: History, free: int) -> Plan:
         """Return the plan if each trial is compared on arrival (``synch: false``)."""
-        there = [trial for trial in history.of(Status.PAUSED) if waits(trial)][:free]
+        there = [trial for trial in history.of(Status.PAUSED) if is_waiting(trial)][:free]
         found = [(trial, self._newest(history, trial)) for trial in there]
-        losers = [(trial, generation) for trial, generation in found if trial in generation.lower]
+        losers = [
+            (trial, generation)
+            for trial, generation in found
+            if trial in generation.replaced_members
+        ]
         fresh = self._start_members(history, free - len(there), self._next_level(0.0)).fresh
         resume = [
             _resume(trial, generation, Goal(self._next_level(trial.time)))
             for trial, generation in found
-            if trial not in generation.lower
+            if trial not in generation.replaced_members
         ]
         breed = self._breed(history, len(history.trials) + len(fresh), losers)
         return Plan(_stops(losers), tuple(resume), breed, fresh)
@@ -261,7 +265,7 @@ class Population(schedulers.Scheduler):
     def _start_members(self, history: History, free: int, goal: float) -> Plan:
         """Return a plan that starts the missing members of the population."""
         count = max(0, min(free, history.to_create))
-        begins = [*(trial.time for trial in history.waiting), *[0.0] * count][:count]
+        begins = [*(trial.time for trial in history.waiting_clones), *[0.0] * count][:count]
         goals = [goal if time < goal else self._next_level(time) for time in begins]
         fresh = (NewTrial(Goal(at), f"a member of the population; to {at:g}") for at in goals)
         return Plan(fresh=tuple(fresh))
@@ -292,7 +296,9 @@ class Population(schedulers.Scheduler):
         bred: list[Exploit] = []
         for number, (loser, generation) in enumerate(losers, start=first):
             stream = rng.generator(self.context.seed, "exploit", number)
-            parent, _ = generation.upper[int(stream.integers(len(generation.upper)))]
+            parent, _ = generation.possible_parents[
+                int(stream.integers(len(generation.possible_parents)))
+            ]
             siblings = [sibling.searched for sibling in bred]
             searched = self.explore(history, parent, number, siblings)
             compared = generation.evidence(parent) | {
@@ -384,4 +390,4 @@ def _unfinished_below(history: History, level: float) -> list[Trial]:
 def _is_there(trial: Trial, level: float) -> bool:
     """Return whether a trial has reached a level and its score there is final."""
     went_on = trial.goal.at is None or trial.goal.at > level
-    return trial.reached(level) and (went_on or waits(trial))
+    return trial.reached(level) and (went_on or is_waiting(trial))

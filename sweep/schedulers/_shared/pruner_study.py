@@ -56,7 +56,9 @@ class Study:
             self._study = _new_study(history)
             self._study.add_trials([_as_running(one) for one in shown.trials])
         judged = history.of(Status.PAUSED)
-        shown.lend({look for trial in judged for look in shown.looks(trial)}, history.trials)
+        shown.lend(
+            {look for trial in judged for look in shown.judged_levels(trial)}, history.trials
+        )
 
     def prunes(self, number: int) -> bool:
         """Return whether the pruner would end the trial with this number now."""
@@ -141,7 +143,7 @@ class _StudyTrials(Kept):
             self._show(trials[number])
         self._row.best_trial_id = self._ranks[0][1] if self._ranks else None
 
-    def looks(self, trial: Trial) -> set[int]:
+    def judged_levels(self, trial: Trial) -> set[int]:
         """Return the levels at which a trial may have been judged, each just before a result.
 
         Before its first result there is nothing to interpolate, so the first look is at that
@@ -190,7 +192,7 @@ class _StudyTrials(Kept):
             state = TrialState.FAIL
         complete = state is TrialState.COMPLETE
         looked = self._remembers or complete or trial.status is Status.PAUSED
-        looks = [n for n in sorted(self.looks(trial)) if trial.reached(n)] if looked else []
+        looks = [n for n in sorted(self.judged_levels(trial)) if trial.reached(n)] if looked else []
         values = _values(trial, looks)
         if self._remembers is not None:
             rungs = self.rungs[number] = _rungs(self._remembers, [*values])

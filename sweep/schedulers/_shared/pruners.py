@@ -79,7 +79,7 @@ class Pruned(PerTrialStopping):
         """Return the next multiple of `interval` as a goal."""
         return Goal(float((time // self.interval + 1) * self.interval))
 
-    def judge(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
+    def judge_trials(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
         """Return the pruner's verdict on each trial at its newest look."""
         from sweep.schedulers._shared.pruner_study import Study
 

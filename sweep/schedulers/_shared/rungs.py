@@ -75,7 +75,7 @@ def check_reached(key: str, level: float, time_attr: str, context: SchedulerCont
         raise BadConfig(key, level, f"less than stop.{time_attr}, {end:g}", hint)
 
 
-def waits(trial: Trial) -> bool:
+def is_waiting(trial: Trial) -> bool:
     """Return whether the trial has reached its goal and waits for a decision."""
     return trial.status is Status.PAUSED and not trial.unfinished
 
@@ -192,12 +192,12 @@ def to_climb(levels: Sequence[float], trials: Sequence[Trial], finals: Sequence[
     begun = (
         trial.time - max((level for level in levels if level <= trial.time), default=0.0)
         for trial in trials
-        if climbs(trial)
+        if is_climbing(trial)
     )
     return max(0.0, left - sum(begun))
 
 
-def climbs(trial: Trial) -> bool:
+def is_climbing(trial: Trial) -> bool:
     """Return whether the trial runs, or was interrupted, before its goal."""
     return trial.status is Status.RUNNING or trial.unfinished
 

@@ -74,7 +74,7 @@ def ladder(seeds: Mapping[float, int], levels: Sequence[float]) -> Iterator[Step
             yield Step(level, count)
 
 
-def under(trial: Trial, seeds: int) -> Trial | None:
+def first_seeds(trial: Trial, seeds: int) -> Trial | None:
     """Return a trial with only its first `seeds` seeds; None if one of them is missing."""
     its = trial.replicas[:seeds]
     if len(its) < seeds or any(replica.catching_up for replica in its):
@@ -104,7 +104,7 @@ def at_step(step: Step) -> Key:
     there = at_level(step.level)
 
     def key(trial: Trial) -> Entry | None:
-        if (its := under(trial, step.seeds)) is None:
+        if (its := first_seeds(trial, step.seeds)) is None:
             return None
         if its.status is Status.COMPLETED:
             return rank_key(its, its.score_at(step.level)) if its.is_known else None
@@ -115,7 +115,7 @@ def at_step(step: Step) -> Key:
 
 def is_there(trial: Trial, step: Step) -> bool:
     """Return whether a trial can be compared at a step."""
-    its = under(trial, step.seeds)
+    its = first_seeds(trial, step.seeds)
     return its is not None and (its.reached(step.level) or its.status is Status.COMPLETED)
 
 
@@ -139,7 +139,7 @@ def gets_more(trial: Trial, step: Step) -> bool:
 
     Added seeds may still be training.
     """
-    its = under(trial, step.seeds)
+    its = first_seeds(trial, step.seeds)
     rests = its is not None and its.status in (Status.PAUSED, Status.COMPLETED)
     return rests and not trial.held and not any(one.ended_early for one in trial.replicas)
 
@@ -187,4 +187,4 @@ class Members(Rung):
         self._seeds = step.seeds
 
     def _compared(self, trial: Trial) -> Trial:
-        return under(trial, self._seeds) or trial
+        return first_seeds(trial, self._seeds) or trial

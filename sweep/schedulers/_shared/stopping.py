@@ -14,7 +14,7 @@ from sweep.history.events import Evidence, Goal, Status
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.schedulers import NewTrial, Plan, Resume, Stop
-from sweep.schedulers._shared.rungs import waits
+from sweep.schedulers._shared.rungs import is_waiting
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class PerTrialStopping(schedulers.Scheduler):
     spares = 0
 
     @abstractmethod
-    def judge(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
+    def judge_trials(self, history: History, trials: Sequence[Trial]) -> list[Verdict]:
         """Return the verdicts on one or more trials at the levels that they have reached."""
 
     @abstractmethod
@@ -44,8 +44,8 @@ class PerTrialStopping(schedulers.Scheduler):
         """Judge the trials that reached a level, and fill the remaining slots with new trials."""
         stop: list[Stop] = []
         resume: list[Resume] = []
-        there = [trial for trial in history.of(Status.PAUSED) if waits(trial)]
-        verdicts = self.judge(history, there) if there else []
+        there = [trial for trial in history.of(Status.PAUSED) if is_waiting(trial)]
+        verdicts = self.judge_trials(history, there) if there else []
         for trial, found in zip(there, verdicts, strict=True):
             if not found.goes_on:
                 stop.append(Stop(trial.number, Status.PRUNED, found.why, found.evidence))

@@ -41,7 +41,7 @@ def rest_of(trial: Trial, k: float) -> Milestone | None:
 
     None without a score there, or if it failed.
     """
-    last = next((rest for rest in reversed(trial.rests) if rest.k <= k), None)
+    last = next((rest for rest in reversed(trial.milestones) if rest.k <= k), None)
     if last is None or last.status is Status.FAILED or not _is_scored(last):
         return None
     return last
@@ -49,7 +49,7 @@ def rest_of(trial: Trial, k: float) -> Milestone | None:
 
 def first_score(trial: Trial) -> float:
     """Return the number of the event from which the trial has a score; infinite without one."""
-    return next((rest.k for rest in trial.rests if _is_scored(rest)), math.inf)
+    return next((rest.k for rest in trial.milestones if _is_scored(rest)), math.inf)
 
 
 class Arrivals:
@@ -60,7 +60,7 @@ class Arrivals:
             ((first_score(t), t.number) for t in trials if t.parent is None), reverse=True
         )
 
-    def upto(self, k: float) -> Iterator[int]:
+    def arrived_by(self, k: float) -> Iterator[int]:
         """Yield the numbers of those that arrived by event `k`, each once over all calls."""
         while self._waiting and self._waiting[-1][0] <= k and self._waiting[-1][0] < math.inf:
             yield self._waiting.pop()[1]
@@ -68,7 +68,7 @@ class Arrivals:
 
 def _is_scored(rest: Milestone) -> bool:
     """Return whether a milestone has a score in every objective."""
-    return all(v is not None and not math.isnan(v) for v in (rest.score, *rest.others))
+    return all(v is not None and not math.isnan(v) for v in (rest.score, *rest.other_scores))
 
 
 class EvolutionOptions(SearcherOptions):
@@ -99,7 +99,7 @@ def generations(trials: Sequence[Trial], population: int) -> list[int]:
     newest, count = 0, 0
     arrivals = Arrivals(trials)
     for number in range(len(trials) + 1):
-        for arrived in arrivals.upto(seen_by(trials, number)):
+        for arrived in arrivals.arrived_by(seen_by(trials, number)):
             if found[arrived] > newest:
                 newest, count = found[arrived], 0
             count += found[arrived] == newest
@@ -139,7 +139,7 @@ class Evolving(searchers.Searcher):
 
     def _sampler(self, parents: list[FrozenTrial], seed: int) -> "Sampler":
         """Return Optuna's sampler with these parents."""
-        with _study.quiet():
+        with _study.without_warnings():
             sampler = self.sampler(seed=seed, **self.options.model_dump(exclude={"duplicates"}))
         sampler.parents = parents
         return sampler

@@ -32,7 +32,7 @@ class Density:
     """Kernel width of each dimension, (d,)."""
 
     @classmethod
-    def around(cls, points: Points, counts: tuple[int, ...]) -> "Density":
+    def fit_to(cls, points: Points, counts: tuple[int, ...]) -> "Density":
         """Return the density with widths by the normal reference rule, as in Falkner et al.
 
         2018.

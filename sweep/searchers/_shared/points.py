@@ -117,7 +117,7 @@ class _Progress:
         return None
 
 
-def untried(
+def untried_points(
     points: enumeration.Points, trials: Iterable[Trial], order: Iterable[int]
 ) -> Iterator[Settings]:
     """Yield the points without a trial, in `order`."""

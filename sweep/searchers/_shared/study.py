@@ -73,10 +73,10 @@ class AsComplete:
     """Event up to which the history is used."""
 
     def __call__(self, trial: Trial) -> Seen:
-        rest = next((rest for rest in reversed(trial.rests) if rest.k <= self.k), None)
+        rest = next((rest for rest in reversed(trial.milestones) if rest.k <= self.k), None)
         if rest is not None:
             failed = rest.status is Status.FAILED
-            values = (None,) if failed else (rest.score, *rest.others)
+            values = (None,) if failed else (rest.score, *rest.other_scores)
             return _complete(values, rest.violations)
         return Seen(TrialState.RUNNING)
 
@@ -138,7 +138,7 @@ class Cache:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def without_warnings() -> Iterator[None]:
     """Suppress Optuna's warnings about experimental features, which users did not choose."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
@@ -147,7 +147,7 @@ def quiet() -> Iterator[None]:
 
 def suggest(request: Request, sampler: BaseSampler, known: Sequence[FrozenTrial]) -> Settings:
     """Return the settings that `sampler` proposes for the trial after `known`."""
-    with quiet():
+    with without_warnings():
         study = study_of(request, known, sampler)
         trial = study.ask()
         return request.space.resolve(lambda name, domain: ask(trial, name, domain))

@@ -47,13 +47,13 @@ class Curve:
         if found:
             metrics[_STEPS] = max(found)
         metric = self._objective.metric
-        value = together(self._objective, [number(row.metrics.get(metric)) for row in rows])
+        value = aggregate_seeds(self._objective, [number(row.metrics.get(metric)) for row in rows])
         if value is not None:
             metrics[metric] = value
         return Row(iteration, metrics)
 
 
-def together(objective: Objective, values: Sequence[float | None]) -> float | None:
+def aggregate_seeds(objective: Objective, values: Sequence[float | None]) -> float | None:
     """Return the aggregate of the seeds' values at one iteration, or None if one is missing."""
     if len(values) == 1:
         return values[0]

@@ -309,7 +309,7 @@ class Content:
         A seed that joined changes the score, and MLflow's newest row is the one with most steps.
         """
         trial, step = self.history.trials[number], self._standing.get(number)
-        rest = trial.rests[-1] if trial.rests else None
+        rest = trial.milestones[-1] if trial.milestones else None
         if rest is None or rest.k != record.k or rest.score is None or step is None:
             return
         if self._scored.get(number) != (step, rest.score):
@@ -392,7 +392,7 @@ class Content:
 
     def _tags(self, replica: Replica) -> dict[str, str]:
         """Return the tags of a replica."""
-        newest, index, lost = replica.newest, replica.index, replica.unsaved
+        newest, index, lost = replica.newest, replica.index, replica.lost_results
         unsaved = f"{lost} after iteration {replica.saved_to}" if lost else ""
         return {
             "sweep.id": self._where.sweep_id,

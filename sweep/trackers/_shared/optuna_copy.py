@@ -19,7 +19,7 @@ from sweep.history.events import Recorded
 from sweep.history.optuna_terms import STATES, directions, distribution, encode, finite
 from sweep.history.trial import Trial
 from sweep.trackers import TrackerContext
-from sweep.trackers._shared.groups import together
+from sweep.trackers._shared.groups import aggregate_seeds
 from sweep.trackers._shared.optuna_storage import DRAFT, Storage, exists, place
 
 #: Attribute of the study: the state of its trials that were pruned or stopped with a value.
@@ -186,7 +186,7 @@ def _curve(trial: Trial) -> dict[int, float]:
     curve = {}
     for iteration, point in first.items():
         points = [point, *(other[iteration] for other in others if iteration in other)]
-        value = together(trial.objective, [p.value for p in points])
+        value = aggregate_seeds(trial.objective, [p.value for p in points])
         everyone = len(points) == 1 + len(others)
         if everyone and value is not None and math.isfinite(point.time):
             curve[int(point.time)] = value

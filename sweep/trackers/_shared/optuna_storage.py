@@ -59,7 +59,7 @@ def place(folder: Folder) -> "Place":
 
 def _beside(folder: Folder) -> "postgres.Database | None":
     """Return the schema of the copy on the ledger's server, or None if the ledger is a file."""
-    return storage.beside(folder.ledger, "optuna")
+    return storage.companion_schema(folder.ledger, "optuna")
 
 
 def exists(at: "Place") -> bool:
@@ -70,7 +70,7 @@ def exists(at: "Place") -> bool:
 def unreadable(at: "Place") -> str:
     """Return why an existing copy cannot be read; empty if it can."""
     if isinstance(at, Path):
-        return tables.unreadable(at)
+        return tables.find_damage(at)
     return "" if exists(at) else f"{at.shown} is gone"
 
 

@@ -223,7 +223,7 @@ def test_a_clone_has_the_settings_that_were_asked_for_and_does_not_count(
     person = Person(folder, (trial_at(0, 2), Verb.CLONE, wish))
     assert drive(folder, person, monkeypatch) == "finished"
     past = sweeps.history(folder)
-    assert (len(past.trials), past.searched) == (4, 3)
+    assert (len(past.trials), past.searched_count) == (4, 3)
     (clone,) = [trial for trial in past.trials if trial.clone_of is not None]
     assert (clone.clone_of, clone.parent, clone.status) == (0, None, Status.COMPLETED)
     assert clone.searched == {**past.trials[0].searched, "lr": 0.25}

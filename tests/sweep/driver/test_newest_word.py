@@ -11,7 +11,7 @@ from sweep.errors import IllegalMove, UsageError
 from sweep.history.events import Changed, Event, Moved, Status, TermBegan
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.ledger.requests import Answer, Requests, Verb, answering
+from sweep.ledger.requests import Answer, Requests, Verb, answer_writer
 from sweep.operations import control_client
 from tests.support import sweeps
 
@@ -66,7 +66,7 @@ def test_requests_are_answered_with_the_newer_word_or_not_at_all(tmp_path: Path)
     ]
     with closing(Ledger(folder.ledger)) as ledger, closing(Requests(folder.ledger)) as requests:
         number, last = requests.ask(Verb.SET, {"trials": 4}), ledger.last
-        answers = answering({number: Answer(True, "4 trials in all")})
+        answers = answer_writer({number: Answer(True, "4 trials in all")})
         with pytest.raises(IllegalMove):
             ledger.append(None, refused, answers)
         assert (ledger.last, requests.answer_to(number)) == (last, None)

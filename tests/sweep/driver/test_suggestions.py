@@ -48,7 +48,9 @@ def test_the_next_new_trial_has_the_suggested_settings_and_the_searcher_proposes
     assert searched(course)[2] == 0.25
     assert searched(course).count(0.25) == 1
     assert 1 <= past.trials[2].searched["n"] <= 5
-    assert (len(past.trials), past.searched, past.suggested) == (6, 6, {}), "it counts as searched"
+    assert (len(past.trials), past.searched_count, past.suggested) == (6, 6, {}), (
+        "it counts as searched"
+    )
     events = [record.event for record in course.records]
     assert [event for event in events if isinstance(event, Suggested)] == [
         Suggested({"x": 0.25}, "ada")

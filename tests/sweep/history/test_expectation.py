@@ -38,7 +38,7 @@ def trial(
             replica.status = Status.COMPLETED if at == TOP else Status.PAUSED
             replica.steps = steps or at
             replica.curve.append(Point(len(replica.curve) + 1, at, score))
-        made.rests.append(made.rest(number))
+        made.milestones.append(made.milestone(number))
     return made
 
 
@@ -242,7 +242,7 @@ def test_a_decision_among_five_thousand_trials_is_not_made_from_all_of_them() ->
     touched: list[int] = []
     for n in range(9):
         touched.append(n)
-        trials[n].rests[-1] = trial(n, {RUNGS[0]: [float(n) / 10]}, wanted).rests[0]
+        trials[n].milestones[-1] = trial(n, {RUNGS[0]: [float(n) / 10]}, wanted).milestones[0]
         began = time.process_time()
         found.update(trials, touched)
         assert found.order

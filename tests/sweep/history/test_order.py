@@ -28,9 +28,9 @@ from tests.support.trials import history, trial
 KEYS: tuple[Key, ...] = (
     order.by_status,
     *map(order.of_status, Status),
-    *map(order.having, Status),
+    *map(order.status_key, Status),
     *map(order.at_level, (1.0, 3.0, 9.0)),
-    *(order.scored, order.counted, order.bred, order.held, order.living),
+    *(order.score_key, order.counted, order.parent_key, order.held, order.living),
     *(order.torn, order.unfinished, order.reported, order.tested),
 )
 

@@ -68,5 +68,5 @@ def test_of_few_settings_nothing_is_said_and_of_equal_ones_that_nothing_is_gaine
 def test_nothing_is_said_before_settings_have_come_far() -> None:
     trials = drawn(1).trials
     assert history(trials, len(trials)).expectations.outlook() is not None
-    low = [one for one in trials if len(one.rests) == 1]
+    low = [one for one in trials if len(one.milestones) == 1]
     assert history(low, len(low)).expectations.outlook() is None

@@ -79,7 +79,7 @@ def test_a_bred_trial_goes_on_from_its_parents_checkpoint_with_its_own_settings(
     past = sweeps.history(pair)
     child = past.trials[2]
     parent = past.trials[child.parent or 0]
-    assert (child.parent, past.searched) == (parent.number, 2)
+    assert (child.parent, past.searched_count) == (parent.number, 2)
     assert child.config["lr"] == parent.config["lr"] / 2
     assert [point.iteration for point in child.replicas[0].curve] == [4, 5, 6]
     seed = rng.integer(7, "trial", parent.number, 0)

@@ -47,7 +47,7 @@ def at_its_rung(name: str, reported: int, views: bool = False, value: float = 1.
 @pytest.mark.parametrize("reported", [0, 1, 3])
 def test_results_that_were_all_reported_early_have_the_metric(reported: int, views: bool) -> None:
     history = at_its_rung("score", reported, views)
-    assert history.reported
+    assert history.has_metric
     assert history.trials[0].score == 1.0 / 3
     assert without_metric(history, "demo", [3.0]) is None
 
@@ -56,7 +56,7 @@ def test_results_that_were_all_reported_early_have_the_metric(reported: int, vie
 @pytest.mark.parametrize("reported", [0, 1, 3])
 def test_a_metric_that_is_not_a_number_yet_is_no_missing_one(reported: int, views: bool) -> None:
     history = at_its_rung("score", reported, views, math.nan)
-    assert history.reported
+    assert history.has_metric
     assert without_metric(history, "demo", [3.0]) is None
 
 

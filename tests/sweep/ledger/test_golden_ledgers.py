@@ -27,7 +27,7 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path, either_database: str)
             database.executescript(dump)
         return folder
     server, url = (request.getfixturevalue(name) for name in ("server", "storage_url"))
-    storage.made(folder.ledger, url, "0" * 32)
+    storage.create_database(folder.ledger, url, "0" * 32)
     schema = f"sweep_{'0' * 32}"
     with server.admin(url.rpartition("/")[2]) as connection:
         connection.execute(f"CREATE SCHEMA {schema}; SET search_path TO {schema}; {dump}".encode())
@@ -35,7 +35,9 @@ def golden(request: pytest.FixtureRequest, tmp_path: Path, either_database: str)
 
 
 def test_there_is_a_dump_of_every_revision() -> None:
-    assert [path.stem for path in DUMPS] == [f"ledger-{number}" for number in upgrade.known()]
+    assert [path.stem for path in DUMPS] == [
+        f"ledger-{number}" for number in upgrade.known_revisions()
+    ]
 
 
 def test_a_ledger_of_every_release_is_read_and_gone_on_with(

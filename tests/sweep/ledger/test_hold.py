@@ -51,7 +51,7 @@ def elsewhere(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> Lease:
 
 
 def transact(folder: Folder, do: Callable[[Connection], object]) -> None:
-    database = storage.opened(folder.ledger)
+    database = storage.open_database(folder.ledger)
     with database.writing() as connection:
         do(connection)
     database.close()

@@ -90,7 +90,7 @@ def test_an_illegal_move_is_refused_and_nothing_of_its_transaction_stays(ledger:
     with pytest.raises(IllegalMove) as refusal:
         ledger.append(term, [created(1), Moved(0, Status.COMPLETED, "no")])
     assert (refusal.value.before, refusal.value.after) == ("WAITING", "COMPLETED")
-    with storage.opened(ledger.path).reading() as connection:
+    with storage.open_database(ledger.path).reading() as connection:
         assert connection.execute("SELECT status FROM replicas").fetchall() == [("WAITING",)]
     assert len(ledger.read()) == 2
 
@@ -152,7 +152,7 @@ def test_a_file_that_is_no_ledger_is_refused_by_name(tmp_path: Path) -> None:
 
 def test_what_the_database_reports_names_the_file(ledger: Ledger) -> None:
     term = begin(ledger)
-    with storage.opened(ledger.path).writing() as connection:
+    with storage.open_database(ledger.path).writing() as connection:
         connection.execute("DROP TABLE results")
     ledger.append(term, [created(), Opened(0, 0, 0, Goal(), "")])
     with pytest.raises(StorageError, match=r"the database .*(no such table|does not exist)"):

@@ -22,7 +22,7 @@ from sweep.history.events import Closed, Created, End, Goal, Opened, Row, Status
 from sweep.ledger import lease, postgres, storage, tables, upgrade
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
-from sweep.ledger.requests import Answer, Requests, Verb, answering
+from sweep.ledger.requests import Answer, Requests, Verb, answer_writer
 from sweep.operations import ledger_check
 from tests.support import sweeps
 from tests.support.command_line import Here, start, write_spec
@@ -141,7 +141,7 @@ def test_the_password_stands_nowhere_in_the_sweep(
     sweeps.run(folder)
     for path in folder.root.rglob("*"):
         assert path.is_dir() or PASSWORD.encode() not in path.read_bytes(), path
-    with storage.opened(folder.ledger).reading() as connection:
+    with storage.open_database(folder.ledger).reading() as connection:
         tables = connection.execute(
             "SELECT tablename FROM pg_tables WHERE schemaname LIKE 'sweep%'"
         )
@@ -250,7 +250,7 @@ def test_a_commit_of_which_nothing_is_heard_is_neither_lost_nor_done_twice(
     assert requests.ask(Verb.STOP, {}) == 1
     assert [request.number for request in requests.pending()] == [1]
     cut.append(1)
-    ledger.append(term, [], answering({1: Answer(True, "done")}))
+    ledger.append(term, [], answer_writer({1: Answer(True, "done")}))
     for look in (requests.pending, lambda: ledger.read(after=3), lambda: ledger.check(term)):
         cut.append(1)
         assert not look()
@@ -286,7 +286,10 @@ def test_a_pipeline_that_cannot_be_left_is_a_connection_that_broke(
 def test_a_driver_that_lost_its_connection_and_its_term_writes_nothing(
     tmp_path: Path, server: Server, storage_url: str
 ) -> None:
-    ledger, other = create(tmp_path, storage_url), storage.opened(tmp_path / "sweep.postgresql")
+    ledger, other = (
+        create(tmp_path, storage_url),
+        storage.open_database(tmp_path / "sweep.postgresql"),
+    )
     term = begin(ledger)
     with server.admin() as connection:
         connection.execute(
@@ -314,7 +317,10 @@ def test_whatever_a_server_has_for_a_default_who_lost_its_term_while_it_waited_w
     database = storage_url.rpartition("/")[2]
     with server.admin() as connection:
         connection.execute(f"ALTER DATABASE {database} SET {default}".encode())
-    ledger, other = create(tmp_path, storage_url), storage.opened(tmp_path / "sweep.postgresql")
+    ledger, other = (
+        create(tmp_path, storage_url),
+        storage.open_database(tmp_path / "sweep.postgresql"),
+    )
     term = begin(ledger)
     with ThreadPoolExecutor(1) as threads:
         with other.writing() as writer:
@@ -333,7 +339,10 @@ def test_a_writer_that_stands_still_holds_nobody_up(
     tmp_path: Path, storage_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(postgres, "IDLE_S", 0.2)
-    ledger, frozen = create(tmp_path, storage_url), storage.opened(tmp_path / "sweep.postgresql")
+    ledger, frozen = (
+        create(tmp_path, storage_url),
+        storage.open_database(tmp_path / "sweep.postgresql"),
+    )
     term = begin(ledger)
     with pytest.raises(tables.Interrupted), frozen.writing() as writer:
         writer.execute("DELETE FROM events")

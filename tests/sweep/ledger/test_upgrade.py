@@ -104,7 +104,7 @@ def table_names(folder: Folder) -> set[str]:
 def test_the_scripts_make_exactly_the_tables_of_today(tmp_path: Path) -> None:
     upgrade.run_scripts(tmp_path / "new.db", lambda _connection: None)
     with closing(tables.opened(tmp_path / "new.db")) as connection:
-        assert upgrade.read_revision(connection) == upgrade.known()[-1]
+        assert upgrade.read_revision(connection) == upgrade.known_revisions()[-1]
     created = Ledger.create(tmp_path / "created.db", "demo", "{}", {})
     assert shape(created.path) == shape(tmp_path / "new.db")
 

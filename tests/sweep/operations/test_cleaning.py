@@ -164,7 +164,7 @@ def test_a_sweep_whose_driver_died_with_its_machine_is_removed_as_it_is_told(
 ) -> None:
     folder = sweeps.make(here.root, **HOARDING)
     with (
-        closing(storage.opened(folder.ledger)) as database,
+        closing(storage.open_database(folder.ledger)) as database,
         database.writing() as connection,
     ):
         lease.take(connection)

@@ -66,7 +66,7 @@ class There:
         """What the ledger names."""
         return {
             f"trials/{folder.trial(replica.trial, replica.index).name}/{file}"
-            for replica in sweeps.history(folder).everyone
+            for replica in sweeps.history(folder).all_replicas
             for file in replica.files
         }
 

@@ -134,7 +134,7 @@ def test_a_folder_in_which_one_may_not_write_can_be_looked_at(
 
 def test_a_file_that_cannot_be_looked_into_is_not_called_damaged(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match=r"disk I/O error|unable to open database file"):
-        tables.unreadable(tmp_path)
+        tables.find_damage(tmp_path)
     with pytest.raises(StorageError, match="unable to open database file"):
         ledger_check.check(tmp_path / "away" / "sweep.db")
 

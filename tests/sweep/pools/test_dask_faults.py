@@ -316,7 +316,7 @@ def test_workers_that_are_killed_at_drawn_instants_lose_nothing_and_the_curves_a
     assert sweeps.decisions(folder) == sweeps.decisions(reference(tmp_path / "here", **changes))
     files = {path.name for path in folder.path.glob("trials/**/ckpt-*")}
     past = sweeps.history(folder)
-    assert files == {name for replica in past.everyone for name in replica.files}
+    assert files == {name for replica in past.all_replicas for name in replica.files}
 
 
 @pytest.mark.slow

@@ -344,7 +344,7 @@ def test_a_top_up_goes_on_with_what_waits_and_finishes_the_new_best() -> None:
         first = simulation.run()
         course = simulation.run(trials=9)
     assert [t.number for t in first.history.of(Status.COMPLETED)] == [2]
-    assert course.history.searched == 9
+    assert course.history.searched_count == 9
     assert course.history.ranked()[0].number == 8
     assert unfinished(course, 1) == []
 

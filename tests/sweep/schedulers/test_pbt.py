@@ -111,7 +111,7 @@ def test_a_killed_asynchronous_sweep_breeds_the_same_children() -> None:
 
 def test_bred_trials_do_not_count_and_the_population_keeps_its_size() -> None:
     course = simulate(SPEC, curve, slots=3)
-    assert course.history.searched == 8
+    assert course.history.searched_count == 8
     assert len(course.history.of(Status.COMPLETED)) == 8
     children = [trial for trial in course.history.trials if trial.parent is not None]
     assert len(children) == len(course.history.of(Status.PRUNED)) == 6
@@ -240,7 +240,7 @@ def test_a_real_population_trains_on_from_its_parents_checkpoints(tmp_path: Path
     )
     assert sweeps.run(folder) == "finished"
     past = sweeps.history(folder)
-    assert past.searched == 4
+    assert past.searched_count == 4
     child = past.trials[4]
     assert child.parent is not None
     parent = past.trials[child.parent]
@@ -280,7 +280,7 @@ def test_who_joins_a_population_that_has_ended_is_a_population_from_the_first_le
     with Simulation(SPEC, curve, slots=3) as simulation:
         before = len(simulation.run().history.trials)
         course = simulation.run(trials=14)
-    assert course.history.searched == 14
+    assert course.history.searched_count == 14
     joined = course.history.trials[before:]
     assert {t.status for t in joined} == {Status.COMPLETED, Status.PRUNED}
     goals = {t.number: 0.0 for t in joined if t.parent is None}

@@ -35,13 +35,13 @@ def test_who_has_no_checkpoint_has_no_children_and_then_nobody_is_replaced() -> 
     for trial in trials:
         trial.replicas[0].status = Status.PAUSED
     generation = Generation(3.0, [(trial, 1.0) for trial in trials], count=1)
-    assert [trial.number for trial, _ in generation.upper] == [0]
+    assert [trial.number for trial, _ in generation.possible_parents] == [0]
     trials[0].replicas[0].checkpoints = {}
-    assert [trial.number for trial, _ in generation.upper] == [1]
-    assert generation.lower == [trials[3]]
+    assert [trial.number for trial, _ in generation.possible_parents] == [1]
+    assert generation.replaced_members == [trials[3]]
     for trial in trials:
         trial.replicas[0].checkpoints = {}
-    assert not generation.lower
+    assert not generation.replaced_members
 
 
 @pytest.mark.parametrize("synch", [True, False])

@@ -93,7 +93,7 @@ def test_optuna_holds_each_value(view: Any) -> None:
     for raw in spaces():
         for name, domain in ranges(raw).items():
             for quantile in (0.0, 1.0, *stream.random(5).tolist()):
-                value = domain.at(quantile)
+                value = domain.value_at(quantile)
                 coded = encode(domain, value, view)
                 optuna.trial.create_trial(
                     value=0.0,
@@ -122,6 +122,6 @@ def test_a_quantile_of_each_value_gives_it_back() -> None:
     ):
         domain = ranges(raw)["x"]
         size = domain.size() or 0
-        assert [domain.at(domain.quantile(domain.nth(n))) for n in range(size)] == [
+        assert [domain.value_at(domain.quantile(domain.nth(n))) for n in range(size)] == [
             domain.nth(n) for n in range(size)
         ]

@@ -192,7 +192,7 @@ def test_a_promoted_trial_is_complete_with_its_highest_rung_while_it_goes_on() -
     assert AsComplete()(trial) == Seen(TrialState.COMPLETE, (10.0,))
     trial = one_trial(outcome(Status.PAUSED, 1), outcome(Status.COMPLETED, 2, 3))
     assert AsComplete()(trial) == Seen(TrialState.COMPLETE, (30.0,))
-    assert AsComplete(trial.rests[0].k)(trial) == Seen(TrialState.COMPLETE, (10.0,))
+    assert AsComplete(trial.milestones[0].k)(trial) == Seen(TrialState.COMPLETE, (10.0,))
     assert AsComplete(trial.seen)(trial) == Seen(TrialState.RUNNING)
 
 
@@ -261,8 +261,8 @@ def test_cmaes_comes_closer_with_each_generation() -> None:
 
 def test_a_trial_that_failed_after_a_rung_is_told_as_the_worst() -> None:
     failed = one_trial(outcome(Status.PAUSED, 1), outcome(Status.FAILED, 2))
-    assert evolution.first_score(failed) == failed.rests[0].k
-    assert evolution.rest_of(failed, failed.rests[0].k) is not None
+    assert evolution.first_score(failed) == failed.milestones[0].k
+    assert evolution.rest_of(failed, failed.milestones[0].k) is not None
     assert evolution.rest_of(failed, failed.k) is None
 
 

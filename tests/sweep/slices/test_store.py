@@ -343,7 +343,7 @@ def test_a_driver_that_comes_back_deletes_nothing_of_a_later_slice(
     strange = f"{replica.slices - 1}/notes.txt"
     for name in (later, over, strange):
         its.remote.write(name, b"x")
-    assert [spare.name for spare in stored.spare(past)] == [over]
+    assert [spare.name for spare in stored.unnamed_files(past)] == [over]
     stored.sweep_up(past)
     assert {later, strange} <= its.remote.sizes().keys()
     assert over not in its.remote.sizes()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sweep.errors import BadConfig, BadSpace, Source, SweepError
 from sweep.operations.validate import count_points
 from sweep.space import Choice, Domain, Float, Int, Settings, Space, choice_key, sample
-from sweep.space.domains import same
+from sweep.space.domains import are_equal
 
 SPACE: dict[str, Any] = {
     "lr": {"loguniform": [1e-5, 1e-2]},
@@ -233,10 +233,10 @@ def test_a_logarithmic_whole_number_reaches_both_its_bounds() -> None:
     )
 )
 def test_equality_of_plain_data_is_pythons(value: Any) -> None:
-    assert same(value, value)
-    assert same(1, True)
-    assert same([1.0, {"a": False}], [True, {"a": 0}])
-    assert not same("1", 1)
+    assert are_equal(value, value)
+    assert are_equal(1, True)
+    assert are_equal([1.0, {"a": False}], [True, {"a": 0}])
+    assert not are_equal("1", 1)
 
 
 BIG = 2**70

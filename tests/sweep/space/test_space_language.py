@@ -152,7 +152,7 @@ DOMAINS: list[Domain] = [
 
 @given(st.sampled_from(DOMAINS), st.floats(0.0, 1.0), st.sampled_from(optuna_terms.View.__args__))  # type: ignore[attr-defined]
 def test_a_value_survives_the_study(of: Domain, quantile: float, view: optuna_terms.View) -> None:
-    value = of.at(quantile)
+    value = of.value_at(quantile)
     assert of.contains(value)
     coded = optuna_terms.encode(of, value, view)
     distribution = optuna_terms.distribution(of, view)
@@ -373,7 +373,7 @@ def test_wandbs_constants_groups_and_conditions_are_read() -> None:
             "d": {"values": [1], "when": {"net.depth": 2}},
         }
     )
-    found = space.resolve(lambda _, domain: domain.at(0.0))
+    found = space.resolve(lambda _, domain: domain.value_at(0.0))
     expected = {"a": 3, "b": [1, 2], "c": "adam", "net.min": 1, "net.depth": 2, "d": 1}
     assert found.settings == expected
 

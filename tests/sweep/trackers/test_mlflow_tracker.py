@@ -249,7 +249,7 @@ def scores(story: Story, trial: int) -> dict[tuple[str, int], float | None]:
         if its is None:
             continue
         steps = max(steps, 100 * its.iteration)
-        rested = bool(its.rests) and its.rests[-1].k == record.k and its.score is not None
+        rested = bool(its.milestones) and its.milestones[-1].k == record.k and its.score is not None
         if rested and getattr(record.event, "trial", None) == trial:
             found["score", 100 * its.iteration] = its.score
         if (rested or isinstance(record.event, TermEnded)) and (now := past.expected(its)):

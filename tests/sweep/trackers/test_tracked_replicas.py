@@ -178,7 +178,7 @@ def _rests(folder: Folder) -> Iterator[tuple[int, int, int, float]]:
         event = record.event
         if isinstance(event, Closed | Moved) and not is_test(event.replica):
             trial = past.trials[event.trial]
-            if trial.rests and trial.rests[-1].k == record.k and trial.score is not None:
+            if trial.milestones and trial.milestones[-1].k == record.k and trial.score is not None:
                 yield record.k, trial.number, 10 * trial.iteration, trial.score
 
 

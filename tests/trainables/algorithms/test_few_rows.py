@@ -72,7 +72,7 @@ def test_single_gradients_of_few_rows_move_the_actor(
 ) -> None:
     trainer = PPO({**FEW, "learner": "torch"})
     (sample,) = trainer.workers.sample()
-    batch = trainer.learning_rows(sample.fragments).only(np.arange(7) < rows)
+    batch = trainer.learning_rows(sample.fragments).select(np.arange(7) < rows)
     gradients, _ = trainer.compute_gradients(batch)
     assert max(np.abs(gradients[key]).max() for key in gradients if key.startswith("actor")) > 0
     assert ("one row to learn from" in caplog.text) == (rows == 1)

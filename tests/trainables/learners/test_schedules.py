@@ -9,7 +9,7 @@ from tests.support.trainers import make, run
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError
 from trainables.learners.fused.ppo import FusedLearner, Loss
-from trainables.learners.schedules import due
+from trainables.learners.schedules import schedule_value
 
 POINTS = ((100, 1.0), (200, 3.0), (300, 0.0))
 
@@ -18,12 +18,17 @@ POINTS = ((100, 1.0), (200, 3.0), (300, 0.0))
     ("timesteps", "expected"), [(0, 1.0), (100, 1.0), (150, 2.0), (250, 1.5), (300, 0.0), (999, 0)]
 )
 def test_points_are_joined_by_lines_and_go_on_as_they_end(timesteps: int, expected: float) -> None:
-    assert due(7.0, POINTS, None, timesteps) == pytest.approx(expected)
+    assert schedule_value(7.0, POINTS, None, timesteps) == pytest.approx(expected)
 
 
 def test_linear_falls_to_0_and_stays_there() -> None:
-    assert [due(0.4, "linear", 100, t) for t in (0, 25, 100, 150)] == [0.4, 0.4 * 0.75, 0.0, 0.0]
-    assert due(0.4, "constant", 100, 150) == 0.4
+    assert [schedule_value(0.4, "linear", 100, t) for t in (0, 25, 100, 150)] == [
+        0.4,
+        0.4 * 0.75,
+        0.0,
+        0.0,
+    ]
+    assert schedule_value(0.4, "constant", 100, 150) == 0.4
 
 
 @pytest.mark.parametrize("learner", ["fused", "torch"])

@@ -71,7 +71,7 @@ def test_decisions_one_by_one_are_those_of_arrays_of_one_row(
         actor.load(weights)
         rows = drawn.standard_normal((steps, 1, features)).astype(np.float32)
         one, other = np.random.default_rng(3), np.random.default_rng(3)
-        alone = actor.one_by_one(actor.ahead(steps, 1, one))
+        alone = actor.one_by_one(actor.prepare_draws(steps, 1, one))
         assert alone is not None
         chosen = [alone.choose(step, row) for step, row in enumerate(rows)]
         columns = alone.columns(slice(0, steps), chosen)
@@ -172,7 +172,7 @@ def test_decisions_side_by_side_are_those_of_act(
             valid[..., 0] |= ~valid.any(axis=-1)
             rows[..., -masks:] = valid
         one, other = np.random.default_rng(3), np.random.default_rng(3)
-        together = actor.side_by_side(actor.ahead(steps, count, one))
+        together = actor.side_by_side(actor.prepare_draws(steps, count, one))
         assert together is not None
         chosen = np.stack([together.choose(step, row) for step, row in enumerate(rows)])
         memory = actor.initial_memory(count)
@@ -225,5 +225,5 @@ def test_what_cannot_be_decided_side_by_side_is_left_to_act() -> None:
     mixed = Actor(ActionLayout((2, 0)), plain)
     for actor in (several, mixed):
         actor.load(weights_of(plain, 5 if actor is several else 3, 1.0, stream))
-        assert actor.side_by_side(actor.ahead(3, 2, stream)) is None
+        assert actor.side_by_side(actor.prepare_draws(3, 2, stream)) is None
     assert several.side_by_side(stream) is None  # nothing is drawn ahead where somebody looks

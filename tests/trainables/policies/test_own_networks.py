@@ -159,7 +159,7 @@ def test_a_last_minibatch_of_one_row_is_learnt_from_with_the_statistics_of_actin
     assert np.isfinite(result["learner"]["policy_loss"])
     assert batches_counted(trainer) == 1
     (sample,) = trainer.workers.sample()
-    alone = trainer.learning_rows(sample.fragments).only(np.array([True, False, False]))
+    alone = trainer.learning_rows(sample.fragments).select(np.array([True, False, False]))
     trainer.learn_on_batch(alone)
     assert batches_counted(trainer) == 1
     assert (trainer.get_weights()["default_policy"]["module.policy.weight"] != before).any()

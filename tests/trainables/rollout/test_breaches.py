@@ -135,7 +135,7 @@ def test_real_numbers_drawn_ahead_are_those_drawn_step_by_step(reals: int, count
 
 def same_both_ways(sampling: StochasticSampling, heads: Any, log_std: Any) -> None:
     alone, drawn = np.random.default_rng(3), np.random.default_rng(3)
-    ahead = sampling.ahead(len(heads), len(heads[0]), log_std, drawn)
+    ahead = sampling.prepare_draws(len(heads), len(heads[0]), log_std, drawn)
     assert ahead is not drawn
     for head in heads:
         one, other = (sampling.draw(head, log_std, stream) for stream in (alone, ahead))
@@ -146,9 +146,9 @@ def same_both_ways(sampling: StochasticSampling, heads: Any, log_std: Any) -> No
 def test_what_is_drawn_in_turns_or_in_ones_own_way_is_not_drawn_ahead() -> None:
     stream = np.random.default_rng(3)
     mixed = StochasticSampling(ActionLayout((2, 0)))
-    assert mixed.ahead(5, 2, np.zeros(1, np.float32), stream) is stream
+    assert mixed.prepare_draws(5, 2, np.zeros(1, np.float32), stream) is stream
     greedy = EpsilonGreedy(ActionLayout((4,), scalar=True), EpsilonGreedyConfig())
-    assert greedy.ahead(5, 2, np.zeros(0, np.float32), stream) is stream
+    assert greedy.prepare_draws(5, 2, np.zeros(0, np.float32), stream) is stream
 
 
 @pytest.mark.parametrize("count", [1, 3])

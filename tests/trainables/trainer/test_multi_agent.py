@@ -17,7 +17,7 @@ from trainables.algorithms.sac import SAC
 from trainables.errors import ConfigError
 from trainables.rollout.agents.worker import MultiAgentBatch
 from trainables.rollout.callbacks import Callbacks
-from trainables.trainer.multi_agent import several
+from trainables.trainer.multi_agent import multi_agent_class
 from trainables.trainer.trainer import Trainer
 
 HERE = "tests.support.agents"
@@ -297,7 +297,7 @@ def test_T21_T22_a_model_comes_and_goes_by_its_policys_name(tmp_path: Path) -> N
 
 
 def test_a_method_with_two_names_is_one_method_with_several_policies() -> None:
-    kind = several(PPO)
+    kind = multi_agent_class(PPO)
     names: dict[Any, list[str]] = {}
     for name, one in vars(Trainer).items():
         if callable(one):

@@ -195,7 +195,7 @@ class Episodes:
         seed_spaces(env, SEED)
         beat()
         env.reset(seed=self._seeds[0])
-        return traces.inside(env)
+        return traces.object_values(env)
 
     def _make(self) -> Replayed:
         """Return a new environment that records its episodes."""

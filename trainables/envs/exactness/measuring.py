@@ -38,7 +38,7 @@ from trainables.envs.exactness.watching import (
     Hangs,
     beat,
     hang_error,
-    hangs,
+    hang_from_message,
     heard_by,
     read_stack,
     watched,
@@ -86,7 +86,7 @@ class Look:
     """Largest number of rows of a step for one policy: one per agent of the policy."""
 
 
-#: (key, kind) → result of `once`, and the objects that the key refers to.
+#: (key, kind) → result of `measure_once`, and the objects that the key refers to.
 _looks: dict[object, tuple[Any, object]] = {}
 #: Key → measurement in this process, and the objects that the key refers to.
 _measured: dict[object, tuple[Measured, object]] = {}
@@ -103,10 +103,10 @@ def look(config: EnvironmentConfig) -> Look:
     Raises:
         ConfigError: it cannot be made, or no policy can use its spaces.
     """
-    return once(config, "look", lambda: _look(config))
+    return measure_once(config, "look", lambda: _look(config))
 
 
-def once(config: EnvironmentConfig, what: str, find: Callable[[], T]) -> T:
+def measure_once(config: EnvironmentConfig, what: str, find: Callable[[], T]) -> T:
     """Return the result of `find`, which makes an environment.
 
     Called once per process and settings.
@@ -426,7 +426,7 @@ class _SharedFile:
             return None
         if isinstance(found, dict) and isinstance(words := found.get("hangs"), str):
             if self._waited:
-                raise hangs(config, words)
+                raise hang_from_message(config, words)
             return None
         return Measured.of_data(found)
 

@@ -47,7 +47,7 @@ NO_TRACE = (
 )
 
 
-def inside(sub_env: Any) -> Traces:
+def object_values(sub_env: Any) -> Traces:
     """Return the values in the objects of one environment; the library's wrappers are skipped."""
     walk = _Walk()
     for layer in _all_layers(sub_env):

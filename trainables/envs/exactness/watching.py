@@ -73,7 +73,7 @@ def heard_by(listener: Callable[[], None]) -> Iterator[None]:
 def watched(config: EnvironmentConfig) -> Iterator[None]:
     """End this process, with a message, if a call of the environment hangs inside the block."""
     watch = _Watch(config, threading.get_ident())
-    with heard_by(watch.hear), watch:
+    with heard_by(watch.record_call), watch:
         yield
 
 
@@ -86,16 +86,16 @@ def hang_error(config: EnvironmentConfig, stack: Sequence[StackFrame], doing: st
         doing: description of what was done with the environment.
     """
     call, where = hung_call(stack)
-    return hangs(
+    return hang_from_message(
         config,
         f"its {call} has not within {config.env_measure_timeout_s:g} s (env_measure_timeout_s) "
         f"while {doing}{where}; env_level: C measures nothing",
     )
 
 
-def hangs(config: EnvironmentConfig, words: str) -> Hangs:
+def hang_from_message(config: EnvironmentConfig, message: str) -> Hangs:
     """Return the error for an environment that hangs, with a message from another process."""
-    return Hangs("env", config.env, "an environment whose calls return", words)
+    return Hangs("env", config.env, "an environment whose calls return", message)
 
 
 def hung_call(stack: Sequence[StackFrame]) -> tuple[str, str]:
@@ -132,7 +132,7 @@ class _Watch:
         self._over = threading.Event()
         self._watching = threading.Thread(target=self._watch, name="env-watch", daemon=True)
 
-    def hear(self) -> None:
+    def record_call(self) -> None:
         """Record that a call begins now."""
         self._beaten_at = time.monotonic()
 

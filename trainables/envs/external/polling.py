@@ -46,7 +46,7 @@ class PolledEnv:
                 names = ", ".join(Polled._fields[:6])
                 raise EnvError(f"{self._name}.poll() returned {shorten(given)}; expected ({names})")
             polled = Polled(*given)
-            if polled.observations or polled.lost or any(ended(polled)):
+            if polled.observations or polled.lost or any(ended_episodes(polled)):
                 return polled
             self.send((), {})
             if time.monotonic() > until:
@@ -104,7 +104,7 @@ class PolledEnv:
             raise EnvError(f"{self._name}.{method}() {describe_fault(error)}") from error
 
 
-def ended(polled: Polled) -> list[Any]:
+def ended_episodes(polled: Polled) -> list[Any]:
     """Return the episodes that are over in a poll."""
     both = polled.terminateds, polled.truncateds
     flags = [pair for one in both for pair in one.items()]

@@ -265,7 +265,7 @@ class PolicyServer(ExternalEnv):
             raise Refused(409, f"this policy {CANNOT_RUN}")
         return {"version": version, **one}
 
-    def called(self, body: bytes) -> dict[str, Any]:
+    def handle_call(self, body: bytes) -> dict[str, Any]:
         """Return the answer to a call of an episode; raises Refused."""
         try:
             request = strict_json.parse(body)
@@ -596,7 +596,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._serve("/v1", self.server.policy.hello)
 
     def do_POST(self) -> None:
-        self._serve("/v1/episode", lambda: self.server.policy.called(self._body()))
+        self._serve("/v1/episode", lambda: self.server.policy.handle_call(self._body()))
 
     def log_message(self, format: str, *args: Any) -> None:
         """Do nothing: served requests are not logged."""

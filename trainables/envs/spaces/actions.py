@@ -96,7 +96,7 @@ _QUICK: dict[type, type] = {
 }
 
 
-def quicken(env: Any) -> None:
+def speed_up_checks(env: Any) -> None:
     """Speed up the check of actions in gymnasium's own environments, which runs in every step.
 
     The space contains and samples the same as before.

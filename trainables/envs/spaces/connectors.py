@@ -162,7 +162,7 @@ class Connector:
         """Return the policy's actions, choices (N,) or rows (N, K), as the next step takes them."""
         return actions
 
-    def acted(self, memory: Array, actions: Array) -> Array:
+    def after_actions(self, memory: Array, actions: Array) -> Array:
         """Return the memory after these actions of the policy, which are clipped if so set."""
         return memory
 
@@ -238,7 +238,7 @@ class PreviousAction(Connector):
         seen[:, self._first[self._reals]] = memory[:, self._reals]
         return np.concatenate([seen, rows], axis=1), memory
 
-    def acted(self, memory: Array, actions: Array) -> Array:
+    def after_actions(self, memory: Array, actions: Array) -> Array:
         """Return the actions as the new memory."""
         return actions.reshape(memory.shape).astype(np.float32)
 
@@ -255,7 +255,7 @@ class PreviousReward(Connector):
         """Return rows (N, 1 + D)."""
         return np.concatenate([memory.astype(rows.dtype), rows], axis=1), memory
 
-    def acted(self, memory: Array, actions: Array) -> Array:
+    def after_actions(self, memory: Array, actions: Array) -> Array:
         """Return zeros: no reward has come yet."""
         return np.zeros_like(memory)
 
@@ -522,13 +522,13 @@ class Connectors:
             actions = one.act(actions)
         return self.adapter(actions)
 
-    def acted(self, carried: Array, actions: Array) -> Array:
+    def after_actions(self, carried: Array, actions: Array) -> Array:
         """Return the carried numbers after the policy's actions, taken before unsquashing."""
         if not self.parts:
             return carried
         bounded, following = self.adapter.bounded(actions), carried.copy()
         for one, part in self.parts.items():
-            following[:, part] = one.acted(carried[:, part], bounded)
+            following[:, part] = one.after_actions(carried[:, part], bounded)
         return following
 
     def rewarded(self, carried: Array, rewards: Array) -> Array:

@@ -47,7 +47,7 @@ class TimeLimit:
         else:
             self.lengths[envs] += 1
 
-    def cut(self) -> NDArray[np.bool_] | None:
+    def reached_horizon(self) -> NDArray[np.bool_] | None:
         """Return flags (N,) of episodes that have reached the hard horizon; None without one."""
         return None if self._hard is None else self.lengths >= self._hard
 

@@ -248,7 +248,7 @@ class DisabledVectorEnv(NativeVectorEnv):
     def _to_step(self, given: tuple[Any, ...]) -> Step:
         """Return a `Step`, after the ended environments have been reset."""
         observations, rewards, terminated, truncated, infos = given
-        cut = self._ends.cut()
+        cut = self._ends.reached_horizon()
         if cut is not None:
             truncated = truncated | (cut & ~terminated)
         ended = terminated | truncated

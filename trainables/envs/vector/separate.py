@@ -103,7 +103,7 @@ class SeparateVectorEnv:
         final_observations: dict[int, Any] = {}
         infos: dict[int, Mapping[str, Any]] = {}
         faults: dict[int, Exception] = {}
-        cut = self._ends.cut()
+        cut = self._ends.reached_horizon()
         for env_index, outcome in zip(envs, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 faults[env_index] = outcome

@@ -67,7 +67,7 @@ class SoftLosses(ABC):
         Returns:
             Half the squared errors of both critics, averaged over rows; and their mean value.
         """
-        targets = valued(rows, self.following(), self.gamma, self.kind)
+        targets = valued(rows, self.next_values(), self.gamma, self.kind)
         units, taken = self.taken(rows)
         q = units[-1][:, taken[0], taken[1]]
         errors = q - targets
@@ -85,7 +85,7 @@ class SoftLosses(ABC):
         """Return the entropies (2B,) of the actor's distributions, or estimates by one draw."""
 
     @abstractmethod
-    def following(self) -> Array:
+    def next_values(self) -> Array:
         """Return the soft values (B,) of the next observations, by the target critics."""
 
     @abstractmethod
@@ -132,7 +132,7 @@ class SoftLossesOfNumbers(SoftLosses):
         self.drawn, self.logp = self.drawer.draw(self.units, len(self.bounds.low), stream)
         return -self.logp
 
-    def following(self) -> Array:
+    def next_values(self) -> Array:
         """Return the lower target critic's values (B,) of drawn actions, plus entropy terms."""
         x = np.concatenate([self.units[0], self.drawn], axis=1)[self.count :]
         least: Array = self.target_nets.forward(x)[-1][..., 0].min(axis=0)
@@ -176,7 +176,7 @@ class SoftLossesOfChoices(SoftLosses):
         entropies: Array = -(self.shares * self.logs).sum(axis=1)
         return entropies
 
-    def following(self) -> Array:
+    def next_values(self) -> Array:
         """Return the expected values (B,) of the lower target critic, plus the entropy terms."""
         shares, logs = self.shares[self.count :], self.logs[self.count :]
         least = self.target_nets.forward(self.units[0][self.count :])[-1].min(axis=0)

@@ -187,7 +187,9 @@ class Actor:
         actions, logp = self.exploration.draw(head, self._log_std, stream if self.explore else None)
         return Acted(actions, {"logp": logp, "values": values}, following)
 
-    def ahead(self, steps: int, rows: int, stream: np.random.Generator) -> np.random.Generator:
+    def prepare_draws(
+        self, steps: int, rows: int, stream: np.random.Generator
+    ) -> np.random.Generator:
         """Prepare `steps` calls of `act` with `rows` rows each and the current weights.
 
         Returns:
@@ -201,11 +203,11 @@ class Actor:
                 [(weight, bias.repeat(rows, 1)) for weight, bias in self._layers],
             )
         if self.explore and isinstance(self.exploration, StochasticSampling):
-            return self.exploration.ahead(steps, rows, self._log_std, stream)
+            return self.exploration.prepare_draws(steps, rows, self._log_std, stream)
         return stream
 
     def one_by_one(self, draws: np.random.Generator) -> Decider | None:
-        """Return a decider for one environment that uses the random numbers of `ahead`.
+        """Return a decider for one environment that uses the random numbers of `prepare_draws`.
 
         Returns None if `act` must be called instead.
         """
@@ -216,7 +218,7 @@ class Actor:
         return OneByOne(self._networks(), draws.race[:, 0]) if single else None
 
     def side_by_side(self, draws: np.random.Generator) -> SideBySide | None:
-        """Return a decider for N environments that uses the random numbers of `ahead`.
+        """Return a decider for N environments that uses the random numbers of `prepare_draws`.
 
         Returns None if `act` must be called instead.
         """

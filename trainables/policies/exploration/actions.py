@@ -70,7 +70,7 @@ class StochasticSampling:
             return draw_reals(head, log_std, stream)
         return self._draw_mixed(head, log_std, stream)
 
-    def ahead(
+    def prepare_draws(
         self, steps: int, rows: int, log_std: Array, stream: np.random.Generator
     ) -> np.random.Generator:
         """Return a stream for `steps` calls of `draw` with `rows` rows each.

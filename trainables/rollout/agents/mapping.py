@@ -66,6 +66,6 @@ def make_mapping(given: Any, policies: Sequence[str]) -> Binding:
     return _ByFunction(given)
 
 
-def looking(agent: str) -> np.random.Generator:
+def stream_outside_episodes(agent: str) -> np.random.Generator:
     """Return a stream for calling a mapping outside of episodes."""
     return rng.generator(0, "mapping", "look", agent)

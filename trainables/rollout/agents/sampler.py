@@ -398,7 +398,7 @@ class AgentsSampler:
         acted = self._choose_actions(pid, who, filtered, memory)
         self._tick_seconds += processed - began, time.perf_counter() - processed
         self._keep_latest(pid, filtered, acted)
-        following = np.hstack([acted.memory, connectors.acted(carried, acted.actions)])
+        following = np.hstack([acted.memory, connectors.after_actions(carried, acted.actions)])
         rows = []
         for env, agent in who:
             episode = running[env]

@@ -20,7 +20,7 @@ from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.connectors import Connectors
 from trainables.policies.acting.actor import Acted, Actor, Column
 from trainables.policies.filters import NoFilter, RewardScaler
-from trainables.rollout.batch import Fragment, requested
+from trainables.rollout.batch import Fragment, requested_columns
 from trainables.rollout.config import clipped
 
 Array = NDArray[Any]
@@ -240,7 +240,7 @@ class Transitions:
         action = layout.shape, layout.dtype
         memory = (self._actor.memory_size,), np.dtype(np.float32)
         like = {"observations": observation, "actions": action, "memory": memory}
-        declared = {**self._actor.in_fragments, **requested(self._requested, like)}
+        declared = {**self._actor.in_fragments, **requested_columns(self._requested, like)}
         fragment = Fragment.allocate(length, lanes, observation, action, declared)
         fragment.valid[:], fragment.autoreset[:] = False, True
         return fragment

@@ -33,7 +33,7 @@ from trainables.policies.filters import (
 )
 from trainables.policies.inference import InferencePolicy
 from trainables.rollout.agent_records import Cast
-from trainables.rollout.batch import Fragment, requested
+from trainables.rollout.batch import Fragment, requested_columns
 from trainables.rollout.config import SamplingConfig, clipped
 from trainables.rollout.episode import Episode, EpisodeTracker, Trajectory
 from trainables.rollout.metrics import EpisodesInFlight, RolloutMetrics, without_lost_lives
@@ -190,7 +190,7 @@ class Sampler:
             self._reset_flags(fragment)
             steps, draws = len(fragment.valid), stream
             if self.between_ticks is None:  # no state is taken before the fragment's end
-                draws = self.actor.ahead(steps, self.envs.count, stream)
+                draws = self.actor.prepare_draws(steps, self.envs.count, stream)
             alone = self._single_env_decider(draws)
             apart = alone or self.between_ticks or self._stores_unfiltered
             together = None if apart else self.actor.side_by_side(draws)
@@ -425,7 +425,7 @@ class Sampler:
         action, real = (layout.shape, layout.dtype), np.dtype(np.float32)
         memory = (self.actor.memory_size,), real
         like = {"observations": observation, "actions": action, "memory": memory}
-        declared = {**self.actor.in_fragments, **requested(self._requested, like)}
+        declared = {**self.actor.in_fragments, **requested_columns(self._requested, like)}
         return Fragment.allocate(steps, self.envs.count, observation, action, declared)
 
     def _recent_rows(self) -> Array:
@@ -473,7 +473,7 @@ class Sampler:
         step = self.envs.step(sent)
         self.perf.add(began - self._observe_seconds, processed, decided, adapted, clock())
         if self.connectors.steps:
-            carried = self.connectors.acted(carried, acted.actions)
+            carried = self.connectors.after_actions(carried, acted.actions)
             self.carried = self.connectors.rewarded(carried, step.rewards)
         skipped = self._autoreset_rows
         if step.is_calm and skipped is None and not self._is_watched:

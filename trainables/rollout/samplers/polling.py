@@ -94,7 +94,7 @@ class PollingSampler(Sampler):
         if self.watch:
             self._show_decision(idle.tolist(), acted, carried)
         self.memory[idle] = acted.memory
-        self.carried[idle] = self.connectors.acted(carried, acted.actions)
+        self.carried[idle] = self.connectors.after_actions(carried, acted.actions)
         if not self.latest:
             self.latest = {"policy inputs": filtered, "policy outputs": acted}
         return processed, decided, adapted

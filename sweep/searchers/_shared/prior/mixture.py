@@ -153,12 +153,12 @@ def prior_share(trials: Sequence[Trial]) -> float:
 
 def _is_settled(trial: Trial) -> bool:
     """Return whether a trial has a result that depends only on its own settings."""
-    return trial.status not in (Status.WAITING, Status.RUNNING) and trial.counts
+    return trial.status not in (Status.WAITING, Status.RUNNING) and trial.has_searched_settings
 
 
 def _rungs(trial: Trial) -> int:
     """Return the number of a trial's milestones; 0 if it failed."""
-    return 0 if trial.status is Status.FAILED else len(trial.rests)
+    return 0 if trial.status is Status.FAILED else len(trial.milestones)
 
 
 def _is_return(spec: SweepSpec) -> bool:
