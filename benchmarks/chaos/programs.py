@@ -48,24 +48,34 @@ def run(out: Path, rounds: int, seed: int) -> int:
     return cases.close()
 
 
-def campaign(ways: Sequence[str], trials: int, stream: np.random.Generator) -> dict[str, Any]:
+def campaign(
+    ways: Sequence[str],
+    trials: int,
+    stream: np.random.Generator,
+    pool: Sequence[str] = (),
+    marked: Marked | None = None,
+) -> dict[str, Any]:
     """Run, kill and resume a sweep of so many trials of each of these ways; returns figures.
+
+    The options `pool` choose where its slots are, by default on this machine. `marked` names the
+    processes of a cluster that is there before and stays.
 
     Raises:
         Failed: a trial hung, failed or found something else, or a process was left.
     """
     root = Path(tempfile.mkdtemp(prefix="programs-"))
-    marked = Marked()
+    marked = marked or Marked()
+    stay = marked.pids()
     try:
-        figures = _killed_once(root, ways, trials, stream, marked.variables)
+        figures = _killed_once(root, ways, trials, stream, marked.variables, pool)
         wait = time.monotonic() + GONE_S
-        while (left := marked.commands()) and time.monotonic() < wait:
+        while (left := marked.commands(stay)) and time.monotonic() < wait:
             time.sleep(0.05)
         if left:
             raise Failed(f"processes are left: {left}")
         return figures
     finally:
-        marked.kill()
+        marked.kill(stay)
         shutil.rmtree(root)
 
 
@@ -75,6 +85,7 @@ def _killed_once(
     trials: int,
     stream: np.random.Generator,
     variables: Mapping[str, str],
+    pool: Sequence[str],
 ) -> dict[str, Any]:
     total = trials * len(ways)
     spec = write_spec(
@@ -91,13 +102,15 @@ def _killed_once(
         deterministic=None,
     )
     folder = Folder(root / "sweeps", "demo")
-    with _driving(root, ("run", spec), variables) as driver:
+    with _driving(root, ("run", spec, *pool), variables) as driver:
         _await(driver, root, lambda: _ended(root) > total // 3)
         time.sleep(stream.uniform(0.0, LATEST_S))
         killed = driver.poll() is None
+    if not folder.ledger.exists():
+        raise Failed(f"no sweep was begun; it said: {_said(root)[-2000:]}")
     before = sweeps.history(folder).trials
     begun = sum(trial.status is Status.RUNNING for trial in before)
-    with _driving(root, ("resume", "demo"), variables) as driver:
+    with _driving(root, ("resume", "demo", *pool), variables) as driver:
         _await(driver, root)
     found = sweeps.history(folder).trials
     wrong = {

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,28 +69,28 @@ class Marked:
         self._mark = uuid.uuid4().hex
         self.variables = {_MARK: self._mark}
 
-    def pids(self) -> list[int]:
-        """Return those that have not ended."""
+    def pids(self, but: Collection[int] = ()) -> list[int]:
+        """Return those that have not ended, but for some that may stay."""
         found = []
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
+            if entry.name.isdigit() and int(entry.name) not in but:
                 with contextlib.suppress(OSError):
                     if f"{_MARK}={self._mark}".encode() in (entry / "environ").read_bytes():
                         found.append(int(entry.name))
         return found
 
-    def commands(self) -> dict[int, str]:
+    def commands(self, but: Collection[int] = ()) -> dict[int, str]:
         """Return them with the commands that they run."""
         found = {}
-        for pid in self.pids():
+        for pid in self.pids(but):
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
                 found[pid] = b" ".join(words).decode(errors="replace")
         return found
 
-    def kill(self) -> None:
+    def kill(self, but: Collection[int] = ()) -> None:
         """Kill them."""
-        while pids := self.pids():
+        while pids := self.pids(but):
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -1,5 +1,6 @@
 """A trial's code starts processes as any program does, and finds its own process as one."""
 
+import importlib.util
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from sweep.history.events import Status
 from sweep.ledger.folder import Folder
 from tests.support import sweeps
 from tests.support.command_line import start, write_spec
+from tests.support.leftovers import Marked
 from tests.support.mishaps import RAISED
 from tests.support.programs import WAYS
 from trainables.core import rng
@@ -16,6 +18,8 @@ from trainables.core import rng
 #: Ways that import torch or gymnasium in further processes, which takes seconds on a busy machine.
 LONG = [way for way in WAYS if way.startswith(("loader", "torch", "environments"))]
 QUICK = [way for way in WAYS if way not in LONG]
+#: Of the long ones, one for each kind.
+KINDS = ["loader_fork", "loader_spawn", "loader_persistent", "torch_spawn", "environments"]
 
 
 @pytest.mark.slow
@@ -23,6 +27,25 @@ QUICK = [way for way in WAYS if way not in LONG]
 def test_each_way_to_start_processes_works_and_survives_a_kill(ways: list[str]) -> None:
     figures = programs.campaign(ways, 2, rng.generator(0, "test"))
     assert (figures["trials"], figures["kills"]) == (2 * len(ways), 1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None,
+    reason="Ray is not installed; pip install 'sweep-rl[ray]'",
+)
+@pytest.mark.parametrize("ways", [QUICK, KINDS], ids=["quick", "long"])
+def test_each_way_works_in_slots_of_ray_too(
+    ways: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.support.ray_cluster import TOKEN, running
+
+    monkeypatch.setenv("RAY_AUTH_TOKEN", TOKEN)
+    marked = Marked()
+    with running(2, **marked.variables) as cluster:
+        pool = ("--pool", "ray", "--address", cluster.address)
+        figures = programs.campaign(ways, 1, rng.generator(0, "test"), pool, marked)
+    assert (figures["trials"], figures["kills"]) == (len(ways), 1)
 
 
 @pytest.mark.slow
