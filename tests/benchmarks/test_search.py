@@ -11,7 +11,18 @@ import numpy as np
 import pytest
 
 from benchmarks.search import __main__ as command
-from benchmarks.search import figures, game, log, ours, peers, plays, prior, report, trained
+from benchmarks.search import (
+    figures,
+    game,
+    log,
+    ours,
+    peers,
+    plays,
+    prior,
+    prior_check,
+    report,
+    trained,
+)
 from benchmarks.search.__main__ import main
 from benchmarks.search.game import ABSENT, Game, Parameter, Play
 from benchmarks.search.peers import Best, Told, Trial
@@ -445,3 +456,25 @@ def test_no_prior_of_a_game_has_seen_it_under_any_name(name: str) -> None:
     others = prior.other_games(name, "ppo")
     assert "ppo/CartPole-v1" not in others
     assert len(others) == 5
+
+
+def test_the_check_of_the_prior_leaves_the_game_itself_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stream = np.random.default_rng(0)
+    rates = np.exp(stream.uniform(np.log(1e-5), np.log(1e-2), 60))
+    final = np.repeat(-abs(np.log(rates / 3e-3))[:, None], 4, axis=1)
+    tables: dict[str, Any] = {}
+    for name in ("CartPole-v1", "Unseen-v0"):
+        space = json.dumps({"learning_rate": ["log", 1e-5, 1e-2]})
+        tables |= {f"{name}/space": np.array(space), f"{name}/hp/learning_rate": rates}
+        tables |= {f"{name}/final": final, f"{name}/evals": np.repeat(final[..., None], 3, axis=2)}
+    np.savez(tmp_path / "two.npz", **tables)
+    monkeypatch.setattr("sys.argv", ["prior_check", str(tmp_path / "two.npz")])
+    prior_check.main()
+    _, first, second, mean = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert first[:2] == ["CartPole-v1", "5"]
+    assert second[:2] == ["Unseen-v0", "6"]
+    assert float(second[2]) > 0.75  # a rate that is good in the known games is good here
+    assert float(second[3]) > 0.5
+    assert mean[0] == "mean"

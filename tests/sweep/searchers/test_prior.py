@@ -165,3 +165,31 @@ def test_a_list_of_games_is_the_prior_and_others_are_refused() -> None:
     unknown = {"name": "random", "prior": ["ppo/Pendulum-v1", "ppo/Pong"]}
     with pytest.raises(UsageError, match=r"searcher\.prior.*ppo/Pong.*ppo/Acrobot-v1"):
         simulate({**SPEC, "searcher": unknown}, lambda at: as_the_prior_says(at.config))
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_used"), [(100_000, True), (1_000_000, True), (1_000_001, False)]
+)
+def test_learning_rates_of_short_trainings_say_nothing_about_long_ones(
+    steps: int, is_used: bool
+) -> None:
+    spec = {**SPEC, "space": {"lr": SPEC["space"]["lr"]}, "stop": {"timesteps_total": steps}}
+    found = simulate({**spec, "trials": 20}, lambda at: {"episode_reward_mean": 0.0, "done": True})
+    assert any(origins(found)) == is_used
+
+
+def test_the_best_range_of_one_setting_is_found_although_others_vary() -> None:
+    """Of two settings, only one matters, and it does well in the middle."""
+    stream = np.random.default_rng(0)
+    columns = [games.Column("a", 0.0, 1.0), games.Column("b", 0.0, 1.0)]
+    found = []
+    for _ in range(3):
+        points = stream.random((100, 2))
+        score = -abs(points[:, 0] - 0.5) + 0.1 * stream.normal(size=100)
+        places = (score.argsort().argsort() + 0.5) / 100 - 0.5
+        found.append(games.Game("toy", points, places))
+    model = Model(columns, found, ["a", "b"])
+    at = np.array([[place, 0.5] for place in (0.0, 0.5, 1.0)])
+    low, middle, high = model.expected_at(at)
+    assert middle > 0.1 > 0.0 > max(low, high)
+    assert np.ptp(model.expected_at(at[:, ::-1])) < 0.1

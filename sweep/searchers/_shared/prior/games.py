@@ -33,6 +33,8 @@ class Column:
     high: float
     scale: str = "linear"
     """One of linear; log; distance (the logarithm of 1 minus the value, for discount factors)."""
+    longest: float = math.inf
+    """Environment steps of the longest training for which the games say something about it."""
     marked: tuple[Any, ...] = ()
     """Values at coordinate 1, all others being at 0, for a setting without an order."""
 
@@ -63,10 +65,14 @@ class Game:
     """Share of the game's settings that each setting beats, minus 0.5, (settings,)."""
 
 
+#: Longest training, in environment steps, for which the games' best learning rates are any guide:
+#: about ten times theirs. Longer trainings need lower ones.
+LONGEST = 1e6
+
 #: Columns of the games of each trainable.
 COLUMNS: Mapping[str, tuple[Column, ...]] = {
     "ppo": (
-        Column("lr", 1e-5, 0.03, "log"),
+        Column("lr", 1e-5, 0.03, "log", LONGEST),
         Column("gamma", 0.001, 0.1, "distance"),
         Column("lambda_", 0.005, 0.5, "distance"),
         Column("clip_param", 0.05, 0.5),
@@ -82,7 +88,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
     ),
     # Without settings that scale with the length of training: replay size and exploration time.
     "dqn": (
-        Column("lr", 1e-5, 1e-2, "log"),
+        Column("lr", 1e-5, 1e-2, "log", LONGEST),
         Column("gamma", 0.001, 0.1, "distance"),
         Column("tau", 5e-4, 1e-1, "log"),
         Column("updates_per_step", 4, 64, "log"),

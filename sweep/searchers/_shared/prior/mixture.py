@@ -110,12 +110,13 @@ def blend(searcher: Searcher, spec: SweepSpec) -> Searcher:
 
 def _shipped(trainable: str, found: Sequence[Game], spec: SweepSpec) -> Model | None:
     """Return the model of games, or None if they share no setting with the space."""
-    columns = games.COLUMNS.get(trainable, ())
-    has = [name for name in spec.space.parameters if not name.startswith("_")]
-    if not found or not any(column.key in has for column in columns):
+    columns, length = games.COLUMNS.get(trainable, ()), spec.stop.get("timesteps_total", 0.0)
+    described = [column.key for column in columns if length <= column.longest]
+    searched = [key for key in described if key in spec.space.parameters]
+    if not found or not searched:
         return None
-    fixed = [c.key for c in columns if look_up(spec.config, c.key) is not None]
-    return Model(columns, found, [*has, *fixed])
+    fixed = [key for key in described if look_up(spec.config, key) is not None]
+    return Model(columns, found, [*searched, *fixed])
 
 
 def _named(names: Sequence[str], spec: SweepSpec) -> tuple[str, tuple[Game, ...]]:

@@ -1,7 +1,10 @@
-"""Expected ranks of settings on a new game, from known games.
+"""Expected success of settings on a new game, from known games.
 
-Kernel ridge regression of the ranks that settings had in each game. Settings far from all tried
-ones are expected to be average, so nothing is claimed about them.
+The model is additive: the probability that settings are among the best quarter of a game's is the
+mean plus one function of each setting. Each function is linear between `KNOTS` coordinates, and
+large values and steep slopes are penalised (a smoothing spline of order 1). So a range of one
+setting in which good settings are frequent is found from a few games, while interactions, which
+differ from game to game, are not learnt.
 """
 
 import math
@@ -13,10 +16,14 @@ import numpy as np
 
 from sweep.searchers._shared.prior.games import Array, Game
 
-#: Length scale of the kernel, in coordinates.
+#: Share of a game's settings, the best ones, that count as successes.
+BEST = 1 / 4
+#: Number of coordinates between which the function of a setting is linear.
+KNOTS = 7
+#: Penalty of squared values and of squared slopes, in settings.
+SHRINKAGE, SMOOTHNESS = 3.0, 3.0
+#: Length scale, in coordinates, within which settings are similar.
 LENGTH = 0.5
-#: Variance of a rank between seeds, relative to the kernel's height.
-NOISE = 3.0
 
 
 class Column(Protocol):
@@ -33,7 +40,7 @@ class Column(Protocol):
 
 
 class Model:
-    """The expected rank of settings, from the columns that a sweep shares with the games."""
+    """The expected success of settings, from the columns that a sweep shares with the games."""
 
     def __init__(
         self, columns: Sequence[Column], games: Sequence[Game], has: Sequence[str]
@@ -54,21 +61,22 @@ class Model:
 
     @cached_property
     def _weights(self) -> Array:
-        """Weights of the kernel regression, (points,)."""
-        points = np.concatenate(self._points)
-        places = np.concatenate([game.places for game in self.games])
-        kernel = _kernel(points, points)
-        kernel[np.diag_indices_from(kernel)] += NOISE
-        weights: Array = np.linalg.solve(kernel, places)
+        """Values of the functions at their knots, (columns x KNOTS,)."""
+        basis = _basis(np.concatenate(self._points))
+        successes = np.concatenate([game.places for game in self.games]) > 0.5 - BEST
+        slopes = np.diff(np.eye(KNOTS), axis=0) * math.sqrt(KNOTS - 1)
+        one = SHRINKAGE * np.eye(KNOTS) + SMOOTHNESS * slopes.T @ slopes
+        penalty = np.kron(np.eye(len(self.columns)), one)
+        weights: Array = np.linalg.solve(basis.T @ basis + penalty, basis.T @ (successes - BEST))
         return weights
 
     def expected(self, settings: Sequence[Mapping[str, Any]]) -> Array:
-        """Return the expected rank of each of some settings, from -0.5 (worst) to 0.5 (best)."""
+        """Return how much likelier than at random each of some settings is a success."""
         return self.expected_at(self._read(settings))
 
     def expected_at(self, points: Array) -> Array:
-        """Return the expected rank at each of some points (points, columns)."""
-        found: Array = _kernel(points, np.concatenate(self._points)) @ self._weights
+        """Return the same at each of some points (points, columns)."""
+        found: Array = _basis(points) @ self._weights
         return found
 
     def place_in_games(self, settings: Mapping[str, Any]) -> list[float]:
@@ -90,6 +98,21 @@ class Model:
         ]
         points = np.array(rows, dtype=float).reshape(len(rows), len(self.columns))
         return np.where(np.isnan(points), self._middle, points)
+
+
+def _basis(points: Array) -> Array:
+    """Return the weights of the knots at each point, (points, columns x KNOTS).
+
+    A coordinate between two knots has two weights, whose sum is 1.
+    """
+    rows, columns = points.shape
+    at = np.clip(points, 0.0, 1.0) * (KNOTS - 1)
+    left = np.minimum(at.astype(int), KNOTS - 2)
+    found = np.zeros((rows, columns, KNOTS))
+    row, column = np.ogrid[:rows, :columns]
+    found[row, column, left] = 1.0 - (at - left)
+    found[row, column, left + 1] = at - left
+    return found.reshape(rows, columns * KNOTS)
 
 
 def _kernel(one: Array, other: Array) -> Array:

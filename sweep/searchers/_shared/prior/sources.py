@@ -33,7 +33,7 @@ class OfGames:
     """Nested settings that are not in the space."""
 
     def expected(self, found: Sequence[Settings]) -> Array:
-        """Return the expected rank of each of some settings."""
+        """Return how much likelier than at random each of some settings is a success."""
         return self.model.expected([self._read(one) for one in found])
 
     def describe(self, found: Settings) -> str:
@@ -84,7 +84,7 @@ class OfSweeps:
     space: Space
 
     def expected(self, found: Sequence[Settings]) -> Array:
-        """Return the expected rank of each of some settings."""
+        """Return how much likelier than at random each of some settings is a success."""
         return self._model.expected([one.searched for one in found])
 
     def describe(self, found: Settings) -> str:
