@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 AUTO = "auto"
 #: Path of the function that returns a trainer class's form for several policies.
-MULTI_AGENT = "trainables.trainer.multi_agent:several"
+MULTI_AGENT = "trainables.trainer.multi_agent:multi_agent_class"
 
 
 class Stateful(Protocol):
