@@ -45,7 +45,7 @@ class ConfigError(TrainableError, ValueError):
         """The mistakes that this error reports, one error each; here the error itself."""
         return (self,)
 
-    def below(self, place: str) -> "ConfigError":
+    def nested_under(self, place: str) -> "ConfigError":
         """Return the same error for a setting that is nested under the key `place`."""
         return ConfigError(f"{place}.{self.place}", self.value, self.allowed, self.hint)
 
@@ -63,9 +63,9 @@ class ConfigErrors(ConfigError):
         """The mistakes that this error reports, one error each."""
         return self._errors
 
-    def below(self, place: str) -> "ConfigErrors":
+    def nested_under(self, place: str) -> "ConfigErrors":
         """Return the same errors for settings that are nested under the key `place`."""
-        return ConfigErrors([error.below(place) for error in self._errors])
+        return ConfigErrors([error.nested_under(place) for error in self._errors])
 
 
 class NotImportable(TrainableError):

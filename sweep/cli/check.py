@@ -50,7 +50,7 @@ def validate(space: str, **given: Any) -> None:
     with options.answering(given["as_json"]) as answer:
         with options.telling_imports() as parsed:
             resolved, _text = prepare.prepare(space, options.overrides(given), parsed)
-        pool = pools.again(options.pool({**given, "address": None}))
+        pool = pools.choose_pool(options.pool({**given, "address": None}))
         for remark in (*resolved.spec.source.remarks, *prepare.fixed_lists(resolved.spec)):
             options.say(remark)
         learnt = prepare.taken_over(resolved, given["root"])
@@ -141,7 +141,7 @@ def doctor(name: str | None, wait: float, **given: Any) -> int:
     with options.answering(given["as_json"]) as answer:
         asked = options.pool(given)
         named = examination.Services(
-            "" if asked is None else pools.again(asked, "dask"),
+            "" if asked is None else pools.choose_pool(asked, "dask"),
             given["storage"] or "",
             given["checkpoints"] or "",
             given["tracking_uri"] or "",

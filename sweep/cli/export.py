@@ -215,7 +215,7 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
                 step = said["step"]
             found: dict[str, Any] = {"file": str(file), "digest": digest, "step": step}
             trusted.append({**found, "signed_by": said.get("key")})
-        signing.trust(found["digest"] for found in trusted)
+        signing.trust_checkpoints(found["digest"] for found in trusted)
         answer(trusted, _lines)
 
 

@@ -346,7 +346,7 @@ class LiveView:
             rows.append(overview.running_replica(context.history, replica, notes, trained_to, now))
         share = progress.newest_fraction(context.history, self._aim, notes)
         shown: list[RenderableType] = [title(context)]
-        if remark := context.pool.remark():
+        if remark := context.pool.describe_speed():
             shown.append(Text(printable(remark)))
         shown += [Text(), *self._running(rows)]
         shown += [Text(), self._bar(share, time.monotonic() - self._began_at)]
@@ -374,7 +374,7 @@ class LiveView:
             f"{share:.0%}",
             f"{formatting.duration(elapsed)}{rest}",
         )
-        counts = tables.in_words(overview.counts(history))
+        counts = tables.in_words(overview.status_counts(history))
         bred = len(history.trials) - history.searched_count
         started = formatting.started(history.searched_count, bred, history.wanted)
         if history.final_evaluation:

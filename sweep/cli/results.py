@@ -173,7 +173,7 @@ def _test(
     jobs = given["jobs"] or (past.jobs if past.jobs_given else None)
     tests = final_evaluation.seeds * final_evaluation.top
     find = functools.partial(launch.trainable_of, folder)
-    pool = pools.again(options.pool(given), past.pool)
+    pool = pools.choose_pool(options.pool(given), past.pool)
     slots = prepare.slots(jobs, spec, paths, tests, find, pool)
     begun = launch.Launch(folder, slots, pool, final_evaluation=final_evaluation, say=options.say)
     ended = session.run_driver(begun, make_view(terminal()), given["timeout"])

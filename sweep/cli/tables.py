@@ -193,7 +193,7 @@ def status(data: Data) -> RenderableType:
     if data["best"]:
         shown += [Text(), best_line(data["best"])]
     if data["outlook"]:
-        shown.append(Text(formatting.outlook(data["outlook"], data["metric"])))
+        shown.append(Text(formatting.describe_outlook(data["outlook"], data["metric"])))
     if data["state"] in ("stopped", "interrupted"):
         again = f"sweep resume {printable(data['name'])}{root_option(data['root'])}"
         shown += [Text(), whole(f"go on with: {again}")]

@@ -164,7 +164,7 @@ def run(space: str, **given: Any) -> int:
             from sweep.cli import check_tables
             from sweep.operations import validate
 
-            pool = pools.again(options.pool(given))
+            pool = pools.choose_pool(options.pool(given))
             data = validate.preview(resolved, given["jobs"], pool)
             data["prior"] = prepare.taken_over(resolved, given["root"])
             answer(data, check_tables.preview)

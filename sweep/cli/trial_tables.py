@@ -125,7 +125,7 @@ def show(data: Data) -> RenderableType:
     facts = [
         f"{score} after {formatting.plural(data['iterations'], 'iteration')}{steps}",
         printable(data["reason"]),
-        formatting.unsaved(data["unsaved"]),
+        formatting.describe_lost_results(data["unsaved"]),
         _resumes(data["exactness"]) if data["exactness"] else "",
     ]
     shown: list[RenderableType] = [_head(data), *(Text(fact) for fact in facts if fact)]
@@ -252,7 +252,7 @@ def card(data: Data) -> str:
         f"trial {data['trial']} of {printable(data['sweep'])}, {score}, iteration "
         f"{data['checkpoint']['iteration']}"
         + (f", seed {data['seed_index']} of {data['seeds']}" if data["seeds"] > 1 else ""),
-        *formatting.played(data["played"]),
+        *formatting.describe_play(data["played"]),
         *([] if out is None else [*files, f"{'card':<12} {out}/card.md"]),
         *([f"{'model':<12} {printable(data['registered'])}"] if "registered" in data else []),
     ]

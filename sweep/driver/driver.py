@@ -193,14 +193,14 @@ class Driver:
             self._settle()
         if refusal := self.context.pool.failed():
             self._give_up(refusal)
-        self._record(self._reports.news(self._running.values()))
+        self._record(self._reports.new_results(self._running.values()))
         self._note_remark()
         self._guard.look(self._running)
         self._watch(())
 
     def _note_remark(self) -> None:
         """Let other processes read what the pool says of itself, if that is something new."""
-        if (remark := self.context.pool.remark()) != self._remark:
+        if (remark := self.context.pool.describe_speed()) != self._remark:
             self._remark = remark
             note_remark(self.context.folder, self.history.term, remark)
 

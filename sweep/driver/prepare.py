@@ -175,7 +175,7 @@ def start(
     """
     spec = resolved.spec
     folder = Folder(root, spec.name)
-    chosen = pools.again(pool)
+    chosen = pools.choose_pool(pool)
     at_once = slots(jobs, spec, resolved.paths, spec.trials, lambda: resolved.trainable, chosen)
     capacity.allow_files(at_once, chosen)
     if tracking_uri is not None:
@@ -218,7 +218,7 @@ def prepare_existing(
     spec, paths = lookup.read_spec(folder)
     past = lookup.read_history(folder)
     found = functools.partial(_trainable, folder, trainable)
-    chosen = pools.again(pool, past.pool)
+    chosen = pools.choose_pool(pool, past.pool)
     if pools.has_lanes(chosen, paths) and any("lanes" not in one.config for one in past.trials):
         raise UsageError(
             f"--pool {chosen}: the trials of this sweep were started without lanes and "

@@ -330,7 +330,7 @@ def reading(path: Path) -> Iterator[tuple[int, int]]:
         raise UsageError(f"{path.parent}: a link; a trial's folder must lie in that of its sweep")
     plain(path)
     try:
-        with disk.reading(path) as found:
+        with disk.open_regular_file(path) as found:
             yield found
     except disk.NotRegular:  # it was replaced a moment ago
         raise UsageError(f"{path}: no file") from None
@@ -355,7 +355,7 @@ def noted_remark(folder: Folder, term: int) -> str:
     It is nothing that a driver has checked.
     """
     with contextlib.suppress(OSError, disk.NotRegular, ValueError, KeyError, TypeError):
-        with disk.reading(folder.pool) as (file, _size):
+        with disk.open_regular_file(folder.pool) as (file, _size):
             note = json.loads(os.pread(file, _LONGEST_REMARK, 0))
         if note["term"] == term:
             return str(note["remark"])

@@ -150,15 +150,15 @@ def examine(url: str) -> Server:
     return Server(version, ahead_s, careless)
 
 
-def keep(path: Path, url: str, sweep_id: str) -> Pointer:
+def write_pointer(path: Path, url: str, sweep_id: str) -> Pointer:
     """Write the signed file with the address of a new sweep's ledger, and return that address."""
     pointer = Pointer(url, f"sweep_{sweep_id}")
     signed.keep(path, pointer._asdict())
     return pointer
 
 
-def recall(path: Path) -> Pointer:
-    """Return the address that `keep` wrote to `path`.
+def read_pointer(path: Path) -> Pointer:
+    """Return the address that `write_pointer` wrote to `path`.
 
     Raises:
         UsageError: the file holds something else, or was signed by another person and not trusted.

@@ -35,7 +35,7 @@ def open_database(path: Path, patient: bool = True, only_read: bool = False) -> 
         return tables.Database(path, only_read)
     with _require_psycopg():
         from sweep.ledger import postgres
-    return postgres.Database(path, postgres.recall(path), patient)
+    return postgres.Database(path, postgres.read_pointer(path), patient)
 
 
 def create_database(path: Path, url: str | None, sweep_id: str) -> "Database":
@@ -56,7 +56,7 @@ def create_database(path: Path, url: str | None, sweep_id: str) -> "Database":
     from sweep.ledger import postgres
 
     path = path.with_suffix(REMOTE)
-    return postgres.Database(path, postgres.keep(path, url, sweep_id))
+    return postgres.Database(path, postgres.write_pointer(path, url, sweep_id))
 
 
 def url_of(path: Path) -> str | None:
@@ -69,7 +69,7 @@ def url_of(path: Path) -> str | None:
         return None
     with _require_psycopg():
         from sweep.ledger import postgres
-    return postgres.recall(path).url
+    return postgres.read_pointer(path).url
 
 
 def companion_schema(path: Path, name: str) -> "postgres.Database | None":

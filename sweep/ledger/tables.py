@@ -221,7 +221,7 @@ class Database:
             ):
                 source.backup(target)
             with disk.open_folder(self.path.parent) as folder:
-                with disk.reading(draft.name, folder) as (file, _size):
+                with disk.open_regular_file(draft.name, folder) as (file, _size):
                     os.fsync(file)
                 draft.replace(copy)
                 disk.sync(folder)

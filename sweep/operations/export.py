@@ -230,7 +230,7 @@ def _page(card: Mapping[str, Any]) -> list[str]:
         f"- seed: {card['seed']} (number {card['seed_index']} of {card['seeds']})",
         f"- checkpoint: iteration {saved['iteration']}, {card['metric']} there "
         f"{formatting.number(saved['value'])}, SHA-256 `{saved['digest']}`",
-        *(f"- {line}" for line in formatting.played(card["played"])),
+        *(f"- {line}" for line in formatting.describe_play(card["played"])),
         f"- files: {', '.join(f'`{file}`' for file in card['files'].values())}",
         *(
             f"- {name}: {version}"

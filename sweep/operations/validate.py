@@ -226,7 +226,7 @@ def _share_of_plan(resolved: Resolved, runs: int) -> float | None:
     """Return the same share where trials that come far get further seeds, by the scheduler."""
     past = History(resolved.objective)
     past.wanted = resolved.spec.trials
-    work, levels = resolved.scheduler.rest(past), resolved.scheduler.levels
+    work, levels = resolved.scheduler.remaining_training(past), resolved.scheduler.levels
     return min(1.0, work / (runs * levels[-1])) if work is not None and levels else None
 
 

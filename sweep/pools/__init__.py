@@ -96,7 +96,7 @@ class Pool(Protocol):
         """End what is kept in memory of a replica that has ended, by sweep, trial and number."""
         return
 
-    def remark(self) -> str:
+    def describe_speed(self) -> str:
         """Return one line about what computes its slices, and how fast; empty if unknown."""
         return ""
 
@@ -180,7 +180,7 @@ def check(chosen: str, paths: Iterable[str], root: Path) -> None:
         pool.connect(root)
 
 
-def again(asked: str | None, before: str = "") -> str:
+def choose_pool(asked: str | None, before: str = "") -> str:
     """The pool that a person asked for, else the one that the sweep was run with, else ours.
 
     A name alone, or ``@`` and an address alone, leaves the other half as it was.

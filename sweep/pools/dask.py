@@ -192,7 +192,7 @@ def _is_closed_to_others(address: str) -> bool:
 def _about_here(probe: Path, dask_worker: Any) -> dict[str, Any]:
     """Return this worker's description of itself, with its name."""
     name = str(dask_worker.name)
-    return {"name": name.partition("://")[2] or name, **there.about(probe)}
+    return {"name": name.partition("://")[2] or name, **there.describe_worker(probe)}
 
 
 def _run_here(sent: bytes) -> SliceOutcome:

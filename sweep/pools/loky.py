@@ -97,7 +97,7 @@ class Pool(pools.Pool):
             slot.executor = worker.start(self._variables(slot.number))
         with worker.submitting():
             running: Future[SliceOutcome] = slot.executor.submit(
-                run_slice, spec, _into_log, isolated.elsewhere
+                run_slice, spec, _into_log, isolated.run_isolated
             )
         slot.look()
         running.add_done_callback(lambda done: _finish(slot, done, outcome))

@@ -122,7 +122,7 @@ class Pool(pools.Pool):
         """Return the failure of the device for all lanes, or empty while it computes."""
         return self._failure
 
-    def remark(self) -> str:
+    def describe_speed(self) -> str:
         """Return the number of lanes, their environment steps per second, and the device."""
         pace = self._now.pace if self._now is not None else None
         if pace is None:

@@ -40,7 +40,7 @@ class Section:
 def head(sweep: Sweep, clock: timeline.Clock, now: float) -> Markup:
     """Return the head of the report: the trained task, the result and the cost."""
     data = overview.overview(sweep, now)
-    spec, counts = sweep.spec, overview.counts(sweep.history)
+    spec, counts = sweep.spec, overview.status_counts(sweep.history)
     seeds = f" under {spec.first_seeds} seeds each" if spec.first_seeds > 1 else ""
     if spec.has_seed_plan:
         seeds = ", with further seeds for trials that came far"
@@ -140,7 +140,7 @@ def _note_of_best(sweep: Sweep, several: bool) -> str:
             f"`sweep best {sweep.folder.in_commands} --test-seeds 10` trains it anew under others."
         )
     if (found := overview.outlook(sweep.history)) is not None:
-        said = formatting.outlook(found, sweep.spec.metric)
+        said = formatting.describe_outlook(found, sweep.spec.metric)
         parts.append(f"{said[0].upper()}{said[1:]}.")
     if sweep.history.objective.objectives:
         parts.append("They stand front by front: none of the first is beaten in every objective.")

@@ -163,7 +163,7 @@ class Scheduler(Protocol):
         """Return decisions for `free` slots; an empty plan while nothing runs ends the sweep."""
         ...
 
-    def rest(self, history: History) -> float | None:
+    def remaining_training(self, history: History) -> float | None:
         """Return an estimate of the training left, in units of `time_attr`, for progress.
 
         Returns None to let it be estimated from the lengths of ended trials.

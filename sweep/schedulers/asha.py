@@ -47,9 +47,9 @@ from sweep.schedulers._shared import seeding
 from sweep.schedulers._shared.rungs import (
     Rung,
     RungOptions,
+    describe_rank,
     evidence,
     is_waiting,
-    standing,
     to_climb,
     top_rung,
 )
@@ -129,7 +129,7 @@ class Scheduler(PerTrialStopping):
 
     # ---- estimate of the remaining training --------------------------------------------------
 
-    def rest(self, history: History) -> float | None:
+    def remaining_training(self, history: History) -> float | None:
         """Return the training left if as many trials leave each rung as so far, or as by chance.
 
         Returns None without a top rung.
@@ -200,7 +200,7 @@ class Scheduler(PerTrialStopping):
                 place = ranking.place(trial)
                 if place > going_on:
                     break
-                where = f"{standing(ranking, place, step.level)} at rung {step.level:g}"
+                where = f"{describe_rank(ranking, place, step.level)} at rung {step.level:g}"
                 where += f" under {step.seeds} seeds" if step.seeds > 1 else ""
                 compared = evidence(step.level, ranking, place, going_on)
                 goal = self._goal(following.level)
@@ -216,7 +216,7 @@ class Scheduler(PerTrialStopping):
         if self._seeds == 1:
             waiting = history.order(_waiting(step.level, following.level))
             return Rung(history, step.level), waiting
-        return seeding.Members(history, step), history.order(seeding.waiting(step, following))
+        return seeding.Members(history, step), history.order(seeding.promotion_key(step, following))
 
     def _finishing(self, history: History) -> Iterator[Resume]:
         """Yield the decisions that train the best waiting trials to the top rung.
@@ -236,7 +236,7 @@ class Scheduler(PerTrialStopping):
         count = max(0, self.finish_best - len(under_way))
         for place, (trial, _) in enumerate(ranking[:count], start=1):
             if is_waiting(trial):
-                stands = standing(ranking, place, math.inf)
+                stands = describe_rank(ranking, place, math.inf)
                 why = f"trained to the end: {stands} that wait or are done"
                 compared = dict(evidence(math.inf, ranking, place, self.finish_best))
                 del compared["rung"]  # they are compared at different levels
@@ -293,7 +293,7 @@ class Scheduler(PerTrialStopping):
         what = "goes on" if place <= going_on else "stopped"
         few = f", fewer than {self.eta}" if len(ranking) < self.eta else ""
         equal = f", equal to place {best}" if best < place <= going_on else ""
-        why = f"{what}: {standing(ranking, place, level)}{few}{equal} at rung {level:g}"
+        why = f"{what}: {describe_rank(ranking, place, level)}{few}{equal} at rung {level:g}"
         return Verdict(place <= going_on, why, evidence(level, ranking, place, going_on))
 
 

@@ -112,7 +112,7 @@ _pending_imports: set[str] = set()
 """Modules that trials imported and that this process will import before the next fork."""
 
 
-def elsewhere(spec: SliceSpec, output: Output) -> SliceOutcome | None:
+def run_isolated(spec: SliceSpec, output: Output) -> SliceOutcome | None:
     """Run one slice in a process of its trial's own; return None if it must run in this process.
 
     Raises:

@@ -22,7 +22,7 @@ _PIECE = 2**20
 
 
 @contextlib.contextmanager
-def opened(folder: Path, most: int | None) -> Iterator[int]:
+def open_log(folder: Path, most: int | None) -> Iterator[int]:
     """Open a trial's log and yield its descriptor; rotate the log whenever it exceeds `most` bytes.
 
     Args:
@@ -50,10 +50,10 @@ def opened(folder: Path, most: int | None) -> Iterator[int]:
 
 @contextlib.contextmanager
 def led_into(folder: Path, most: int | None) -> Iterator[None]:
-    """Redirect the output of this process and its children into a trial's log; see `opened`."""
+    """Redirect the output of this process and its children into a trial's log; see `open_log`."""
     sys.stdout.flush()
     sys.stderr.flush()
-    with opened(folder, most) as log:
+    with open_log(folder, most) as log:
         kept = [os.dup(1), os.dup(2)]
         try:
             os.dup2(log, 1)
@@ -87,7 +87,7 @@ def _copy(folder: Path, begin: int, end: int) -> None:
     """Copy the bytes from `begin` to `end` of the log to the older part."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with (
-        disk.reading(folder / LOG) as (source, _),
+        disk.open_regular_file(folder / LOG) as (source, _),
         disk.closing(disk.open_file(folder / OLDER_LOG, flags, mode=0o600)) as copy,
     ):
         while begin < end and (piece := os.pread(source, min(_PIECE, end - begin), begin)):

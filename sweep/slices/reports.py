@@ -50,7 +50,7 @@ class Told:
     _ended: bool = False
     """True after an unreadable line, at which the journal ends."""
 
-    def news(self) -> list[Row]:
+    def new_results(self) -> list[Row]:
         """Return the results written since the last call."""
         rows: list[Row] = []
         try:
@@ -109,7 +109,7 @@ class Reports:
         """(Trial, replica, slice) → its journal, for the slices that ran at the last call."""
         self._looked_at = time.monotonic()
 
-    def news(self, running: Iterable[Opened]) -> list[Reported]:
+    def new_results(self, running: Iterable[Opened]) -> list[Reported]:
         """Return the results written since the last read, or nothing within `LOOK_S` seconds of it.
 
         A slice that was not running at the last read is first reported at the next one.
@@ -123,7 +123,7 @@ class Reports:
         for opened in running:
             key = (opened.trial, opened.replica, opened.slice)
             told = self._journals[key] = known.get(key) or Told(_journal_path(self._folder, *key))
-            if key in known and (rows := told.news()):
+            if key in known and (rows := told.new_results()):
                 first = rows[0].iteration - 1
                 found.append(Reported(*key, source=first, rows=tuple(rows)))
         return found
@@ -137,7 +137,7 @@ def lost_outcome(stored: SweepStore, ledger: Ledger, replica: Replica) -> SliceO
     """
     number = replica.slices - 1
     told = Told(_journal_path(stored.folder, replica.trial, replica.index, number))
-    rows, source = told.news(), told.source
+    rows, source = told.new_results(), told.source
     if source is None:
         source = replica.iteration if replica.tail_after is None else replica.tail_after
     if replica.reported_to is not None and told.upto < replica.reported_to:

@@ -168,9 +168,9 @@ def read_float(reading: Reading) -> Float:
 
 def read_int(reading: Reading) -> Int:
     """Return the domain of ``randint`` or ``lograndint``."""
-    low, high = _bounds(reading, whole)
+    low, high = _bounds(reading, integer_problem)
     log = reading.kind.startswith("log")
-    return Int(low, high, log, _step(reading, low, high, whole) or 1)
+    return Int(low, high, log, _step(reading, low, high, integer_problem) or 1)
 
 
 def read_normal(reading: Reading) -> Normal:
@@ -398,7 +398,7 @@ def real(value: Any) -> str:
     return "" if math.isfinite(value) else "a finite number"
 
 
-def whole(value: Any) -> str:
+def integer_problem(value: Any) -> str:
     """Return the expectation that `value` violates; empty if it is an integer within bounds."""
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > LARGEST_INT:
         return "a whole number within ±2**53, written without a point"

@@ -52,7 +52,7 @@ class TrackerContext:
     versions: Mapping[str, str] = field(default_factory=dict)
     """Package → version with which the sweep was created."""
 
-    def earlier(self, k: float) -> Iterator[list[Recorded]]:
+    def earlier_events(self, k: float) -> Iterator[list[Recorded]]:
         """Yield the events 1 to `k` (infinite for all) from the ledger, in order, in batches."""
         with closing(Ledger(self.folder.ledger)) as ledger:
             for records in iterate(ledger):
@@ -61,9 +61,9 @@ class TrackerContext:
                     return
 
     def history(self, k: float, shows_unsaved: bool = False) -> History:
-        """Return the history up to event `k`, see `earlier`."""
+        """Return the history up to event `k`, see `earlier_events`."""
         past = History(self.objective, shows_unsaved=shows_unsaved)
-        for records in self.earlier(k):
+        for records in self.earlier_events(k):
             past.extend(records)
         return past
 

@@ -88,7 +88,7 @@ class Tracker(trackers.Tracker):
         """Return a copy up to event `k`, sending all events; what is already there stays."""
         copy = _Copy(self._where, 0)
         copy.is_whole = False
-        for records in self._where.earlier(k):
+        for records in self._where.earlier_events(k):
             copy.publish(records)
         copy.is_whole = True
         return copy
@@ -156,7 +156,7 @@ class _Copy:
     def __init__(self, where: TrackerContext, k: int) -> None:
         self._where = where
         self._content = Content(where)
-        for records in where.earlier(k):
+        for records in where.earlier_events(k):
             self._content.extend(records)
         self.is_whole = True
         """True if no rows of an earlier layout remain after the next events."""

@@ -140,7 +140,7 @@ def _key(name: str) -> str:
     return name if plain and name.isascii() else _flow(name)
 
 
-def unsaved(count: int) -> str:
+def describe_lost_results(count: int) -> str:
     """Return a text about results that were lost with their slice; empty if none were."""
     if not count:
         return ""
@@ -149,7 +149,7 @@ def unsaved(count: int) -> str:
     return f"the last {count} results are unsaved: no checkpoint was taken after them"
 
 
-def played(card: Mapping[str, Any]) -> Iterator[str]:
+def describe_play(card: Mapping[str, Any]) -> Iterator[str]:
     """Yield lines about an exported network's performance in fresh episodes."""
     found = card["fresh"]
     if found is not None:
@@ -166,7 +166,7 @@ def played(card: Mapping[str, Any]) -> Iterator[str]:
         yield card["remark"]
 
 
-def outlook(found: Mapping[str, Any], metric: str) -> str:
+def describe_outlook(found: Mapping[str, Any], metric: str) -> str:
     """Return a sentence about the expected improvement from more training."""
     again = f"as much training again by {found['again']:.3g} ({found['share']:.1%} of its range)"
     if found["hour"] is None:

@@ -231,7 +231,7 @@ def overview(sweep: Sweep, now: float) -> Data:
         "state": sweep.state.value,
         "trials": history.searched_count,
         "bred": len(history.trials) - history.searched_count,
-        "done": done(history),
+        "done": ended_count(history),
         "wanted": history.wanted or sweep.spec.trials,
         "why": history.why,
         "metric": sweep.spec.metric,
@@ -268,7 +268,7 @@ def status(sweep: Sweep, notes: Notes, now: float) -> Data:
         "jobs": run.jobs,
         "pool": run.pool or None,
         "pool_remark": (running and noted_remark(sweep.folder, sweep.history.term)) or None,
-        "counts": counts(sweep.history),
+        "counts": status_counts(sweep.history),
         "fraction": share,
         "elapsed_s": elapsed,
         "left_s": left,
@@ -334,7 +334,7 @@ def kept(trial: Trial) -> Data:
 def row(trial: Trial, history: History) -> Data:
     """Return the data of one trial in a table of results."""
     expected = history.expected(trial)
-    compared = {} if trial.objective.is_simple else beside(trial)
+    compared = {} if trial.objective.is_simple else other_results(trial)
     return {
         **compared,
         "trial": trial.number,
@@ -359,7 +359,7 @@ def author(suggestion: Suggested) -> str:
     return f"{suggestion.by}: {suggestion.why}" if suggestion.why else suggestion.by
 
 
-def beside(trial: Trial) -> Data:
+def other_results(trial: Trial) -> Data:
     """Return the further objectives of a trial, and the constraints that it violates."""
     objective = trial.objective
     scores = zip(objective.objectives, trial.other_scores, strict=True)
@@ -582,7 +582,7 @@ def summary(history: History, name: str) -> Data:
         "name": name,
         "metric": history.objective.metric,
         "mode": history.objective.mode,
-        "counts": counts(history),
+        "counts": status_counts(history),
         "trials": history.searched_count,
         "bred": len(history.trials) - history.searched_count,
         "wanted": history.wanted,
@@ -604,12 +604,12 @@ def _first_error(history: History) -> Data | None:
     return {"trial": first.trial, "reason": first.reason}
 
 
-def counts(history: History) -> dict[str, int]:
+def status_counts(history: History) -> dict[str, int]:
     """Return status → number of trials, without zeros, in the order of `Status`."""
     return {status.value: count for status in Status if (count := history.count(status))}
 
 
-def done(history: History) -> int:
+def ended_count(history: History) -> int:
     """Return how many trials have ended, without clones and those replaced by offspring."""
     wanted = [trial for trial in history.trials if trial.clone_of is None]
     ended = sum(trial.status in FINISHED for trial in wanted)

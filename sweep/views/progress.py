@@ -47,15 +47,15 @@ class Aim:
     levels: tuple[float, ...]
     """Rungs of the scheduler, in units of `time_attr`; empty without rungs."""
     stop: Mapping[str, float]
-    rest: Callable[[History], float | None] = lambda _history: None
-    """Method `Scheduler.rest`."""
+    remaining_training: Callable[[History], float | None] = lambda _history: None
+    """Method `Scheduler.remaining_training`."""
     spares: int | None = None
     """Attribute `Scheduler.spares`."""
 
     @classmethod
     def of(cls, scheduler: Scheduler | Foreign, spec: SweepSpec) -> "Aim":
         """Return the measure for a sweep of `spec`."""
-        return cls(scheduler.levels, spec.stop, scheduler.rest, scheduler.spares)
+        return cls(scheduler.levels, spec.stop, scheduler.remaining_training, scheduler.spares)
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def fraction(history: History, aim: Aim, notes: Notes | None = None) -> float:
     if history.ended == "finished":
         return 1.0
     work = _Work(history.for_scheduler(), aim, notes or {})
-    share = work.done / (work.done + work.rest) if work.done > 0 else 0.0
+    share = work.done / (work.done + work.remaining) if work.done > 0 else 0.0
     return min(share, _MOST) if work.open else share
 
 
@@ -191,9 +191,9 @@ class _Work:
         return math.fsum(self._at.values()) + self._joined
 
     @property
-    def rest(self) -> float:
+    def remaining(self) -> float:
         """Remaining work."""
-        expected = self._aim.rest(self._history)
+        expected = self._aim.remaining_training(self._history)
         if expected is None:
             return max(0.0, self._by_lengths())
         noted = [self._at[t.number] - self._position(t, {}) for t in self._trials]

@@ -26,7 +26,7 @@ class Foreign(NamedTuple):
     levels: tuple[float, ...]
     spares: None = None
 
-    def rest(self, _history: History) -> None:
+    def remaining_training(self, _history: History) -> None:
         """Return None: nothing is known."""
 
 

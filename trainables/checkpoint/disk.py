@@ -167,7 +167,7 @@ def open_file(path: str | Path, flags: int, parent: int | None = None, mode: int
 
 
 @contextlib.contextmanager
-def reading(path: str | Path, parent: int | None = None) -> Iterator[tuple[int, int]]:
+def open_regular_file(path: str | Path, parent: int | None = None) -> Iterator[tuple[int, int]]:
     """Open a regular file inside the block; yields its descriptor and size in bytes.
 
     Raises NotRegular for anything else.

@@ -128,7 +128,7 @@ def make_durable(path: Path) -> None:
         OSError: the disk has lost some of it, or it does not exist.
     """
     with disk.open_folder(path.parent) as parent:
-        with disk.reading(path.name, parent) as (file, _size):
+        with disk.open_regular_file(path.name, parent) as (file, _size):
             os.fsync(file)
         disk.sync(parent)
 
@@ -269,7 +269,7 @@ def _verified(path: Path, digest: str | None) -> tuple[memoryview, str]:
 def _content(path: Path) -> bytearray:
     """Return all bytes of the file; raises CheckpointError if it is too large or cut off."""
     try:
-        with disk.reading(path) as (file, size):
+        with disk.open_regular_file(path) as (file, size):
             if size > MAX_FILE_BYTES:
                 raise CorruptCheckpoint(path, f"{size} bytes; at most {MAX_FILE_BYTES} are allowed")
             content = bytearray(size)

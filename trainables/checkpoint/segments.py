@@ -98,7 +98,7 @@ def _chunk_of(length: int) -> int:
 def _is_stored(parent: int, name: str, piece: NDArray[np.uint8]) -> bool:
     """Return whether the segment exists and is whole; a damaged one is written again."""
     try:
-        with disk.reading(name, parent) as (file, size):
+        with disk.open_regular_file(name, parent) as (file, size):
             if size != piece.nbytes:
                 return False
             buffer = np.empty(min(size, _PAGE), np.uint8)
@@ -199,7 +199,7 @@ def _open_segment(source: Path, digest: str) -> Iterator[tuple[int, int]]:
     Raises CorruptCheckpoint if it does not exist.
     """
     try:
-        with disk.reading(source.with_name(f"seg-{digest}")) as found:
+        with disk.open_regular_file(source.with_name(f"seg-{digest}")) as found:
             yield found
     except (FileNotFoundError, disk.NotRegular) as error:
         raise CorruptCheckpoint(source, f"its segment seg-{digest} is missing") from error

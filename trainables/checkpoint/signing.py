@@ -118,7 +118,7 @@ def local() -> Trust:
         return _trust_with(folder, _read(folder / "key", KEY_BYTES) or _new_key(folder))
 
 
-def existing() -> Trust:
+def load_trust() -> Trust:
     """Return this user's key and trusted digests on a machine that may have no key.
 
     Makes none; without a key the result is empty, and signing raises SigningError.
@@ -144,7 +144,7 @@ def local_if_possible() -> Trust | None:
         return None
 
 
-def trust(digests: Iterable[str]) -> None:
+def trust_checkpoints(digests: Iterable[str]) -> None:
     """Add checkpoints, by their digests, to this user's trusted ones.
 
     Raises SigningError if the list cannot be written.
@@ -175,7 +175,7 @@ def _read(path: Path, limit: int) -> bytes | None:
     than `limit` bytes.
     """
     try:
-        with disk.reading(path) as (file, size):
+        with disk.open_regular_file(path) as (file, size):
             status = os.fstat(file)
             if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:
                 remedy = f"chmod 600 {path}, if it is yours"

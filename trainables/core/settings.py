@@ -183,7 +183,7 @@ def override(settings: C, changes: Mapping[str, Any], place: str) -> C:
     try:
         return parse(type(settings), {**flatten(settings), **changes})
     except ConfigError as error:
-        raise error.below(place) from None
+        raise error.nested_under(place) from None
 
 
 def known_keys(model: type[Settings]) -> list[str]:

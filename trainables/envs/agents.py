@@ -3,7 +3,7 @@
 Three interfaces are known by their methods, so that no package of theirs has to be installed:
 PettingZoo's parallel environments, its turn-based ones (through PettingZoo's own converter), and
 environments of dicts with ``__all__`` (RLlib's ``MultiAgentEnv``). All of them become a
-`gymnasium.Env` whose observation is `seen` by all agents and whose action is a dict, agent →
+`gymnasium.Env` whose observation is that of all agents and whose action is a dict, agent →
 action; so whatever is done with one environment (side by side, in a process of its own, restarted,
 captured, replayed, measured) is done with these as well.
 """
@@ -30,7 +30,7 @@ Seen = Mapping[str, Any]
 ByAgent = Mapping[str, Any]
 
 
-def seen(
+def step_record(
     observations: ByAgent,
     rewards: Mapping[str, float],
     terminated: Iterable[str] = (),
@@ -106,7 +106,7 @@ class AgentsConnector(EnvConnector):
         return total
 
     def observe(self, observation: Seen) -> Seen:
-        """Return the step `seen` with each agent's observation as a new array.
+        """Return the step (see `step_record`) with each agent's observation as a new array.
 
         It is copied, since environments may overwrite an observation that is still in use.
         """
@@ -195,13 +195,13 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         active = self._active()
         shown = {a: one for a, one in observations.items() if active is None or a == active}
         self._asked = list(shown)
-        return seen(self._masked(shown, ()), {}), {}
+        return step_record(self._masked(shown, ()), {}), {}
 
     def step(self, action: ByAgent) -> tuple[Seen, float, bool, bool, dict[str, Any]]:
         """Make one step, in which the agents act that got an observation last.
 
         Returns:
-            The step as `seen`, the sum of all rewards, whether all agents' episode was
+            The step as a `step_record`, the sum of all rewards, whether all agents' episode was
             terminated or truncated, and an info with ``agents`` (infos by agent) and ``common``
             (infos for all), if there are any.
         """
@@ -225,7 +225,7 @@ class AgentsEnv(gymnasium.Env[Any, Any]):
         infos = {a: dict(one) for a, one in stepped.infos.items() if one}
         common = infos.pop(COMMON, None)
         return (
-            seen(self._masked(shown, dead), rewards, terminated, truncated),
+            step_record(self._masked(shown, dead), rewards, terminated, truncated),
             float(sum(rewards.values())),
             stepped.over and not cut,
             stepped.over and cut,

@@ -181,7 +181,7 @@ class EnvironmentConfig(Section):
         """What a policy is shown of the environment."""
         return self._sight
 
-    def shown(self, sight: Sight) -> Self:
+    def with_sight(self, sight: Sight) -> Self:
         """Return a copy of which a policy is shown `sight`."""
         copied = self.model_copy()
         copied._sight = sight

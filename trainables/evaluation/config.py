@@ -221,7 +221,7 @@ def _under_place() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise error.below(PLACE) from error
+        raise error.nested_under(PLACE) from error
 
 
 def _essentials(spaces: EnvSpaces) -> tuple[Any, ...]:

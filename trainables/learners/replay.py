@@ -118,7 +118,7 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return self._size
 
-    def at(self, timesteps: int) -> None:
+    def set_timesteps(self, timesteps: int) -> None:
         """Adapt to the number of environment steps sampled by all workers; here nothing changes."""
 
     def add(self, rows: Rows) -> None:
@@ -240,7 +240,7 @@ class PrioritizedReplay(ReplayBuffer):
         self._highest = 1.0
         self._shares = SumTree(capacity)
 
-    def at(self, timesteps: int) -> None:
+    def set_timesteps(self, timesteps: int) -> None:
         """Set the power of the importance weights for this number of environment steps."""
         self._beta = self._config.beta(timesteps)
 

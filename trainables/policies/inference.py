@@ -59,7 +59,7 @@ class InferencePolicy:
         size = self.actor.memory_size
         return memory[..., :size], memory[..., size:]
 
-    def follow(self, actions: Array, own: Array, carried: Array) -> Array:
+    def next_memories(self, actions: Array, own: Array, carried: Array) -> Array:
         """Return the memories (N, M) for the next observations.
 
         Args:
@@ -127,7 +127,7 @@ class InferencePolicy:
         """
         seen, own, carried = self.prepare(observations, memory)
         acted = self.actor.act(seen, own, stream)
-        following = self.follow(acted.actions, acted.memory, carried)
+        following = self.next_memories(acted.actions, acted.memory, carried)
         return self.connectors.send(acted.actions), acted._replace(memory=following)
 
     def answer(
@@ -171,7 +171,7 @@ class InferencePolicy:
             is_over: True if the step ended the episode.
         """
         _, carried = self.split(memory)
-        carried[:] = self.connectors.rewarded(carried[None], np.array([reward]))[0]
+        carried[:] = self.connectors.after_rewards(carried[None], np.array([reward]))[0]
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
         """Return agent → its policy and sum of rewards; None as this policy has one agent."""
@@ -197,7 +197,7 @@ class InferencePolicy:
         """
         seen, own, carried = self.prepare(observations, memory)
         actions, following = self.actor.act_each(seen, own, streams)
-        after = self.follow(actions, following, carried)
+        after = self.next_memories(actions, following, carried)
         if note is not None:
             self._note_decisions(note, seen, own, actions, after)
         return self.connectors.send(actions), after
@@ -221,6 +221,6 @@ class InferencePolicy:
             with suppress(ConfigError):
                 columns["logp"] = self.actor.likelihood(seen, memory, actions)
         if self.actor.judged:
-            columns |= self.actor.judge(seen, memory)
+            columns |= self.actor.value_columns(seen, memory)
         known = {key: name for key, name in self.actor.fetches.items() if name in columns}
         return {key: float(columns[name][0]) for key, name in known.items()}

@@ -84,22 +84,24 @@ class Networks(nn.Module):
         """Return name → parameter; computed once, the same objects in every call."""
         return dict(self.named_parameters())
 
-    def kept(self) -> Mapping[str, Tensor]:
+    def saved_tensors(self) -> Mapping[str, Tensor]:
         """Return name → tensor of all that must be saved; by default every parameter."""
         return self.by_name
 
     def weights(self) -> dict[str, NDArray[Any]]:
-        """Return name → copied array of every tensor of `kept`."""
-        return {name: one.detach().cpu().numpy().copy() for name, one in self.kept().items()}
+        """Return name → copied array of every tensor of `saved_tensors`."""
+        return {
+            name: one.detach().cpu().numpy().copy() for name, one in self.saved_tensors().items()
+        }
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
         """Return a copy of the weights that an actor needs; by default all weights."""
         return self.weights()
 
     def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
-        """Copy arrays, as `weights` returns them, into the tensors of `kept`."""
+        """Copy arrays, as `weights` returns them, into the tensors of `saved_tensors`."""
         with torch.no_grad():
-            for name, one in self.kept().items():
+            for name, one in self.saved_tensors().items():
                 one.copy_(torch.from_numpy(np.require(weights[name], requirements="W")))
 
 

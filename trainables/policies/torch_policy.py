@@ -196,7 +196,7 @@ class TorchPolicy(Policy):
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """Return name → copy of each tensor of the networks."""
-        return {name: self._copy(it, name) for name, it in self.model.kept().items()}
+        return {name: self._copy(it, name) for name, it in self.model.saved_tensors().items()}
 
     def acting_weights(self) -> dict[str, NDArray[Any]]:
         """Return a copy of the weights that an actor needs."""
@@ -248,7 +248,7 @@ class TorchPolicy(Policy):
         """Raise ValueError if the state belongs to another kind of policy."""
         kept = {
             name: (tuple(one.shape), str(one.dtype).removeprefix("torch."))
-            for name, one in self.model.kept().items()
+            for name, one in self.model.saved_tensors().items()
         }
         groups = [(self._configs[part], group) for part, group in self._groups.items()]
         check_fits(state, kept, self._parameters, groups)

@@ -18,7 +18,7 @@ from gymnasium import spaces
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.agents import ALL, AgentsConnector, AgentsSpace, Seen, seen
+from trainables.envs.agents import ALL, AgentsConnector, AgentsSpace, Seen, step_record
 from trainables.envs.external.calling import (
     AGENT,
     Called,
@@ -373,7 +373,7 @@ class ExternalSampler(AgentsSampler):
             for agent, one in self._rename_only_agent(by_agent).items()
         }
         rewards = self._rename_only_agent(polled.rewards.get(env_id, {}))
-        return seen(shown, rewards, *ends), bool(over[0][ALL]), bool(over[1][ALL])
+        return step_record(shown, rewards, *ends), bool(over[0][ALL]), bool(over[1][ALL])
 
     def _rename_only_agent(self, by_agent: Mapping[Any, Any]) -> Mapping[str, Any]:
         """Return values by agent, with the name `AGENT` for an only agent."""
@@ -591,7 +591,7 @@ class ExternalSampler(AgentsSampler):
         observations.
         """
         asked = [e for e in env_ids if e in self._waiting_episodes or self._running[e].waiting]
-        seen_last = {env_id: seen(self._running[env_id].waiting, {}) for env_id in asked}
+        seen_last = {env_id: step_record(self._running[env_id].waiting, {}) for env_id in asked}
         for env_id in env_ids:
             self._drop_running(env_id)
         said, lost = self._own_choices, {*env_ids}

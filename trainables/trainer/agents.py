@@ -136,7 +136,7 @@ def canonical(said: Mapping[str, Any]) -> dict[str, Any]:
     return {**said, "policies": named}
 
 
-def changed(
+def with_policies(
     said: Mapping[str, Any],
     policies: Mapping[str, Any],
     agents: Mapping[str, EnvSpaces],

@@ -43,7 +43,7 @@ ROUNDS_OTHERWISE = "where a processor, or libraries, round otherwise"
 _ALIKE = {"ConcurrentMeanStdFilter": "MeanStdFilter"}
 
 
-def described(config: Mapping[str, Any]) -> dict[str, Any]:
+def collection_settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return a checkpoint's entry about how a trainer with these settings collects."""
     kept = {key: copy.deepcopy(config.get(key)) for key in COLLECTING + FILTERING}
     kept["connectors"] = list(config["connectors"])
@@ -57,7 +57,7 @@ def changed_settings(
 ) -> dict[str, tuple[Any, Any]]:
     """Return key of `COLLECTING` → (value in the checkpoint, value now), where they differ.
 
-    `now` is this trainer's `described`.
+    `now` is this trainer's `collection_settings`.
     """
     was = _saved_collection(checkpoint, now)
     return {key: (was[key], now[key]) for key in COLLECTING if key in was and was[key] != now[key]}
@@ -66,7 +66,7 @@ def changed_settings(
 def check(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     """Raise ConfigError if a trainer cannot continue with a checkpoint's workers or filters.
 
-    The error names the first setting that differs. `now` is this trainer's `described`.
+    The error names the first setting that differs. `now` is this trainer's `collection_settings`.
     """
     was = _saved_collection(checkpoint, now)
     for key in FILTERING:
@@ -110,7 +110,7 @@ def describe_changes(changes: Mapping[str, tuple[Any, Any]], timesteps: int) -> 
 
 
 def _saved_collection(checkpoint: Mapping[str, Any], now: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the checkpoint's entry `described`, or else what its workers and filters show."""
+    """Return the checkpoint's `collection_settings`, or else those that its state shows."""
     if "collected" in checkpoint:
         collected: Mapping[str, Any] = checkpoint["collected"]
         return collected

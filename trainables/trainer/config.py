@@ -287,7 +287,7 @@ class TrainerConfig(Settings):
         if made.model.use_lstm:
             environment = environment.model_copy(update={"no_framestack": True})
         if environment.sight != sight:
-            environment = environment.shown(sight)
+            environment = environment.with_sight(sight)
         if environment is made.environment:
             return made
         return made.model_copy(update={"environment": environment})

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from trainables.core import rng
-from trainables.envs.exactness.known import known
+from trainables.envs.exactness.known import known_level
 from trainables.envs.faults import closing
 from trainables.envs.make import EnvironmentConfig, for_children, make_raw_env
 from trainables.envs.rendering import frames_per_second, picture, rendered
@@ -223,7 +223,7 @@ class PeriodicEvaluation:
         trained_on, stepped = self._settings.environment, self._find_stepped()
         if self._environment == trained_on and not trained_on.is_native and stepped:
             return stepped.env_level == "A"
-        found = known(self._environment)
+        found = known_level(self._environment)
         return found is not None and found.level == "A"
 
 

@@ -53,10 +53,10 @@ from trainables.trainer.agents import (
     agent_with,
     as_data,
     canonical,
-    changed,
     from_data,
     member_settings,
     seen_by,
+    with_policies,
 )
 from trainables.trainer.classic import Policy
 from trainables.trainer.config import TrainerConfig, timed
@@ -587,7 +587,7 @@ class MultiAgentTrainer(Trainer):
             like[policy_id] = agent
         now = canonical(self.settings.agents.multiagent)
         policies = {**now["policies"], policy_id: dict(config or {})}
-        said = changed(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
+        said = with_policies(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
 
         def begin(agents: Agents, made: Mapping[str, Trainer]) -> None:
             if policy_id in agents.sources:
@@ -630,7 +630,7 @@ class MultiAgentTrainer(Trainer):
             raise ConfigError(
                 "policy_id", policy_id, "a policy beside another one", "it is the last"
             )
-        said = changed(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
+        said = with_policies(now, policies, self._seen.agents, policy_mapping_fn, policies_to_train)
         like = {pid: agent for pid, agent in self._example_agents().items() if pid != policy_id}
         self._apply_policies(said, like, _do_nothing)
 

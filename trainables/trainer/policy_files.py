@@ -76,7 +76,7 @@ class ExportedPolicy(InferencePolicy):
         flat = np.concatenate([leaf.reshape(len(rows), -1) for leaf in leaves], 1)
         chosen = self.connectors.adapter.inverse(flat)
         _, carried = self.connectors.observe(rows, carried)
-        following = self.follow(chosen, own, carried)
+        following = self.next_memories(chosen, own, carried)
         nested = isinstance(self.spaces.action, Tuple | Dict)
         return flat if nested else leaves[0], following
 

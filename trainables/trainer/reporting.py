@@ -167,7 +167,7 @@ class Reporter:
                 )
                 checked_numbers(piece.episode)
 
-    def learnt(self, policy: Policy, learner: Mapping[str, float]) -> None:
+    def log_learning(self, policy: Policy, learner: Mapping[str, float]) -> None:
         """Log the latest gradients and the learner's statistics."""
         self.log("gradients", policy.gradients)
         self.log("training output", learner)

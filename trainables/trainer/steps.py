@@ -32,7 +32,7 @@ def on_policy_step(trainer: Trainer, learn: Learn) -> dict[str, float]:
         samples = trainer.merge_filters(samples)
     with timed(trainer.timers, "learn_time_ms"):
         learner = learn([fragment for one in samples for fragment in one.fragments])
-    trainer.reporter.learnt(trainer.policy, learner)
+    trainer.reporter.log_learning(trainer.policy, learner)
     trainer.end_round(samples)
     return learner
 
@@ -99,7 +99,7 @@ def off_policy_step(
     statistics: list[dict[str, float]] = []
     with timed(trainer.timers, "learn_time_ms"):
         _store(trainer, samples, replay, n_step)
-        replay.at(after)
+        replay.set_timesteps(after)
         if after >= config.learning_starts and len(replay):
             with learning():
                 for _ in range(config.updates_per_step):
@@ -109,7 +109,7 @@ def off_policy_step(
             update_target()
     names = statistics[0] if statistics else ()
     learner = {name: float(np.mean([one[name] for one in statistics])) for name in names}
-    trainer.reporter.learnt(trainer.policy, learner)
+    trainer.reporter.log_learning(trainer.policy, learner)
     trainer.end_round(samples)
     return learner
 

@@ -30,7 +30,7 @@ from trainables.envs.exactness.measuring import Inquiry, Look, known_by, resolve
 from trainables.envs.make import EnvSpaces
 from trainables.envs.spaces.actions import Spread
 from trainables.envs.spaces.connectors import row_shape
-from trainables.envs.spaces.images import unscaled
+from trainables.envs.spaces.images import scale_warning
 from trainables.envs.vector.config import check_vector_env
 from trainables.errors import ConfigError, TrainableError, shorten
 from trainables.evaluation.config import is_due
@@ -451,7 +451,7 @@ class Trainer(Trainable):
         """Build the learning and the acting policy for the spaces of the inspected environment."""
         self.spaces = seen.spaces
         is_filtered = settings.filters.observation_filter != "NoFilter"
-        if note := self.spaces.note or ("" if is_filtered else unscaled(self.spaces.seen)):
+        if note := self.spaces.note or ("" if is_filtered else scale_warning(self.spaces.seen)):
             logger.warning(note)
         shape, masks = row_shape(self.spaces.filtered), self.spaces.masks
         self.architecture = self.networks(settings, self.spaces)
@@ -987,7 +987,7 @@ class Trainer(Trainable):
         if values:
             self.settings = override(self.settings, values, "config")
         self.config = SettingsView(flatten(self.settings))
-        self._collected = agreement.described(self.config)
+        self._collected = agreement.collection_settings(self.config)
 
     def _gives_copies(self) -> bool:
         """Return whether a checkpoint consists of copies only.
@@ -1029,7 +1029,7 @@ class Trainer(Trainable):
         if filters_.is_filtering(self.filters["observation"]):
             for name in ("observations", "new_obs"):
                 if name in found:
-                    found[name] = self.inference.connectors.see(found[name])
+                    found[name] = self.inference.connectors.filtered_rows(found[name])
         stat = self.filters.get("reward")
         if isinstance(stat, filters_.MeanStdFilter) and "rewards" in found:
             found["rewards"] = stat.scale(found["rewards"] / weight) * np.float32(weight)
@@ -1178,13 +1178,13 @@ class Trainer(Trainable):
         self, context: IOContext, index: int, sampling: WorkerSet | None, spec: WorkerSpec
     ) -> ReadingWorkers:
         """Return workers that read experience, and prepare the off-policy estimates."""
-        rows = self.readable()
+        rows = self.row_form()
         self.estimates = Estimates(context, rows, self.spaces, self.settings.gamma)
         given = context, rows, self.settings.batch_size, index, sampling, Learnt.of(spec)
         config, shape = self.settings.filters, row_shape(self.spaces.filtered)
         return ReadingWorkers(*given, lambda _: make_filter(config, shape))
 
-    def readable(self, of_agents: bool = False) -> Rows:
+    def row_form(self, of_agents: bool = False) -> Rows:
         """Return the form that rows of files must have; `of_agents` is True with several agents."""
         return Rows(self.spaces, of_agents, filters_.is_filtering(self.filters["observation"]))
 

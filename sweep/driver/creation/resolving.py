@@ -130,7 +130,7 @@ def _build_scheduler(
     with _written_at(spec, "scheduler"):
         scheduler = building.build(spec, paths, fixed)
         if new:
-            spec = building.settled(spec, scheduler, depends_on_seed)
+            spec = building.settle_spec(spec, scheduler, depends_on_seed)
             scheduler = building.build(spec, paths, fixed)
     return spec, scheduler
 

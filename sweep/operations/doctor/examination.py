@@ -97,7 +97,7 @@ def _storage(folder: Folder) -> str:
         return ""
     from sweep.ledger import postgres
 
-    return postgres.recall(folder.ledger).url
+    return postgres.read_pointer(folder.ledger).url
 
 
 def _tracking_uri(folder: Folder) -> str:

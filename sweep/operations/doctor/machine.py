@@ -101,7 +101,7 @@ def _disk(root: Path) -> list[Finding]:
 
 
 def _key() -> list[Finding]:
-    trust = signing.existing()
+    trust = signing.load_trust()
     if trust.key:
         return [Finding("key", "ok", f"your signing key {trust.name}, readable by you alone")]
     folder = nearest(Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"))

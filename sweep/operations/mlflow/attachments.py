@@ -159,7 +159,7 @@ def _send_media(where: TrackerContext, k: int, runs: Mapping[str, StoredRun]) ->
     """Add what callbacks show of episodes, where a server has not taken it; how much that was."""
     client, content, sent = open_client(where), Content(where), 0
     there: dict[str, set[str]] = {}
-    for event in (record.event for records in where.earlier(k) for record in records):
+    for event in (record.event for records in where.earlier_events(k) for record in records):
         if not isinstance(event, Reported | Closed) or not (files := [*content.media(event)]):
             continue
         if (run := runs.get(run_name(*content.run_of(event)))) is None:

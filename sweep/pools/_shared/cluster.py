@@ -167,7 +167,7 @@ class ClusterPool(pools.Pool):
 
     async def _about(self, address: str, probe: Path) -> dict[str, Any]:
         """Return a worker's description of itself, with its name."""
-        return {"name": address, **await self._ask(address, there.about, probe)}
+        return {"name": address, **await self._ask(address, there.describe_worker, probe)}
 
     def _not_closed(self, address: str) -> str:
         """Why others reach the worker at that address; empty: they do not."""

@@ -39,7 +39,7 @@ class _Here:
         self.running: dict[str, Future[SliceOutcome]] = {}
         self.idle: threading.Timer | None = None
 
-    def warm(self) -> pools.Pool:
+    def open_slot(self) -> pools.Pool:
         """The slot; its process is allowed to have children, which die with it."""
         if self.idle is not None:
             self.idle.cancel()
@@ -47,7 +47,7 @@ class _Here:
         self.slot = self.slot or pools.find(pools.DEFAULT)(1)
         return self.slot
 
-    def rest(self) -> None:
+    def release_if_idle(self) -> None:
         """Let the slot go if nobody uses it for a while: its driver may have been killed."""
         self.idle = threading.Timer(IDLE_S, self.empty)
         self.idle.daemon = True
@@ -67,11 +67,11 @@ class _Here:
 _here = _Here()
 
 
-def about(probe: Path) -> dict[str, Any]:
+def describe_worker(probe: Path) -> dict[str, Any]:
     """Return this worker's versions and key, or the reason why it cannot be used."""
     found: dict[str, Any] = {"has": pickled.libraries(), "now": time.time()}
     try:
-        found["key"] = signing.existing().name
+        found["key"] = signing.load_trust().name
     except SigningError as error:
         found["why"] = str(error)
     if not probe.exists():
@@ -89,9 +89,9 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
             raise WorkerLost(None, None, "its driver has left")
     try:
         spec: SliceSpec = cloudpickle.loads(sent)
-        trust = signing.existing()
+        trust = signing.load_trust()
         kept = None if spec.kept is None else replace(spec.kept, trust=trust)
-        slot = _here.warm()
+        slot = _here.open_slot()
         running = _here.running[key] = slot.submit(replace(spec, trust=trust, kept=kept))
         while not wait([running], LOOK_S).done:
             if not is_wanted():
@@ -99,7 +99,7 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
         return running.result()
     finally:
         _here.running.pop(key, None)
-        _here.rest()
+        _here.release_if_idle()
         _here.taken.release()
 
 

@@ -36,10 +36,10 @@ from sweep.schedulers import AddSeed, NewTrial, Plan, Resume, SchedulerContext, 
 from sweep.schedulers._shared import seeding
 from sweep.schedulers._shared.rungs import (
     RungOptions,
+    describe_rank,
     evidence,
     is_waiting,
     ranked_at,
-    standing,
     to_climb,
     top_rung,
 )
@@ -199,7 +199,7 @@ class Brackets(schedulers.Scheduler):
         """Yield the brackets of `trials` trials in order; the top rung must be known."""
         return self._deal.brackets(trials)
 
-    def rest(self, history: History) -> float | None:
+    def remaining_training(self, history: History) -> float | None:
         """Return the training left in the brackets, or None if the top rung is unknown.
 
         Trials that end before a rung are not replaced.
@@ -279,7 +279,7 @@ class Brackets(schedulers.Scheduler):
                 compared = {**evidence(step.level, ranking, place, count), "bracket": bracket.s}
                 where = f"rung {step.level:g} of bracket {bracket.s}"
                 where += f" under {step.seeds} seeds" if step.seeds > 1 else ""
-                why = f"{standing(ranking, place, step.level)} at {where}, where {count} go on"
+                why = f"{describe_rank(ranking, place, step.level)} at {where}, where {count} go on"
                 if place <= count or seeding.is_past(trial, step):
                     alive.append(trial)
                     goal = Goal(next_step.level, top=bracket.rungs[-1])

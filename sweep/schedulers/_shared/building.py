@@ -58,7 +58,9 @@ def options(spec: SweepSpec, paths: Sequence[str] = ()) -> BaseModel:
     return specs.build(cls.Options, spec.scheduler, "scheduler", spec.source)
 
 
-def settled(spec: SweepSpec, scheduler: schedulers.Scheduler, depends_on_seed: bool) -> SweepSpec:
+def settle_spec(
+    spec: SweepSpec, scheduler: schedulers.Scheduler, depends_on_seed: bool
+) -> SweepSpec:
     """Return `spec` as stored in the ledger of a new sweep, with the defaults of `scheduler`.
 
     Args:

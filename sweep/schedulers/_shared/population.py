@@ -35,10 +35,10 @@ from sweep.schedulers._shared.rungs import (
     TimeOptions,
     check_first,
     check_reached,
+    describe_rank,
     evidence,
     is_waiting,
     ranked_at,
-    standing,
 )
 from trainables.core import rng
 
@@ -87,10 +87,10 @@ class Generation:
             found["steps"] = [self.levels.get(number, self.level) for number in found["trials"]]
         return found
 
-    def standing(self, trial: Trial) -> str:
+    def describe_rank(self, trial: Trial) -> str:
         """Return score and rank of `trial` as a text."""
         level = self.levels.get(trial.number, self.level)
-        return f"{standing(self.ranking, self.place(trial), level)} at {level:g}"
+        return f"{describe_rank(self.ranking, self.place(trial), level)} at {level:g}"
 
 
 #: Pairs of a trial to replace and the generation in which it was compared.
@@ -309,7 +309,7 @@ class Population(schedulers.Scheduler):
                 "child's": list(searched.values()),
             }
             why = f"a child of trial {parent.number} in the place of trial {loser.number}, with "
-            why += f"{changes(parent.searched, searched)}: {generation.standing(parent)}"
+            why += f"{changes(parent.searched, searched)}: {generation.describe_rank(parent)}"
             upto = goal or Goal(self._next_level(parent.time))
             bred.append(Exploit(parent.number, searched, upto, why, compared))
         return tuple(bred)
@@ -321,7 +321,7 @@ def _stops(losers: Losers) -> tuple[Stop, ...]:
         Stop(
             trial.number,
             Status.PRUNED,
-            f"replaced: {generation.standing(trial)}, among the last {generation.count}",
+            f"replaced: {generation.describe_rank(trial)}, among the last {generation.count}",
             generation.evidence(trial),
         )
         for trial, generation in losers
@@ -330,7 +330,7 @@ def _stops(losers: Losers) -> tuple[Stop, ...]:
 
 def _resume(trial: Trial, generation: Generation, goal: Goal) -> Resume:
     """Return the decision that lets a trial continue to `goal`."""
-    why = f"goes on: {generation.standing(trial)}"
+    why = f"goes on: {generation.describe_rank(trial)}"
     return Resume(trial.number, goal, why, generation.evidence(trial))
 
 

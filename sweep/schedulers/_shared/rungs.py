@@ -87,7 +87,7 @@ class Ranking(Protocol):
     def __getitem__(self, place: int, /) -> tuple[Trial, float | None]: ...
 
 
-def standing(ranking: Ranking, place: int, level: float) -> str:
+def describe_rank(ranking: Ranking, place: int, level: float) -> str:
     """Return score and rank (`place`, from 1) of a trial at a level, as a text.
 
     If the value was read at another step than the level, the text names that step. If it was

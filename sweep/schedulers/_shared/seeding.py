@@ -164,7 +164,7 @@ def plan_of(
 
 
 @cache
-def waiting(step: Step, following: Step) -> Key:
+def promotion_key(step: Step, following: Step) -> Key:
     """Return the key of trials at a step that can be promoted to the following one, best first."""
     there, ahead = at_step(step), at_step(following)
 

@@ -44,7 +44,7 @@ class Check:
         """Name → rows that should exist."""
         self._sure: dict[str, float] = {}
         """Name → last iteration that was run only once; absent if all were."""
-        for records in where.earlier(math.inf):
+        for records in where.earlier_events(math.inf):
             self._take(records)
         self._store = look(where, only_read)
         self._runs: dict[str, list[StoredRun]] = {}

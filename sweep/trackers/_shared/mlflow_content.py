@@ -360,7 +360,7 @@ class Content:
             "sweep.mode": spec.mode,
             "sweep.trials": str(len(self.history.trials)),
             "sweep.best_trial": "" if best is None else str(best.number),
-            "sweep.searched": cut(", ".join(spec.space.searched), LONGEST_TAG),
+            "sweep.searched": truncate(", ".join(spec.space.searched), LONGEST_TAG),
             **{f"sweep.version.{name}": version for name, version in where.versions.items()},
             "mlflow.note.content": _note(where),
         }
@@ -382,7 +382,7 @@ class Content:
             "sweep.history.trial": str(trial.number),
             "sweep.seeds": str(len(trial.replicas)),
             "sweep.status": trial.status.value,
-            "sweep.reason": cut(trial.reason, LONGEST_TAG),
+            "sweep.reason": truncate(trial.reason, LONGEST_TAG),
         }
 
     def replica_tags(self, replica: Replica) -> dict[str, str]:
@@ -400,7 +400,7 @@ class Content:
             "sweep.history.seed_index": str(index - FIRST_TEST if is_test(index) else index),
             "sweep.seed": str(seed_of(self._where.spec.seed, replica.trial, index)),
             "sweep.status": replica.status.value,
-            "sweep.reason": cut(replica.reason, LONGEST_TAG),
+            "sweep.reason": truncate(replica.reason, LONGEST_TAG),
             "sweep.checkpoint": "" if newest is None else newest.file,
             "sweep.unsaved": unsaved,
         }
@@ -535,10 +535,10 @@ def key(name: str) -> str:
 
 def parameter(value: Any) -> str:
     """Return a setting as a text: strings unchanged, everything else as canonical JSON."""
-    return cut(value if isinstance(value, str) else choice_key(value), LONGEST_PARAMETER)
+    return truncate(value if isinstance(value, str) else choice_key(value), LONGEST_PARAMETER)
 
 
-def cut(text: str, limit: int) -> str:
+def truncate(text: str, limit: int) -> str:
     """Return `text` for a database, cut to `limit` characters with a note."""
     # replaces lone surrogates from file names
     text = text.encode("utf-8", "backslashreplace").decode()

@@ -443,7 +443,7 @@ class FileStore:
             folder.mkdir(parents=True, exist_ok=True)
             draft = folder / f".{file.name}.new"
             with (
-                disk.reading(file) as (found, _),
+                disk.open_regular_file(file) as (found, _),
                 open(found, "rb", closefd=False) as source,
                 draft.open("wb") as copy,
             ):

@@ -205,7 +205,9 @@ class FileTracker(trackers.Tracker):
     def _of(self, trial: int, k: int) -> tuple[Created, float]:
         """Return the event before `k` that created a trial, and its time."""
         if trial not in self._created:
-            for record in (record for records in self._where.earlier(k) for record in records):
+            for record in (
+                record for records in self._where.earlier_events(k) for record in records
+            ):
                 if isinstance(record.event, Created):
                     self._created[record.event.trial] = record.event, record.at
         return self._created[trial]
@@ -224,7 +226,7 @@ class FileTracker(trackers.Tracker):
         """Return the differences between the files and the whole ledger."""
         due: dict[Seed, dict[int, tuple[Row, float]]] = {}
         last: dict[Seed, Reported | Closed] = {}
-        for records in self._where.earlier(math.inf):
+        for records in self._where.earlier_events(math.inf):
             for record in records:
                 match record.event:
                     case Created() as event:
@@ -367,7 +369,7 @@ def _file(parent: int, name: str) -> Iterator[int]:
 def _content(parent: int, name: str) -> bytes:
     """Return the contents of a file; empty if it does not exist."""
     try:
-        with disk.reading(name, parent) as (file, size):
+        with disk.open_regular_file(name, parent) as (file, size):
             content = bytearray(size)
             disk.fill(file, memoryview(content))
             return bytes(content)

@@ -189,7 +189,7 @@ def test_a_skipped_checkpoint_is_told() -> None:
 # ---- progress -------------------------------------------------------------------------------
 
 PROMOTING = asha.Scheduler(asha.Options(max_t=9), SchedulerContext())
-ASHA = Aim(PROMOTING.levels, {"training_iteration": 9}, PROMOTING.rest)
+ASHA = Aim(PROMOTING.levels, {"training_iteration": 9}, PROMOTING.remaining_training)
 FIFO = Aim((), {"training_iteration": 10})
 
 
@@ -233,7 +233,7 @@ def test_the_estimate_counts_only_what_this_driver_did() -> None:
 def test_the_table_shows_what_the_pool_says_of_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(inline.Pool, "remark", lambda _pool: "7 lanes of\x1b glass")
+    monkeypatch.setattr(inline.Pool, "describe_speed", lambda _pool: "7 lanes of\x1b glass")
     stream = io.StringIO()
     run(LiveView(screen(stream)), tmp_path)
     assert "7 lanes of\\x1b glass" in stream.getvalue()

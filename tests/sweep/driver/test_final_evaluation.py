@@ -73,10 +73,10 @@ def test_the_search_goes_on_as_if_there_had_been_no_exam(tmp_path: Path) -> None
     tested, never = sweeps.make(tmp_path / "a"), sweeps.make(tmp_path / "b")
     for folder in (tested, never):
         sweeps.run(folder)
-    before, counted = sweeps.decisions(tested), overview.counts(sweeps.history(tested))
+    before, counted = sweeps.decisions(tested), overview.status_counts(sweeps.history(tested))
     evaluate_finally(tested)
     assert sweeps.decisions(tested) == before
-    assert overview.counts(sweeps.history(tested)) == counted
+    assert overview.status_counts(sweeps.history(tested)) == counted
     assert sweeps.history(tested).ended == "finished"
     for folder in (tested, never):
         sweeps.run(folder, trials=12)

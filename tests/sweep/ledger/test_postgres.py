@@ -63,7 +63,7 @@ def here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Here:
 
 def test_the_server_of_a_ledger_is_recalled_as_it_was_given(tmp_path: Path) -> None:
     path, url = tmp_path / "sweep.postgresql", "postgresql+psycopg://127.0.0.1:1/sweeps"
-    postgres.keep(path, url, "0" * 32)
+    postgres.write_pointer(path, url, "0" * 32)
     assert storage.url_of(path) == url
     assert storage.url_of(path.with_suffix(".db")) is None
 

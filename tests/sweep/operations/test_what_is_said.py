@@ -14,7 +14,7 @@ from sweep.history.history import History
 from sweep.operations import validate
 from sweep.testing import simulate
 from sweep.views import formatting
-from sweep.views.overview import done, summary
+from sweep.views.overview import ended_count, summary
 from sweep.views.progress import Aim, fraction
 from tests.support import sweeps
 from tests.support.command_line import write_spec
@@ -136,9 +136,9 @@ def test_a_population_is_as_far_as_its_members() -> None:
         history.extend([record])
         if isinstance(record.event, Closed):
             seen.append(fraction(history, aim))
-            assert 0 <= done(history) <= 8
+            assert 0 <= ended_count(history) <= 8
     assert seen == sorted(seen)
-    assert done(history) == 8
+    assert ended_count(history) == 8
     assert 0 < seen[len(seen) // 2] < 1
 
 

@@ -246,9 +246,12 @@ def test_a_worker_that_listens_where_others_reach_it_is_asked_nothing(tmp_path: 
 
 
 def test_an_address_is_kept_with_the_pool_that_it_is_of() -> None:
-    assert pools.again("dask@tcp://localhost:1", "loky") == "dask@tcp://localhost:1"
-    assert pools.again(None, "dask@tcp://localhost:1") == "dask@tcp://localhost:1"
-    assert pools.again("@tcp://localhost:2", "dask@tcp://localhost:1") == "dask@tcp://localhost:2"
-    assert pools.again("loky", "dask@tcp://localhost:1") == "loky"
+    assert pools.choose_pool("dask@tcp://localhost:1", "loky") == "dask@tcp://localhost:1"
+    assert pools.choose_pool(None, "dask@tcp://localhost:1") == "dask@tcp://localhost:1"
+    assert (
+        pools.choose_pool("@tcp://localhost:2", "dask@tcp://localhost:1")
+        == "dask@tcp://localhost:2"
+    )
+    assert pools.choose_pool("loky", "dask@tcp://localhost:1") == "loky"
     with pytest.raises(BadConfig, match="the pool 'loky' has no cluster; expected no such option"):
         pools.find("loky@tcp://localhost:1")

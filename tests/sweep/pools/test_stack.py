@@ -414,7 +414,7 @@ def test_a_pool_says_how_many_lanes_it_has_and_how_fast_they_are(tmp_path: Path)
             folder = tmp_path / str(trial)
             pool.submit(slice_spec(folder, settings, trial=trial, paths=HERE, goal=Goal(10**6)))
         said = re.compile(r"2 lanes, [1-9][0-9,]* environment steps/s")
-        wait_until(lambda: said.fullmatch(pool.remark()) is not None, 240.0)
+        wait_until(lambda: said.fullmatch(pool.describe_speed()) is not None, 240.0)
 
 
 @pytest.mark.slow
@@ -423,7 +423,7 @@ def test_a_pool_says_on_which_device_its_lanes_are(
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     with closing(stack.Pool(2)) as pool:
-        assert pool.remark() == ""
+        assert pool.describe_speed() == ""
         for trial in range(2):
             pool.submit(
                 slice_spec(
@@ -436,7 +436,7 @@ def test_a_pool_says_on_which_device_its_lanes_are(
                 )
             )
         said = re.compile(r"2 lanes, [1-9][0-9,]* environment steps/s on the CPU in \d+ threads?")
-        wait_until(lambda: said.fullmatch(pool.remark()) is not None, 240.0)
+        wait_until(lambda: said.fullmatch(pool.describe_speed()) is not None, 240.0)
 
 
 def test_one_of_several_slices_is_given_up_and_the_others_go_on(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_what_it_says_to_be_left_is_what_the_trials_still_train() -> None:
             past.extend([record])
             if past.wanted and isinstance(record.event, Opened | Closed):
                 done = sum(trial.iteration for trial in past.trials)
-                assert scheduler.rest(past.for_scheduler()) == trained - done
+                assert scheduler.remaining_training(past.for_scheduler()) == trained - done
 
 
 def test_without_a_top_rung_it_is_where_the_first_trial_ends() -> None:

@@ -44,7 +44,7 @@ def test_a_log_is_turned_over_while_a_child_prints(
     """Both parts together are what was printed last, and the child notices nothing."""
     monkeypatch.setattr(log, "LOOK_S", 0.01)
     older, newest = tmp_path / folders.OLDER_LOG, tmp_path / folders.LOG
-    with log.opened(tmp_path, MOST) as file:
+    with log.open_log(tmp_path, MOST) as file:
         child = subprocess.Popen([sys.executable, "-c", PRINTS], stdout=file)
         try:
             wait_until(lambda: max(numbers_in(newest), default=0) >= 9000)
@@ -66,7 +66,7 @@ def numbers_in(part: Path) -> list[int]:
 
 def test_a_log_without_a_limit_grows(tmp_path: Path) -> None:
     for _ in range(2):
-        with log.opened(tmp_path, None) as file, open(file, "wb", closefd=False) as printed:
+        with log.open_log(tmp_path, None) as file, open(file, "wb", closefd=False) as printed:
             printed.write(b"x" * 10 * MOST)
     assert (tmp_path / folders.LOG).stat().st_size == 20 * MOST
     assert not (tmp_path / folders.OLDER_LOG).exists()
@@ -77,7 +77,7 @@ def test_a_link_in_the_place_of_the_older_part_is_not_followed(tmp_path: Path) -
     mine.write_text("mine")
     (tmp_path / folders.OLDER_LOG).symlink_to(mine)
     (tmp_path / folders.LOG).write_bytes(b"x" * 2 * MOST)
-    with log.opened(tmp_path, MOST):
+    with log.open_log(tmp_path, MOST):
         assert (tmp_path / folders.LOG).stat().st_size == 0
     assert mine.read_text() == "mine"
 

@@ -731,7 +731,7 @@ def test_a_kill_while_a_copy_of_an_earlier_release_gets_what_it_lacks_is_made_go
     publish(told)
     as_an_earlier_release_wrote_it(told)
     told.close(4, Status.PAUSED, rows(4, 1, 3))
-    monkeypatch.setattr(TrackerContext, "earlier", one_by_one)
+    monkeypatch.setattr(TrackerContext, "earlier_events", one_by_one)
     with failing_after(monkeypatch, 4), pytest.raises(ConnectionError):
         publish(through_the_client(told), count + 1)
     publish(told, count + 1)

@@ -71,7 +71,7 @@ def told(changes: Mapping[str, Any]) -> list[tuple[float, float]]:
     course = simulate(given, rising, slots=3)
     raw = {**DEFAULTS, **given, "trainable": "sweep.testing.curves:Played"}
     spec = specs.parse(json.dumps(raw), "simulated")
-    return read_again(course.records, building.settled(spec, building.build(spec), False))
+    return read_again(course.records, building.settle_spec(spec, building.build(spec), False))
 
 
 def read_again(records: Sequence[Recorded], spec: SweepSpec) -> list[tuple[float, float]]:

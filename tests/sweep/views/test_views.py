@@ -102,7 +102,7 @@ def test_a_clone_is_none_of_the_trials_that_are_wanted_and_done() -> None:
         saved = Saved(1, "digest", "ckpt-1", 1)
         clone.replicas[0].birth = ParentCheckpoint(0, 0, 1.0, saved)
         clone.clone_of = 0
-        assert overview.done(trials.history([ended, clone], 1)) == 1
+        assert overview.ended_count(trials.history([ended, clone], 1)) == 1
 
 
 def test_what_is_trained_anew_from_a_checkpoint_counts_for_the_sweep(tmp_path: Path) -> None:

@@ -148,8 +148,8 @@ def test_a_checkpoint_that_a_person_trusts_is_accepted_and_no_other(
 ) -> None:
     one, other = write(tmp_path, 1, {}, STATE), write(tmp_path, 2, {}, STATE)
     _become_somebody_else(monkeypatch, tmp_path)
-    signing.trust([one.digest])
-    signing.trust(["f" * 64])
+    signing.trust_checkpoints([one.digest])
+    signing.trust_checkpoints(["f" * 64])
     assert read(one.path).state == STATE
     with pytest.raises(UntrustedCheckpoint):
         read(other.path)

@@ -98,7 +98,7 @@ class Narrow(Counting):
 
 
 def own(env: str, name: str) -> EnvironmentConfig:
-    return EnvironmentConfig(env=env).shown(Sight(preprocessor=f"{OWN}:{name}"))
+    return EnvironmentConfig(env=env).with_sight(Sight(preprocessor=f"{OWN}:{name}"))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,10 @@ def test_a_native_vector_of_any_spaces_is_stepped_too(mode: str) -> None:
 
 def test_a_native_vector_is_seen_through_a_preprocessor_of_ones_own() -> None:
     config = own("CartPole-v1", "Positions").model_copy(update={"native_vector_env": True})
-    envs, raw = make_vector_env(config.shown(config.sight), 3), EnvironmentConfig(env="CartPole-v1")
+    envs, raw = (
+        make_vector_env(config.with_sight(config.sight), 3),
+        EnvironmentConfig(env="CartPole-v1"),
+    )
     whole = make_vector_env(raw.model_copy(update={"native_vector_env": True}), 3)
     np.testing.assert_array_equal(envs.reset([4]), whole.reset([4])[:, ::2])
     for _ in range(30):

@@ -58,7 +58,7 @@ def make(env: str, of: type[Trainer] = PPO, given: Any = None, **config: Any) ->
 def spaces_of(box: spaces.Space[Any], **model: Any) -> EnvSpaces:
     """Return what a policy needs to know of an environment with such observations."""
     sight = parse(PPO.config_class, {"env": "CartPole-v1", "model": model}).model.sight
-    config = EnvironmentConfig(env="CartPole-v1").shown(sight)
+    config = EnvironmentConfig(env="CartPole-v1").with_sight(sight)
     return checked_spaces(config, box, spaces.Discrete(2))
 
 

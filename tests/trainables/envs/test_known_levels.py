@@ -10,7 +10,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from tests.support.trainers import make
 from trainables.core.processes import child
 from trainables.envs import check, registry
-from trainables.envs.exactness.known import EXACT_STATE, GYMNASIUM, known
+from trainables.envs.exactness.known import EXACT_STATE, GYMNASIUM, known_level
 from trainables.envs.exactness.levels import Measured, examine
 from trainables.envs.exactness.measuring import Inquiry
 from trainables.envs.make import EnvironmentConfig, Sight
@@ -31,7 +31,7 @@ def test_what_is_known_of_an_environment_is_measured_again(
     env: str, native: bool, restarts: bool
 ) -> None:
     config = EnvironmentConfig(env=env, native_vector_env=native)
-    assert known(config) == examine(config, restarts) == Measured("A")
+    assert known_level(config) == examine(config, restarts) == Measured("A")
 
 
 def test_no_process_is_started_for_an_environment_that_is_known(
@@ -71,12 +71,12 @@ def test_no_process_is_started_for_an_environment_that_is_known(
     ],
 )
 def test_an_environment_that_is_asked_for_otherwise_is_measured(given: dict[str, Any]) -> None:
-    assert known(EnvironmentConfig(**{"env": "CartPole-v1", **given})) is None
+    assert known_level(EnvironmentConfig(**{"env": "CartPole-v1", **given})) is None
 
 
 def test_an_environment_of_which_a_policy_sees_more_is_measured() -> None:
-    seen = EnvironmentConfig(env="CartPole-v1").shown(Sight(previous=(True, False)))
-    assert known(seen) is None
+    seen = EnvironmentConfig(env="CartPole-v1").with_sight(Sight(previous=(True, False)))
+    assert known_level(seen) is None
 
 
 @pytest.mark.parametrize(
@@ -93,18 +93,18 @@ def test_an_environment_that_is_registered_otherwise_is_measured(
 ) -> None:
     spec = replace(gymnasium.registry["CartPole-v1"], **changed)
     monkeypatch.setitem(gymnasium.registry, "CartPole-v1", spec)
-    assert known(EnvironmentConfig(env="CartPole-v1")) is None
+    assert known_level(EnvironmentConfig(env="CartPole-v1")) is None
 
 
 def test_an_environment_of_ones_own_by_that_name_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(registry, "find", lambda _name: CartPoleEnv)
-    assert known(EnvironmentConfig(env="CartPole-v1")) is None
+    assert known_level(EnvironmentConfig(env="CartPole-v1")) is None
 
 
 def test_an_environment_of_another_version_of_gymnasium_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gymnasium, "__version__", "1.4.1")
-    assert known(EnvironmentConfig(env="CartPole-v1")) is None
+    assert known_level(EnvironmentConfig(env="CartPole-v1")) is None

@@ -15,7 +15,7 @@ from tests.support.oracle.known import KNOWN, TWO
 from tests.support.oracle.rows import Policy, Rules
 from tests.support.oracle.scripts import Script, observation
 from tests.support.oracle.workers import evaluation_plan, player
-from trainables.envs.agents import seen
+from trainables.envs.agents import step_record
 from trainables.evaluation.agents import AgentsPlayer
 from trainables.evaluation.play import play
 
@@ -86,6 +86,6 @@ def test_the_mapping_is_asked_once_of_an_agent_whoever_wants_to_know(
         assert plays.policy_for("a", memory[0]) == "one"
     given = np.empty(1, dtype=object)
     for t in range(2):
-        given[0] = seen({"a": observation(0, 0, t, "a")}, {})
+        given[0] = step_record({"a": observation(0, 0, t, "a")}, {})
         plays.act_each(given, memory, [None])
     assert asked == ["a"]

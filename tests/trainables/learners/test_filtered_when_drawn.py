@@ -163,7 +163,7 @@ def test_one_raw_value_is_stored_the_same_whenever_it_was_seen(way: str) -> None
     drawn, seen = pairs[-1]
     for name in SEEN:
         assert seen[name].dtype == np.float32
-        expected = trainer.inference.connectors.see(drawn[name])
+        expected = trainer.inference.connectors.filtered_rows(drawn[name])
         # The statistics of the last round's end are those with which it learnt.
         np.testing.assert_array_equal(seen[name], expected)
         assert np.abs(seen[name] - drawn[name]).max() > 1
@@ -221,7 +221,7 @@ def test_rows_of_an_environment_that_calls_are_unfiltered() -> None:
     assert (rows == np.rint(rows)).all()
     assert rows.max() > 5
     drawn, seen = pairs[-1]
-    expected = trainer.inference.connectors.see(drawn["observations"])
+    expected = trainer.inference.connectors.filtered_rows(drawn["observations"])
     np.testing.assert_array_equal(seen["observations"], expected)
     assert np.abs(seen["observations"] - drawn["observations"]).max() > 1
 
@@ -372,7 +372,7 @@ def test_each_of_several_policies_filters_what_it_draws_by_its_own_filter(
         for name in SEEN:
             assert {*rows[name].ravel().tolist()} <= {-1.0, 0.0, 1.0}
         drawn, seen = pairs[pid][-1]
-        filtered = member.inference.connectors.see(drawn["observations"])
+        filtered = member.inference.connectors.filtered_rows(drawn["observations"])
         np.testing.assert_array_equal(seen["observations"], filtered)
         is_same = np.array_equal(seen["observations"], drawn["observations"])
         assert is_same is (pid == "right")
@@ -477,7 +477,7 @@ def test_estimates_are_of_a_policy_that_sees_what_is_filtered(tmp_path: Path) ->
     found = trainer.train()["off_policy"]
     raw = read(data, "obs")[:5].astype(np.float32)
     actions = np.zeros(5, dtype=np.int64)
-    filtered = trainer.inference.connectors.see(raw)
+    filtered = trainer.inference.connectors.filtered_rows(raw)
     expected = trainer.log_likelihoods(filtered, actions)
     np.testing.assert_array_equal(trainer.judged_likelihoods(raw, actions), expected)
     assert (trainer.log_likelihoods(raw, actions) != expected).any()

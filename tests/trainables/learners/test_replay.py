@@ -199,7 +199,7 @@ def test_rows_are_drawn_by_their_errors_and_weighed_to_make_up_for_it() -> None:
     assert np.bincount(drawn["rewards"]).tolist() == pytest.approx([1, 1000, 2000, 3000], abs=2)
     of_one = {int(row): float(w) for row, w in zip(drawn["rewards"], drawn["weights"], strict=True)}
     assert of_one[1] / of_one[3] == pytest.approx(3**0.5, rel=1e-4)
-    replay.at(1000)  # β is 1 now
+    replay.set_timesteps(1000)  # β is 1 now
     drawn = replay.sample(6000)
     of_one = {int(row): float(w) for row, w in zip(drawn["rewards"], drawn["weights"], strict=True)}
     assert of_one[1] / of_one[3] == pytest.approx(3.0, rel=1e-4)

@@ -309,7 +309,7 @@ def _random_steps(
 def _outside(config: EnvironmentConfig) -> traces.Traces:
     """Return the values that all copies of an environment share."""
     with _made_env(config) as env:
-        return traces.outside(env)
+        return traces.class_values(env)
 
 
 def _leak(before: traces.Traces, after: traces.Traces) -> str:

@@ -46,7 +46,7 @@ EXACT_STATE: Mapping[str, _Registered] = {
 }
 
 
-def known(config: EnvironmentConfig) -> Measured | None:
+def known_level(config: EnvironmentConfig) -> Measured | None:
     """Return the level of one of these environments; None if it has to be measured."""
     registered = EXACT_STATE.get(config.env)
     if registered is None or registry.find(config.env) is not None:

@@ -32,7 +32,7 @@ from trainables.core.processes import child
 from trainables.core.processes.child import ChildProcess, Patience
 from trainables.envs import registry
 from trainables.envs.exactness.comparison import SEED
-from trainables.envs.exactness.known import known
+from trainables.envs.exactness.known import known_level
 from trainables.envs.exactness.levels import EXACT, Level, Measured, examine
 from trainables.envs.exactness.watching import (
     Hangs,
@@ -199,7 +199,7 @@ class Inquiry:
         self._file = _SharedFile(None)
         self._found = Measured.of_data((remembered or {}).get(self._name or ""))
         if self._found is None and not anew:
-            self._found = _measured[self._key][0] if self._key in _measured else known(config)
+            self._found = _measured[self._key][0] if self._key in _measured else known_level(config)
         if self._found is None and config.env_level != "C":
             self._file = _SharedFile(
                 shared / f"{self._name}.json" if shared and self._name else None

@@ -53,21 +53,21 @@ def object_values(sub_env: Any) -> Traces:
     for layer in _all_layers(sub_env):
         if not type(layer).__module__.startswith(f"{LIBRARY}.wrappers"):
             own = {name: value for name, value in vars(layer).items() if name not in STRUCTURE}
-            walk.down(type(layer).__name__, own)
+            walk.visit_names(type(layer).__name__, own)
     return walk.found
 
 
-def outside(sub_env: Any) -> Traces:
+def class_values(sub_env: Any) -> Traces:
     """Return the values in the classes of an environment's layers and in its package's modules."""
     walk = _Walk()
     for layer in _all_layers(sub_env):
         for kind in type(layer).__mro__:
             if _package(kind.__module__) not in NO_PACKAGES:
-                walk.down(kind.__qualname__, _data(vars(kind)))
+                walk.visit_names(kind.__qualname__, _data(vars(kind)))
                 for names in _carried(kind):
-                    walk.down(str(names["__name__"]), _data(names))
+                    walk.visit_names(str(names["__name__"]), _data(names))
     for name in sorted(_modules(sub_env)):
-        walk.down(name, _data(vars(sys.modules[name])))
+        walk.visit_names(name, _data(vars(sys.modules[name])))
     return walk.found
 
 
@@ -148,7 +148,7 @@ class _Walk:
         self.found: dict[str, str] = {}
         self._seen: dict[int, Any] = {}  # the values as well: an identity is free when they are
 
-    def down(self, path: str, names: Mapping[Any, Any], depth: int = 0) -> None:
+    def visit_names(self, path: str, names: Mapping[Any, Any], depth: int = 0) -> None:
         """Visit the values of `names`."""
         for name, value in names.items():
             self._visit(f"{path}.{name}", value, depth)
@@ -166,6 +166,6 @@ class _Walk:
         if isinstance(value, Mapping | list | tuple):
             self.found[path] = str(len(value))
             items = value if isinstance(value, Mapping) else enumerate(value)
-            self.down(path, dict(items), depth + 1)
+            self.visit_names(path, dict(items), depth + 1)
         elif not isinstance(value, np.ndarray):
-            self.down(path, _data(getattr(value, "__dict__", {})), depth + 1)
+            self.visit_names(path, _data(getattr(value, "__dict__", {})), depth + 1)

@@ -166,7 +166,7 @@ class Connector:
         """Return the memory after these actions of the policy, which are clipped if so set."""
         return memory
 
-    def rewarded(self, memory: Array, rewards: Array) -> Array:
+    def after_rewards(self, memory: Array, rewards: Array) -> Array:
         """Return the memory after the rewards (N,) of those actions."""
         return memory
 
@@ -259,7 +259,7 @@ class PreviousReward(Connector):
         """Return zeros: no reward has come yet."""
         return np.zeros_like(memory)
 
-    def rewarded(self, memory: Array, rewards: Array) -> Array:
+    def after_rewards(self, memory: Array, rewards: Array) -> Array:
         """Return the memory with rewards added: an agent may act once in several steps."""
         return memory + np.asarray(rewards, dtype=np.float32)[:, None]
 
@@ -473,8 +473,8 @@ class Connectors:
     ) -> tuple[Array, Array, Array]:
         """Return rows (N, *S) filtered, the same unfiltered, and the new carried numbers.
 
-        The unfiltered ones are of `given_dtype`; `see` filters them. The arguments are those of
-        `observe`.
+        The unfiltered ones are of `given_dtype`; `filtered_rows` filters them. Takes the arguments
+        of `observe`.
         """
         following = carried.copy() if self.parts else carried
         rows = self._run_steps(self.before, rows, carried, following)
@@ -482,13 +482,13 @@ class Connectors:
         seen = self._run_steps(self._behind, seen, carried, following)
         return seen, self._run_steps(self._behind, rows, carried, following), following
 
-    def given(self, rows: Array, carried: Array) -> Array:
+    def unfiltered_rows(self, rows: Array, carried: Array) -> Array:
         """Return unfiltered rows (N, *S), as `observe_both` returns them."""
         following = carried.copy() if self.parts else carried
         rows = self._run_steps(self.before, rows, carried, following)
         return self._run_steps(self._behind, rows, carried, following)
 
-    def see(self, given: Array) -> Array:
+    def filtered_rows(self, given: Array) -> Array:
         """Return unfiltered rows (B, *S) as the networks see them now; counts nothing."""
         if not self._added:
             return self._filter(given, False)
@@ -531,13 +531,13 @@ class Connectors:
             following[:, part] = one.after_actions(carried[:, part], bounded)
         return following
 
-    def rewarded(self, carried: Array, rewards: Array) -> Array:
+    def after_rewards(self, carried: Array, rewards: Array) -> Array:
         """Return the carried numbers after the environment's own rewards (N,)."""
         if not self.parts:
             return carried
         following = carried.copy()
         for one, part in self.parts.items():
-            following[:, part] = one.rewarded(carried[:, part], rewards)
+            following[:, part] = one.after_rewards(carried[:, part], rewards)
         return following
 
     def part(self, kind: type[Connector]) -> slice | None:

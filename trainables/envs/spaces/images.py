@@ -208,7 +208,7 @@ def _is_bounded(box: spaces.Box) -> bool:
     return high in (1.0, 255.0) or (box.dtype.kind in "iub" and 0.0 < high <= 255.0)
 
 
-def unscaled(box: spaces.Box) -> str:
+def scale_warning(box: spaces.Box) -> str:
     """Return a warning about an image whose bounds give no scale; empty for all else."""
     if not is_image(box) or _bound(box) <= LARGEST_NUMBER:
         return ""

@@ -97,13 +97,13 @@ class RemoteVectorEnv(SeparateVectorEnv):
     def _ready(self) -> list[int]:
         """Return the environments that have answered, died or run out of time."""
         until = time.monotonic() + self._wait_s
-        ready = {env_index for env_index in self._asked if not self._remote[env_index].ends}
+        ready = {env_index for env_index in self._asked if not self._remote[env_index].wait_handles}
         while waiting := sorted(self._asked - ready):
             limit = min(self._remote[env_index].deadline for env_index in waiting)
             if ready or time.monotonic() < until:
                 limit = min(limit, until)
             left = None if limit == math.inf else max(0.0, limit - time.monotonic())
-            owner = {end: i for i in waiting for end in self._remote[i].ends}
+            owner = {end: i for i in waiting for end in self._remote[i].wait_handles}
             ready |= {owner[end] for end in connection.wait(list(owner), left)}
             now = time.monotonic()
             ready |= {env_index for env_index in waiting if self._remote[env_index].deadline <= now}

@@ -185,7 +185,7 @@ class RemoteEnvSlot:
         self._gone: Gone | None = None
 
     @property
-    def ends(self) -> tuple[Any, ...]:
+    def wait_handles(self) -> tuple[Any, ...]:
         """Handles that become ready when the process answers or dies; empty if it is gone."""
         return () if self._gone else self._child.ends
 

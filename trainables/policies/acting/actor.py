@@ -61,7 +61,7 @@ class Actor:
     """Columns that `act` returns beside the actions, and fragments store: name → shape and
     dtype."""
     judged: ClassVar[tuple[str, ...]] = ("values",)
-    """Names of the columns that `judge` returns, for observations that no action follows."""
+    """Names of the columns that `value_columns` returns."""
     fetches: ClassVar[Mapping[str, str]] = {"logp": "logp", "value": "values"}
     """Output of `compute_action` beside the action → column from which it is taken."""
     memory_size = 0
@@ -301,7 +301,7 @@ class Actor:
         head = self.advance(observations, memory)[0]
         return self.exploration.likelihood(head, self._log_std, actions)
 
-    def judge(self, observations: NDArray[Any], memory: Array) -> dict[str, NDArray[Any]]:
+    def value_columns(self, observations: NDArray[Any], memory: Array) -> dict[str, NDArray[Any]]:
         """Return the columns `judged` for filtered observations that no action follows."""
         return {"values": self.values(observations, memory)}
 

@@ -74,7 +74,7 @@ class Twins(Networks):
         if log_alpha is not None:
             self.log_alpha = nn.Parameter(torch.full((1,), log_alpha))
         self._target_parameters, self._followed_parameters = _followers(self.by_name)
-        self._acting = {n: one for n, one in self.kept().items() if n.startswith("actor")}
+        self._acting = {n: one for n, one in self.saved_tensors().items() if n.startswith("actor")}
 
     def _make_networks(self, head: int, width: int, seed: int) -> None:
         """Make `actor` and `critics`; critics take `width` numbers of an action as inputs."""

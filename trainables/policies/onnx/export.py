@@ -281,7 +281,7 @@ def _compare(
     )
     own, carried = inference.split(acted.memory)
     rewards = np.ones(len(batch))  # the value does not matter, since both get the same
-    return np.concatenate([own, inference.connectors.rewarded(carried, rewards)], axis=1)
+    return np.concatenate([own, inference.connectors.after_rewards(carried, rewards)], axis=1)
 
 
 def _tolerance(numbers: Array) -> float:

@@ -50,7 +50,7 @@ class OwnActorCritic(Stochastic):
         self.module = make_module(architecture, architecture.head(layout), seed)
         self.log_std = self._free_log_std()
 
-    def kept(self) -> dict[str, Tensor]:
+    def saved_tensors(self) -> dict[str, Tensor]:
         """Return name → tensor of the parameters and buffers that torch saves."""
         return dict(self.state_dict())
 

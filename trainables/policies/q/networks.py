@@ -124,7 +124,9 @@ class Target:
         self._online = online
         self.network = copy.deepcopy(online).requires_grad_(False).eval()
         learnt = {name for name, _ in online.named_parameters()}
-        pairs = zip(self.network.kept().items(), online.kept().values(), strict=True)
+        pairs = zip(
+            self.network.saved_tensors().items(), online.saved_tensors().values(), strict=True
+        )
         self._buffer_pairs = [(mine, its) for (name, mine), its in pairs if name not in learnt]
         """Pairs of tensors that are no parameters, such as buffers of a user's module: (copy,
         original)."""

@@ -36,7 +36,7 @@ class OwnQNetwork(QNetwork):
         self.layout, self.architecture = layout, architecture
         self.module = make_module(architecture.trunk, layout.logits, seed)
 
-    def kept(self) -> dict[str, Tensor]:
+    def saved_tensors(self) -> dict[str, Tensor]:
         """Return name → tensor of the parameters and buffers that torch saves."""
         return dict(self.state_dict())
 

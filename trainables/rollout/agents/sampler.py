@@ -532,7 +532,7 @@ class AgentsSampler:
             pid = episode.policies[agent]
             if agent in episode.memory and (carries := self._connectors[pid].memory_size):
                 carried = episode.memory[agent][None, -carries:]
-                carried[:] = self._connectors[pid].rewarded(carried, np.array([reward]))
+                carried[:] = self._connectors[pid].after_rewards(carried, np.array([reward]))
 
     def _row(self, episode: RunningEpisode, agent: str) -> Row:
         """Return the open row of an agent."""

@@ -328,7 +328,7 @@ class Transitions:
         """Return the actor's values for the observations after these rows, name → (R, …)."""
         if not rows or not self._actor.judged:
             return {}
-        return self._actor.judge(*self._observations_after(rows))
+        return self._actor.value_columns(*self._observations_after(rows))
 
     def _observations_after(self, rows: list[Row]) -> tuple[Array, Array]:
         """Return the observations after these rows as the policy sees them, and its memory."""
@@ -340,7 +340,7 @@ class Transitions:
         if not self._unfiltered:
             return self._observations_after(rows)[0]
         carried = self._memories(rows)[:, self._actor.memory_size :]
-        return self._connectors.given(_raw_after(rows), carried)
+        return self._connectors.unfiltered_rows(_raw_after(rows), carried)
 
     def _memories(self, rows: list[Row]) -> Array:
         """Return the memory (R, M + L) that belongs to the observations after these rows."""

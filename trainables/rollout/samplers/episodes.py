@@ -192,7 +192,7 @@ class EpisodeSampler(Sampler):
         if goes_on.any() and self.actor.judged:
             # Read by `_gather` alone: the row is not truncated.
             filtered = self._as_policy_sees(self.observations)
-            for name, judged in self.actor.judge(filtered, self.memory).items():
+            for name, judged in self.actor.value_columns(filtered, self.memory).items():
                 self._rows.declared[f"final_{name}"][t, goes_on] = judged[goes_on]
         envs = np.flatnonzero(over)
         ends = zip(

@@ -345,7 +345,7 @@ class Sampler:
         require_finite(self.observations, f"{self.name}, environment", "observation")
         if self.actor.judged:
             filtered = self._as_policy_sees(self.observations)
-            for name, judged in self.actor.judge(filtered, self.memory).items():
+            for name, judged in self.actor.value_columns(filtered, self.memory).items():
                 fragment.last[f"last_{name}"][0] = judged
         return [self.watch.take_pieces(len(fragment.valid))] if self.watch else []
 
@@ -474,7 +474,7 @@ class Sampler:
         self.perf.add(began - self._observe_seconds, processed, decided, adapted, clock())
         if self.connectors.steps:
             carried = self.connectors.after_actions(carried, acted.actions)
-            self.carried = self.connectors.rewarded(carried, step.rewards)
+            self.carried = self.connectors.after_rewards(carried, step.rewards)
         skipped = self._autoreset_rows
         if step.is_calm and skipped is None and not self._is_watched:
             return self._record_calm(rows, t, step, acted.memory)
@@ -576,7 +576,7 @@ class Sampler:
     def _as_stored(self, observations: Array) -> Array:
         """Return observations (N, D) that no action follows, in the form of fragments."""
         if self._stores_unfiltered:
-            return self.connectors.given(observations, self.carried)
+            return self.connectors.unfiltered_rows(observations, self.carried)
         return self._as_policy_sees(observations)
 
     def _write_decision(
@@ -608,7 +608,7 @@ class Sampler:
             carried: (K, L) connectors' memory after the observations.
         """
         assert self.watch is not None  # noqa: S101 asked by the caller
-        after = self._player.follow(acted.actions, acted.memory, carried)
+        after = self._player.next_memories(acted.actions, acted.memory, carried)
         for i, env_index in enumerate(envs):
             outputs = acted.outputs_of(i, self.actor.fetches)
             episode = self.watch.running(int(env_index))
@@ -686,7 +686,7 @@ class Sampler:
         if not self.actor.judged or not cut.any():
             return {}
         rows = self._put_final(self.observations.copy(), step, cut)
-        judged = self.actor.judge(self._as_policy_sees(rows), memory)
+        judged = self.actor.value_columns(self._as_policy_sees(rows), memory)
         return {f"final_{n}": np.where(cut, one, 0.0) for n, one in judged.items()}
 
     def _requested_columns(self, step: Step, ended: NDArray[np.bool_]) -> dict[str, Array]:

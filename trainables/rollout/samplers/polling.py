@@ -56,7 +56,9 @@ class PollingSampler(Sampler):
             began = time.perf_counter()
             clock = self._decide(fragment, at, idle, stream) if len(idle) else (began,) * 3
             heard, step = envs.poll()
-            self.carried[heard] = self.connectors.rewarded(self.carried[heard], step.rewards[heard])
+            self.carried[heard] = self.connectors.after_rewards(
+                self.carried[heard], step.rewards[heard]
+            )
             self.perf.add(began - self._observe_seconds, *clock, time.perf_counter())
             ended = self._write_step(fragment, at, step, self.memory, step.waiting, heard)
             self._carry(self.memory, ended)
