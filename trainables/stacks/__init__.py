@@ -1,9 +1,9 @@
 """Many trials as lanes of one compiled program.
 
-A *stack* has places of one shape. A trainer that is put into one becomes a lane, and all lanes make
-their next iteration together. JAX, an optional package, is imported by this room alone.
+A *stack* has places for lanes of one shape. A *lane* is a trainer in such a place; all lanes
+compute their next iteration together. Only this package imports JAX, an optional dependency.
 
-environments  those that can be stepped inside a program, as functions of arrays
+environments  environments as functions of arrays, stepped inside a program
 episodes      the running episodes of a lane
 networks      perceptrons as functions of arrays
 optimizer     a bound on gradients, and Adam
@@ -12,17 +12,17 @@ n_step        transitions over several steps
 replay        the latest transitions of a lane
 ppo_program   a whole iteration of PPO: acting, advantages, gradient steps
 dqn_program   a whole iteration of DQN: acting, replay, gradient steps
-lanes         many lanes of one shape in one program, whatever they learn by
+lanes         many lanes of one shape in one program, for any algorithm
 stack         places of one shape on one device, and their lanes
-trainer       a trainer that is a lane: what it learns in a stack, and holds outside of it
-ppo           of these, PPO
-dqn           of these, DQN
+trainer       the common part of trainers that are lanes: moves state into and out of a stack
+ppo           PPO as a lane
+dqn           DQN as a lane
 """
 
 import os
 
-# With jax 0.10.2 a `while_loop` in a `scan` over lanes stood still for ever on a CPU, in two games
-# of eleven, unless this was said before its first import; it costs nothing.
+# With jax 0.10.2 a `while_loop` in a `scan` over lanes hung on a CPU, in two games of eleven,
+# unless this flag was set before the first import of jax. It costs no time.
 _FLAG = "--xla_cpu_enable_concurrency_optimized_scheduler=false"
 if _FLAG not in os.environ.get("XLA_FLAGS", ""):
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {_FLAG}".strip()

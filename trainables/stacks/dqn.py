@@ -24,7 +24,7 @@ from trainables.stacks.trainer import (
 from trainables.trainer.config import TrainerConfig
 from trainables.trainer.trainer import Stateful
 
-#: Keys that a lane of DQN reads, beside those of every lane.
+#: Keys that a lane of DQN reads, in addition to those of every lane.
 _READ = frozenset(
     {
         *("double_q", "n_step", "tau", "buffer_size", "learning_starts", "replay_batch_size"),
@@ -32,34 +32,34 @@ _READ = frozenset(
     }
 )
 _READ_OF_MODEL = frozenset({"hidden", "activation"})
-#: Steps of a transition that all programs know; more make a program of their own.
+#: Longest transition, in steps, of the usual program; longer ones need another program.
 _USUAL_STEPS = 8
-#: The worker whose steps wait in a checkpoint.
+#: Index of the worker under which a checkpoint stores the waiting steps.
 _WORKER = 0
 
 
 class LaneReplay(ReplayBuffer):
-    """A replay whose rows lie in a lane; it holds them while they are saved or handed over.
+    """A replay buffer whose rows are in a lane; it has them only while they are saved or moved.
 
     Args:
-        capacity: rows that are kept.
-        seed: of the trial.
-        gamma: discount of rows without discounts; None if rows have them.
+        capacity: maximum number of rows.
+        seed: seed of the trial.
+        gamma: discount of rows without discounts; None if rows contain them.
     """
 
     def __init__(self, capacity: int, seed: int, gamma: float | None) -> None:
         super().__init__(capacity, seed)
         self._gamma = gamma
         self.is_here = True
-        """True while it holds the rows, and not the lane."""
+        """True while the rows are in this object instead of the lane."""
 
     def set_state(self, state: Mapping[str, Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
         super().set_state(state)
         self.is_here = True
 
     def give(self, places: int, features: int) -> Replay:
-        """Return its rows as a program with so many places holds them."""
+        """Return the rows in the form of a program with `places` rows of `features` features."""
         rows = np.zeros((places, width(features)), np.float32)
         if self._size:
             columns = self._take(np.arange(self._size))
@@ -70,7 +70,7 @@ class LaneReplay(ReplayBuffer):
         return Replay(rows, np.int32(self._size), np.int32(self._next))
 
     def take(self, replay: Replay) -> None:
-        """Hold the rows of a program."""
+        """Replace the rows by those of a program."""
         self.forget()
         if size := int(replay.size):
             found = unpacked(replay.rows[:size])._asdict()
@@ -82,7 +82,7 @@ class LaneReplay(ReplayBuffer):
         self._next = int(replay.next)
 
     def forget(self) -> None:
-        """Hold no rows."""
+        """Drop all rows."""
         self._size = self._next = 0
         self._columns, self._rows = {}, np.zeros(0, dtype=np.uint8)
 
@@ -99,7 +99,7 @@ class LaneDQN(LaneTrainer, DQN):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for what no lane can do."""
+        """Raise ConfigError also for settings that are impossible in a lane."""
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -110,11 +110,11 @@ class LaneDQN(LaneTrainer, DQN):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """As DQN; what is not learnt in lanes is computed in numpy."""
+        """Return the values of ``auto`` settings, as DQN does, without native environments."""
         return {**super().choose(settings, seen), "native_vector_env": False}
 
     def make_parts(self) -> dict[str, Stateful]:
-        """As DQN; the rows of the replay lie in the lane."""
+        """Return the parts of DQN, with a `LaneReplay` as the replay."""
         parts, of = super().make_parts(), self.settings
         gamma = None if self.n_step else of.gamma
         self._rows = LaneReplay(of.replay.buffer_size, self.seed, gamma)
@@ -123,7 +123,7 @@ class LaneDQN(LaneTrainer, DQN):
 
     @property
     def shape(self) -> Shape:
-        """The part that is common to all lanes of its stack."""
+        """Shape of the lane's program; equal for all lanes of a stack."""
         of = self.settings
         hidden = len(self.architecture.hidden)
         trunk = [f"trunk.dense.{index}" for index in range(hidden - 1)]
@@ -143,7 +143,7 @@ class LaneDQN(LaneTrainer, DQN):
         )
 
     def lane_settings(self) -> Settings:
-        """Return the settings that are data of the lane."""
+        """Return the settings that are passed to the program as arrays."""
         of = self.settings
         found: Settings = as_arrays(
             Settings(
@@ -160,7 +160,7 @@ class LaneDQN(LaneTrainer, DQN):
         return found
 
     def rates(self) -> Rates:
-        """Return the values of the schedules in each round of the coming iteration."""
+        """Return the values of the schedules in each round of the next iteration."""
         of, rows, starts = self.settings, self.settings.fragment_size, self.round_starts
         replay, every = of.replay, of.replay.target_network_update_freq
         learns = [one + rows >= replay.learning_starts for one in starts]
@@ -173,7 +173,7 @@ class LaneDQN(LaneTrainer, DQN):
         )
 
     def as_lane_state(self) -> Lane:
-        """Return what policy, filter, workers and parts hold, as the program holds it."""
+        """Return the state of policy, filter, workers and parts as the program's lane."""
         target = self.target.get_state()["weights"]
         features, shape = self.lane_env.features, self.shape
         here = self._rows.is_here
@@ -188,7 +188,7 @@ class LaneDQN(LaneTrainer, DQN):
         )
 
     def _waiting(self) -> Step:
-        """Return the steps that wait for others, as the program holds them."""
+        """Return the steps that wait for later ones, in the program's form."""
         shape = self.shape
         none = no_steps(shape.waiting, shape.num_envs, self.lane_env.features)
         rows = {name: np.array(column) for name, column in none._asdict().items()}
@@ -201,7 +201,7 @@ class LaneDQN(LaneTrainer, DQN):
         return Step(**rows)
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Let the target network, and the steps that wait, be those of the lane."""
+        """Copy the target network and the waiting steps from the lane."""
         target = {name: transpose_weights(name, one) for name, one in take("target").items()}
         self.target.set_state({"weights": target})
         if self.n_step:
@@ -212,13 +212,14 @@ class LaneDQN(LaneTrainer, DQN):
             self.n_step.set_state({"held": {_WORKER: held}})
 
     def _hand_over(self) -> None:
+        """Copy the trainer's state to the lane, and drop the rows here."""
         super()._hand_over()
         if self._rows.is_here:
             self._rows.is_here = False
             self._rows.forget()
 
     def _learnt_state(self, checkpoint_dir: str) -> dict[str, Any]:
-        """As of every trainer; the replay is fetched for it."""
+        """Return the state of what is learned, as every trainer; fetches the replay for it."""
         if self._rows.is_here:
             return super()._learnt_state(checkpoint_dir)
         self._rows.take(self.take("replay"))
@@ -227,7 +228,7 @@ class LaneDQN(LaneTrainer, DQN):
         return given
 
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
-        """Return the means over the updates of one round; nothing if there was none."""
+        """Return the means of `STATS` over the updates of one round; empty without updates."""
         if not (updates := int(outcome.updates[index])):
             return {}
         return dict(zip(STATS, (outcome.sums[index] / updates).tolist(), strict=True))

@@ -1,8 +1,9 @@
 """Deep Q-learning as one compiled program: a lane's whole iteration, with its replay.
 
 The same method as `trainables.algorithms.dqn` (Mnih et al. 2015; van Hasselt et al. 2016), written
-so that all but `Shape` is data. Numbers are single precision. T steps of a round, N environments,
-R rounds of an iteration, D features, A choices, B rows of an update, K steps that may wait.
+so that only `Shape` is compiled in and all other settings are arrays. Numbers are float32. T steps
+per round, N environments, R rounds per iteration, D features, A choices, B rows per update, K steps
+that may wait for later ones.
 """
 
 import functools
@@ -23,13 +24,13 @@ from trainables.stacks.networks import Weights, run_hidden, run_last
 from trainables.stacks.optimizer import Adam, Learnt, clip, descend
 from trainables.stacks.replay import Replay, add, packed, sample
 
-#: What an update measures, in the order in which a round gives it.
+#: Names of the measurements of an update, in the order of `Outcome.sums`.
 STATS = ("loss", "mean_q", "grad_norm")
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The part that all lanes of one program have in common."""
+    """The settings that are compiled into a program, equal for all of its lanes."""
 
     env: str
     """Name of the environment, one of `environments.KNOWN`."""
@@ -42,17 +43,17 @@ class Shape:
     rounds: int
     """R."""
     layers: tuple[str, ...]
-    """Names of the network's layers, from below."""
+    """Names of the network's layers, from input to output."""
     activation: str
     """``tanh`` or ``relu``."""
     batch: int
     """B."""
     places: int
-    """Rows of the replay, at most."""
+    """Maximum number of rows of the replay, C."""
     waiting: int
     """K."""
     is_filtered: bool
-    """True if observations are normalised by their running mean and deviation."""
+    """True if observations are normalised by their running mean and standard deviation."""
 
     @property
     def rows(self) -> int:
@@ -66,68 +67,68 @@ class Shape:
     def iterate(
         self, settings: "Settings", lane: "Lane", rates: "Rates"
     ) -> tuple["Lane", "Outcome"]:
-        """Return a lane after one iteration, and what it reports."""
+        """Return the lane after one iteration, and its report."""
         lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
         sums, updates, finished, is_finite = reports
         return lane, Outcome(sums, updates, finished, is_finite.all())
 
 
 class Settings(NamedTuple):
-    """A lane's settings that stay the same; each ()."""
+    """Settings of a lane that are constant over time; each ()."""
 
     gamma: Array
     grad_clip: Array
-    """Infinite where gradients are not clipped."""
+    """Maximum norm of the gradient; infinite without clipping."""
     filter_clip: Array
-    """Infinite where filtered observations are not clipped."""
+    """Bound of filtered observations, in standard deviations; infinite without clipping."""
     adam: Adam
     is_double: Array
-    """() True if the network that learns names the best choice that follows."""
+    """() True if the learning network selects the best next choice (double Q-learning)."""
     n_step: Array
-    """() int32 steps of a transition, up to K + 1."""
+    """() int32 steps per transition, at most K + 1."""
     tau: Array
-    """() share of the way that the target network follows after an update; 0: none."""
+    """() fraction by which the target network moves towards the learned one per update."""
     capacity: Array
-    """() int32 rows of the replay that are used."""
+    """() int32 capacity of the replay in rows, at most C."""
 
 
 class Rates(NamedTuple):
-    """A lane's settings that follow the steps, of each round; each (R,)."""
+    """Scheduled settings of a lane in each round; each (R,)."""
 
     lr: Array
     epsilon: Array
-    """Share of choices that are drawn evenly."""
+    """Fraction of choices that are drawn uniformly."""
     updates: Array
-    """int32 gradient steps."""
+    """int32 number of gradient steps."""
     becomes: Array
-    """True if the target network then becomes what is learnt."""
+    """True if the learned network is copied to the target network after the round."""
 
 
 class Lane(NamedTuple):
-    """Everything of a lane that decides its future."""
+    """The complete state of a lane."""
 
     learnt: Learnt
     target: Weights
-    """Of the target network."""
+    """Weights of the target network."""
     key: Array
-    """(2,) uint32, from which all random numbers of the next round come."""
+    """(2,) uint32 key of all random numbers of the next round."""
     episodes: Episodes
     seen: Counted
     waiting: Step
-    """(K, N) the latest steps, from which transitions may still grow."""
+    """(K, N) latest steps, whose transitions may still be incomplete."""
     replay: Replay
 
 
 class Outcome(NamedTuple):
-    """A lane's report of its rounds."""
+    """The report of a lane on its rounds."""
 
     sums: Array
     """(R, 3) sums of `STATS` over the updates."""
     updates: Array
-    """(R,) int32 how many these were."""
+    """(R,) int32 number of updates."""
     finished: Finished
     is_finite: Array
-    """() False if a loss or gradient was not; the weights before it are kept."""
+    """() False if a loss or gradient was not finite; the weights before it are kept."""
 
 
 def values_of(shape: Shape, weights: Weights, x: Array) -> Array:
@@ -140,7 +141,7 @@ def values_of(shape: Shape, weights: Weights, x: Array) -> Array:
 
 
 class _Running(NamedTuple):
-    """The part of a lane that changes from step to step."""
+    """The part of a lane that changes in every step."""
 
     episodes: Episodes
     seen: Counted
@@ -150,7 +151,7 @@ class _Tick(NamedTuple):
     """One step of all environments; each (N, …)."""
 
     observations: Array
-    """Not filtered."""
+    """Unfiltered observations."""
     actions: Array
     t: Array
     stepped: Stepped
@@ -160,10 +161,10 @@ class _Drawn(NamedTuple):
     """Random numbers of the steps of a round; each (T, N, …)."""
 
     shares: Array
-    """From 0 to 1; a step explores where its share is less than epsilon."""
+    """Uniform numbers from 0 to 1; a step explores if its number is below epsilon."""
     choices: Array
     begun: Array
-    """First states of episodes that may begin."""
+    """First states of the episodes that may begin."""
 
 
 def _tick(
@@ -189,7 +190,7 @@ def _tick(
 def _collect(
     shape: Shape, settings: Settings, lane: Lane, epsilon: Array, key: Array
 ) -> tuple[Lane, Stepped]:
-    """Step the environments T times, and store what happened; returns the lane and the steps."""
+    """Step the environments T times and store the transitions; return the lane and the steps."""
     env, times = shape.make_env(), (shape.steps, shape.num_envs)
     keys = random.split(key, 3)
     drawn = _Drawn(
@@ -223,7 +224,7 @@ def _collect(
 def _goals(
     shape: Shape, settings: Settings, weights: Weights, target: Weights, rows: Transition
 ) -> Array:
-    """Return what the values (B,) of the choices taken should be."""
+    """Return the targets (B,) for the values of the choices taken."""
     ahead = values_of(shape, target, rows.new_obs)
     judged = lax.cond(
         settings.is_double, lambda: values_of(shape, weights, rows.new_obs), lambda: ahead
@@ -234,7 +235,7 @@ def _goals(
 
 
 def _loss(weights: Weights, shape: Shape, rows: Transition, goals: Array) -> tuple[Array, Array]:
-    """Return Huber's loss () of rows (B, …), and the mean value () of the choices taken."""
+    """Return the Huber loss () of rows (B, …), and the mean value () of the choices taken."""
     values = values_of(shape, weights, rows.observations)
     taken = jnp.take_along_axis(values, rows.actions[:, None], axis=-1)[:, 0]
     errors = jnp.abs(taken - goals)
@@ -256,7 +257,7 @@ class _Learning(NamedTuple):
 def _update(
     shape: Shape, settings: Settings, rate: Array, at: _Learning, rows: Transition
 ) -> _Learning:
-    """Take one gradient step on rows (B, …) as the networks see them; the target follows."""
+    """Take one gradient step on filtered rows (B, …), and move the target network."""
     goals = _goals(shape, settings, at.learnt.weights, at.target, rows)
     differentiate = jax.value_and_grad(_loss, has_aux=True)
     (loss, mean_q), gradient = differentiate(at.learnt.weights, shape, rows, goals)
@@ -304,7 +305,7 @@ def _learn(
 def _round(
     shape: Shape, settings: Settings, lane: Lane, rates: Rates
 ) -> tuple[Lane, tuple[Any, ...]]:
-    """Collect a fragment and learn from what is drawn."""
+    """Collect a fragment, then learn from rows drawn from the replay."""
     key, acting, drawing = random.split(random.wrap_key_data(lane.key), 3)
     lane, of = _collect(shape, settings, lane, rates.epsilon, acting)
     lane, end = _learn(shape, settings, rates, lane, drawing)

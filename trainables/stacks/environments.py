@@ -1,8 +1,8 @@
 """Environments as functions of arrays, to be stepped inside a compiled program.
 
-Each is the environment of the same name in gymnasium, equal to it step by step up to the rounding
-of single precision. A state is a vector (S,), so that many of them are one array; batches come from
-`jax.vmap`. An episode's time limit is no part of the state: whoever steps an environment counts.
+Each equals the environment of the same name in gymnasium, step by step, up to the rounding
+of float32. A state is a vector (S,), so that many states are one array; `jax.vmap` makes batches.
+The state does not include the time limit of an episode: the caller counts the steps.
 """
 
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -15,9 +15,9 @@ class Moved(NamedTuple):
     """The outcome of one step."""
 
     state: Array
-    """(S,) the next state; the last one of the episode where it is over."""
+    """(S,) next state; the last state of the episode if it ended."""
     reward: Array
-    """()"""
+    """() reward of the step."""
     terminated: Array
     """() True if the episode ended by itself."""
 
@@ -28,13 +28,13 @@ class Environment(Protocol):
     limit: int
     """Steps after which an episode is truncated."""
     choices: int
-    """The number of actions; 0 for actions that are real numbers."""
+    """Number of actions; 0 for real-valued actions."""
     bounds: tuple[float, float]
-    """Least and greatest real number of an action, of one column."""
+    """Lower and upper bound of a real-valued action, which has one column."""
     features: int
-    """Numbers of an observation."""
+    """Size of an observation, D."""
     keeps_numbers: ClassVar[int]
-    """Numbers of a state."""
+    """Size of a state, S."""
 
     def begin(self, key: Array) -> Array:
         """Return the first state (S,) of an episode."""
@@ -43,7 +43,7 @@ class Environment(Protocol):
         """Return the observation (features,) of a state."""
 
     def step(self, state: Array, action: Array) -> Moved:
-        """Return what an action does: () a choice, or (1,) a real number within the bounds."""
+        """Apply an action: a choice (), or a real number (1,) within the bounds."""
 
 
 class CartPole:
@@ -56,15 +56,15 @@ class CartPole:
         self.limit = limit
 
     def begin(self, key: Array) -> Array:
-        """Return a state near the upright one."""
+        """Return a random state with the pole almost upright."""
         return random.uniform(key, (4,), minval=-0.05, maxval=0.05)
 
     def observe(self, state: Array) -> Array:
-        """Return the state."""
+        """Return the state itself."""
         return state
 
     def step(self, state: Array, action: Array) -> Moved:
-        """Push the cart for 0.02 seconds, by Euler's method."""
+        """Push the cart for 0.02 seconds, integrated by Euler's method."""
         x, speed, angle, turning = state
         force = jnp.where(action == 1, 10.0, -10.0)
         cos, sin = jnp.cos(angle), jnp.sin(angle)
@@ -87,16 +87,16 @@ class Pendulum:
         self.limit = limit
 
     def begin(self, key: Array) -> Array:
-        """Return any angle, turning slowly."""
+        """Return a random angle with a small angular velocity."""
         high = jnp.array([jnp.pi, 1.0])
         return random.uniform(key, (2,), minval=-high, maxval=high)
 
     def observe(self, state: Array) -> Array:
-        """Return the cosine and sine of the angle, and how fast it turns."""
+        """Return cosine and sine of the angle, and the angular velocity."""
         return jnp.stack([jnp.cos(state[0]), jnp.sin(state[0]), state[1]])
 
     def step(self, state: Array, action: Array) -> Moved:
-        """Turn the motor for 0.05 seconds."""
+        """Apply the torque for 0.05 seconds."""
         angle, turning = state
         torque = jnp.clip(action[0], -2.0, 2.0)
         off = (angle + jnp.pi) % (2 * jnp.pi) - jnp.pi
@@ -124,7 +124,7 @@ class MountainCar:
         return state
 
     def step(self, state: Array, action: Array) -> Moved:
-        """Push left, not at all, or right."""
+        """Push the car left, not at all, or right."""
         at, speed = state
         speed = speed + (action - 1) * 0.001 + jnp.cos(3 * at) * -0.0025
         speed = jnp.clip(speed, -0.07, 0.07)
@@ -143,17 +143,17 @@ class Acrobot:
         self.limit = limit
 
     def begin(self, key: Array) -> Array:
-        """Return links that hang nearly at rest."""
+        """Return a random state with both links hanging almost at rest."""
         return random.uniform(key, (4,), minval=-0.1, maxval=0.1)
 
     def observe(self, state: Array) -> Array:
-        """Return cosine and sine of both angles, and how fast they change."""
+        """Return cosine and sine of both angles, and the angular velocities."""
         first, second, *turning = state
         angles = [jnp.cos(first), jnp.sin(first), jnp.cos(second), jnp.sin(second)]
         return jnp.stack([*angles, *turning])
 
     def step(self, state: Array, action: Array) -> Moved:
-        """Apply a torque of -1, 0 or 1 for 0.2 seconds, by one step of Runge and Kutta."""
+        """Apply a torque of -1, 0 or 1 for 0.2 seconds, in one Runge-Kutta step."""
         torque = action.astype(jnp.float32) - 1.0
 
         def slope(at: Array) -> Array:
@@ -195,7 +195,7 @@ def _acrobot_slope(state: Array, torque: Array) -> Array:
     return jnp.stack([turning1, turning2, speeding1, speeding2])
 
 
-#: Name in gymnasium → the class, and its time limit there.
+#: Name in gymnasium → class, and gymnasium's time limit in steps.
 KNOWN: dict[str, tuple[Any, int]] = {
     "CartPole-v0": (CartPole, 200),
     "CartPole-v1": (CartPole, 500),

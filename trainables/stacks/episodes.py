@@ -1,4 +1,4 @@
-"""The running episodes of a lane: its environments are stepped, cut off in time, and begun anew.
+"""The running episodes of a lane: stepping environments with time limits and automatic resets.
 
 N environments, S numbers of a state, D features.
 """
@@ -14,14 +14,14 @@ from trainables.stacks.environments import KNOWN, Environment
 
 
 class Episodes(NamedTuple):
-    """The environments between two steps."""
+    """The state of all environments between two steps."""
 
     states: Array
-    """(N, S)"""
+    """(N, S) states of the environments."""
     lengths: Array
-    """(N,) int32 steps of the running episodes."""
+    """(N,) int32 lengths of the running episodes, in steps."""
     returns: Array
-    """(N,) their sums of rewards."""
+    """(N,) sums of rewards of the running episodes."""
 
 
 class Stepped(NamedTuple):
@@ -29,17 +29,17 @@ class Stepped(NamedTuple):
 
     rewards: Array
     following: Array
-    """The observation that came of it, an episode's last one too."""
+    """Next observation; after the end of an episode its last one."""
     terminated: Array
     truncated: Array
     returns: Array
-    """Sum of rewards of an episode that ended; elsewhere 0."""
+    """Sum of rewards of an episode that ended; 0 elsewhere."""
     lengths: Array
-    """int32 its steps; elsewhere 0."""
+    """int32 length of an episode that ended; 0 elsewhere."""
 
 
 def make_env(name: str, limit: int) -> Environment:
-    """Return an environment of `environments.KNOWN` whose episodes end after so many steps."""
+    """Return an environment of `environments.KNOWN` with a time limit of `limit` steps."""
     cls, _ = KNOWN[name]
     made: Environment = cls(limit)
     return made
@@ -51,10 +51,10 @@ def step(
     """Step all environments once.
 
     Args:
-        env: that is stepped.
-        running: where the environments stand.
-        actions: (N, …) as the environment takes them.
-        begun: (N, S) first states of episodes that may begin.
+        env: the environment.
+        running: state of the running episodes.
+        actions: actions (N, …) as the environment takes them.
+        begun: first states (N, S) of the episodes that may begin.
     """
     moved = jax.vmap(env.step)(running.states, actions)
     lengths, returns = running.lengths + 1, running.returns + moved.reward
@@ -77,7 +77,7 @@ def step(
 
 
 def begin(env: Environment, key: Array, count: int) -> Episodes:
-    """Return the first episodes of so many environments."""
+    """Return the first episodes of `count` environments."""
     keys = random.split(random.wrap_key_data(key), count)
     return Episodes(
         np.asarray(jax.vmap(env.begin)(keys)),

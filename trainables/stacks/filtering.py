@@ -1,6 +1,6 @@
-"""Running mean and deviation of observations, by which they are normalised.
+"""Normalisation of observations by their running mean and standard deviation.
 
-What a program counts is also a state of `MeanStdFilter`, and the reverse. D features.
+The statistics can be converted to a state of `MeanStdFilter` and back. D features.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ class Counted(NamedTuple):
     """Running statistics of observations."""
 
     count: Array
-    """() rows."""
+    """() number of rows."""
     mean: Array
     """(D,)"""
     variance: Array
@@ -24,7 +24,7 @@ class Counted(NamedTuple):
 
 
 def count(seen: Counted, rows: Array) -> Counted:
-    """Return the statistics with rows (N, D) counted (Chan et al. 1979)."""
+    """Return the statistics after adding rows (N, D), by the method of Chan et al. (1979)."""
     more = jnp.float32(len(rows))
     total = seen.count + more
     mean = rows.mean(0)
@@ -35,13 +35,13 @@ def count(seen: Counted, rows: Array) -> Counted:
 
 
 def scale(seen: Counted, clip: Array, rows: Array) -> Array:
-    """Return rows (…, D) with mean 0 and deviation 1 by what was seen, clipped."""
+    """Return rows (…, D) scaled to mean 0 and standard deviation 1, then clipped."""
     deviation = jnp.where(seen.count < 2, 1.0, jnp.sqrt(seen.variance))
     return jnp.clip((rows - seen.mean) / (deviation + EPSILON), -clip, clip)
 
 
 def as_counted(observed: Any, features: int) -> Counted:
-    """Return what a filter of so many features has counted, as a program counts."""
+    """Return the statistics of a filter in the program's form; empty ones for other filters."""
     if not isinstance(observed, MeanStdFilter) or not observed.counted:
         return Counted(np.float32(0), np.zeros(features, np.float32), np.ones(features, np.float32))
     variance = np.square(observed.std) if observed.counted > 1 else np.zeros(features)
@@ -51,7 +51,7 @@ def as_counted(observed: Any, features: int) -> Counted:
 
 
 def as_filter_state(seen: Counted) -> dict[str, Any]:
-    """Return what a program has counted, as the state of a `MeanStdFilter`."""
+    """Return the program's statistics as the state of a `MeanStdFilter`."""
     rows, mean = int(seen.count), np.asarray(seen.mean, np.float64)
     m2 = np.asarray(seen.variance, np.float64) * rows
     nothing = {"count": 0, "mean": np.zeros_like(mean), "m2": np.zeros_like(mean)}

@@ -1,7 +1,7 @@
 """Many lanes of one shape in one compiled program.
 
-L lanes, R rounds of an iteration. A shape says how one of its lanes makes an iteration; settings,
-lanes, rates and outcomes are trees of arrays that it knows.
+L lanes, R rounds per iteration. A shape defines how a lane computes an iteration. Settings, lanes,
+rates and outcomes are trees of arrays whose classes depend on the shape.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -21,39 +21,39 @@ class Finished(NamedTuple):
     ended: Array
     """(R, T, N) True where an episode ended at this step."""
     returns: Array
-    """(R, T, N) its sum of rewards; elsewhere 0."""
+    """(R, T, N) sum of its rewards; 0 elsewhere."""
     lengths: Array
-    """(R, T, N) int32 its steps; elsewhere 0."""
+    """(R, T, N) int32 its length in steps; 0 elsewhere."""
 
 
 class Shape(Protocol):
-    """The part that all lanes of one program have in common; it can be a key of a dict."""
+    """The settings that are compiled into a program, equal for all of its lanes; hashable."""
 
     @property
     def rows(self) -> int:
-        """Environment steps of a round."""
+        """Environment steps per round."""
 
     @property
     def rounds(self) -> int:
-        """R."""
+        """Rounds per iteration, R."""
 
     def iterate(self, settings: Tree, lane: Tree, rates: Tree) -> tuple[Tree, Tree]:
-        """Return a lane after one iteration, and what it reports."""
+        """Return the lane after one iteration, and its report."""
 
 
 def iterate(
     shape: Shape, side_by_side: bool, settings: Tree, lanes: Tree, rates: Tree, busy: Array
 ) -> tuple[Tree, Tree]:
-    """Let every busy lane make an iteration; all arrays have L lanes first.
+    """Return lanes and reports after one iteration of every busy lane; axis 0 of all arrays is L.
 
     Args:
-        shape: of all lanes.
-        side_by_side: True computes all lanes at once, as a GPU wants it; False one after the other,
-            which is faster on a CPU, and takes no time for lanes that are not busy.
-        settings: of each lane.
-        lanes: of each lane.
-        rates: of each lane and round.
-        busy: (L,) False leaves a lane as it is.
+        shape: shape of all lanes.
+        side_by_side: True to compute all lanes at once, which is faster on a GPU; False to compute
+            one after the other, which is faster on a CPU and skips lanes that are not busy.
+        settings: settings of each lane.
+        lanes: state of each lane.
+        rates: scheduled settings of each lane and round.
+        busy: flags (L,); lanes with False are not changed, and their reports are zeros.
     """
 
     def one(given: tuple[Tree, Tree, Tree, Array]) -> tuple[Tree, Tree]:
@@ -73,10 +73,10 @@ def iterate(
     return made
 
 
-#: Type of a setting → that of its array.
+#: Type of a setting → dtype of its array.
 _KINDS = {bool: np.bool_, int: np.int32, float: np.float32}
 
 
 def as_arrays(settings: Tree) -> Tree:
-    """Return a tree of bools, ints and floats as one of arrays () of the types of programs."""
+    """Return a tree of bools, ints and floats as arrays () of bool, int32 and float32."""
     return jax.tree.map(lambda value: np.asarray(value, _KINDS[type(value)]), settings)

@@ -1,7 +1,7 @@
-"""Transitions over several steps, of those over one, also across rounds.
+"""Transitions over several steps, made from single steps, also across rounds.
 
-As `trainables.learners.replay.NStep`, but the number of steps is data: K + 1 is the most that there
-can be. T steps of a round, N environments, D features, W = K + T.
+Does the same as `trainables.learners.replay.NStep`, but the number of steps is an array, at most
+K + 1. T steps per round, N environments, D features, W = K + T.
 """
 
 from typing import NamedTuple
@@ -9,12 +9,12 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-#: `Step.t` of a row that is no step.
+#: Value of `Step.t` in rows without a step.
 NO_STEP = -2
 
 
 class Step(NamedTuple):
-    """Steps that follow each other; each (T, N, …)."""
+    """Consecutive steps; each (T, N, …)."""
 
     observations: Array
     actions: Array
@@ -24,26 +24,26 @@ class Step(NamedTuple):
     terminated: Array
     truncated: Array
     t: Array
-    """int32 the step's number in its episode."""
+    """int32 index of the step in its episode."""
     held: Array
-    """True if the transition that begins there was not given yet."""
+    """True if the transition that begins there has not been returned yet."""
 
 
 class Transition(NamedTuple):
-    """Transitions as a replay holds them; each (…,) or (…, D)."""
+    """Transitions as a replay stores them; each (…,) or (…, D)."""
 
     observations: Array
     actions: Array
     rewards: Array
-    """Discounted sums."""
+    """Discounted sums of rewards."""
     new_obs: Array
     terminated: Array
     discounts: Array
-    """What the value of `new_obs` counts, unless the episode was terminated there."""
+    """Factors of the value of `new_obs`, unless the episode terminated there."""
 
 
 def no_steps(count: int, num_envs: int, features: int) -> Step:
-    """Return so many rows that are no steps."""
+    """Return `count` empty rows, which contain no steps."""
     like = (count, num_envs)
     real, flag = jnp.zeros((*like, features)), jnp.zeros(like, jnp.bool_)
     t = jnp.full(like, NO_STEP, jnp.int32)
@@ -51,16 +51,17 @@ def no_steps(count: int, num_envs: int, features: int) -> Step:
 
 
 def join(held: Step, new: Step, steps: Array, gamma: Array) -> tuple[Step, Transition, Array]:
-    """Return the transitions that are whole now, and those that wait.
+    """Add new steps to the waiting ones, and return the transitions that are complete now.
 
     Args:
-        held: (K, N) the latest steps of before.
-        new: (T, N) those that follow.
-        steps: () int32 how many a transition has at most, up to K + 1.
-        gamma: () the discount of a step.
+        held: waiting steps (K, N) of earlier rounds.
+        new: the following steps (T, N).
+        steps: () int32 maximum number of steps of a transition, up to K + 1.
+        gamma: () discount per step.
 
     Returns:
-        The latest K steps; a transition for each of the W rows; (W, N) True where it is given.
+        The latest K steps; a transition for each of the W rows; flags (W, N), True for transitions
+        that are complete and were not returned before.
     """
     rows = Step(*(jnp.concatenate(pair) for pair in zip(held, new, strict=True)))
     most, (count, num_envs) = len(held.t) + 1, rows.t.shape

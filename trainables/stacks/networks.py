@@ -7,15 +7,15 @@ import jax.numpy as jnp
 from jax import Array
 
 Weights = dict[str, Array]
-"""``<layer>.weight`` and ``<layer>.bias`` of each layer, and what else is learnt."""
+"""``<layer>.weight`` and ``<layer>.bias`` of each layer, and further learned arrays."""
 
 
 def run_hidden(weights: Weights, layers: Sequence[str], activation: str, x: Array) -> Array:
-    """Return the units (…, H) of the last of some hidden layers for features (…, D).
+    """Return the output (…, H) of several hidden layers for features (…, D).
 
     Args:
-        weights: of these layers, and others.
-        layers: their names, from below.
+        weights: weights of these layers, and maybe of others.
+        layers: names of the layers, from input to output.
         activation: ``tanh`` or ``relu``.
         x: the features.
     """

@@ -1,4 +1,4 @@
-"""Gradient steps: a bound on the gradient's norm, and Adam (Kingma & Ba 2015) as torch has it."""
+"""Gradient steps: clipping of the gradient's norm, and Adam (Kingma & Ba 2015) as in torch."""
 
 from typing import NamedTuple
 
@@ -18,26 +18,26 @@ class Adam(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """Weights and what the optimiser remembers of their gradients."""
+    """Weights and the optimiser's moments of their gradients."""
 
     weights: Weights
     first: Weights
     """First moments of the gradients."""
     second: Weights
-    """Second moments."""
+    """Second moments of the gradients."""
     updates: Array
-    """() steps of the optimiser so far, as a number."""
+    """() number of optimiser steps so far, a float."""
 
 
 def clip(gradient: Weights, bound: Array) -> tuple[Weights, Array]:
-    """Return a gradient whose norm is at most `bound` (), and the norm () that it had."""
+    """Return the gradient scaled to a norm of at most `bound` (), and its original norm ()."""
     norm = jnp.sqrt(sum(jnp.vdot(one, one) for one in gradient.values()))
     scale = jnp.minimum(1.0, bound / (norm + 1e-6))
     return {name: one * scale for name, one in gradient.items()}, norm
 
 
 def descend(settings: Adam, rate: Array, at: Learnt, gradient: Weights) -> Learnt:
-    """Return what one step of Adam makes of weights and moments, as `torch.optim.Adam` does."""
+    """Return weights and moments after one step of Adam, computed as by `torch.optim.Adam`."""
     updates = at.updates + 1.0
     bias1, bias2 = 1.0 - settings.beta1**updates, 1.0 - settings.beta2**updates
     weights, first, second = {}, {}, {}

@@ -22,7 +22,7 @@ from trainables.stacks.trainer import (
 )
 from trainables.trainer.config import TrainerConfig
 
-#: Keys that a lane of PPO reads, beside those of every lane.
+#: Keys that a lane of PPO reads, in addition to those of every lane.
 _READ = frozenset(
     {
         *("lambda_", "vf_loss_coeff", "entropy_coeff", "entropy_coeff_schedule"),
@@ -31,7 +31,7 @@ _READ = frozenset(
     }
 )
 _READ_OF_MODEL = frozenset({"hidden", "activation", "log_std_init"})
-#: Fields of a lane that its environments' arrays include beside the episodes.
+#: Fields of a lane that are stored with its environments, beside the episodes.
 _NOISE = ("matrices", "age")
 
 
@@ -47,7 +47,7 @@ class LanePPO(LaneTrainer, PPO):
 
     @classmethod
     def validate_config(cls, settings: TrainerConfig) -> None:
-        """Raise ConfigError also for what no lane can do."""
+        """Raise ConfigError also for settings that are impossible in a lane."""
         super().validate_config(settings)
         if not isinstance(settings, Config):
             return
@@ -60,18 +60,18 @@ class LanePPO(LaneTrainer, PPO):
 
     @classmethod
     def choose(cls, settings: TrainerConfig, seen: Look) -> dict[str, Any]:
-        """As PPO; what is not learnt in lanes is computed in numpy."""
+        """Return the values of ``auto`` settings, as PPO does, with the learner ``fused``."""
         chosen = super().choose(settings, seen)
         return {**chosen, "learner": "fused", "native_vector_env": False}
 
     @classmethod
     def _not_fused(cls, settings: TrainerConfig, spaces: EnvSpaces) -> str:
-        """Return nothing: the program makes the gradients, of all that `validate_config` allows."""
+        """Return empty: the program computes the gradients of all allowed settings."""
         return ""
 
     @property
     def shape(self) -> Shape:
-        """The part that is common to all lanes of its stack."""
+        """Shape of the lane's program; equal for all lanes of a stack."""
         of = self.settings
         return Shape(
             env=str(of.environment.env),
@@ -88,12 +88,12 @@ class LanePPO(LaneTrainer, PPO):
         )
 
     def more_held(self) -> dict[str, Array]:
-        """Return the noise of actions, of which there is none yet."""
+        """Return the initial noise of actions: zero matrices of age 0."""
         matrices = np.zeros(self.shape.noise_shape, np.float32)
         return {"matrices": matrices, "age": np.zeros((), np.int32)}
 
     def lane_settings(self) -> Settings:
-        """Return the settings that are data of the lane."""
+        """Return the settings that are passed to the program as arrays."""
         of = self.settings
         found: Settings = as_arrays(
             Settings(
@@ -113,7 +113,7 @@ class LanePPO(LaneTrainer, PPO):
         return found
 
     def rates(self) -> Rates:
-        """Return the values of the schedules in each round of the coming iteration."""
+        """Return the values of the schedules in each round of the next iteration."""
         of, starts = self.settings, self.round_starts
         now = [of.at(one) for one in starts]
         columns = (
@@ -124,7 +124,7 @@ class LanePPO(LaneTrainer, PPO):
         return Rates(*(np.array(column, np.float32) for column in columns))
 
     def as_lane_state(self) -> Lane:
-        """Return what policy, filter and workers hold, as the program holds it."""
+        """Return the state of policy, filter and workers as the program's lane."""
         return Lane(
             learnt=self.read_policy(),
             key=self.copy_environment_array("key"),
@@ -135,11 +135,11 @@ class LanePPO(LaneTrainer, PPO):
         )
 
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Let the workers hold the noise of the lane's actions."""
+        """Copy the noise of actions from the lane to the workers' arrays."""
         self._own.held.update({name: take(name) for name in _NOISE})
 
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
-        """Return what was measured while it learnt in one round of an outcome."""
+        """Return the learning statistics of round `index` of an outcome."""
         stats = dict(zip(STATS, outcome.stats[index].tolist(), strict=True))
         explained = float(outcome.explained[index])
         if math.isfinite(explained):

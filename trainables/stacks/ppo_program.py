@@ -1,8 +1,8 @@
 """PPO as one compiled program: a lane's whole iteration, from acting to the last gradient step.
 
 The same method as `trainables.algorithms.ppo` (Schulman et al. 2017; Huang et al. 2022), written so
-that all but `Shape` is data: learning rate, discounts, bounds and epochs differ from lane to lane.
-Numbers are single precision. T steps of a fragment, N environments, B = T·N rows, R rounds of an
+that only `Shape` is compiled in: learning rate, discounts, bounds and epochs may differ between
+lanes. Numbers are float32. T steps per fragment, N environments, B = T·N rows, R rounds per
 iteration, D features, H units of the actor's last hidden layer, A outputs of the actor, L lanes.
 """
 
@@ -25,14 +25,14 @@ from trainables.stacks.lanes import Finished
 from trainables.stacks.networks import Weights, run_hidden, run_last
 from trainables.stacks.optimizer import Adam, Learnt, clip, descend
 
-#: The parts of the loss, in the order in which a round gives them.
+#: Parts of the loss, in the order of `Outcome.stats`.
 STATS = ("policy_loss", "vf_loss", "entropy", "kl", "clip_fraction")
 _LOG_2PI = 1.8378770664093453
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The part that all lanes of one program have in common."""
+    """The settings that are compiled into a program, equal for all of its lanes."""
 
     env: str
     """Name of the environment, one of `environments.KNOWN`."""
@@ -45,15 +45,15 @@ class Shape:
     rounds: int
     """R."""
     hidden: tuple[int, ...]
-    """Units of each hidden layer."""
+    """Number of units of each hidden layer."""
     activation: str
     """``tanh`` or ``relu``."""
     minibatch: int
     """Rows of a minibatch; B is a multiple of it."""
     is_filtered: bool
-    """True if observations are normalised by their running mean and deviation."""
+    """True if observations are normalised by their running mean and standard deviation."""
     spreads_actions: bool
-    """True if numbers from -1 to 1 are spread over the bounds of actions."""
+    """True if the policy's numbers from -1 to 1 are scaled to the bounds of actions."""
     noise_follows_state: bool = False
     """True if the noise of actions is a function of the state (gSDE; Raffin et al. 2021)."""
 
@@ -68,7 +68,7 @@ class Shape:
 
     @property
     def noise_shape(self) -> tuple[int, int, int]:
-        """(N, H, A) of the matrices that make noise of hidden units; (N, 0, 0) without such."""
+        """Shape (N, H, A) of the matrices from hidden units to noise; (N, 0, 0) if not used."""
         if not self.noise_follows_state:
             return self.num_envs, 0, 0
         inputs, outputs = self.layers()[f"actor.{len(self.hidden)}"]
@@ -87,37 +87,37 @@ class Shape:
     def iterate(
         self, settings: "Settings", lane: "Lane", rates: "Rates"
     ) -> tuple["Lane", "Outcome"]:
-        """Return a lane after one iteration, and what it reports."""
+        """Return the lane after one iteration, and its report."""
         lane, reports = lax.scan(functools.partial(_round, self, settings), lane, rates)
         stats, norms, explained, finished, is_finite = reports
         return lane, Outcome(stats, norms, explained, finished, is_finite.all())
 
 
 class Settings(NamedTuple):
-    """A lane's settings that stay the same; each ()."""
+    """Settings of a lane that are constant over time; each ()."""
 
     gamma: Array
     lambda_: Array
     vf_loss_coeff: Array
     vf_clip: Array
-    """Infinite where values are not clipped."""
+    """Maximum change of a value; infinite without clipping."""
     grad_clip: Array
-    """Infinite where gradients are not clipped."""
+    """Maximum norm of the gradient; infinite without clipping."""
     target_kl: Array
-    """Infinite where it ends no round."""
+    """Mean KL divergence of an epoch that ends a round; infinite for no limit."""
     epochs: Array
-    """() int32."""
+    """() int32 maximum number of epochs per round."""
     normalizes: Array
-    """() True if advantages are standardised."""
+    """() True if advantages are scaled to mean 0 and standard deviation 1."""
     filter_clip: Array
-    """Infinite where filtered observations are not clipped."""
+    """Bound of filtered observations, in standard deviations; infinite without clipping."""
     adam: Adam
     noise_steps: Array
-    """() int32 steps after which noise that follows the state is another function of it."""
+    """() int32 steps after which state-dependent noise is redrawn."""
 
 
 class Rates(NamedTuple):
-    """A lane's settings that follow a schedule, of each round; each (R,)."""
+    """Scheduled settings of a lane in each round; each (R,)."""
 
     lr: Array
     clip: Array
@@ -125,35 +125,35 @@ class Rates(NamedTuple):
 
 
 class Lane(NamedTuple):
-    """Everything of a lane that decides its future."""
+    """The complete state of a lane."""
 
     learnt: Learnt
     key: Array
-    """(2,) uint32, from which all random numbers of the next round come."""
+    """(2,) uint32 key of all random numbers of the next round."""
     episodes: Episodes
     matrices: Array
-    """`Shape.noise_shape`: what makes noise of hidden units now, of each environment."""
+    """(N, H, A) current matrices from hidden units to noise, see `Shape.noise_shape`."""
     age: Array
-    """() int32 steps for which such noise was made."""
+    """() int32 number of steps with state-dependent noise."""
     seen: Counted
 
 
 class Outcome(NamedTuple):
-    """A lane's report of its rounds."""
+    """The report of a lane on its rounds."""
 
     stats: Array
     """(R, 5) means of `STATS` over the minibatches."""
     norms: Array
-    """(R,) mean norm of the gradients before they are clipped."""
+    """(R,) mean norm of the gradients before clipping."""
     explained: Array
-    """(R,) share of the returns' variance that the values explained."""
+    """(R,) fraction of the returns' variance that is explained by the values."""
     finished: Finished
     is_finite: Array
-    """() False if a loss or gradient was not; the weights before it are kept."""
+    """() False if a loss or gradient was not finite; the weights before it are kept."""
 
 
 class _Row(NamedTuple):
-    """Rows of a batch to learn from; each (B, …)."""
+    """The columns of a batch; each (B, …)."""
 
     observations: Array
     actions: Array
@@ -190,15 +190,15 @@ def _choice_logp(head: Array, actions: Array) -> tuple[Array, Array]:
 
 
 def _real_logp(head: Array, log_std: Array, actions: Array) -> tuple[Array, Array]:
-    """Return log-probabilities (…,) of numbers (…, 1), and their entropy ()."""
+    """Return log-probabilities (…,) of real-valued actions (…, 1), and their entropy ()."""
     noise = (actions - head) * jnp.exp(-log_std)
     logp = (-0.5 * noise**2 - log_std - 0.5 * _LOG_2PI).sum(-1)
     return logp, (log_std + 0.5 * (1.0 + _LOG_2PI)).sum()
 
 
 def _noisy_logp(head: Array, log_std: Array, units: Array, actions: Array) -> tuple[Array, Array]:
-    """Return what `_real_logp` does, by log-deviations (H, 1) of the noise of hidden units."""
-    # The noise does not teach the units: they are for the means.
+    """Return the same as `_real_logp` for noise with log-deviations (H, 1) per hidden unit."""
+    # No gradient flows from the noise to the units, which serve the means.
     variance = lax.stop_gradient(units) ** 2 @ jnp.exp(2 * log_std) + LEAST_VARIANCE
     halves = 0.5 * jnp.log(variance) + 0.5 * _LOG_2PI
     logp = (-0.5 * (actions - head) ** 2 / variance - halves).sum(-1)
@@ -227,18 +227,18 @@ class _Tick(NamedTuple):
     logp: Array
     values: Array
     stepped: Stepped
-    """As the networks see what came of it."""
+    """The outcome, with filtered observations."""
 
 
 class _Running(NamedTuple):
-    """The part of a lane that changes from step to step."""
+    """The part of a lane that changes in every step."""
 
     episodes: Episodes
     seen: Counted
     matrices: Array
-    """(N, H, A)"""
+    """(N, H, A) matrices of state-dependent noise."""
     age: Array
-    """()"""
+    """() int32 number of steps with such noise."""
 
 
 def _tick(
@@ -251,12 +251,12 @@ def _tick(
     """Step all environments once.
 
     Args:
-        shape: of the lane.
-        settings: of the lane.
-        weights: of actor and critic.
-        running: where the environments stand.
-        drawn: (N, A) noise of the actions, or the key of noise that follows the state; and (N, S)
-            first states of episodes that may begin.
+        shape: shape of the lane.
+        settings: settings of the lane.
+        weights: weights of actor and critic.
+        running: state of environments, filter and noise.
+        drawn: noise (N, A) of the actions, or a random key for state-dependent noise; and first
+            states (N, S) of the episodes that may begin.
     """
     env, (noise, begun), seen = shape.make_env(), drawn, running.seen
     x = episodes.observe(env, running.episodes.states)
@@ -280,7 +280,7 @@ def _tick(
 
 
 def _drawn_anew(log_std: Array, key: Array, matrices: Array, is_due: Array) -> Array:
-    """Return matrices (N, H, A) of noise: other ones with these deviations (H, A) if it is time."""
+    """Return the noise matrices (N, H, A), redrawn with deviations (H, A) if `is_due`."""
 
     def draw() -> Array:
         return jnp.exp(log_std) * random.normal(key, matrices.shape)
@@ -289,7 +289,7 @@ def _drawn_anew(log_std: Array, key: Array, matrices: Array, is_due: Array) -> A
 
 
 def _act(shape: Shape, weights: Weights, units: Array, noise: Array) -> tuple[Array, Array, Array]:
-    """Return actions, their log-probabilities (N,), and what the environments are sent."""
+    """Return actions, their log-probabilities (N,), and the actions sent to the environments."""
     env = shape.make_env()
     head = _last(shape, weights, "actor", units)
     if env.choices:
@@ -305,11 +305,11 @@ def _act(shape: Shape, weights: Weights, units: Array, noise: Array) -> tuple[Ar
 
 
 def _collect(shape: Shape, settings: Settings, lane: Lane, keys: Array) -> tuple[Lane, _Tick]:
-    """Step the environments T times; returns the lane after it, and what happened (T, N, …)."""
+    """Step the environments T times; return the lane and the steps (T, N, …)."""
     env, times = shape.make_env(), (shape.steps, shape.num_envs)
-    # The largest of log-probabilities and such noise is a draw (the Gumbel-max trick).
+    # The argmax of log-probabilities plus Gumbel noise is a random draw (the Gumbel-max trick).
     draw = random.gumbel if env.choices else random.normal
-    if shape.noise_follows_state:  # it is drawn when it is due: all at once would be much
+    if shape.noise_follows_state:  # drawn when it is due; drawing all at once needs much memory
         noise = random.split(keys[0], shape.steps)
     else:
         noise = draw(keys[0], (*times, env.choices or 1))
@@ -328,7 +328,7 @@ def _rows(shape: Shape, settings: Settings, weights: Weights, ticks: _Tick) -> _
     def final_values() -> Array:
         return _value(shape, weights, stepped.following)
 
-    # A value is needed of every episode that was cut off, which are few or none.
+    # Values are needed for truncated episodes only, of which there are few or none.
     finals = lax.cond(stepped.truncated.any(), final_values, lambda: jnp.zeros_like(ticks.values))
     following = jnp.concatenate([ticks.values[1:], last[None]])
     following = jnp.where(stepped.truncated, finals, following)
@@ -382,12 +382,12 @@ def _loss(
 
 
 class _Learning(NamedTuple):
-    """The gradient steps of a round in progress."""
+    """The state of a round's gradient steps."""
 
     step: Array
     learnt: Learnt
     order: Array
-    """(B,) int32 the rows of this epoch."""
+    """(B,) int32 order of the rows in this epoch."""
     sums: Array
     """(5,) of `STATS` over all minibatches."""
     norms: Array
@@ -401,7 +401,7 @@ class _Learning(NamedTuple):
 def _learn(
     shape: Shape, settings: Settings, rates: Rates, lane: Lane, rows: _Row, key: Array
 ) -> tuple[Lane, Array, Array, Array]:
-    """Take the gradient steps of a round; returns the lane, `STATS`, norm, and if all is finite."""
+    """Take the gradient steps of a round; return lane, means of `STATS`, mean norm, is_finite."""
     parts = shape.rows // shape.minibatch
     mean, deviation = rows.advantages.mean(), rows.advantages.std()
 

@@ -1,7 +1,7 @@
-"""A replay in a program: the latest transitions of a lane, drawn evenly and with replacement.
+"""A replay buffer in a program: the latest transitions of a lane, drawn uniformly with replacement.
 
-C places, of which a lane may use fewer; R rows, B of a batch, D features. A row is one vector: its
-observations, what came next, action, reward, 1 where it was terminated, and discount.
+C places, of which a lane may use fewer; R rows, B rows per batch, D features. A row is one vector:
+observation, next observation, action, reward, 1 if terminated else 0, and discount.
 """
 
 from typing import NamedTuple
@@ -13,18 +13,18 @@ from trainables.stacks.n_step import Transition
 
 
 class Replay(NamedTuple):
-    """Rows, of which the oldest are written over."""
+    """A ring buffer of rows; new rows overwrite the oldest."""
 
     rows: Array
-    """(C, 2 D + 4)"""
+    """(C, 2 D + 4) rows."""
     size: Array
-    """() int32 rows that there are."""
+    """() int32 number of rows."""
     next: Array
-    """() int32 the place of the next one."""
+    """() int32 index at which the next row is written."""
 
 
 def width(features: int) -> int:
-    """Return the numbers of a row, for so many features."""
+    """Return the length of a row for `features` features."""
     return 2 * features + 4
 
 
@@ -50,17 +50,17 @@ def unpacked(rows: Array) -> Transition:
 
 
 def add(replay: Replay, capacity: Array, rows: Array, given: Array) -> Replay:
-    """Write the rows (R, …) that are given (R,), in their order.
+    """Return the replay after appending some of the rows, in their order.
 
     Args:
-        replay: to which they are added.
-        capacity: () int32 places that the lane uses.
-        rows: of which some are written.
-        given: True for those.
+        replay: the replay.
+        capacity: () int32 number of places that the lane uses.
+        rows: rows (R, …).
+        given: flags (R,), True for the rows to append.
     """
     order = jnp.cumsum(given) - 1
     count = given.sum()
-    # Of more than there are places for, the last ones stay.
+    # If there are more rows than places, the last ones are written.
     written = given & (order >= count - capacity)
     places = jnp.where(written, (replay.next + order) % capacity, len(replay.rows))
     return Replay(
@@ -71,5 +71,5 @@ def add(replay: Replay, capacity: Array, rows: Array, given: Array) -> Replay:
 
 
 def sample(replay: Replay, key: Array, count: int) -> Transition:
-    """Return so many transitions, drawn evenly; there has to be one."""
+    """Return `count` transitions, drawn uniformly with replacement from a non-empty replay."""
     return unpacked(replay.rows[random.randint(key, (count,), 0, replay.size)])

@@ -1,6 +1,6 @@
-"""A stack: places of one shape, whose lanes make their iterations together on one device.
+"""A stack: places for lanes of one shape, which compute their iterations together on one device.
 
-L places. What a place holds lies on the device, and is fetched when somebody takes it.
+L places. The state of a lane is stored on the device, and copied to the host by `Stack.take`.
 """
 
 import functools
@@ -16,16 +16,16 @@ import numpy as np
 
 from trainables.stacks.lanes import Shape, Tree, iterate
 
-#: The folder of compiled programs, in the user's folder of caches.
+#: Folder of compiled programs, in the user's cache folder.
 _CACHE = "sweep-jax"
 
 
 class Stack:
     """L places, at least `width`, for lanes of one shape.
 
-    On a CPU the places are dealt to as many threads as there are processors, and each thread
-    computes its lanes one after the other: small products of matrices are fastest so, and a lane
-    costs what its own settings ask for. On other devices all lanes are computed at once.
+    On a CPU the places are distributed over as many threads as there are cores, and each thread
+    computes its lanes one after the other: this is fastest for small matrices, and the cost of a
+    lane depends on its own settings only. On other devices all lanes are computed at once.
     """
 
     def __init__(self, shape: Shape, width: int) -> None:
@@ -37,7 +37,7 @@ class Stack:
         self._settings: list[Tree] = [None] * groups
         self._lanes: list[Tree] = [None] * groups
         self._fetched: list[dict[str, Tree]] = [{} for _ in range(groups)]
-        """Of each group the fields of all its lanes as they are now, in memory of this process."""
+        """For each group, fields of its lanes copied to the host since the last change."""
         self._threads = ThreadPoolExecutor(groups, "stack") if groups > 1 else None
         self._free = list(range(groups * self._group_size))[::-1]
         self._compiling = threading.Lock()
@@ -45,15 +45,15 @@ class Stack:
         self._put = jax.jit(_with_place, donate_argnums=(0,))
 
     def reserve(self) -> int | None:
-        """Return a place that nobody has. Returns None if there is none."""
+        """Return a free place and occupy it. Returns None if there is none."""
         return self._free.pop() if self._free else None
 
     def release(self, place: int) -> None:
-        """Give a place back."""
+        """Free a place."""
         self._free.append(place)
 
     def put(self, place: int, settings: Tree, lane: Tree) -> None:
-        """Let a lane stand in a place."""
+        """Put a lane and its settings into a place."""
         group, index = divmod(place, self._group_size)
         self._fetched[group].clear()
         if self._lanes[group] is None:
@@ -63,7 +63,7 @@ class Stack:
         self._lanes[group] = self._put(self._lanes[group], index, lane)
 
     def take(self, place: int, field: str) -> Tree:
-        """Return a field of what a place holds, as arrays in memory of this process."""
+        """Return a copy of a field of the lane in a place, as arrays on the host."""
         group, index = divmod(place, self._group_size)
         fetched = self._fetched[group]
         if field not in fetched:
@@ -71,13 +71,13 @@ class Stack:
         return jax.tree.map(lambda every: np.array(every[index]), fetched[field])
 
     def step(self, rates: Mapping[int, Tree]) -> dict[int, Tree]:
-        """Let lanes make an iteration; the other ones stay as they are.
+        """Compute one iteration of some lanes; the other lanes are not changed.
 
         Args:
-            rates: place → the settings of this iteration's rounds.
+            rates: place → scheduled settings of the iteration's rounds.
 
         Returns:
-            Place → what its lane reports.
+            Place → report of its lane.
         """
         by_group: dict[int, dict[int, Tree]] = {}
         for place, own in rates.items():
@@ -124,10 +124,10 @@ def _repeated(one: Any, count: int) -> Any:
 
 
 def _keep_programs() -> None:
-    """Keep compiled programs in the user's cache, so that the next process need not compile them.
+    """Let JAX store compiled programs in the user's cache, so that later processes can load them.
 
-    Nothing is kept where JAX was given a folder already, or where others may write into this one:
-    who loads a program runs it.
+    Does nothing if JAX already has a cache folder, or if other users can write to this one, because
+    loading a program means running it.
     """
     if jax.config.jax_compilation_cache_dir is not None:
         return

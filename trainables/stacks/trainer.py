@@ -1,10 +1,10 @@
-"""A trainer that is a lane of a compiled program, whatever it learns by.
+"""The common part of trainers that are lanes of a compiled program, for any algorithm.
 
-It is the trainer that it would be alone in all that can be asked of it: what it has learnt lies in
-the same policy, filter and counters, so that it is evaluated, played, exported and saved in the
-same way. Only its rounds of sampling and learning are made elsewhere: in a place of a `Stack`,
-beside other trainers, with environments and random numbers of the program's own. So its curve is
-another one than that of the same settings without ``lanes``, as if the seed were another one.
+Such a trainer has the same policy, filter and counters as one without ``lanes``, so it is
+evaluated, played, exported and saved in the same way. Only its rounds of sampling and learning are
+computed in a place of a `Stack`, together with other trainers, with the program's own environments
+and random numbers. So its learning curve differs from that of the same settings without ``lanes``,
+as under another seed.
 """
 
 import math
@@ -35,7 +35,7 @@ from trainables.trainer.config import TrainerConfig
 from trainables.trainer.trainer import Trainer
 
 Array = NDArray[Any]
-#: Keys that every lane reads, or that mean nothing to it; see `check_read`.
+#: Keys that every lane reads, or that have no effect on a lane; see `check_read`.
 READ = frozenset(
     {
         *("env", "horizon", "num_envs_per_worker", "rollout_fragment_length", "train_batch_size"),
@@ -55,12 +55,12 @@ _stacks: dict[tuple[Shape, int], list[Stack]] = {}
 
 
 class LaneWorkers(WorkerSet):
-    """Workers in name: a lane's own environments and random numbers, held as arrays.
+    """A worker set without workers: holds the lane's environments and random key as arrays.
 
     Args:
         held: the arrays by name.
-        changed: called when the policy or filters were given new values.
-        refresh: brings `held` up to date.
+        changed: called when the policy or the filters have new values.
+        refresh: called before `held` is read, to update it from the lane.
     """
 
     def __init__(
@@ -75,20 +75,20 @@ class LaneWorkers(WorkerSet):
         return [{name: np.array(one) for name, one in self.held.items()}]
 
     def set_state(self, states: Sequence[Any]) -> None:
-        """Take back what `get_state` gave."""
+        """Restore a state that `get_state` returned."""
         (state,) = states
         self.held = {name: np.array(state[name]) for name in self.held}
         self._changed()
 
     def sync(self, weights: Any, filters: Any) -> None:
-        """Note that the lane has to be given what the trainer holds."""
+        """Mark the lane as outdated: the trainer's policy or filters have changed."""
         self._changed()
 
     def set_global_vars(self, global_vars: Mapping[str, Any]) -> None:
-        """Do nothing: a lane's schedules are the trainer's."""
+        """Do nothing: the trainer computes the schedules of a lane."""
 
     def foreach_worker(self, function: Any) -> list[Any]:
-        """Return nothing: there is no worker to call it with."""
+        """Return an empty list: there are no workers."""
         return []
 
     def _ask(self, method: str, args: Any) -> dict[int, Any]:
@@ -96,62 +96,62 @@ class LaneWorkers(WorkerSet):
 
 
 class LaneTrainer(Trainer):
-    """The part of a lane's trainer that does not depend on how it learns.
+    """Base of trainers that are lanes.
 
-    A class that is a lane derives from this one and from the trainer that it is alone.
+    A subclass also derives from the trainer of its algorithm.
     """
 
     _place: int | None = None
     _is_ahead = False
-    """True while the lane has learnt what policy, filter and workers do not hold yet."""
+    """True while the lane has a newer state than policy, filter and workers."""
     _is_behind = True
-    """True while policy, filter and workers hold what the lane does not."""
+    """True while policy, filter and workers have a newer state than the lane."""
 
-    # ---- what a class adds -------------------------------------------------------------------
+    # ---- implemented by a subclass -----------------------------------------------------------
 
     @property
     @abstractmethod
     def shape(self) -> Shape:
-        """The part that is common to all lanes of its stack."""
+        """Shape of the lane's program; equal for all lanes of a stack."""
 
     @abstractmethod
     def lane_settings(self) -> Tree:
-        """Return the settings that are data of the lane."""
+        """Return the settings that are passed to the program as arrays."""
 
     @abstractmethod
     def rates(self) -> Tree:
-        """Return the values of the schedules in each round of the coming iteration, each (R,)."""
+        """Return the values of the schedules in each round of the next iteration, each (R,)."""
 
     @abstractmethod
     def as_lane_state(self) -> Tree:
-        """Return what policy, filter and workers hold, as the program holds it."""
+        """Return the state of policy, filter and workers as the program's lane."""
 
     @abstractmethod
     def take_lane_state(self, take: Callable[[str], Tree]) -> None:
-        """Let the parts that the class adds hold what the lane has learnt.
+        """Copy the state of the subclass's own parts from the lane.
 
         Args:
-            take: returns a field of the lane.
+            take: returns a field of the lane by name.
         """
 
     @abstractmethod
     def statistics(self, outcome: Any, index: int) -> dict[str, float]:
-        """Return what was measured while it learnt in one round of an outcome."""
+        """Return the learning statistics of round `index` of an outcome."""
 
     def more_held(self) -> dict[str, Array]:
-        """Return further arrays of its environments, as they are at first."""
+        """Return initial values of further arrays of the environments, by name."""
         return {}
 
-    # ---- where it stands ---------------------------------------------------------------------
+    # ---- environments and rounds -------------------------------------------------------------
 
     def _inquiry(self) -> Inquiry:
-        """Ask nothing that has to be tried: the program's own environments are exact."""
+        """Return an inquiry without measurements: the program's environments are exact."""
         of = self.settings.environment.model_copy(update={"env_level": "A"})
         return Inquiry(of, False, self.context.remembered, self.context.shared)
 
     def _make_workers(self, seed: int) -> LaneWorkers:
         self._made: list[tuple[Any, int]] = []
-        """Rounds that the stack has made and nobody has counted: the outcome, and which of it."""
+        """Computed rounds that are not yet counted, as (outcome, index of the round in it)."""
         key = np.array(rng.derive(seed, "lane").generate_state(2), dtype=np.uint32)
         first = np.array(rng.derive(seed, "lane", "first").generate_state(2), dtype=np.uint32)
         count = self.settings.sampling.num_envs_per_worker
@@ -172,31 +172,31 @@ class LaneTrainer(Trainer):
 
     @property
     def lane_env(self) -> Environment:
-        """The environment that is stepped in the program."""
+        """The environment in the program."""
         return episodes.make_env(str(self.settings.environment.env), self.limit)
 
     @property
     def rounds(self) -> int:
-        """Rounds of an iteration."""
+        """Number of rounds per iteration."""
         of = self.settings
         return max(1, -(-of.iteration.timesteps_per_iteration // of.fragment_size))
 
     @property
     def round_starts(self) -> list[int]:
-        """Environment steps before each round of the coming iteration."""
+        """Total environment steps at the start of each round of the next iteration."""
         rows = self.settings.fragment_size
         return [self.progress.timesteps + k * rows for k in range(self.rounds)]
 
     def adam(self) -> Adam:
-        """Return the optimiser's settings as numbers."""
+        """Return the settings of Adam."""
         of = self.settings.optimizer
         return Adam(*of.betas, of.eps, of.weight_decay)
 
-    # ---- what it shares with other trainers: fetched when somebody asks -----------------------
+    # ---- state shared with other trainers, fetched from the lane on access --------------------
 
     @property
     def policy(self) -> Any:
-        """The learnt policy."""
+        """The learned policy."""
         self._fetch()
         return self._policy
 
@@ -216,7 +216,7 @@ class LaneTrainer(Trainer):
 
     @property
     def inference(self) -> InferencePolicy:
-        """The acting policy, with the weights learnt so far."""
+        """The acting policy, with the latest weights."""
         self._fetch()
         return self._inference
 
@@ -225,7 +225,7 @@ class LaneTrainer(Trainer):
         self._inference = made
 
     def _fetch(self) -> None:
-        """Let policy, filter and workers hold what the lane has learnt."""
+        """Copy the lane's state to policy, filter and workers if it is newer."""
         if not self._is_ahead or self._place is None:
             return
         self._is_ahead = False
@@ -241,13 +241,13 @@ class LaneTrainer(Trainer):
         self._inference.actor.load(self._policy.acting_weights())
 
     def take(self, field: str) -> Tree:
-        """Return a field of the lane from its place."""
+        """Return a field of the lane from its stack."""
         if self._place is None:
-            raise RuntimeError("the trainer is in no place of a stack")
+            raise RuntimeError("the trainer has no place in a stack")
         return self._stack.take(self._place, field)
 
     def _hand_over(self) -> None:
-        """Let the lane hold what policy, filter and workers do."""
+        """Copy the state of policy, filter and workers to the lane if it is newer."""
         if not self._is_behind:
             return
         self._is_behind = self._is_ahead = False
@@ -258,7 +258,7 @@ class LaneTrainer(Trainer):
         self._stack.put(self._place, self.lane_settings(), lane)
 
     def read_policy(self) -> Learnt:
-        """Return weights and moments of the policy as the program holds them."""
+        """Return weights and moments of the policy in the program's form."""
         weights = {
             name: transpose_weights(name, one) for name, one in self._policy.weights().items()
         }
@@ -273,11 +273,11 @@ class LaneTrainer(Trainer):
         return Learnt(weights, first, second, np.float32(updates))
 
     def copy_environment_array(self, name: str) -> Array:
-        """Return a copy of one of the arrays of its environments."""
+        """Return a copy of one of the environments' arrays."""
         return np.array(self._own.held[name])
 
     def held_episodes(self) -> Episodes:
-        """Return its episodes as the program holds them."""
+        """Return the running episodes in the program's form."""
         return Episodes(
             self.copy_environment_array("envs"),
             self.copy_environment_array("lengths"),
@@ -285,13 +285,13 @@ class LaneTrainer(Trainer):
         )
 
     def counted(self) -> Counted:
-        """Return what its filter has seen as the program holds it."""
+        """Return the filter's statistics in the program's form."""
         return as_counted(self._filters["observation"], self.lane_env.features)
 
     # ---- rounds ------------------------------------------------------------------------------
 
     def training_step(self) -> dict[str, float]:
-        """Count a round that the stack has made; it makes those of an iteration at once."""
+        """Count one round; the first call computes all rounds of the iteration in the stack."""
         if not self._made:
             advance([self])
         outcome, index = self._made.pop(0)
@@ -310,17 +310,17 @@ class LaneTrainer(Trainer):
 
     @classmethod
     def train_together(cls, several: Sequence[Trainable]) -> None:
-        """As of every trainable; each then holds the rounds of its next iteration."""
+        """Compute the next iteration of several lanes; `train` of each then returns its result."""
         advance([one for one in several if isinstance(one, LaneTrainer)])
 
     def get_state(self) -> dict[str, Any]:
-        """As of every trainable; the global streams, from which no lane draws, are as at first."""
+        """Return the state, with the global streams reset, since lanes never draw from them."""
         rng.seed_global(self.seed, "global")
         self._fetch()
         return super().get_state()
 
     def cleanup(self) -> None:
-        """Leave the place to others."""
+        """Free the place in the stack."""
         if self._place is not None:
             self._stack.release(self._place)
             self._place = None
@@ -328,12 +328,12 @@ class LaneTrainer(Trainer):
 
 
 def check_read(settings: TrainerConfig, keys: Collection[str], of_model: Collection[str]) -> None:
-    """Raise ConfigError for a setting that is not at its default and that no lane reads.
+    """Raise ConfigError for a setting that has no effect on a lane and is not its default.
 
     Args:
-        settings: of the lane.
-        keys: that this kind of lane reads beside `READ`.
-        of_model: those of the key ``model``.
+        settings: settings of the lane.
+        keys: keys that this kind of lane reads, in addition to `READ`.
+        of_model: keys of ``model`` that it reads.
     """
     usual = flatten(type(settings)(environment=settings.environment))
     for key, value in flatten(settings).items():
@@ -346,7 +346,7 @@ def check_read(settings: TrainerConfig, keys: Collection[str], of_model: Collect
 
 
 def check_parts(settings: TrainerConfig, learner: object) -> None:
-    """Raise ConfigError for an environment, filter or optimiser that is in no program."""
+    """Raise ConfigError for an environment, filter or optimiser that programs do not have."""
     filtering = settings.filters.observation_filter
     known: dict[str, tuple[Any, Collection[str]]] = {
         "env": (settings.environment.env, environments.KNOWN),
@@ -363,9 +363,9 @@ def check_parts(settings: TrainerConfig, learner: object) -> None:
 
 
 def advance(trainers: Sequence[LaneTrainer]) -> None:
-    """Let the lanes of many trainers make their next iteration at once.
+    """Compute the next iteration of many trainers at once.
 
-    The next `train` of each then returns its result without computing anything.
+    The next `train` of each then returns its result without further computation.
     """
     by_stack: dict[Stack, list[LaneTrainer]] = {}
     for trainer in trainers:
@@ -382,7 +382,7 @@ def advance(trainers: Sequence[LaneTrainer]) -> None:
 
 
 def _reserve(shape: Shape, width: int) -> tuple[Stack, int]:
-    """Return a free place, in a stack that is there or a new one."""
+    """Occupy a free place, in an existing stack or a new one; return both."""
     stacks = _stacks.setdefault((shape, width), [])
     for stack in stacks:
         if (place := stack.reserve()) is not None:
@@ -392,17 +392,17 @@ def _reserve(shape: Shape, width: int) -> tuple[Stack, int]:
 
 
 def transpose_weights(name: str, array: Any) -> Array:
-    """Return weights between torch's layout, (outputs, inputs), and the program's."""
+    """Convert an array from torch's layout, (outputs, inputs), to the program's, or back."""
     return np.ascontiguousarray(np.asarray(array).T if name.endswith(".weight") else array)
 
 
 def or_infinite(bound: float | None) -> float:
-    """Return a bound; infinity where there is none."""
+    """Return the bound, or infinity for None."""
     return math.inf if bound is None else float(bound)
 
 
 def _as_policy_state(learnt: Learnt) -> dict[str, Any]:
-    """Return what a lane has learnt, as the state of a policy."""
+    """Return the lane's weights and moments as the state of a policy."""
     weights = {name: transpose_weights(name, one) for name, one in learnt.weights.items()}
     moments = {
         name: {
@@ -417,7 +417,7 @@ def _as_policy_state(learnt: Learnt) -> dict[str, Any]:
 
 
 def _as_held(running: Episodes) -> dict[str, Array]:
-    """Return episodes as arrays by the names that they have in checkpoints."""
+    """Return episodes as arrays, by their names in checkpoints."""
     return {
         "envs": np.asarray(running.states),
         "lengths": np.asarray(running.lengths),
