@@ -7,35 +7,35 @@ from typing import Any
 from sweep.errors import UsageError
 from trainables import Trainable
 
-#: Key of a result that says how many simulated seconds its iteration took; without it, 1.
+#: Key of a result with the simulated duration of its iteration, in seconds; 1 by default.
 SECONDS = "time_this_iter_s"
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One iteration that is about to be simulated."""
+    """The iteration to be simulated next."""
 
     trial: int
     seed_index: int
-    """0, or the number of a further seed of the trial."""
+    """Index of the seed among the trial's seeds, from 0."""
     iteration: int
-    """From 1; a bred trial continues its parent's count."""
+    """Number of the iteration, from 1; offspring continue their parent's count."""
     config: Mapping[str, Any]
-    """The trial's settings, as a trainable gets them."""
+    """Settings of the trial, as a trainable gets them."""
     before: Mapping[str, Any]
-    """The previous result, at first the parent's; ``{}`` without one."""
+    """Previous result, at first the parent's; ``{}`` if there is none."""
 
 
-#: Returns one iteration's result. It is called again for iterations that a crash or a kill lost, so
-#: it must keep no state. An exception is a crash of the trial; `sweep.errors.WorkerLost` is the
-#: death of its worker. ``done: True`` ends the trial.
+#: A function that returns the result of an iteration. It is called again for iterations that were
+#: lost by a crash or a kill, so it must keep no state. An exception simulates a crash of the trial,
+#: `sweep.errors.WorkerLost` the death of its worker. ``done: True`` ends the trial.
 Curve = Callable[[CurvePoint], Mapping[str, Any]]
-#: Trial → iteration → result; a trial is done at the end of its row.
+#: Results by trial and iteration; a trial is done at the end of its row.
 Table = Sequence[Sequence[Mapping[str, Any]]]
 
 
 def as_curve(given: Curve | Table) -> Curve:
-    """A curve that reads a table, or the given curve."""
+    """Return a function that reads the table, or the given function."""
     if callable(given):
         return given
 
@@ -52,12 +52,12 @@ def as_curve(given: Curve | Table) -> Curve:
 
 
 class Played(Trainable):
-    """The trainable in the spec of simulated trials that can save."""
+    """Placeholder trainable of simulated trials that can save checkpoints."""
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any]:
-        """Never called; its presence means that trials can save."""
+        """Never called; this method declares that trials can save."""
         raise NotImplementedError
 
 
 class PlayedWithoutSaving(Trainable):
-    """The trainable in the spec of simulated trials that cannot save."""
+    """Placeholder trainable of simulated trials that cannot save checkpoints."""

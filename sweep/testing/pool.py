@@ -1,9 +1,9 @@
 """A pool with simulated slices and a simulated clock.
 
-A slice takes as long as its iterations report. It ends like a real one: at its goal, at a stopping
-criterion, at a bound (a plateau, `limits.trial_s`, `limits.not_finite`), or when `limits.slice_s`
-simulated seconds are over. Checkpoints are kept in memory. When the driver is killed, the slices
-that run end at the same simulated times, so that outcomes arrive in the same order.
+A slice lasts as long as its results say. It ends like a real one: at its goal, at a stopping
+criterion, at a bound (a plateau, `limits.trial_s`, `limits.not_finite`), or after `limits.slice_s`
+simulated seconds. Checkpoints are kept in memory. If the driver is killed, running slices still end
+at the same simulated times, so that outcomes arrive in the same order.
 """
 
 import hashlib
@@ -41,10 +41,10 @@ _NOTHING = SimulatedCheckpoint(0, {}, Counters().get_state())
 
 @dataclass
 class _Running:
-    """A slice that runs."""
+    """A running slice."""
 
     what: tuple[int, Goal]
-    """The iteration at which it began, and its goal."""
+    """Iteration at which it began, and its goal."""
     due: float
     future: Future[SliceOutcome] | None = None
     outcome: SliceOutcome | WorkerLost | None = None
@@ -52,25 +52,25 @@ class _Running:
 
 @dataclass
 class SimulatedClock:
-    """The clock, the checkpoints and the running slices, which outlive a driver."""
+    """The simulated time, checkpoints and running slices, which outlive a driver."""
 
     curve: Curve
     saves: bool
     now: float = 0.0
-    """Simulated seconds since the beginning."""
+    """Simulated seconds since the start of the sweep."""
     disk: MutableMapping[str, SimulatedCheckpoint] = field(default_factory=dict)
     """Digest → checkpoint."""
     running: dict[Replica, _Running] = field(default_factory=dict)
     live: dict[Replica, SimulatedCheckpoint] = field(default_factory=dict)
-    """Trials that cannot save, in their processes until the driver is gone."""
+    """Replica that cannot save → its state in its process; lost with the driver."""
 
     def copy(self) -> "SimulatedClock":
-        """A copy as a killed driver leaves the clock: no driver waits for the slices."""
+        """Return a copy as after a kill of the driver: running slices have no futures."""
         running = {key: replace(one, future=None) for key, one in self.running.items()}
         return SimulatedClock(self.curve, self.saves, self.now, dict(self.disk), running)
 
     def advance(self) -> None:
-        """Go to the time at which the next slices end, and set their futures."""
+        """Advance to the end of the next slices, and set their futures."""
         waiting = [one for one in self.running.values() if one.future is not None]
         self.now = min((one.due for one in waiting), default=self.now)
         ending = [replica for replica, one in self.running.items() if one.due == self.now]
@@ -108,7 +108,7 @@ class Pool(pools.Pool):
         return future
 
     def close(self) -> None:
-        """The driver is gone; the slices that run wait for the next driver."""
+        """Drop unsaved states, and detach running slices from their futures."""
         self._clock.live.clear()
         for one in self._clock.running.values():
             one.future = None
@@ -130,7 +130,7 @@ class _Play(Stretch):
         self.bounds = spec.bounds(self.source)
 
     def play(self) -> SliceOutcome | WorkerLost:
-        """The outcome of the slice; sets `seconds`."""
+        """Simulate the slice; return its outcome, and set `seconds` to its duration."""
         try:
             while (end := self._step()) is None:
                 pass
@@ -138,7 +138,7 @@ class _Play(Stretch):
             return error
         except UsageError:
             raise
-        except Exception as error:  # noqa: BLE001 it is the simulated trial that crashed
+        except Exception as error:  # noqa: BLE001 a simulated crash of the trial
             return self.failed(error)
         if not self.clock.saves:
             counters = self.counters.get_state()
@@ -147,7 +147,7 @@ class _Play(Stretch):
         return self.outcome(end)
 
     def why(self, end: End) -> str:
-        """The bound that was passed, in words, if one was."""
+        """Return the bound that ended the slice as a text; empty if none did."""
         return self.bounds.why
 
     def _begin(self, spec: SliceSpec) -> SimulatedCheckpoint:

@@ -31,13 +31,13 @@ from sweep.views import reading
 
 @dataclass(frozen=True)
 class Decision:
-    """One decision; equal in two sweeps that decided the same."""
+    """One decision; equal decisions of two sweeps are equal objects."""
 
     kind: str
-    """``trial``: it was created. ``slice``: it got a new goal. ``move``: it was ended."""
+    """``trial``: trial created; ``slice``: new goal for a trial; ``move``: status changed."""
     trial: int
     what: dict[str, Any]
-    """The event's other fields."""
+    """Other fields of the event."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +45,23 @@ class SimulationResult:
     """The result of a simulated sweep."""
 
     how: str
-    """``finished``."""
+    """State of the sweep, such as ``finished``."""
     history: History
     records: tuple[Recorded, ...]
-    """All its events."""
+    """All events of the sweep."""
     seconds: float
     """Simulated seconds from the sweep's start to its end."""
     kills: int
-    """The number of kills of its driver."""
+    """Number of kills of the driver."""
 
     @property
     def decisions(self) -> list[Decision]:
-        """The decisions in their order; restarts after an interruption are none."""
+        """Decisions in order, without restarts after interruptions."""
         return decisions(self.records)
 
 
 def decisions(records: Sequence[Recorded]) -> list[Decision]:
-    """The decisions among the events, without the numbers that a kill moves."""
+    """Return the decisions among the events, without event numbers, which kills change."""
     goals: dict[tuple[int, int], Goal] = {}
     found = []
     for record in records:
@@ -78,7 +78,7 @@ def decisions(records: Sequence[Recorded]) -> list[Decision]:
     return found
 
 
-#: Keys of a spec that are not given. A trainable that is given only says what its settings mean.
+#: Defaults for keys of the spec. A `trainable` in the spec is used for its settings only.
 DEFAULTS: Mapping[str, Any] = {
     "name": "simulated",
     "trials": 1,
@@ -90,16 +90,16 @@ DEFAULTS: Mapping[str, Any] = {
 }
 #: Events after which a sweep is considered endless.
 MOST_EVENTS = 20_000
-#: A file system in memory, where there is one: a simulated sweep mostly waits for the disk.
+#: A file system in memory, used if it exists, since a simulated sweep mostly waits for the disk.
 _MEMORY = Path("/dev/shm")  # noqa: S108 a folder with a name of its own is made in it
 
 
 class _Killed(Exception):
-    """The driver was killed."""
+    """Simulates a kill of the driver."""
 
 
 class _Driver(Driver):
-    """Waits for the simulated clock."""
+    """A driver that advances the simulated clock instead of waiting."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _Driver(Driver):
         last = records[-1].k
         self._seen(last)
         if last > MOST_EVENTS:
-            raise SweepError(f"after {last} events the simulated sweep has not come to an end")
+            raise SweepError(f"the simulated sweep has not ended after {last} events")
         due = {k for k in self._kills if k <= last}
         if due:
             self._kills -= due
@@ -134,13 +134,13 @@ class Simulation:
     """A sweep that can be run, killed, resumed and topped up; a context manager.
 
     Args:
-        spec: keys of a spec, over `DEFAULTS`.
-        curves: what its trials report.
-        slots: how many slices run at once.
-        saves: whether its trials can save checkpoints.
+        spec: keys of a spec, which override `DEFAULTS`.
+        curves: results of its trials.
+        slots: number of slices that run at once.
+        saves: True if its trials can save checkpoints.
 
     Raises:
-        UsageError: the spec cannot work.
+        UsageError: the spec is invalid.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class Simulation:
         self._root.cleanup()
 
     def copy(self) -> "Simulation":
-        """The sweep as if its driver were killed now; to be closed, too."""
+        """Return a copy as after a kill of the driver, to be closed like the original."""
         other = copy.copy(self)
         other._root = _root()
         other.clock = self.clock.copy()
@@ -180,12 +180,12 @@ class Simulation:
         trials: int | None = None,
         seen: Callable[[int], None] = lambda _k: None,
     ) -> SimulationResult:
-        """Run it to its end, from wherever it is.
+        """Run the sweep from its present state to its end.
 
         Args:
-            kills: event numbers; the driver is killed when the event is recorded, with the others
-                of its transaction, and another one resumes the sweep.
-            trials: the new total of searched settings.
+            kills: event numbers; the driver is killed after the transaction that records the event,
+                and a new driver resumes the sweep.
+            trials: new total number of trials, or None to keep it.
             seen: called after each transaction with the number of its last event.
         """
         left = set(kills)
@@ -198,7 +198,7 @@ class Simulation:
     def _term(
         self, kills: set[int], trials: int | None, seen: Callable[[int], None]
     ) -> SimulationResult:
-        """One driver's term."""
+        """Run one driver until it ends, and return the result; raise _Killed if it is killed."""
         request = Launch(self.folder, self.slots, trials=trials)
         with launch.open_context(request, lambda slots: Pool(slots, self.clock)) as (
             context,
@@ -231,13 +231,13 @@ def simulate(
 def check_kills(
     spec: Mapping[str, Any], curves: Curve | Table, slots: int = 1, saves: bool = True
 ) -> SimulationResult:
-    """Run a sweep; for each of its transactions, kill a copy of it there and resume that one.
+    """Run a sweep; after each of its transactions, kill and resume a copy, and compare decisions.
 
     Returns:
-        The sweep that was not killed.
+        The result of the sweep without kills.
 
     Raises:
-        AssertionError: a killed and resumed sweep decided otherwise; with the event of the kill.
+        AssertionError: a resumed copy decided otherwise; the message names the event of the kill.
     """
     with contextlib.ExitStack() as stack:
         straight = stack.enter_context(Simulation(spec, curves, slots, saves))

@@ -141,7 +141,7 @@ def test_a_simulation_can_be_topped_up() -> None:
 
 def test_a_sweep_without_an_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweep.testing.simulation.MOST_EVENTS", 30)
-    with pytest.raises(Exception, match="has not come to an end"):
+    with pytest.raises(Exception, match="has not ended after"):
         simulate({"limits": {"slice_s": 1.0}}, lambda at: {"score": 0.0})
 
 
