@@ -1,15 +1,15 @@
 """Pools run slices in slots; one file each.
 
-    pool.connect(root)                     # first of all: a cluster is asked whether it fits
+    pool.connect(root)                     # called first: checks the workers of a cluster
     future = pool.submit(slice_spec)       # a concurrent.futures.Future of a SliceOutcome
     pool.close()                           # ends its processes
 
-A pool has a fixed number of slots and is never given more slices than that at once. A slice whose
-process dies fails its own future with `sweep.errors.WorkerLost`, and no other; one whose process
-must not be used any more fails it with `sweep.slices.cache.StaleProcess`.
+A pool has a number of slots and never gets more slices than that at once. If the process of a slice
+dies, only the future of that slice fails, with `sweep.errors.WorkerLost`; if the process cannot be
+used any more, it fails with `sweep.slices.cache.StaleProcess`.
 
-A pool on a cluster is named with the cluster's address, as in ``dask@tls://node-1:8786`` or
-``ray@node-1:6379``. So the ledger has it where it has the pool, and `sweep resume` goes back there.
+The name of a pool on a cluster contains the cluster's address, as in ``dask@tls://node-1:8786`` or
+``ray@node-1:6379``. The ledger stores the whole name, so `sweep resume` uses the same cluster.
 """
 
 import contextlib
@@ -29,9 +29,9 @@ from sweep.slices.messages import SliceOutcome, SliceSpec
 from trainables.errors import printable
 
 PACKAGE = __name__
-#: Seconds between two looks whether a worker stands still.
+#: Seconds between two checks whether a worker is stopped.
 LOOK_S = 1.0
-#: The pool of a sweep for which no other is named.
+#: Default pool.
 DEFAULT = "loky"
 
 
@@ -42,84 +42,84 @@ class Pool(Protocol):
     blocks: ClassVar[bool]
     """True if `submit` returns only when the slice is done."""
     clustered: ClassVar[bool] = False
-    """True if it is made with a cluster's address, too; its slots come and go with workers."""
+    """True if the constructor takes a cluster's address, whose workers are the slots."""
     lanes: ClassVar[bool] = False
     """True if trials have to be lanes of one program (`Trainable.as_lane`)."""
     say: Callable[[str], None] = staticmethod(lambda _text: None)
-    """Shows a person what happens in it, from any thread; its driver sets this."""
+    """Shows a message to the user, from any thread; set by the driver."""
 
     def __init__(self, slots: int) -> None: ...
 
     def connect(self, root: Path) -> None:
-        """Reach its workers and see whether they fit; called once, before all else.
+        """Connect to the workers and check that they are usable; called once, before all else.
 
         Args:
-            root: the folder of all sweeps, which workers must find under the same path.
+            root: the folder of all sweeps, which workers must see under the same path.
 
         Raises:
-            SweepError: it cannot be reached, or no slice may run there.
+            SweepError: the cluster cannot be reached, or no worker is usable.
         """
         return
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run a slice in a free slot, the trial's last one if that is free."""
+        """Run a slice in a free slot, preferably the one in which the trial ran last."""
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
-        """Give processes of their own these environment variables, by the number of the slot."""
+        """Set the environment variables of worker processes, given by the number of the slot."""
         return
 
     def resize(self, slots: int) -> None:
-        """Have so many slots from now on; a slice that runs in one too many ends as it would."""
+        """Change the number of slots; slices in slots that are removed still run to their end."""
         return
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
-        """The process in which a slice runs; None: there is none of its own, or not yet."""
+        """Return the id of the process that runs a slice, or None if it has none (yet)."""
         return None
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Bytes that this process takes with its children; 0: not known yet."""
+        """Return the memory of that process and its children in bytes; 0 if not known yet."""
         pid = self.pid(running)
         return 0 if pid is None else memory_of(pid)
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds the slice's worker has stood still, or answered nothing."""
+        """Return for how many seconds the slice's worker has been stopped or has not responded."""
         return 0.0
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """End the process of a slice and its children; its future fails with `error`.
+        """Kill the process of a slice and its children; its future fails with `error`.
 
-        A worker that does not answer is given up: what it does when it goes on, nobody takes.
+        A worker that does not respond is abandoned: later results of the slice are ignored.
         """
         return
 
     def forget(self, replica: tuple[str, int, int]) -> None:
-        """End what is kept in memory of a replica that has ended, by sweep, trial and number."""
+        """Free the memory kept for an ended replica, given as (sweep, trial, number)."""
         return
 
     def describe_speed(self) -> str:
-        """Return one line about what computes its slices, and how fast; empty if unknown."""
+        """Return one line about the device that runs the slices and its speed; empty if unknown."""
         return ""
 
     def failed(self) -> str:
-        """Why it can run nothing any more; empty: it can. Its slices fail with StorageError."""
+        """Return why no slice can run any more, or empty. Slices then fail with StorageError."""
         return ""
 
     def close(self) -> None:
-        """End all slots, with whatever still runs in them."""
+        """End all slots and the slices that still run in them."""
 
 
 KIND: plugins.Kind[Pool] = plugins.Kind("pool", PACKAGE, Pool, "Pool", ("submit", "close"))
 
 
 class Standstill:
-    """For how long something stands still, by looks at it; a pause between two counts as one."""
+    """Duration of a standstill, measured by repeated checks; long gaps count as one interval."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._looked_at = -math.inf
 
     def look(self, is_still: Callable[[], bool]) -> float:
-        """Look, if the last look was a while ago; returns the seconds."""
+        """Check at most every `LOOK_S` seconds; return the seconds of standstill so far."""
         passed = time.monotonic() - self._looked_at
         if passed >= LOOK_S:
             self._looked_at = time.monotonic()
@@ -137,7 +137,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def memory_of(pid: int) -> int:
-    """Resident memory of a process and all its descendants, those that are gone left out."""
+    """Return the resident memory of a process and its living descendants, in bytes."""
     used = 0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)
@@ -148,7 +148,7 @@ def memory_of(pid: int) -> int:
 
 
 def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
-    """Return the maker of the pool that `chosen` names, which takes the number of its slots.
+    """Return the constructor of the pool `chosen`; it takes the number of slots.
 
     Raises:
         SweepError: there is no such pool, or it cannot use the address.
@@ -156,16 +156,16 @@ def find(chosen: str, paths: Iterable[str] = ()) -> Callable[[int], Pool]:
     name, _, address = chosen.partition("@")
     kind = KIND.find(name, paths)
     if kind.clustered:
-        return partial(kind, address=address)  # type: ignore[call-arg]  # what `clustered` says
+        return partial(kind, address=address)  # type: ignore[call-arg]  # see `Pool.clustered`
     if address:
-        hint = "leave --address out, or name a pool on a cluster: --pool dask or --pool ray"
+        hint = "remove --address, or choose a pool on a cluster: --pool dask or --pool ray"
         problem = f"the pool '{printable(name)}' has no cluster"
         raise BadConfig("--address", address, "no such option", hint, problem=problem)
     return kind
 
 
 def has_lanes(chosen: str, paths: Iterable[str] = ()) -> bool:
-    """Return whether the trials of a pool have to be lanes of one program."""
+    """Return whether a pool requires trials that can be lanes of one program."""
     return KIND.find(chosen.partition("@")[0], paths).lanes
 
 
@@ -175,15 +175,15 @@ def is_clustered(chosen: str) -> bool:
 
 
 def check(chosen: str, paths: Iterable[str], root: Path) -> None:
-    """Raise the SweepError that a sweep in `root` would meet with that pool; nothing is kept."""
+    """Raise a SweepError if a sweep in `root` could not use the pool; the pool is closed again."""
     with contextlib.closing(find(chosen, paths)(1)) as pool:
         pool.connect(root)
 
 
 def choose_pool(asked: str | None, before: str = "") -> str:
-    """The pool that a person asked for, else the one that the sweep was run with, else ours.
+    """Return the requested pool (`asked`), else the sweep's last one (`before`), else the default.
 
-    A name alone, or ``@`` and an address alone, leaves the other half as it was.
+    A name alone, or ``@`` and an address alone, keeps the other part of `before`.
     """
     name, _, address = (asked or "").partition("@")
     name_before, _, address_before = before.partition("@")

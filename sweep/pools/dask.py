@@ -1,7 +1,7 @@
-"""Slots on a Dask cluster: each of its worker processes is one, and what runs there is a future.
+"""Slots on a Dask cluster: each of its worker processes is a slot, each slice a Dask future.
 
-Everybody who reaches a Dask cluster can run code there. So we use one only over TLS with
-certificates on both sides, or on the loopback address.
+Everybody who reaches a Dask cluster can run code there. So the cluster must use TLS with
+certificates on both sides, or the loopback address.
 """
 
 import asyncio
@@ -24,21 +24,21 @@ _EXAMPLE = "such as tls://node-1:8786"
 
 
 class Pool(cluster.ClusterPool):
-    """A client of Dask's own, in the pool's event loop."""
+    """Uses an asynchronous Dask client in the pool's event loop."""
 
     scheduler: ClassVar[str] = "Dask scheduler"
 
     def __init__(self, slots: int, address: str = "") -> None:
-        checked, self._security = _checked(address)
+        checked, self._security = _check_address(address)
         super().__init__(slots, checked)
         self.closed_by = "over TLS" if checked.startswith("tls:") else "on this machine alone"
         self._client: Any = None
         self._connection: Any = None
 
     async def _reach(self, reach_s: float) -> Collection[str]:
-        distributed = _distributed()
+        distributed = _import_distributed()
         try:
-            with warnings.catch_warnings():  # what differs is said by `_differences`
+            with warnings.catch_warnings():  # `_differences` reports different versions
                 warnings.simplefilter("ignore")
                 client = distributed.Client(
                     self._address,
@@ -48,19 +48,19 @@ class Pool(cluster.ClusterPool):
                     set_as_default=False,
                     name="sweep",
                 )
-                try:  # what listens there and says nothing is waited for without an end by it
+                try:  # the client itself would wait endlessly for a server that sends nothing
                     self._client = await asyncio.wait_for(client, reach_s + cluster.PAUSE_S)
                 except TimeoutError:
                     with contextlib.suppress(TimeoutError):
                         await asyncio.wait_for(client.close(), cluster.CLOSE_S)
-                    raise OSError("it takes connections and says nothing") from None
+                    raise OSError("it accepts connections but sends nothing") from None
         except (OSError, ImportError) as error:
             raise StorageError(
-                f"--address: no Dask scheduler of ours answers at {self._address} ({error}); start "
-                f"it, or see that its certificates are of the same authority"
+                f"--address: no usable Dask scheduler at {self._address} ({error}); start "
+                f"it, or make sure that its certificates have the same authority"
             ) from error
         self._connection = self._client.scheduler_comm
-        self._client.subscribe_topic("all", self._heard)  # before the question who is there
+        self._client.subscribe_topic("all", self._handle_event)  # before listing the workers
         about = await self._client.scheduler.identity(n_workers=-1)
         if not _is_closed_to_others(about["address"]):
             raise UsageError(
@@ -70,21 +70,21 @@ class Pool(cluster.ClusterPool):
             )
         return list(about["workers"])
 
-    def _heard(self, event: tuple[float, Any]) -> None:
-        """A word of the cluster's scheduler: a worker came, or is gone."""
+    def _handle_event(self, event: tuple[float, Any]) -> None:
+        """Add or remove the worker that joined or left, as reported by the Dask scheduler."""
         message = event[1] if isinstance(event[1], Mapping) else {}
         if message.get("action") == "add-worker":
-            self._came(str(message.get("worker")))
+            self._add_later(str(message.get("worker")))
         elif message.get("action") == "remove-worker":
-            self._went(str(message.get("worker")), bool(message.get("expected")))
+            self._remove_worker(str(message.get("worker")), bool(message.get("expected")))
 
     def _not_closed(self, address: str) -> str:
         if _is_closed_to_others(address):
             return ""
         return "it listens where everybody can run code; start it with TLS"
 
-    async def _about(self, address: str, probe: Path) -> dict[str, Any]:
-        return dict(await self._ask(address, _about_here, probe))
+    async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
+        return dict(await self._ask(address, _describe_here, probe))
 
     async def _ask(self, address: str, function: Callable[..., Any], *given: Any) -> Any:
         answers = await self._client.run(function, *given, workers=[address], on_error="return")
@@ -105,9 +105,12 @@ class Pool(cluster.ClusterPool):
         )
         try:
             return await future.result()
-        except (CancelledError, _distributed().comm.CommClosedError):  # perhaps of the outcome
-            raise StorageError(self.failed() or self._gone()) from None
-        except _distributed().KilledWorker as error:
+        except (
+            CancelledError,
+            _import_distributed().comm.CommClosedError,
+        ):  # perhaps of the outcome
+            raise StorageError(self.failed() or self._lost_message()) from None
+        except _import_distributed().KilledWorker as error:
             raise WorkerLost(None, None, f"its worker was killed ({error})") from None
         finally:
             future.release()
@@ -115,22 +118,22 @@ class Pool(cluster.ClusterPool):
     async def _greet(self) -> None:
         await self._client.scheduler.identity(n_workers=0)
 
-    def _lost_cluster(self) -> str:
-        """Return the loss of the scheduler in words; its running slices are then unknown."""
+    def _describe_loss(self) -> str:
+        """Return a message if the scheduler was lost or replaced, which loses its slices."""
         if self._client is None or self._client.scheduler_comm is self._connection:
             return ""
-        return self._gone()
+        return self._lost_message()
 
     async def _leave(self) -> None:
         if self._client is not None:
             await self._client.close()
 
 
-# ---- who may be talked to -----------------------------------------------------------------------
+# ---- the checks of an address -------------------------------------------------------------------
 
 
-def _distributed() -> Any:
-    """The engine; imported when it is used, and silent: we say what a person should know."""
+def _import_distributed() -> Any:
+    """Import Dask's distributed on first use, and silence its loggers."""
     try:
         import distributed
     except ImportError as error:
@@ -143,20 +146,20 @@ def _distributed() -> Any:
     return distributed
 
 
-def _checked(address: str) -> tuple[str, Any]:
-    """The address in full, and with what certificates it is spoken to.
+def _check_address(address: str) -> tuple[str, Any]:
+    """Return the address with its scheme, and Dask's security settings for it.
 
     Raises:
-        BadConfig: it is missing, open to others, or the certificates cannot be used.
+        BadConfig: the address is missing or open to others, or its certificates are not usable.
     """
-    distributed = _distributed()
+    distributed = _import_distributed()
     if not address:
         problem = "the pool dask has no cluster"
         raise BadConfig("--address", "", f"its scheduler's, {_EXAMPLE}", problem=problem)
     if "://" not in address:
         address = f"tcp://{address}"
     if not _is_closed_to_others(address):
-        problem = f"{address} is open to everybody who reaches it, and who does can run code there"
+        problem = f"{address} is open: everybody who reaches it can run code there"
         hint = "start the scheduler and the workers with --tls-ca-file, --tls-cert and --tls-key"
         allowed = f"a scheduler with TLS, {_EXAMPLE}, or one on this machine, tcp://127.0.0.1:8786"
         raise BadConfig("--address", address, allowed, hint, problem=problem)
@@ -164,7 +167,7 @@ def _checked(address: str) -> tuple[str, Any]:
     try:
         security = distributed.Security(require_encryption=tls)
         if tls and not security.get_connection_args("client")["ssl_context"]:
-            raise ValueError("there are none")  # noqa: TRY301 said below
+            raise ValueError("there are none")  # noqa: TRY301 reported below
     except (OSError, ValueError) as error:
         problem = f"the certificates for {address} cannot be used ({error})"
         keys = "distributed.comm.tls.ca-file, .client.cert and .client.key"
@@ -189,14 +192,14 @@ def _is_closed_to_others(address: str) -> bool:
 # ---- in a worker of the cluster -----------------------------------------------------------------
 
 
-def _about_here(probe: Path, dask_worker: Any) -> dict[str, Any]:
+def _describe_here(probe: Path, dask_worker: Any) -> dict[str, Any]:
     """Return this worker's description of itself, with its name."""
     name = str(dask_worker.name)
     return {"name": name.partition("://")[2] or name, **there.describe_worker(probe)}
 
 
 def _run_here(sent: bytes) -> SliceOutcome:
-    """Run a slice in this worker, as long as the scheduler asks for it and the worker stays."""
+    """Run a slice in this worker until it ends, is cancelled, or the worker closes."""
     from distributed import get_worker
 
     worker = get_worker()

@@ -11,7 +11,7 @@ from sweep.slices.slice import run_slice
 
 
 class Pool(pools.Pool):
-    """Runs each slice at once, inside `submit`."""
+    """Runs each slice inside `submit`."""
 
     blocks: ClassVar[bool] = True
 
@@ -22,24 +22,24 @@ class Pool(pools.Pool):
         """Run the slice and return a future that is done.
 
         Raises:
-            UsageError: a function of an earlier trial still runs, and there is no other process.
+            UsageError: a function of an earlier trial still runs in this process.
         """
         future: Future[SliceOutcome] = Future()
         try:
             future.set_result(run_slice(spec))
         except cache.StaleProcess:
             raise UsageError(
-                "pool: the function of an earlier trial did not end when it was asked to in "
-                "report(), and would disturb the next trial in this process, the only one of the "
-                "pool 'inline'; let it end there, or resume the sweep with --pool loky"
+                "pool: the function of an earlier trial ignored the request to end in report() and "
+                "would disturb the next trial, because the pool 'inline' has one process; "
+                "let it end there, or resume the sweep with --pool loky"
             ) from None
         return future
 
     def forget(self, replica: tuple[str, int, int]) -> None:
-        """End what is kept here of a replica that has ended."""
+        """Free the memory kept for an ended replica."""
         if cache.replica() == replica:
             cache.forget()
 
     def close(self) -> None:
-        """Let go of the trainable that is kept in memory."""
+        """Free the trainable that is kept in memory."""
         cache.forget()

@@ -1,10 +1,9 @@
 """Slots as worker processes of joblib's loky, one executor each.
 
 A loky executor breaks as a whole when one of its workers dies. So each slot has an executor of one
-worker: a death costs the slice that ran there, and the neighbours do not notice. A worker is warm:
-it keeps its imports and its last trainable, and a trial goes back to the slot that it was in, if
-that is free; others go where the last slice ended longest ago. So a trial that rests, and was
-not looked at yet, is not driven out by a new one.
+worker: a death costs the slice that ran there, and no other. A worker stays warm: it keeps its
+imports and its last trainable. A trial returns to its last slot if that is free; otherwise it gets
+the slot that has been free for the longest time, so that recently paused trials stay in memory.
 """
 
 import contextlib
@@ -29,9 +28,9 @@ from sweep.slices.slice import run_slice
 from trainables.core.processes import reaper, worker
 from trainables.core.processes.ending import kill_family
 
-#: Seconds that idle workers have to clean up when the pool is closed.
+#: Seconds for idle workers to clean up when the pool is closed.
 FORGET_S = 5.0
-#: Held while a slice ends, so that slots are free in the order in which that is seen from outside.
+#: Held while a slice ends, so that slots become free in the order in which futures are done.
 _ENDING = threading.Lock()
 
 
@@ -41,21 +40,21 @@ class _Slot:
 
     number: int
     executor: Any = None
-    """A ProcessPoolExecutor of one worker; None: not started, or it failed."""
+    """A ProcessPoolExecutor of one worker; None before the start and after a failure."""
     process: Any = None
     busy: bool = False
     last: tuple[str, int, int] | None = None
     """The replica that ran here last."""
     outcome: Future[SliceOutcome] | None = None
-    """Of the slice that runs here."""
+    """Future of the slice that runs here."""
     error: SweepError | None = None
-    """Why its process was ended."""
+    """Reason for which the driver ended its process."""
     standstill: pools.Standstill = field(default_factory=pools.Standstill)
-    """Of the process while the slice runs."""
+    """Standstill of the process during the slice."""
     retired: bool = False
-    """True if the slot closes once it is idle, because the pool was made smaller."""
+    """True if the slot closes once it is idle, because the pool has shrunk."""
     free_since: float = 0.0
-    """When its newest slice ended, by the monotonic clock; 0: it has had none."""
+    """Time of the monotonic clock at which its newest slice ended; 0 before the first one."""
 
     @property
     def alive(self) -> bool:
@@ -63,7 +62,7 @@ class _Slot:
         return self.executor is not None and worker.is_alive(self.executor)
 
     def look(self) -> Any:
-        """Its process now: loky, which replaces one that has grown, may just have done so."""
+        """Return the current process; loky replaces a process whose memory has grown."""
         if self.executor is not None:
             self.process = worker.process_of(self.executor) or self.process
         return self.process
@@ -72,13 +71,13 @@ class _Slot:
 class Pool(pools.Pool):
     """`slots` worker processes, replaced when they die.
 
-    Each is started when it is first needed, unless one was started early (`worker.prestarted`).
+    Each starts when it is first needed, unless one was started early (`worker.prestarted`).
     """
 
     blocks: ClassVar[bool] = False
 
     def __init__(self, slots: int) -> None:
-        # loky replaces a worker that has grown by 300 MB between two slices, and says so.
+        # loky replaces a worker that has grown by 300 MB between two slices, and warns about it.
         warnings.filterwarnings("ignore", "A worker stopped while some jobs", UserWarning)
         self.slots = slots
         self._slots = [_Slot(number) for number in range(slots)]
@@ -93,22 +92,22 @@ class Pool(pools.Pool):
         slot.standstill = pools.Standstill()
         outcome.set_running_or_notify_cancel()
         if not slot.alive:
-            _end(slot)  # if its worker died while it was idle, that costs nobody anything
+            _end(slot)  # its worker may have died while it was idle, which costs nothing
             slot.executor = worker.start(self._variables(slot.number))
         with worker.submitting():
             running: Future[SliceOutcome] = slot.executor.submit(
-                run_slice, spec, _into_log, isolated.run_isolated
+                run_slice, spec, _redirect_output, isolated.run_isolated
             )
         slot.look()
         running.add_done_callback(lambda done: _finish(slot, done, outcome))
         return outcome
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
-        """Give workers that are started from now on these variables too."""
+        """Set additional environment variables of workers that start from now on."""
         self._variables = variables
 
     def resize(self, slots: int) -> None:
-        """Start workers when they are needed, or end those that are idle, then those that were."""
+        """Change the number of slots; surplus idle workers end now, busy ones after their slice."""
         by_use = sorted(self._slots, key=lambda slot: (not slot.busy, slot.retired, slot.number))
         for index, slot in enumerate(by_use):
             slot.retired = index >= slots
@@ -122,45 +121,47 @@ class Pool(pools.Pool):
                 _end(slot)
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
-        """The worker in which a slice runs."""
-        slot = self._of(running)
+        """Return the process id of the worker that runs a slice."""
+        slot = self._slot_of(running)
         process = slot.look() if slot is not None else None
         return process.pid if process is not None else None
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds its worker, or its trial's own process, was seen stopped."""
-        slot = self._of(running)
+        """Return for how many seconds its worker, or its trial's own process, has been stopped."""
+        slot = self._slot_of(running)
         process = slot.look() if slot is not None else None
         if slot is None or process is None:
             return 0.0
         pid = process.pid
-        return slot.standstill.look(lambda: any(map(pools.is_stopped, (pid, *_own(pid)))))
+        return slot.standstill.look(
+            lambda: any(map(pools.is_stopped, (pid, *_trial_processes(pid))))
+        )
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Return the bytes of memory of the trial's process, be it its own or the slot's."""
+        """Return the memory of the process that runs the trial, in bytes."""
         pid = self.pid(running)
-        return 0 if pid is None else pools.memory_of(min(_own(pid), default=pid))
+        return 0 if pid is None else pools.memory_of(min(_trial_processes(pid), default=pid))
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """Kill the worker of a slice with its children; the slot gets another one."""
-        slot = self._of(running)
+        """Kill the worker of a slice with its children; the slot gets a new one."""
+        slot = self._slot_of(running)
         if slot is None or slot.look() is None:
             return
         slot.error = error
         kill_family(slot.process.pid)
 
     def forget(self, replica: tuple[str, int, int]) -> None:
-        """Have the slot that it ran in last end what is kept there, with all its processes."""
+        """Let the replica's last slot free what it keeps, including the trial's processes."""
         for slot in self._slots:
             if slot.last == replica and not slot.busy and slot.alive:
                 slot.last = None
                 slot.executor.submit(isolated.forget)
 
-    def _of(self, running: Future[SliceOutcome]) -> _Slot | None:
+    def _slot_of(self, running: Future[SliceOutcome]) -> _Slot | None:
         return next((s for s in self._slots if s.busy and s.outcome is running), None)
 
     def close(self) -> None:
-        """Let idle workers end what they keep in memory, then kill all; slices there are lost."""
+        """Let idle workers free what they keep, then kill all workers with their slices."""
         slots = [slot for slot in self._slots if slot.alive]
         idle = [slot.executor.submit(isolated.forget) for slot in slots if not slot.busy]
         wait(idle, timeout=FORGET_S)
@@ -169,7 +170,7 @@ class Pool(pools.Pool):
 
     @property
     def pids(self) -> list[int]:
-        """The worker processes that are alive."""
+        """Ids of the worker processes."""
         return [slot.look().pid for slot in self._slots if slot.executor is not None]
 
     def _choose(self, replica: tuple[str, int, int]) -> _Slot:
@@ -181,9 +182,9 @@ class Pool(pools.Pool):
 
 
 def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcome]) -> None:
-    """Hand on what came of a slice; an executor that failed is replaced at its next use."""
+    """Free a slice's slot and set its outcome; a failed executor is replaced at its next use."""
     error = done.exception()
-    if error is not None and not isinstance(error, WorkerLost):  # of the trial's own process
+    if error is not None and not isinstance(error, WorkerLost):  # not the trial's own process
         _end(slot)
     ended, slot.error = slot.error, None
     with _ENDING:
@@ -200,8 +201,8 @@ def _finish(slot: _Slot, done: Future[SliceOutcome], outcome: Future[SliceOutcom
             outcome.set_result(done.result())
 
 
-def _own(pid: int) -> Iterator[int]:
-    """Processes that a worker has forked for a trial, or that such ones have left there."""
+def _trial_processes(pid: int) -> Iterator[int]:
+    """Yield the ids of processes that a worker has forked for trials."""
     for child in reaper.children(pid):
         with contextlib.suppress(OSError):
             if Path(f"/proc/{child}/comm").read_text().strip() == isolated.NAME:
@@ -215,8 +216,8 @@ def _end(slot: _Slot) -> None:
 
 
 @contextlib.contextmanager
-def _into_log(spec: SliceSpec) -> Iterator[None]:
-    """Lead this process's output, and that of its children, into the trial's log."""
+def _redirect_output(spec: SliceSpec) -> Iterator[None]:
+    """Redirect the output of this process and its children into the trial's log."""
     worker.measure_memory()
     with led_into(Path(spec.folder), spec.log_bytes):
         yield

@@ -1,12 +1,12 @@
-"""Slots on a Ray cluster: an actor for each processor of its nodes, and nothing is tried twice.
+"""Slots on a Ray cluster: one actor for each processor of its nodes; Ray itself retries nothing.
 
-Ray's library takes over the signals of the process that it is in, and aborts it some time after the
-cluster is lost. So it is not loaded into the driver: a process of its own, the gateway, holds the
-connection and hands on what it is given. However it ends, the cluster is lost and nothing else.
+Ray's library takes over the signals of its process, and aborts it some time after the cluster is
+lost. So the driver does not import it: a separate process, the gateway, holds the connection and
+forwards requests. If the gateway ends in any way, only the cluster is lost.
 
-Every process of Ray's listens on all networks of its machine, also one that was started with
-127.0.0.1, and who reaches it can run code there. So we use a cluster only if it turns away who
-shows no token or no certificate, and see for ourselves that it does.
+Every Ray process listens on all networks of its machine, even if it was started with 127.0.0.1, and
+everybody who reaches it can run code there. So a cluster is used only if it refuses clients without
+a token or certificate, which is tested by connecting as such a client.
 """
 
 import asyncio
@@ -34,16 +34,16 @@ from sweep.pools._shared import worker as there
 from trainables.core.processes.program import leave_signals_to_parent
 from trainables.core.processes.starting import guard_command
 
-#: Seconds that the gateway has to start and to join the cluster, and that then actors have to start
-#: for which there is room; and that a head has for an answer, and this machine's node.
+#: Seconds for the gateway to start and join the cluster, for the first actors to start, and for a
+#: response of the head or of this machine's node.
 START_S, WORKERS_S, ANSWER_S = 60.0, 30.0, 30.0
-#: Seconds between two looks at the head and its nodes; and how many in a row it may not answer.
+#: Seconds between two checks of the head and its nodes, and failed checks after which it is lost.
 LOOK_S, LOOKS = 1.0, 3
-#: Seconds after the loss of a worker in which its node may say that it leaves.
+#: Seconds after the loss of a worker during which its node may report a regular end.
 FAREWELL_S = 1.0
-#: Calls that an actor takes at once: its slice, what is asked beside it, and `_Slot.stay`.
+#: Concurrent calls of an actor: its slice, the requests beside it, and `_Slot.stay`.
 CALLS = 8
-#: Why a node is gone, as Ray counts it, where nobody is to blame: it was stopped, or drained.
+#: Ray's numbers of the reasons for a regular end of a node: stopped or drained.
 EXPECTED = (1, 3, 4)
 
 _EXAMPLE = "such as node-1:6379"
@@ -56,16 +56,17 @@ _LENGTH, _LAST_PORT = 8, 65_535
 
 
 class Pool(cluster.ClusterPool):
-    """Talks with the gateway in frames over its standard input and output.
+    """Exchanges frames with the gateway over its standard input and output.
 
-    A frame is a pickled tuple behind its length: of ours (number, verb, arguments), of its own
-    (number, whether it went well, the answer or the error). Number -1 is news: (-1, name, about).
+    A frame is the length of a pickled tuple and the tuple. Requests are (number, verb, arguments);
+    responses are (number, True, result) or (number, False, error). Events of the cluster are
+    (-1, name, details).
     """
 
     scheduler: ClassVar[str] = "Ray head"
 
     def __init__(self, slots: int, address: str = "") -> None:
-        super().__init__(slots, _checked(address))
+        super().__init__(slots, _check_address(address))
         self._gateway: asyncio.subprocess.Process | None = None
         self._to_gateway: Any = None
         self._asked: dict[int, asyncio.Future[Any]] = {}
@@ -73,7 +74,7 @@ class Pool(cluster.ClusterPool):
         self._lost = ""
 
     def resize(self, slots: int) -> None:
-        """Use so many workers at most; more of them are started where there is room."""
+        """Change the maximum number of workers; more are started where there is room."""
         super().resize(slots)
         if self._gateway is not None:
             self._post(self._request("use", slots))
@@ -89,7 +90,7 @@ class Pool(cluster.ClusterPool):
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd="/",  # Ray has its workers import from here first
+            cwd="/",  # Ray's workers import from this folder first
             env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
             start_new_session=True,
         )
@@ -100,39 +101,41 @@ class Pool(cluster.ClusterPool):
         try:
             self.closed_by, found = await asyncio.wait_for(joined, START_S + WORKERS_S)
         except TimeoutError:
-            late = f"the {self.scheduler} at {self._address} takes connections and says nothing"
+            late = f"the {self.scheduler} at {self._address} accepts connections but sends nothing"
             raise StorageError(f"--address: {late}") from None
         return list(found)
 
     async def _listen(self, gateway: asyncio.StreamReader) -> None:
-        """Take what the gateway says, until its end."""
+        """Handle the gateway's responses and events until it ends."""
         with contextlib.suppress(asyncio.IncompleteReadError):
             while True:
-                number, *said = await _frame(gateway)
+                number, *said = await _read_frame(gateway)
                 if number >= 0:
-                    self._answered(number, *said)
+                    self._resolve(number, *said)
                 else:
-                    self._news(*said)
-        again = "nothing is lost: `sweep resume` goes on"
-        ended = f"the process that spoke to the {self.scheduler} at {self._address} was killed"
+                    self._handle_event(*said)
+        again = "nothing is lost: `sweep resume` continues"
+        ended = (
+            f"the process with the connection to the {self.scheduler} at {self._address} has ended"
+        )
         self._lost = self._lost or f"{ended}; {again}"
         for asked in self._asked.values():
             if not asked.done():
                 asked.set_exception(StorageError(self._lost))
-                asked.exception()  # a question whose asker has gone is no error
+                asked.exception()  # retrieved, so that asyncio does not log it
 
-    def _answered(self, number: int, well: bool, answer: Any) -> None:
+    def _resolve(self, number: int, well: bool, answer: Any) -> None:
         asked = self._asked.get(number)
         if asked is not None and not asked.done():
             asked.set_result(answer) if well else asked.set_exception(answer)
 
-    def _news(self, name: str, about: Any) -> None:
+    def _handle_event(self, name: str, about: Any) -> None:
         if name == "came":
-            self._came(about)
+            self._add_later(about)
         elif name == "went":
-            self._went(*about)
+            self._remove_worker(*about)
         elif name == "lost":
-            self._lost = self._gone()
+            self._lost = self._lost_message()
 
     async def _request(self, verb: str, *given: Any) -> Any:
         if self._lost:
@@ -140,7 +143,7 @@ class Pool(cluster.ClusterPool):
         number = next(self._numbers)
         self._asked[number] = asyncio.get_running_loop().create_future()
         try:
-            self._to_gateway.write(_framed(number, verb, given))
+            self._to_gateway.write(_to_frame(number, verb, given))
             return await self._asked[number]
         finally:
             del self._asked[number]
@@ -153,55 +156,56 @@ class Pool(cluster.ClusterPool):
         return answer
 
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
-        return await self._ask(address, there.run, key, slice_spec, _always)
+        return await self._ask(address, there.run, key, slice_spec, _is_always_wanted)
 
     async def _greet(self) -> None:
         await self._request("greet")
 
     async def _dismiss(self, worker: cluster.Worker, key: str) -> None:
-        """Have its actor ended; where there is room for another one, that one comes."""
+        """End the worker's actor; a new one starts where there is room."""
         await self._request("drop", worker.address)
 
-    def _lost_cluster(self) -> str:
-        """Return the loss of the head in words; its running slices are then unknown."""
+    def _describe_loss(self) -> str:
+        """Return a message if the head is lost, else empty."""
         return self._lost
 
     async def _leave(self) -> None:
         if self._gateway is not None:
-            self._to_gateway.close()  # at its end the gateway ends, and its actors with it
+            self._to_gateway.close()  # this ends the gateway, which ends its actors
             await self._gateway.wait()
 
 
-def _always() -> bool:
-    """Return True: a slice ends with its actor, and that with its driver."""
+def _is_always_wanted() -> bool:
+    """Return True: an actor ends with its driver, so its slice is always wanted."""
     return True
 
 
-def _framed(*said: Any) -> bytes:
+def _to_frame(*said: Any) -> bytes:
     sent = cloudpickle.dumps(said)
     return len(sent).to_bytes(_LENGTH, "big") + bytes(sent)
 
 
-async def _frame(reader: asyncio.StreamReader) -> tuple[Any, ...]:
+async def _read_frame(reader: asyncio.StreamReader) -> tuple[Any, ...]:
     length = int.from_bytes(await reader.readexactly(_LENGTH), "big")
     return tuple(cloudpickle.loads(await reader.readexactly(length)))
 
 
-# ---- who may be talked to -----------------------------------------------------------------------
+# ---- the checks of an address and of its protection ---------------------------------------------
 
 
-def _checked(address: str) -> str:
-    """The address of a head.
+def _check_address(address: str) -> str:
+    """Return the address of a head after checking it.
 
     Raises:
-        BadConfig: it is missing or none, Ray is not installed, or others can read our token.
+        BadConfig: the address is missing or invalid, Ray is not installed, or other users can read
+            the token.
     """
     if importlib.util.find_spec("ray") is None:
         hint = "pip install 'sweep-rl[ray]'"
         raise BadConfig("--pool", "ray", "another pool", hint, problem="Ray is not installed")
     form = re.fullmatch(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})", address, re.ASCII)
     if form is None or not 0 < int(form[2]) <= _LAST_PORT:
-        problem = f"'{without_password(address)}' is no head of a Ray cluster"
+        problem = f"'{without_password(address)}' is no address of a Ray head"
         problem = problem if address else "the pool ray has no cluster"
         allowed = f"the head's host and port, {_EXAMPLE}"
         raise BadConfig("--address", address, allowed, problem=problem)
@@ -234,7 +238,7 @@ async def _answers(address: str, within_s: float) -> bool:
 
 
 async def _lets_everybody_in(address: str) -> bool:
-    """Return whether a request without a certificate of ours succeeds over TLS."""
+    """Return whether a TLS request without a client certificate succeeds."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
@@ -245,11 +249,11 @@ async def _lets_everybody_in(address: str) -> bool:
             return bool(await asyncio.wait_for(reader.read(1), cluster.CONNECT_S))
     except (ssl.SSLError, ConnectionResetError, BrokenPipeError):
         return False
-    except OSError:  # it was not said, so it is not known
+    except OSError:  # neither accepted nor refused, so it counts as open
         return True
 
 
-#: Asks a head who it is as somebody without a token, and exits with what came of it.
+#: Program that connects to a head without a token; its exit code tells the result.
 _STRANGER = """
 import sys
 from ray._raylet import GcsClient
@@ -264,10 +268,10 @@ _TURNED_AWAY, _LET_IN = 3, 4
 
 
 async def _wants_token(address: str) -> bool:
-    """Return whether clients without a token are refused; only Ray's own word for that counts.
+    """Return whether clients without a token are refused with Ray's AuthenticationError.
 
     Raises:
-        StorageError: nobody answers who speaks as Ray does.
+        StorageError: the server does not respond like a Ray head.
     """
     stranger = await asyncio.create_subprocess_exec(
         *guard_command([sys.executable, "-c", _STRANGER, address]),
@@ -281,8 +285,8 @@ async def _wants_token(address: str) -> bool:
         with contextlib.suppress(ProcessLookupError):
             stranger.kill()
         raise StorageError(
-            f"--address: what answers at {address} is no Ray head that speaks as we do; see that "
-            f"both have the same Ray and the same RAY_USE_TLS"
+            f"--address: the server at {address} is no compatible Ray head; make sure that both "
+            f"have the same version of Ray and the same RAY_USE_TLS"
         )
     return came == _TURNED_AWAY
 
@@ -291,32 +295,32 @@ async def _wants_token(address: str) -> bool:
 
 
 def gateway() -> None:
-    """Join a cluster for the driver that has started this process, and end with it."""
+    """Serve the driver that has started this process, until the driver ends."""
     leave_signals_to_parent()
     answers = os.dup(1)
-    os.dup2(2, 1)  # what Ray prints is no answer
+    os.dup2(2, 1)  # Ray's prints must not mix with responses
     asyncio.run(_Gateway(answers).serve())
 
 
 class _Slot:
-    """An actor: calls what it is sent, in a process that is one slot."""
+    """An actor, whose process is one slot: calls the functions that it is sent."""
 
     def call(self, sent: bytes) -> bytes:
         """Return the pickled result of a function, or its error."""
         try:
             function, given = cloudpickle.loads(sent)
             came = (True, function(*given))
-        except Exception as error:  # noqa: BLE001 it is the driver's
+        except Exception as error:  # noqa: BLE001 raised again in the driver
             came = (False, error)
         return bytes(cloudpickle.dumps(came))
 
     def stay(self) -> None:
-        """Wait for the end of this process."""
+        """Wait until this process ends."""
         threading.Event().wait()
 
 
 class _Gateway:
-    """Actors on the nodes of a cluster, by their addresses: name of the node and a number."""
+    """Manages actors on the nodes of a cluster; an address is the node's name and a number."""
 
     def __init__(self, answers: int) -> None:
         self._answers = answers
@@ -324,26 +328,26 @@ class _Gateway:
         self._most = 0
         self._actors: dict[str, Any] = {}
         self._places: dict[tuple[str, int], asyncio.Task[None]] = {}
-        """Node and number of each slot → the life of its actors."""
+        """(node, number) of each slot → task that runs its actor."""
         self._holders: dict[str, tuple[str, int]] = {}
         self._alive: set[str] = set()
         self._has_joined = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _say(self, *said: Any) -> None:
-        frame = _framed(*said)
+        frame = _to_frame(*said)
         while frame:
             frame = frame[os.write(self._answers, frame) :]
 
     async def serve(self) -> None:
-        """Answer the driver until it leaves; Ray itself would then wait for a head that is gone."""
+        """Respond to the driver until it closes the connection, then exit without Ray's cleanup."""
         reader = asyncio.StreamReader()
         await asyncio.get_running_loop().connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(0, "rb")
         )
         with contextlib.suppress(asyncio.IncompleteReadError):
             while True:
-                self._begin(self._answer(*await _frame(reader)))
+                self._begin(self._answer(*await _read_frame(reader)))
         os._exit(0)
 
     def _begin(self, work: Any) -> None:
@@ -356,7 +360,7 @@ class _Gateway:
             answer = await getattr(self, f"_{verb}")(*given)
         except SweepError as error:
             self._say(number, False, error)
-        except Exception as error:  # noqa: BLE001 of Ray's own kind, which the driver does not load
+        except Exception as error:  # noqa: BLE001 maybe of a class of Ray, which the driver cannot load
             said = " ".join(str(error).split())
             self._say(number, False, RuntimeError(f"{type(error).__name__}: {said}"))
         else:
@@ -366,7 +370,7 @@ class _Gateway:
         """Join the cluster and start actors.
 
         Returns:
-            by what it is closed to others, and the addresses of the actors that are there.
+            The protection of the cluster as a text, and the addresses of its actors.
         """
         self._address, self._most = address, most
         certificates = os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true")
@@ -376,11 +380,11 @@ class _Gateway:
         )
         if not wants_token and (not certificates or await _lets_everybody_in(address)):
             raise UsageError(
-                f"--address: the Ray cluster at {address} is open to everybody who reaches it, and "
-                f"who does can run code there; have it ask for a token: {_HOW}"
+                f"--address: the Ray cluster at {address} is open: everybody who reaches it can "
+                f"run code there; let it require a token: {_HOW}"
             )
         if wants_token and mode != "token":
-            raise UsageError(f"--address: {address} asks for a token, too; set {_MODE}=token")
+            raise UsageError(f"--address: {address} requires a token; set {_MODE}=token")
         try:
             await asyncio.wait_for(asyncio.to_thread(_init, address), ANSWER_S)
         except TimeoutError:
@@ -397,8 +401,8 @@ class _Gateway:
         self._has_joined = True
         return "with a token" if wants_token else "over TLS", list(self._actors)
 
-    def _came(self, address: str) -> None:
-        """Say who is there, but for those who are in the answer of `_join`."""
+    def _report_actor(self, address: str) -> None:
+        """Report a new actor, unless the response to `_join` will contain it."""
         if self._has_joined:
             self._say(-1, "came", address)
 
@@ -406,13 +410,13 @@ class _Gateway:
         self._most = most
 
     async def _greet(self) -> None:
-        """Return when the head has answered; that it takes connections is not enough."""
+        """Wait for a response of the head; an accepted connection is not enough."""
         import ray
 
         await asyncio.to_thread(ray.nodes)
 
     async def _drop(self, address: str) -> None:
-        """End an actor that answers nothing."""
+        """Kill an actor that does not respond."""
         import ray
 
         actor = self._actors.get(address)
@@ -432,28 +436,28 @@ class _Gateway:
                 pass
             except ray.exceptions.RayError:
                 with contextlib.suppress(Exception):
-                    ray.kill(actor, no_restart=True)  # as in `_live`
+                    ray.kill(actor, no_restart=True)  # as in `_run_actor`
         never: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        return await never  # that the worker went is said by `_live`
+        return await never  # `_run_actor` reports the loss of the worker
 
     async def _watch(self) -> None:
-        """Look at the head and its nodes all the time; leave when the head is gone."""
+        """Check the head and its nodes repeatedly; exit when the head is lost."""
         missed = 0
         while missed < LOOKS:
             await asyncio.sleep(LOOK_S)
             missed = 0 if await _answers(self._address, LOOK_S) else missed + 1
             if not missed:
-                with contextlib.suppress(Exception):  # it may go while it is asked
+                with contextlib.suppress(Exception):  # the head may end during the request
                     await asyncio.wait_for(self._look(), LOOKS * LOOK_S)
         self._say(-1, "lost", "")
-        exits = cloudpickle.dumps((os._exit, (0,)))  # nobody else would end them for a minute
+        exits = cloudpickle.dumps((os._exit, (0,)))  # otherwise they would run for a minute
         for actor in self._actors.values():
             actor.call.remote(exits)
         await asyncio.sleep(LOOK_S)
         os._exit(0)
 
     async def _look(self) -> None:
-        """See which nodes there are, and have an actor for each processor that they offer."""
+        """List the nodes, and start the missing actors: one for each processor of a node."""
         import ray
 
         nodes = {node["NodeID"]: node for node in await asyncio.to_thread(ray.nodes)}
@@ -463,14 +467,14 @@ class _Gateway:
             slots = int(offered.get("CPU", 0))
             for number in range(slots):
                 place = self._places.get((name, number))
-                if (place is None or place.done()) and self._taken < self._most:
+                if (place is None or place.done()) and self._actor_count < self._most:
                     gpus = _share(offered.get("GPU", 0), slots)
                     address = self._name(name, number, nodes[name]["NodeName"])
-                    life = self._live(name, address, gpus)
+                    life = self._run_actor(name, address, gpus)
                     self._places[name, number] = asyncio.get_running_loop().create_task(life)
 
     def _name(self, node: str, number: int, called: str) -> str:
-        """The address of a slot: as its node is called, where no other one is called like that."""
+        """Return the address of a slot: its node's name, with a part of its id if not unique."""
         address = f"{called}/{number}"
         holder = self._holders.get(address, (node, number))
         if holder != (node, number) and not self._places[holder].done():
@@ -479,13 +483,13 @@ class _Gateway:
         return address
 
     @property
-    def _taken(self) -> int:
+    def _actor_count(self) -> int:
         return sum(not place.done() for place in self._places.values())
 
-    async def _live(self, node: str, address: str, gpus: float) -> None:
-        """One actor from its start to its end; while its node is there, the next look has another.
+    async def _run_actor(self, node: str, address: str, gpus: float) -> None:
+        """Run one actor from its start to its end; `_look` replaces it while its node is alive.
 
-        One that cannot start stays in its place with the reason, which whoever calls it is given.
+        An actor that cannot start is kept as the error that explains it, which callers get.
         """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -506,22 +510,22 @@ class _Gateway:
                 return
             *_, why = str(error).strip().splitlines()
             self._actors[address] = UsageError(f"its actor does not start: {why}")
-            self._came(address)
+            self._report_actor(address)
             while node in self._alive:
                 await asyncio.sleep(LOOK_S)
         else:
             self._actors[address] = actor
-            self._came(address)
+            self._report_actor(address)
             with contextlib.suppress(ray.exceptions.RayError):
                 await actor.stay.remote()
             with contextlib.suppress(Exception):
-                ray.kill(actor, no_restart=True)  # it may be cut off, and go on
+                ray.kill(actor, no_restart=True)  # it may be disconnected but still run
         del self._actors[address]
         self._say(-1, "went", (address, await _has_left(node)))
 
 
 def _share(gpus: float, slots: int) -> float:
-    """Return one slot's share of a node's GPUs: some of them whole, or a part of one."""
+    """Return one slot's share of a node's GPUs: a whole number of them, or a fraction of one."""
     return gpus // slots if gpus >= slots else math.floor(gpus / slots * 1e4) / 1e4
 
 
@@ -536,16 +540,16 @@ def _init(address: str) -> None:
 
 def _no_node(address: str, said: str) -> StorageError:
     return StorageError(
-        f"--address: this machine cannot join the Ray cluster at {address} ({said}); it has to be "
-        f"one of its nodes: `ray start --address {address}`"
+        f"--address: this machine cannot join the Ray cluster at {address} ({said}); make it "
+        f"one of the nodes: `ray start --address {address}`"
     )
 
 
 async def _has_left(node: str) -> bool:
-    """Return whether a node whose worker was lost says soon that it was stopped or drained."""
+    """Return whether a node that lost a worker reports soon that it was stopped or drained."""
     import ray
 
-    with contextlib.suppress(Exception):  # nor does it say so, where the head is gone
+    with contextlib.suppress(Exception):  # the head may be lost, too
         for _ in range(5):
             found: list[Mapping[str, Any]] = await asyncio.to_thread(ray.nodes)
             (state,) = [one for one in found if one["NodeID"] == node]

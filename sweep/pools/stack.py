@@ -1,10 +1,9 @@
 """Slots as lanes of one compiled program: hundreds of trials at once in one process, on one device.
 
-A trial has to be one that can train as a lane (`Trainable.as_lane`). All slices run in one process,
-which computes the next iteration of all of them at once (`sweep.slices.stacked`); if it dies, all
-of them fail with `WorkerLost`, and another process is started for the next ones. If the memory of
-its device does not suffice, the next process has half as many lanes; if the device is lost, there
-is no next one.
+Trials must be able to train as lanes (`Trainable.as_lane`). All slices run in one process, which
+computes the next iteration of all of them at once (`sweep.slices.stacked`). If it dies, all of them
+fail with `WorkerLost`, and a new process runs the next ones. If the memory of its device does not
+suffice, the next process has half as many lanes; if the device is lost, no process follows.
 """
 
 import contextlib
@@ -25,14 +24,14 @@ from sweep.views import formatting
 from trainables.core.processes.ending import kill_family
 from trainables.core.processes.supervised import supervised_context
 
-#: Seconds for which the process is waited for when the pool is closed.
+#: Seconds to wait for the end of the process when the pool is closed.
 CLOSE_S = 5.0
 _RESUME = "`sweep resume` continues when there is a device that suffices"
 
 
 @dataclass(eq=False)
 class _Process:
-    """The process in which slices run, and those that do."""
+    """The process in which slices run, and their futures."""
 
     process: Any
     requests: Any
@@ -60,15 +59,15 @@ class Pool(pools.Pool):
         self._lock = threading.Lock()
 
     def equip(self, variables: Callable[[int], Mapping[str, str]]) -> None:
-        """Give the process these environment variables, too."""
+        """Set additional environment variables of the process."""
         self._variables = variables(0)
 
     def resize(self, slots: int) -> None:
-        """Run so many slices at once from now on, or as many as the device has memory for."""
+        """Change the number of slots, up to the number of lanes for which the device has memory."""
         self.slots = slots if self._most is None else min(slots, self._most)
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run a slice beside the others."""
+        """Run a slice as another lane."""
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
         with self._lock:
@@ -80,30 +79,30 @@ class Pool(pools.Pool):
                 now = self._now = self._start()
             number = next(self._numbers)
             now.running[number] = outcome
-        with contextlib.suppress(OSError):  # it has died; `_listen` says so
+        with contextlib.suppress(OSError):  # it has died; `_listen` reports that
             now.requests.send((number, spec))
         return outcome
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
-        """Return the process of all slices."""
+        """Return the id of the process of all slices."""
         return self._now.process.pid if self._now is not None else None
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Return the share of the process's memory that each of its slices has."""
+        """Return the process's memory divided by the number of its slices, in bytes."""
         now = self._now
         if now is None:
             return 0
         return pools.memory_of(now.process.pid) // max(1, len(now.running))
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds the process was seen stopped."""
+        """Return for how many seconds the process has been stopped."""
         now = self._now
         if now is None:
             return 0.0
         return now.standstill.look(lambda: pools.is_stopped(now.process.pid))
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """Give a slice up; the others go on, unless their process does not answer."""
+        """Abort a slice; with WorkerLost the process is killed, and the other slices with it."""
         if (now := self._now) is None:
             return
         with self._lock:
@@ -132,7 +131,7 @@ class Pool(pools.Pool):
         return f"{lanes}{speed}" + (f" on {pace.device}" if pace.device else "")
 
     def close(self) -> None:
-        """End the process, with whatever still runs in it."""
+        """End the process and its slices."""
         now, self._now = self._now, None
         if now is None:
             return
@@ -157,7 +156,7 @@ class Pool(pools.Pool):
         return made
 
     def _listen(self, of: _Process) -> None:
-        """Hand on what comes of slices until the process has ended."""
+        """Set the outcomes of slices until the process has ended."""
         while True:
             try:
                 number, said = of.replies.recv()
@@ -181,7 +180,7 @@ class Pool(pools.Pool):
             running.set_exception(WorkerLost(of.process.exitcode, of.process.pid))
 
     def _give_up(self, of: _Process, said: DeviceFailed) -> None:
-        """End a process whose device failed; its slices do not count as failures of trials."""
+        """End a process whose device failed; its slices fail without counting against trials."""
         with self._lock:  # no other process may start while this one has the device's memory
             kill_family(of.process.pid)
             of.process.join()

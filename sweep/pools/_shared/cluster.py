@@ -1,10 +1,10 @@
-"""Slots on a cluster: each of its workers is one, whatever the engine that reaches them.
+"""Pools on a cluster, in which each worker is a slot; the common part of all engines.
 
-We choose the worker of each slice ourselves, and the engine may take no other one: a worker that is
-lost fails its slice, which the driver begins again. A worker that was cut off and goes on for a
-while writes files that the ledger never names. One that stands still answers no question: it is
-given up when the driver says so, and used again when it answers. The key that signs checkpoints is
-never sent: each worker reads its own file.
+This class, not the engine, chooses the worker of each slice. When a worker is lost, its slice
+fails, and the driver starts it again. A worker that was disconnected but still runs writes files
+that the ledger never names. A worker that does not respond is abandoned when the driver decides so,
+and is used again when it responds. The key that signs checkpoints is never sent: each worker reads
+its own file.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ from sweep.slices.cache import StaleProcess
 from sweep.slices.messages import SliceOutcome, SliceSpec
 from trainables.checkpoint import signing
 
-#: Seconds to reach the cluster's scheduler, and for a worker to answer what it is.
+#: Seconds to reach the cluster's scheduler, and for a worker to describe itself.
 CONNECT_S = 10.0
-#: Seconds that workers have to end what they run for us when the pool is closed.
+#: Seconds for workers to end their slices when the pool is closed.
 CLOSE_S = there.CLOSE_S
-#: Seconds between two questions about a slice's process, if its driver wants to know; and if not.
+#: Seconds between two measurements of a slice's process, with and without interest of its driver.
 MEASURE_S, LISTEN_S = 1.0, 5.0
-#: Attempts to ask a worker that has just joined, as it may not be reachable yet; and their pause.
+#: Attempts to contact a worker that has just joined, and seconds between them.
 ATTEMPTS, PAUSE_S = 20, 0.5
 
 
@@ -60,7 +60,7 @@ class Worker:
 
 @dataclass(eq=False)
 class _Running:
-    """A slice on its way."""
+    """A submitted slice."""
 
     spec: SliceSpec
     key: str
@@ -68,14 +68,14 @@ class _Running:
     worker: Worker | None = None
     """None while the slice waits for a free worker."""
     error: SweepError | None = None
-    """Why its process was ended."""
+    """Reason for which the driver ended its process."""
     pid: int | None = None
     memory: int = 0
     still_s: float = 0.0
-    """Seconds for which its process has stood still, as its worker reports; of a slice that waits
-    for a worker, those since the last answer of the engine's scheduler."""
+    """Seconds for which its process has been stopped, as reported by its worker; while the slice
+    waits for a worker, seconds since the last response of the engine's scheduler."""
     wanted: bool = False
-    """True if the driver has asked for one of these measurements since the last answer."""
+    """True if the driver has read a measurement since the worker's last response."""
     given_up: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -84,11 +84,11 @@ class _Running:
 
 
 class ClusterPool(pools.Pool):
-    """As many slots as the cluster has workers that fit, up to `slots` of them.
+    """A slot for each usable worker of the cluster, up to `slots`.
 
-    Everything happens in one thread with an event loop; the driver's calls only post it work. What
-    an engine does lies in its own file: the abstract methods, which run in that loop. It reports
-    who comes and goes with `_came` and `_went`.
+    All work is done in one thread with an event loop; the driver's calls only post work to it. A
+    subclass for an engine implements the abstract methods, which run in that loop, and reports
+    workers with `_add_later` and `_remove`.
     """
 
     blocks: ClassVar[bool] = False
@@ -96,7 +96,7 @@ class ClusterPool(pools.Pool):
     scheduler: ClassVar[str]
     """The engine's name for the process that all others of the cluster need."""
     closed_by: str = ""
-    """The protection that closes the cluster to others, once connected."""
+    """Protection of the cluster against others, as a text; known once connected."""
 
     def __init__(self, slots: int, address: str) -> None:
         self.slots = 1
@@ -105,37 +105,37 @@ class ClusterPool(pools.Pool):
         self._root = Path()
         self._workers: dict[str, Worker] = {}
         self._left: set[str] = set()
-        """Addresses of workers that are gone, maybe while they were asked what they are."""
+        """Addresses of workers that have left, maybe before they had described themselves."""
         self._changed = asyncio.Condition()
         self._running: dict[Future[SliceOutcome], _Running] = {}
         self._silent = ""
-        """That the engine's scheduler answers nothing any more, in words."""
+        """Message that the engine's scheduler has stopped responding; empty while it responds."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="pool", daemon=True)
 
-    # ---- what an engine does ----------------------------------------------------------------
+    # ---- implemented by an engine -----------------------------------------------------------
 
     @abstractmethod
     async def _reach(self, reach_s: float) -> Collection[str]:
-        """Reach the cluster within so many seconds; returns the addresses of its workers.
+        """Connect to the cluster within `reach_s` seconds and return its workers' addresses.
 
         Raises:
-            StorageError: nobody answers there.
-            UsageError: it is open to others.
+            StorageError: no cluster responds.
+            UsageError: the cluster is open to others.
         """
 
     @abstractmethod
     async def _ask(self, address: str, function: Callable[..., Any], *given: Any) -> Any:
-        """Return the result of a function of `_shared.worker` there, beside a slice, or its error.
+        """Call a function of `_shared.worker` in a worker, beside its slice; return its result.
 
         Raises:
-            OSError: the worker cannot be reached, or not yet.
+            OSError: the worker cannot be reached (yet).
         """
 
     @abstractmethod
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
-        """Return the outcome of a slice on that worker; the engine tries it once, and nowhere else.
+        """Run a slice once on that worker, and only there; return its outcome.
 
         Raises:
             WorkerLost: the worker was killed.
@@ -144,43 +144,43 @@ class ClusterPool(pools.Pool):
 
     @abstractmethod
     async def _greet(self) -> None:
-        """Return when the engine's scheduler has answered."""
+        """Wait for a response of the engine's scheduler."""
 
     @abstractmethod
-    def _lost_cluster(self) -> str:
-        """Why the cluster is lost, by `_gone`; empty: it is not."""
+    def _describe_loss(self) -> str:
+        """Return a message if the cluster is lost (see `_lost_message`), else empty."""
 
     async def _dismiss(self, worker: Worker, key: str) -> None:
-        """Wait until a worker that was given up answers, end what it runs, and use it again."""
+        """Wait until an abandoned worker responds, end its slice, and use the worker again."""
         while worker.address not in self._left:
             try:
                 await self._ask(worker.address, there.leave, [key, ""])
-            except Exception:  # noqa: BLE001 it is asked again, until it is known to be gone
+            except Exception:  # noqa: BLE001 retried until the worker is known to have left
                 await asyncio.sleep(CONNECT_S)
             else:
-                await self._joined(worker.address)
+                await self._join_later(worker.address)
                 return
 
     @abstractmethod
     async def _leave(self) -> None:
-        """Cut the connection to the cluster, which may be gone."""
+        """Close the connection to the cluster, which may be lost."""
 
-    async def _about(self, address: str, probe: Path) -> dict[str, Any]:
+    async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
         """Return a worker's description of itself, with its name."""
         return {"name": address, **await self._ask(address, there.describe_worker, probe)}
 
     def _not_closed(self, address: str) -> str:
-        """Why others reach the worker at that address; empty: they do not."""
+        """Return why others can reach the worker at that address; empty if they cannot."""
         return ""
 
-    # ---- what the driver calls --------------------------------------------------------------
+    # ---- called by the driver ---------------------------------------------------------------
 
     def connect(self, root: Path, patience_s: float | None = None) -> None:
-        """Reach the cluster, and see which of its workers fit, for `patience_s` seconds at most.
+        """Connect to the cluster and check its workers, within `patience_s` seconds if given.
 
         Raises:
-            StorageError: nobody answers there.
-            UsageError: it is open to others, or every worker it has differs from us.
+            StorageError: no cluster responds.
+            UsageError: the cluster is open to others, or none of its workers is usable.
         """
         self._root = root.absolute()
         self._thread.start()
@@ -194,11 +194,11 @@ class ClusterPool(pools.Pool):
 
     @property
     def clocks(self) -> Mapping[str, float]:
-        """Name of each worker that fits → by how many seconds its clock is ahead of this one."""
+        """Name of each usable worker → seconds by which its clock is ahead of this one."""
         return {worker.name: worker.ahead_s for worker in self._workers.values()}
 
     def submit(self, spec: SliceSpec) -> Future[SliceOutcome]:
-        """Run a slice on a free worker, or on the next one that is; the signing key stays here."""
+        """Run a slice on a worker as soon as one is free; the signing key is not sent."""
         outcome: Future[SliceOutcome] = Future()
         outcome.set_running_or_notify_cancel()
         key = f"sweep-{spec.trial:05d}_{spec.replica}-{spec.number}-{uuid.uuid4().hex}"
@@ -208,12 +208,12 @@ class ClusterPool(pools.Pool):
         return outcome
 
     def resize(self, slots: int) -> None:
-        """Use so many workers at most; a slice that runs on one too many ends as it would."""
+        """Change the maximum number of workers; running slices are not interrupted."""
         self._most = slots
-        self._count()
+        self._update_slots()
 
     def pid(self, running: Future[SliceOutcome]) -> int | None:
-        """The slice's process on its worker's machine."""
+        """Return the id of the slice's process on its worker's machine, or None if unknown."""
         found = self._running.get(running)
         if found is None:
             return None
@@ -221,14 +221,14 @@ class ClusterPool(pools.Pool):
         return found.pid
 
     def memory(self, running: Future[SliceOutcome]) -> int:
-        """Return the bytes that the slice's process took when its worker was last asked."""
+        """Return the last measured memory of the slice's process in bytes."""
         found = self._running.get(running)
         return 0 if found is None else found.memory
 
     def silence(self, running: Future[SliceOutcome]) -> float:
-        """Return for how many seconds its worker has not answered, or its process stood still.
+        """Return for how many seconds its worker has not responded, or its process was stopped.
 
-        Where it waits for a worker, it is the engine's scheduler that has not answered.
+        While the slice waits for a worker, this refers to the engine's scheduler.
         """
         found = self._running.get(running)
         if found is None:
@@ -236,9 +236,9 @@ class ClusterPool(pools.Pool):
         return max(found.worker.silent_s if found.worker else 0.0, found.still_s)
 
     def end(self, running: Future[SliceOutcome], error: SweepError) -> None:
-        """Have the worker kill the slice's process with its children, or give the worker up.
+        """Let the worker kill the slice's process with its children, or abandon the worker.
 
-        A slice that waits for a worker goes on waiting, unless the engine's scheduler is silent.
+        A slice without a worker keeps waiting, unless the engine's scheduler does not respond.
         """
         found = self._running.get(running)
         if found is not None and found.error is None:
@@ -246,15 +246,15 @@ class ClusterPool(pools.Pool):
             self._post(self._end(found, found.worker))
 
     def forget(self, replica: tuple[str, int, int]) -> None:
-        """Have the worker that it ran on last end what is kept there."""
+        """Let the replica's last worker free the memory kept for it."""
         self._post(self._forget(replica))
 
     def failed(self) -> str:
-        """Why the cluster is lost, or answers nothing; empty: neither."""
-        return self._silent or self._lost_cluster()
+        """Return why the cluster is lost or does not respond; empty if it works."""
+        return self._silent or self._describe_loss()
 
     def close(self) -> None:
-        """End our slices and what is kept warm for them; then leave the cluster."""
+        """End the pool's slices, free the memory kept for them, and disconnect."""
         if self._thread.is_alive():
             with contextlib.suppress(TimeoutError):
                 self._wait(self._close())
@@ -280,37 +280,37 @@ class ClusterPool(pools.Pool):
         answers = await asyncio.gather(*(self._join(address, probe) for address in found))
         refused = [said for said in answers if said]
         if refused and not self._workers:
-            raise UsageError(f"--address: no worker of the cluster fits: {refused[0]}")
+            raise UsageError(f"--address: no worker of the cluster is usable: {refused[0]}")
         if not refused and not self._workers:
             self.say(f"the cluster at {self._address} has no worker yet; slices wait for one")
 
-    def _came(self, address: str) -> None:
-        """A worker came while we run; it is to see a folder that is there by now."""
+    def _add_later(self, address: str) -> None:
+        """Check a worker that joined later and use it; the shared folder exists by then."""
         self._left.discard(address)
-        self._begin(self._joined(address))
+        self._begin(self._join_later(address))
 
-    async def _joined(self, address: str) -> None:
+    async def _join_later(self, address: str) -> None:
         await self._join(address, _nearest(self._root))
 
-    def _went(self, address: str, expected: bool) -> None:
-        """A worker is gone; `expected`: it left by itself, or was sent away."""
+    def _remove_worker(self, address: str, expected: bool) -> None:
+        """Remove a worker that has left; `expected` is True if it was closed or sent away."""
         self._left.add(address)
         worker = self._workers.pop(address, None)
         if worker is not None:
             worker.left = expected
             worker.gone.set()
-        self._count()
+        self._update_slots()
 
     async def _join(self, address: str, probe: Path) -> str:
-        """Use a worker from now on, or say why not; returns that."""
+        """Use a worker from now on; return why it is not usable, or empty if it is."""
         if address in self._workers:
             return ""
         about: dict[str, Any] = {"why": self._not_closed(address)}
         try:
             if not about["why"]:
-                about = await self._examined(address, probe)
-        except Exception as error:  # noqa: BLE001 an installation of others may fail in any way
-            about["why"] = f"it cannot be asked what it is ({type(error).__name__}: {error})"
+                about = await self._describe(address, probe)
+        except Exception as error:  # noqa: BLE001 another installation may fail in any way
+            about["why"] = f"it did not describe itself ({type(error).__name__}: {error})"
         if address in self._left or address in self._workers:
             return ""
         said = about.get("why") or _differences(about["has"])
@@ -326,17 +326,17 @@ class ClusterPool(pools.Pool):
                 f"checkpoints may run code fail there; copy ~/.config/sweep/key to it"
             )
         self._workers[address] = Worker(address, about["name"], ahead_s=about["ahead_s"])
-        self._count()
+        self._update_slots()
         async with self._changed:
             self._changed.notify_all()
         return ""
 
-    async def _examined(self, address: str, probe: Path) -> dict[str, Any]:
-        """Return a worker's description and its clock's difference; it may need a while."""
+    async def _describe(self, address: str, probe: Path) -> dict[str, Any]:
+        """Return a worker's description and ``ahead_s``, the lead of its clock in seconds."""
         for last in (*(False,) * (ATTEMPTS - 1), True):
             asked = time.time()
             try:
-                answer = await asyncio.wait_for(self._about(address, probe), CONNECT_S)
+                answer = await asyncio.wait_for(self._ask_description(address, probe), CONNECT_S)
             except TimeoutError:
                 raise
             except (OSError, KeyError):
@@ -345,12 +345,12 @@ class ClusterPool(pools.Pool):
                 await asyncio.sleep(PAUSE_S)
             else:
                 break
-        now = answer.get("now", asked)  # another release of ours may not say its time
-        # It was read at some instant in between: so much apart the clocks are at the least.
+        now = answer.get("now", asked)  # another release of sweep may not send its time
+        # The clock was read between question and answer, so this is the smallest possible lead.
         return {**answer, "ahead_s": max(now - time.time(), min(0.0, now - asked))}
 
-    def _count(self) -> None:
-        """One at least: a slice that was begun waits for the first worker."""
+    def _update_slots(self) -> None:
+        """Update the number of slots; at least 1, so that a slice can wait for the first worker."""
         self.slots = max(1, min(self._most, len(self._workers)))
 
     def _choose(self, running: _Running) -> Worker | None:
@@ -359,21 +359,21 @@ class ClusterPool(pools.Pool):
         return next(iter(at_home or sorted(free, key=lambda worker: worker.free_since)), None)
 
     async def _run(self, running: _Running) -> None:
-        worker = await self._taken(running)
+        worker = await self._take_worker(running)
         try:
-            came = await self._sent(running, worker)
-        except Exception as error:  # noqa: BLE001 whatever it is, it is the slice's end
+            came = await self._run_on(running, worker)
+        except Exception as error:  # noqa: BLE001 every error ends the slice
             lost = isinstance(error, WorkerLost)
-            self._let_go(running, worker)
+            self._free_worker(running, worker)
             running.outcome.set_exception(running.error if lost and running.error else error)
         else:
-            self._let_go(running, worker)
+            self._free_worker(running, worker)
             running.outcome.set_result(came)
         async with self._changed:
             self._changed.notify_all()
 
-    async def _taken(self, running: _Running) -> Worker | None:
-        """Wait for a worker that is free, and take it; returns None if the cluster was lost."""
+    async def _take_worker(self, running: _Running) -> Worker | None:
+        """Wait for a free worker and reserve it; return None if the cluster was lost."""
         heard = asyncio.ensure_future(self._listen_to_scheduler(running))
         try:
             async with self._changed:
@@ -387,14 +387,14 @@ class ClusterPool(pools.Pool):
         finally:
             heard.cancel()
 
-    def _let_go(self, running: _Running, worker: Worker | None) -> None:
-        """Free its worker, before anybody sees from outside that the slice is over."""
+    def _free_worker(self, running: _Running, worker: Worker | None) -> None:
+        """Free the slice's worker; called before the slice's future is done."""
         del self._running[running.outcome]
         if worker is not None:
             worker.busy, worker.free_since = False, time.monotonic()
 
-    async def _sent(self, running: _Running, worker: Worker | None) -> SliceOutcome:
-        """Return the outcome of a slice on that worker, or of the loss of either."""
+    async def _run_on(self, running: _Running, worker: Worker | None) -> SliceOutcome:
+        """Run a slice on its worker and return the outcome; raise if worker or cluster is lost."""
         if worker is None:
             raise StorageError(self.failed())
         sent = cloudpickle.dumps(replace(running.spec, worker=worker.name))
@@ -417,9 +417,10 @@ class ClusterPool(pools.Pool):
         raise WorkerLost(None, None, f"its worker {worker.name} was killed, or cut off")
 
     async def _listen_to(self, running: _Running, worker: Worker) -> None:
-        """Ask a worker about its slice again and again, one question at a time.
+        """Poll a worker about its slice, one request at a time.
 
-        Its silence is counted in short pauses: in a long one this process stood still itself.
+        Its silence is added up in short intervals, so that a suspension of this process does not
+        count as silence of the worker.
         """
         while True:
             wanted, running.wanted = running.wanted, False
@@ -430,7 +431,7 @@ class ClusterPool(pools.Pool):
                     worker.silent_s += MEASURE_S
                 running.pid, running.memory, running.still_s = answer.result()
                 worker.silent_s = 0.0
-            except Exception:  # noqa: BLE001 it answers another time, or is about to be lost
+            except Exception:  # noqa: BLE001 it responds later, or is about to be lost
                 worker.silent_s += MEASURE_S
             finally:
                 answer.cancel()
@@ -440,7 +441,7 @@ class ClusterPool(pools.Pool):
                     break
 
     async def _listen_to_scheduler(self, running: _Running) -> None:
-        """Ask the engine's scheduler again and again while a slice waits for a worker."""
+        """Poll the engine's scheduler while a slice waits for a worker."""
         while True:
             answer = asyncio.ensure_future(self._greet())
             try:
@@ -448,23 +449,23 @@ class ClusterPool(pools.Pool):
                     running.still_s += MEASURE_S
                 answer.result()
                 running.still_s = 0.0
-            except Exception:  # noqa: BLE001 it answers another time, or the cluster is lost
+            except Exception:  # noqa: BLE001 it responds later, or the cluster is lost
                 running.still_s += MEASURE_S
             finally:
                 answer.cancel()
             await asyncio.sleep(MEASURE_S if running.still_s else LISTEN_S)
 
     async def _end(self, running: _Running, worker: Worker | None) -> None:
-        """Have a slice's process killed; one whose worker does not answer is given up with it."""
+        """Let the worker kill a slice's process; abandon a worker that does not respond."""
         answers = worker is not None and worker.silent_s <= CONNECT_S
         if worker and answers and await self._answer(worker, there.end, running.key) is not None:
             return
         try:
             await asyncio.wait_for(self._greet(), CONNECT_S)
-        except Exception:  # noqa: BLE001 whatever it is, there is no answer
-            self._silent = self._lost_cluster() or (
-                f"the {self.scheduler} at {self._address} has stopped answering; nothing is lost: "
-                f"`sweep resume` goes on when it does again"
+        except Exception:  # noqa: BLE001 every error means that there is no response
+            self._silent = self._describe_loss() or (
+                f"the {self.scheduler} at {self._address} has stopped responding; nothing is lost: "
+                f"`sweep resume` continues when it responds again"
             )
             return
         if worker is None:
@@ -472,8 +473,8 @@ class ClusterPool(pools.Pool):
             return
         if running.outcome in self._running and self._workers.get(worker.address) is worker:
             del self._workers[worker.address]
-            self._count()
-            self.say(f"worker {worker.name} does not answer: it is left out until it does")
+            self._update_slots()
+            self.say(f"worker {worker.name} does not respond; it is not used until it does")
             self._begin(self._dismiss(worker, running.key))
         running.given_up.set()
 
@@ -484,7 +485,7 @@ class ClusterPool(pools.Pool):
                 await self._answer(worker, there.forget, replica)
 
     async def _answer(self, worker: Worker, function: Callable[..., Any], *given: Any) -> Any:
-        """Return a worker's answer; None if there is none, or if the worker is about to be lost."""
+        """Return a worker's response, or None if it does not respond or raises."""
         with contextlib.suppress(Exception):
             return await asyncio.wait_for(self._ask(worker.address, function, *given), CONNECT_S)
         return None
@@ -500,18 +501,18 @@ class ClusterPool(pools.Pool):
                 await asyncio.wait_for(asyncio.gather(*asked), CLOSE_S)
         for task in self._tasks:
             task.cancel()
-        with contextlib.suppress(Exception):  # it is gone, in whatever way
+        with contextlib.suppress(Exception):  # the cluster may be lost
             await asyncio.wait_for(self._leave(), CLOSE_S)
 
-    def _gone(self) -> str:
+    def _lost_message(self) -> str:
         return (
-            f"the {self.scheduler} at {self._address} is gone; nothing is lost: start it again, "
-            f"then `sweep resume` goes on"
+            f"the {self.scheduler} at {self._address} is gone; nothing is lost: restart it, "
+            f"then `sweep resume` continues"
         )
 
 
 def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
-    """A slice without the signing key, with paths that mean the same in every folder."""
+    """Return the slice without the signing key and with absolute paths."""
     names = ("folder", "birth_folder", "stop_file", "own_stop_file", "shared_folder")
     given = [(name, getattr(spec, name)) for name in names]
     changes: dict[str, Any] = {name: str(Path(path).absolute()) for name, path in given if path}
@@ -528,7 +529,7 @@ def _outcome(came: object) -> SliceOutcome:
 
 
 def _differences(theirs: Mapping[str, str]) -> str:
-    """Return the differences of a worker's versions from ours, in words; empty if equal."""
+    """Return how a worker's versions differ from those here, as a text; empty if equal."""
     ours = pickled.libraries()
     found = [
         f"{name} is {theirs.get(name)} there, {version} here"
@@ -539,18 +540,18 @@ def _differences(theirs: Mapping[str, str]) -> str:
 
 
 def _nearest(root: Path) -> Path:
-    """The folder of all sweeps, or where it will lie."""
+    """Return the folder of all sweeps, or its nearest existing parent."""
     return next(path for path in (root, *root.parents) if path.is_dir())
 
 
 @contextlib.contextmanager
 def _probe(root: Path) -> Iterator[Path]:
-    """A file by which workers show that they share the folder that the sweeps are in."""
+    """Create a file inside the block; workers that see it share the folder of the sweeps."""
     path = _nearest(root) / f".sweep-shared-{secrets.token_hex(8)}"
     try:
         path.touch(mode=0o600)
     except OSError as error:
-        raise StorageError(f"{path}: cannot be made: {error.strerror}") from error
+        raise StorageError(f"{path}: cannot be created: {error.strerror}") from error
     try:
         yield path
     finally:

@@ -1,8 +1,8 @@
-"""A worker of a cluster: its one slot, and what its driver asks of it beside a slice.
+"""A worker of a cluster: its one slot, and the functions that the driver calls beside a slice.
 
-A slice runs in a child of the cluster's worker, in one slot of our own pool, so it runs as it would
-on one machine: with its threads, its log, its warm trainable, and with children of its own. What
-kills it costs the cluster nothing. The signing key was not sent: it is read from the file here.
+A slice runs in a child of the cluster's worker, in the slot of a pool on this machine, so it runs
+as without a cluster: with its threads, its log, its warm trainable, and children of its own. If it
+is killed, the cluster's worker survives. The signing key is read from the file on this machine.
 """
 
 import multiprocessing
@@ -22,16 +22,16 @@ from sweep.slices.messages import SliceOutcome, SliceSpec
 from trainables.checkpoint import signing
 from trainables.errors import SigningError
 
-#: Seconds between two looks whether somebody still waits for a slice.
+#: Seconds between two checks whether the driver still wants a slice.
 LOOK_S = 0.2
-#: Seconds for which a trainable is kept warm when nothing runs here.
+#: Seconds without work after which the slot is closed.
 IDLE_S = 600.0
-#: Seconds that a worker has to end what it runs for a pool that is closed.
+#: Seconds for a worker to end its slices when the pool is closed.
 CLOSE_S = 5.0
 
 
 class _Here:
-    """The one slot of this process, and what runs in it."""
+    """The one slot of this process, and the slices in it."""
 
     def __init__(self) -> None:
         self.taken = threading.Lock()
@@ -40,7 +40,7 @@ class _Here:
         self.idle: threading.Timer | None = None
 
     def open_slot(self) -> pools.Pool:
-        """The slot; its process is allowed to have children, which die with it."""
+        """Return the open slot; its process may have children, which die with it."""
         if self.idle is not None:
             self.idle.cancel()
         multiprocessing.current_process().daemon = False  # a nanny's workers are; ours watch theirs
@@ -48,13 +48,13 @@ class _Here:
         return self.slot
 
     def release_if_idle(self) -> None:
-        """Let the slot go if nobody uses it for a while: its driver may have been killed."""
+        """Close the slot after `IDLE_S` seconds without work; its driver may have died."""
         self.idle = threading.Timer(IDLE_S, self.empty)
         self.idle.daemon = True
         self.idle.start()
 
     def empty(self) -> None:
-        """Let the slot go, unless something runs in it."""
+        """Close the slot, unless a slice runs in it."""
         if self.taken.acquire(blocking=False):
             try:
                 slot, self.slot = self.slot, None
@@ -76,14 +76,14 @@ def describe_worker(probe: Path) -> dict[str, Any]:
         found["why"] = str(error)
     if not probe.exists():
         found["why"] = (
-            f"it does not see {probe}; sweeps on a cluster lie in a folder that "
-            f"all machines share under one path"
+            f"it does not see {probe}; sweeps on a cluster must be in a folder that "
+            f"all machines share under the same path"
         )
     return found
 
 
 def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
-    """Run the slice `key` in this worker's slot, as long as somebody waits for it."""
+    """Run the slice `key` in this worker's slot; kill it once `is_wanted` returns False."""
     while not _here.taken.acquire(timeout=LOOK_S):  # another driver's slice, or one to be killed
         if not is_wanted():
             raise WorkerLost(None, None, "its driver has left")
@@ -104,7 +104,7 @@ def run(key: str, sent: bytes, is_wanted: Callable[[], bool]) -> SliceOutcome:
 
 
 def measure(key: str, memory: bool) -> tuple[int | None, int, float]:
-    """Process, memory if asked for, and seconds of standstill, of a slice that runs here."""
+    """Return process id, memory in bytes (if `memory`) and seconds of standstill of a slice."""
     running, slot = _here.running.get(key), _here.slot
     if running is None or slot is None:
         return None, 0, 0.0
@@ -112,7 +112,7 @@ def measure(key: str, memory: bool) -> tuple[int | None, int, float]:
 
 
 def end(key: str) -> bool:
-    """Kill the process of a slice; the answer says that this worker does not stand still."""
+    """Kill the process of a slice; return True, which shows that this worker responds."""
     running, slot = _here.running.get(key), _here.slot
     if running is not None and slot is not None:
         slot.end(running, WorkerLost(None, slot.pid(running), "it was ended"))
@@ -120,7 +120,7 @@ def end(key: str) -> bool:
 
 
 def forget(replica: tuple[str, int, int]) -> None:
-    """End what is kept warm of a replica that has ended, unless a slice runs here by now."""
+    """Free the memory kept for an ended replica, unless a slice already runs here."""
     if _here.taken.acquire(blocking=False):
         try:
             if _here.slot is not None:
@@ -130,7 +130,7 @@ def forget(replica: tuple[str, int, int]) -> None:
 
 
 def leave(keys: Sequence[str]) -> None:
-    """Kill the processes of these slices, then let go of what is kept warm."""
+    """Kill the processes of these slices, then close the slot."""
     left = [running for key in keys if (running := _here.running.get(key)) is not None]
     for key in keys:
         end(key)

@@ -298,7 +298,7 @@ def test_an_address_of_another_engine_is_refused_and_a_pool_without_a_cluster_is
 ) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN", "0" * 64)
     (row,) = doctor("--pool", "ray", "--address", "tls://192.0.2.1:8786", code=2)["ray"]
-    assert "is no head of a Ray cluster" in row["seen"]
+    assert "is no address of a Ray head" in row["seen"]
     (row,) = doctor("--pool", "ray", code=2)["ray"]
     assert row["seen"] == "--address: the pool ray has no cluster"
     assert "the head's host and port" in row["todo"]
@@ -314,7 +314,7 @@ def test_a_cluster_that_is_open_is_away_or_says_nothing_is_one_line(
     monkeypatch.setattr(cluster_pool, "CONNECT_S", 0.2)
     with mute() as port:
         (row,) = doctor("--address", f"127.0.0.1:{port}", code=2)["dask"]
-    assert f"no Dask scheduler of ours answers at tcp://127.0.0.1:{port}" in row["seen"]
+    assert f"no usable Dask scheduler at tcp://127.0.0.1:{port}" in row["seen"]
     assert list(tmp_path.iterdir()) == []
 
 

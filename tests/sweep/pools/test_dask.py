@@ -183,17 +183,17 @@ def test_a_worker_that_does_not_share_the_folder_is_named_before_anything_runs(
     monkeypatch.setattr(cluster_pool, "_probe", lambda _root: contextlib.nullcontext(elsewhere))
     with pytest.raises(UsageError) as refused:
         pools.check(f"dask@{cluster.address}", (), tmp_path)
-    assert f"it does not see {elsewhere}; sweeps on a cluster lie in" in str(refused.value)
+    assert f"it does not see {elsewhere}; sweeps on a cluster must be in" in str(refused.value)
 
 
 @pytest.mark.parametrize(
     ("address", "problem"),
     [
         ("", "the pool dask has no cluster; expected its scheduler's, such as tls://node-1:8786"),
-        ("tcp://10.1.2.3:8786", "is open to everybody who reaches it"),
-        ("10.1.2.3:8786", "is open to everybody who reaches it"),
-        ("ws://127.0.0.1:8786", "is open to everybody who reaches it"),
-        ("tcp://no.such.host.invalid:8786", "is open to everybody who reaches it"),
+        ("tcp://10.1.2.3:8786", "is open: everybody who reaches it"),
+        ("10.1.2.3:8786", "is open: everybody who reaches it"),
+        ("ws://127.0.0.1:8786", "is open: everybody who reaches it"),
+        ("tcp://no.such.host.invalid:8786", "is open: everybody who reaches it"),
         ("tls://10.1.2.3:8786", "the certificates for tls://10.1.2.3:8786 cannot be used"),
     ],
 )
@@ -210,7 +210,7 @@ def test_a_scheduler_that_does_not_answer_is_the_outsides_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cluster_pool, "CONNECT_S", 0.5)
-    with pytest.raises(StorageError, match="--address: no Dask scheduler of ours answers at") as no:
+    with pytest.raises(StorageError, match="--address: no usable Dask scheduler at") as no:
         pools.check("dask@tcp://127.0.0.1:9", (), tmp_path)
     assert no.value.exit_code == 4
 
@@ -225,14 +225,14 @@ def test_a_worker_that_is_named_twice_is_one_and_one_that_leaves_while_it_is_ask
     async def about(_address: str, _probe: Path) -> dict[str, Any]:
         await asyncio.sleep(0)
         if leaves:
-            pool._heard((0.0, {"action": "remove-worker", "worker": address}))
+            pool._handle_event((0.0, {"action": "remove-worker", "worker": address}))
         return {"name": "a", "has": pickled.libraries(), "key": "", "ahead_s": 0.0}
 
     async def join() -> None:
         await asyncio.gather(*(pool._join(address, tmp_path) for _ in range(2)))
 
     said: list[str] = []
-    monkeypatch.setattr(pool, "_about", about)
+    monkeypatch.setattr(pool, "_ask_description", about)
     with contextlib.closing(pool):
         pool.say = said.append
         asyncio.run(join())

@@ -52,7 +52,7 @@ def test_what_listens_and_says_nothing_is_given_up(
     monkeypatch.setattr(cluster_pool, "CONNECT_S", 2.0)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         address = f"dask@tcp://127.0.0.1:{mute.getsockname()[1]}"
-        with pytest.raises(StorageError, match="takes connections and says nothing"):
+        with pytest.raises(StorageError, match="accepts connections but sends nothing"):
             pools.check(address, (), tmp_path)
     assert list(tmp_path.iterdir()) == []
 
@@ -68,7 +68,7 @@ def test_a_scheduler_that_dies_ends_the_driver_with_code_4_and_the_sweep_goes_on
             if [one for one in recorded if isinstance(one.event, Closed)]:
                 os.killpg(cluster.scheduler.pid, signal.SIGKILL)
 
-        with pytest.raises(StorageError, match="is gone; nothing is lost: start it again") as lost:
+        with pytest.raises(StorageError, match="is gone; nothing is lost: restart it") as lost:
             sweeps.run(folder, pool=f"dask@{cluster.address}", watch=watch)
     assert lost.value.exit_code == 4
     assert sweeps.history(folder).ended == "failed"
@@ -175,7 +175,7 @@ def test_a_worker_that_goes_on_after_it_was_given_up_ends_its_slice_and_is_used_
             wait_until(lambda: pool.silence(first) > 2.0)
             pool.end(first, WorkerLost(None, None, "it stands still"))
             assert isinstance(first.exception(timeout=120), WorkerLost)
-            assert said[-1] == "worker a does not answer: it is left out until it does"
+            assert said[-1] == "worker a does not respond; it is not used until it does"
             second = pool.submit(slice_spec(tmp_path / "b", trial=1, paths=HERE))
             assert slow.is_running()
         psutil.wait_procs([slow], timeout=120)
@@ -199,7 +199,7 @@ def test_a_scheduler_that_is_stopped_ends_the_driver_with_code_4_at_no_trials_ch
                 monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
                 until.enter_context(stopped(cluster.scheduler.pid))
 
-        with pytest.raises(StorageError, match="has stopped answering; nothing is lost") as ended:
+        with pytest.raises(StorageError, match="has stopped responding; nothing is lost") as ended:
             sweeps.run(folder, pool=f"dask@{cluster.address}", watch=watch)
         assert ended.value.exit_code == 4
     assert [trial.replicas[0].lost for trial in sweeps.history(folder).trials] == [0]
@@ -217,7 +217,7 @@ def test_a_scheduler_that_is_stopped_before_it_has_a_worker_ends_the_driver_with
                 monkeypatch.setattr(cluster_pool, "CONNECT_S", 1.0)
                 until.enter_context(stopped(cluster.scheduler.pid))
 
-        with pytest.raises(StorageError, match="has stopped answering; nothing is lost") as ended:
+        with pytest.raises(StorageError, match="has stopped responding; nothing is lost") as ended:
             sweeps.run(folder, pool=f"dask@{cluster.address}", watch=watch)
         assert ended.value.exit_code == 4
         until.close()
