@@ -67,13 +67,14 @@ class Options(RungOptions):
 
     type: Literal["promotion", "stopping"] = Field(
         PROMOTION,
-        description="Whether trials wait at rungs to be promoted, or go on at once or end there.",
+        description="promotion: trials wait at rungs until they are promoted; stopping: trials "
+        "continue past a rung at once or end there.",
     )
     finish_best: int = Field(
         0,
         ge=0,
-        description="How many of the best trials are trained to the top rung at the end, if they "
-        "wait below it; with type: promotion.",
+        description="Number of the best trials waiting below the top rung that are trained up to "
+        "it at the end; with type: promotion.",
     )
 
 

@@ -21,7 +21,9 @@ class Options(PrunerOptions):
 
     model_config = ConfigDict(extra="allow")
 
-    pruner: str = Field(description="A class of optuna.pruners; further keys are its arguments.")
+    pruner: str = Field(
+        description="Name of a class in optuna.pruners; further keys are its arguments."
+    )
 
 
 class Scheduler(Pruned):

@@ -18,10 +18,14 @@ if TYPE_CHECKING:
 class Options(PrunerOptions):
     """Settings of the patience with a trial, and of the pruner that must agree."""
 
-    patience: int = Field(3, ge=0, description="Looks at a trial for which it need not improve.")
-    min_delta: float = Field(0.0, ge=0, description="Least change of the score that counts.")
+    patience: int = Field(
+        3, ge=0, description="Number of comparisons for which a trial need not improve."
+    )
+    min_delta: float = Field(
+        0.0, ge=0, description="Smallest change of the score that counts as an improvement."
+    )
     wrapped: dict[str, Any] | None = Field(
-        None, description="Another pruner, {pruner: MedianPruner, …}, that must agree."
+        None, description="Another pruner that must also stop the trial: {pruner: MedianPruner, …}."
     )
 
 

@@ -22,10 +22,10 @@ class Options(PopulationOptions):
     """Settings of the differences between offspring and their parents."""
 
     resample_probability: float = Field(
-        0.25, ge=0, le=1, description="How often a setting is drawn anew instead of perturbed."
+        0.25, ge=0, le=1, description="Probability that a setting is redrawn instead of perturbed."
     )
     perturbation_factors: Annotated[tuple[float, ...], Field(strict=False, min_length=1)] = Field(
-        (1.2, 0.8), description="What a number is multiplied by, one of these at random."
+        (1.2, 0.8), description="Factors, one of which, chosen at random, multiplies a number."
     )
 
 

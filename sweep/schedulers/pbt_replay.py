@@ -35,23 +35,27 @@ class Step(Settings):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    start: float = Field(ge=0, alias="from", description="Value of time_attr at which it begins.")
+    start: float = Field(
+        ge=0, alias="from", description="Value of time_attr at which the step begins."
+    )
     settings: dict[str, Any] = Field(description="Searched settings, by name.")
-    trial: int | None = Field(None, description="The trial that had them; not used.")
+    trial: int | None = Field(None, description="Trial that had these settings; not used.")
 
 
 class Options(TimeOptions):
     """The schedule to replay."""
 
     schedule: str | list[Any] = Field(
-        description="A file that export-schedule wrote, or its steps: [{from: 0, settings: {…}}]."
+        description="File written by export-schedule, or its steps: [{from: 0, settings: {…}}]."
     )
 
 
 class Steps(Settings):
     """The steps of a schedule."""
 
-    schedule: Annotated[tuple[Step, ...], Field(strict=False)] = Field(description="The steps.")
+    schedule: Annotated[tuple[Step, ...], Field(strict=False)] = Field(
+        description="Steps of the schedule."
+    )
 
 
 class Written(Steps):

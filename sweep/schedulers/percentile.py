@@ -15,7 +15,7 @@ class Options(StartupOptions):
     """When trials are compared with the percentile."""
 
     percentile: float = Field(
-        25.0, ge=0, le=100, description="The best part of the trials that goes on, in percent."
+        25.0, ge=0, le=100, description="Percentage of the trials, the best ones, that continue."
     )
 
 

@@ -12,10 +12,14 @@ from sweep.schedulers._shared.pruners import Pruned, PrunerOptions
 class Options(PrunerOptions):
     """The bounds."""
 
-    lower: float | None = Field(None, description="A trial below this ends.")
-    upper: float | None = Field(None, description="A trial above this ends.")
+    lower: float | None = Field(
+        None, description="Lower bound; a trial with a value below it is stopped."
+    )
+    upper: float | None = Field(
+        None, description="Upper bound; a trial with a value above it is stopped."
+    )
     n_warmup_steps: int = Field(
-        0, ge=0, description="A trial is not ended before this, in units of time_attr."
+        0, ge=0, description="Training before which no trial is stopped, in units of time_attr."
     )
 
 

@@ -15,10 +15,14 @@ class Options(PrunerOptions):
     """Settings of the test."""
 
     p_threshold: float = Field(
-        0.1, ge=0, le=1, description="A trial ends if chance explains less than this."
+        0.1,
+        ge=0,
+        le=1,
+        description="Significance level: a trial is stopped if the p-value of the test is below "
+        "it.",
     )
     n_startup_steps: int = Field(
-        2, ge=0, description="Levels that both trials must have before they are compared."
+        2, ge=0, description="Number of levels that both trials must have before they are compared."
     )
 
 

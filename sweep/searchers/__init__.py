@@ -34,7 +34,7 @@ class SearcherOptions(settings.Settings):
     """Options of every searcher."""
 
     duplicates: bool = Field(
-        False, description="Whether settings that an earlier trial has may be proposed again."
+        False, description="Allow proposals with the settings of an earlier trial."
     )
 
 

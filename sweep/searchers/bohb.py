@@ -30,20 +30,24 @@ class Options(PriorOptions):
     min_points: int | None = Field(
         None,
         ge=2,
-        description="Trials that the good and the bad settings are each estimated from, at least; "
-        "a rung with two more is modelled; default: one more than there are searched parameters.",
+        description="Minimum number of trials from which the densities of good and of bad settings "
+        "are estimated; a rung with two more trials is modelled; default: number of searched "
+        "parameters + 1.",
     )
     top_fraction: float = Field(
-        0.15, gt=0, lt=1, description="Share of a rung's trials that count as good."
+        0.15, gt=0, lt=1, description="Fraction of a rung's trials that count as good."
     )
     random_fraction: float = Field(
-        1 / 3, ge=0, le=1, description="Share of proposals that are drawn at random all the same."
+        1 / 3, ge=0, le=1, description="Fraction of proposals that are drawn at random."
     )
     n_ei_candidates: int = Field(
-        64, ge=1, description="Candidates compared by expected improvement per proposal."
+        64, ge=1, description="Number of candidates per proposal, compared by expected improvement."
     )
     bandwidth_factor: float = Field(
-        3.0, gt=0, description="How much wider than the good density candidates are drawn."
+        3.0,
+        gt=0,
+        description="Factor by which the density for drawing candidates is wider than that of the "
+        "good settings.",
     )
 
 

@@ -25,18 +25,17 @@ class Options(SearcherOptions):
     population_size: int | None = Field(
         None,
         ge=4,  # of 3 only the best counts, so that no covariance is learnt: cmaes divides by 0
-        description="Trials of a generation, at least 4; default: 4 + 3 ln(number of modelled "
-        "parameters).",
+        description="Number of trials in a generation, at least 4; default: 4 + 3 ln(number of "
+        "modelled parameters).",
     )
     sigma: float = Field(
         1 / 6,
         gt=0,
         le=1,
-        description="Deviation of the first generation, as a share of each parameter's range.",
+        description="Standard deviation of the first generation, as a fraction of each parameter's "
+        "range.",
     )
-    lr_adapt: bool = Field(
-        False, description="Whether it learns more slowly where scores are noisy."
-    )
+    lr_adapt: bool = Field(False, description="Lower the learning rate when scores are noisy.")
 
 
 class Searcher(searchers.Searcher):

@@ -33,10 +33,10 @@ class Options(PriorOptions):
     """Settings of the Gaussian process."""
 
     n_startup_trials: int = Field(
-        10, ge=1, description="Trials drawn at random before the process is fitted."
+        10, ge=1, description="Number of trials drawn at random before the process is fitted."
     )
     deterministic_objective: bool = Field(
-        False, description="Whether equal settings give equal scores, so that none of it is noise."
+        False, description="Assume that equal settings give equal scores, without noise."
     )
 
 

@@ -12,7 +12,7 @@ class Options(SearcherOptions):
     """The order of the points."""
 
     shuffle: bool = Field(
-        False, description="Whether the points come in an order drawn from the sweep's seed."
+        False, description="Shuffle the order of the points with the sweep's seed."
     )
 
 

@@ -17,7 +17,11 @@ class Options(EvolutionOptions):
     """Settings of the population's evolution."""
 
     dividing_parameter: int = Field(
-        3, ge=1, le=100, description="Parts that each objective is divided into for the directions."
+        3,
+        ge=1,
+        le=100,
+        description="Number of parts into which each objective is divided for the reference "
+        "directions.",
     )
 
 

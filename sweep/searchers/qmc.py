@@ -25,7 +25,9 @@ class Options(SearcherOptions):
     """The kind of sequence."""
 
     sequence: Literal["sobol", "halton"] = Field(
-        "sobol", description="Sobol points, most even at powers of two, or Halton points."
+        "sobol",
+        description="Sequence of points: Sobol points, which are most even at powers of two, or "
+        "Halton points.",
     )
 
 

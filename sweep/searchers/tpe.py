@@ -27,28 +27,29 @@ class Options(PriorOptions):
     """Settings of the estimator."""
 
     n_startup_trials: int = Field(
-        10, ge=0, description="Trials drawn at random before the estimator is trusted."
+        10, ge=0, description="Number of trials drawn at random before the estimator is used."
     )
     n_ei_candidates: int = Field(
-        24, ge=1, description="Candidates compared by expected improvement per proposal."
+        24, ge=1, description="Number of candidates per proposal, compared by expected improvement."
     )
     multivariate: bool = Field(
-        True, description="Whether parameters are modelled together, not one by one."
+        True, description="true: model the parameters jointly; false: model each on its own."
     )
     group: bool = Field(
         False,
-        description="With multivariate: whether each branch of conditions is modelled apart.",
+        description="With multivariate: model each branch of conditions separately.",
     )
     constant_liar: bool = Field(
         True,
-        description="Whether running settings count as bad, so that none is tried again.",
+        description="Count the settings of running trials as bad, so that similar ones are not "
+        "proposed at the same time.",
     )
     window: int | None = Field(
         200,
         ge=50,
-        description="Trials that are modelled at most: the best tenth, 25 at most, and of the "
-        "others the newest; with several objectives the newest alone. null: all, so that a "
-        "proposal takes longer with every trial.",
+        description="Maximum number of trials that are modelled: the best tenth, at most 25, and "
+        "the newest of the others; with several objectives only the newest. null: all trials, so "
+        "that each proposal takes longer than the one before.",
     )
 
 

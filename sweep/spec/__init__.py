@@ -143,89 +143,106 @@ class SweepSpec(Settings):
     name: Annotated[
         str, AfterValidator(check_name), _text(sections.NAME.pattern, sections.LONGEST_NAME)
     ] = Field(
-        description="Name of the sweep, of its folder and of its MLflow experiment; two names that "
-        "differ in upper and lower case alone do not stand side by side. Without it the sweep is "
-        "called as its file, with a number where there is one of that name already."
+        description="Name of the sweep, its folder and its MLflow experiment. Two names in one "
+        "root may not differ only in upper and lower case. Default: the name of the file, with a "
+        "number appended if that name is taken."
     )
-    trials: int = Field(ge=1, le=1_000_000, description="How many searched settings, in all.")
+    trials: int = Field(
+        ge=1, le=1_000_000, description="Total number of trials with searched settings."
+    )
     trainable: Annotated[str, AfterValidator(_check_trainable), _text(_TRAINABLE.pattern)] = Field(
-        description="What is trained: a file in trainables/algorithms, package.module:Class, or an "
-        "entry point trainables.algorithms of an installed package."
+        description="Class that is trained: a file in trainables/algorithms, package.module:Class, "
+        "or an entry point trainables.algorithms of an installed package."
     )
     metric: Annotated[ResultPath, BeforeValidator(check_single)] = Field(
-        description="The result that is compared, a path with slashes."
+        description="Key of the result by which trials are compared; a path with slashes."
     )
-    mode: Mode = Field(description="Whether the least (min) or the greatest (max) metric is best.")
+    mode: Mode = Field(
+        description="Direction of the metric: min if less is better, max if more is better."
+    )
     score: ScoreField = Field(
         Score(),
-        description="How a learning curve of the metric becomes one number: last, best, area (the "
-        "mean of all) or {mean_last: 10}.",
+        description="Reduction of a learning curve of the metric to one number: last, best, area "
+        "(the mean of all values) or {mean_last: 10}.",
     )
     objectives: dict[ResultPath, Mode] = Field(
         default_factory=dict,
-        description="Further objectives: result → whether its least or greatest value is best.",
+        description="Further objectives: result → min or max.",
     )
     constraints: dict[ResultPath, LimitText] = Field(
         default_factory=dict,
-        description='Result → limit such as "<= 2"; what breaks one ranks behind what does not.',
+        description='Result → limit such as "<= 2"; a trial that violates one ranks behind all '
+        "that violate none.",
     )
     config: dict[str, Any] = Field(
         default_factory=dict, description="Fixed settings of the trainable."
     )
     forbid: ForbidField = Field(
-        (), description="Combinations that are never tried: conditions or expressions."
+        (), description="Combinations of settings that are never tried: conditions or expressions."
     )
     space: SpaceField = Field(description="Searched, derived and fixed settings, by dotted name.")
     initial: InitialField = Field(
-        (), description="Settings to try first; the searcher fills in what they leave open."
+        (), description="Settings to try first; the searcher completes them."
     )
     stop: StopField = Field(
         default_factory=Stop,
-        description="Result → value; a trial ends when any one is reached or passed, or fallen to "
-        '({"<=": value}), as is meant of the metric itself with mode min; plateau (patience, '
-        "min_delta, grace, metric, mode): ends one that is flat.",
+        description="Result → value. A trial ends when a result reaches or exceeds its value, or "
+        'falls to it: {"<=": value}, the default for the metric with mode min. plateau (patience, '
+        "min_delta, grace, metric, mode) ends a trial that no longer improves.",
     )
-    budget: Budget = Field(Budget(), description="What ends the sweep before all its trials end.")
-    searcher: PluginField = Field(Plugin(name="tpe"), description="What proposes settings.")
+    budget: Budget = Field(
+        Budget(), description="Limits that end the sweep before all its trials end."
+    )
+    searcher: PluginField = Field(
+        Plugin(name="tpe"), description="Plugin that proposes the settings of new trials."
+    )
     scheduler: PluginField = Field(
-        Plugin(name="fifo"), description="What decides which trials run, and how far."
+        Plugin(name="fifo"), description="Plugin that decides which trials run, and how far."
     )
     seeds: SeedsField | None = Field(
         None,
-        description="Number of seeds under which each setting is trained. A plan gives further "
-        "ones to trials that get far, with asha, hyperband and bohb: auto (3 at the last rung "
-        "before the top, 6 at the top) or {15000: 3, 45000: 6}. Without this key: auto with asha "
-        "and a trainer, whose results depend on the seed, else 1.",
+        description="Number of seeds for each setting. With asha, hyperband and bohb a plan adds "
+        "seeds to trials that reach high rungs: auto (3 at the last rung before the top, 6 at the "
+        "top) or {15000: 3, 45000: 6}. Default: auto with asha and a trainer, whose results depend "
+        "on the seed, else 1.",
     )
     aggregate: AggregateField = Field(
-        Aggregate(), description="What the scores of a trial's seeds count as together."
+        Aggregate(), description="Aggregate of the scores of a trial's seeds."
     )
     checkpoint: CheckpointPolicy = Field(
-        CheckpointPolicy(), description="Which checkpoints are written, and which are kept."
+        CheckpointPolicy(), description="Rules for writing and keeping checkpoints."
     )
-    resources: Resources = Field(Resources(), description="What one trial is given.")
-    machine: Machine = Field(Machine(), description="What there is to share out among trials.")
-    limits: Limits = Field(Limits(), description="How long a slice is, how often one is retried.")
+    resources: Resources = Field(Resources(), description="Resources of one trial.")
+    machine: Machine = Field(Machine(), description="Resources of the machine that trials share.")
+    limits: Limits = Field(
+        Limits(), description="Limits of time, memory and failures of trials and slices."
+    )
     isolate: Literal["process", "slot"] | None = Field(
         None,
-        description="Whether each trial has a process of its own (process), or all that run in one "
-        "slot share one (slot), which is put back where a trial has changed it. Without it "
-        "functions and commands have their own, and trainers do not, which leave nothing.",
+        description="process: each trial has its own process; slot: trials that run in one slot "
+        "share a process, whose state is restored after each slice. Default: process for functions "
+        "and commands; for trainers, which leave no state behind, slot without restoring.",
     )
     deterministic: Deterministic | None = Field(
-        None, description="Decide in batches, in trial order, whatever the number of slots."
+        None,
+        description="Decide in batches of slices, in the order of trials, independently of the "
+        "number of slots.",
     )
     trackers: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_trackers)] = (
         Field(
             ("mlflow", "optuna"),
-            description="Where copies of the history go: mlflow, optuna, csv, json, tensorboard, "
-            "wandb, or one of your own (docs/trackers.md).",
+            description="Copies of the history: mlflow, optuna, csv, json, tensorboard, wandb, or "
+            "a tracker of your own (docs/trackers.md).",
         )
     )
     callbacks: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_check_callbacks)] = (
-        Field((), description="Classes of your own that are called (docs/trackers.md#callbacks).")
+        Field(
+            (),
+            description="Classes of your own that are called on events "
+            "(docs/trackers.md#callbacks).",
+        )
     )
-    seed: int = Field(0, ge=0, lt=2**63, description="What every stream of chance is made from.")
+    seed: int = Field(0, ge=0, lt=2**63, description="Seed of all random streams.")
 
     _source: Source = PrivateAttr(default_factory=Source)
 

@@ -82,11 +82,9 @@ class Score(_Worded):
     allowed = "last, best, area, or {mean_last: k} with k from 1 to 1000000"
     with_number = ("mean_last", "k")
     kind: Literal["last", "best", "mean_last", "area"] = Field(
-        "last", description="How the values of the metric become one number."
+        "last", description="Reduction of the metric's values to one number."
     )
-    k: int = Field(
-        1, ge=1, le=1_000_000, description="With mean_last: how many of the newest values."
-    )
+    k: int = Field(1, ge=1, le=1_000_000, description="With mean_last: number of newest values.")
 
     def reduce(self, values: Sequence[float], mode: Mode) -> float | None:
         """Return the score of a curve.
@@ -129,9 +127,12 @@ class Aggregate(_Worded):
 
     allowed = "mean, iqm, median, worst, or {lower_bound: level} with a level from 0.5 to below 1"
     with_number = ("lower_bound", "level")
-    kind: Kind = Field("mean", description="How the scores of the seeds become one number.")
+    kind: Kind = Field("mean", description="Aggregate of the scores of the seeds.")
     level: float = Field(
-        0.5, ge=0.5, lt=1, description="With lower_bound: how sure it is that the mean is better."
+        0.5,
+        ge=0.5,
+        lt=1,
+        description="With lower_bound: confidence that the true mean is better than the bound.",
     )
 
     def combine(self, values: Sequence[float], mode: Mode) -> float:

@@ -160,11 +160,11 @@ class Plugin(Settings):
     """A searcher or scheduler: its name, and options that its own model checks (see `build`)."""
 
     name: str = Field(
-        description="A file among the plugins, package.module:Name, or an entry point.",
+        description="File of a plugin, package.module:Name, or an entry point.",
         min_length=1,
     )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="The plugin's own settings, by name."
+        default_factory=dict, description="Settings of the plugin, by name."
     )
 
     def written(self) -> dict[str, Any]:
@@ -195,38 +195,43 @@ class CheckpointPolicy(Settings):
     every: int | None = Field(
         None,
         ge=1,
-        description="Iterations between two checkpoints of a slice; none: one, or as many as take "
+        description="Iterations between two checkpoints of a slice; null: one, or as many as take "
         "half a second.",
     )
-    keep_last: int = Field(2, ge=1, description="How many of a trial's newest checkpoints stay.")
-    keep_best: int = Field(1, ge=0, description="How many of a trial's best checkpoints stay.")
+    keep_last: int = Field(2, ge=1, description="Number of newest checkpoints kept per trial.")
+    keep_best: int = Field(1, ge=0, description="Number of best checkpoints kept per trial.")
     max_disk: Size = Field(
-        None, description="Size of all checkpoints of the sweep together, such as 20GB."
+        None,
+        description="Maximum size of all checkpoints of the sweep, such as 20GB; null: no limit.",
     )
     cache: Annotated[int, BeforeValidator(_read_size), WithJsonSchema(_SIZE_SCHEMA)] = Field(
-        10 * 10**9, description="With --checkpoints, size of those that stay on the disk, too."
+        10 * 10**9,
+        description="With --checkpoints: maximum size of the checkpoints that are also kept on the "
+        "local disk.",
     )
 
 
 class Resources(Settings):
     """Cores, GPUs and other resources of one trial."""
 
-    cpu: int = Field(1, ge=1, le=1024, description="Processor cores of a trial.")
+    cpu: int = Field(1, ge=1, le=1024, description="Processor cores per trial.")
     gpu: Annotated[float, AfterValidator(_check_gpu)] = Field(
-        0.0, ge=0, le=64, description="GPUs of a trial; below 1 several trials share one."
+        0.0, ge=0, le=64, description="GPUs per trial; below 1 several trials share one."
     )
     custom: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default_factory=dict, description="Name → how much of it a trial takes, such as licences."
+        default_factory=dict, description="Name → amount that a trial uses, such as licences."
     )
 
 
 class Machine(Settings):
     """Cores, GPUs and other resources that trials share."""
 
-    cpu: int | None = Field(None, ge=1, description="Processor cores; none: as many as it has.")
-    gpu: int | None = Field(None, ge=0, description="GPUs; none: those that CUDA may use.")
+    cpu: int | None = Field(
+        None, ge=1, description="Processor cores; null: all cores of the machine."
+    )
+    gpu: int | None = Field(None, ge=0, description="GPUs; null: those visible to CUDA.")
     custom: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default_factory=dict, description="Name → how much of it there is."
+        default_factory=dict, description="Name → amount that is available."
     )
 
 
@@ -244,26 +249,36 @@ class Limits(Settings):
         30.0, gt=0, description="Seconds after which a slice ends at its next checkpoint."
     )
     max_failures: int = Field(
-        3, ge=0, description="How often a trial whose worker died is tried again."
+        3, ge=0, description="Maximum number of retries of a trial whose worker died."
     )
     trial_s: float | None = Field(
-        None, gt=0, description="Seconds of training after which a trial is STOPPED, for good."
+        None,
+        gt=0,
+        description="Seconds of training after which a trial is STOPPED for good; null: no limit.",
     )
     trial_memory: Memory = Field(
-        None, description="Memory of a trial's process and its children, such as 4GB; retried."
+        None,
+        description="Maximum memory of a trial's process and its children, such as 4GB; a trial "
+        "that exceeds it is retried; null: no limit.",
     )
     trial_log: Annotated[int | None, BeforeValidator(_read_size), _OPTIONAL_SIZE] = Field(
-        20 * 10**6, ge=1000, description="Size at which a trial's log is turned over; none: never."
+        20 * 10**6, ge=1000, description="Size at which a trial's log is rotated; null: never."
     )
     no_progress_s: float | None = Field(
-        None, gt=0, description="Seconds without a finished iteration after which one is retried."
+        None,
+        gt=0,
+        description="Seconds without a finished iteration after which a trial is retried; null: no "
+        "limit.",
     )
     no_answer_s: float | None = Field(
-        60.0, gt=0, description="Seconds after which a trial leaves a worker that stands still."
+        60.0,
+        gt=0,
+        description="Seconds after which a trial is taken from a worker that does not respond; "
+        "null: no limit.",
     )
     not_finite: Literal["go_on", "prune", "fail"] = Field(
         "go_on",
-        description="What becomes of a trial whose metric is NaN or infinite: go_on, prune, fail.",
+        description="Reaction to a metric that is NaN or infinite: go_on, prune or fail.",
     )
     fail_fast: Annotated[
         int | None,
@@ -271,9 +286,16 @@ class Limits(Settings):
             _read_fail_fast,
             json_schema_input_type=bool | Annotated[int, Field(ge=1)] | None,
         ),
-    ] = Field(3, ge=1, description="So many first trials that failed with one error end the sweep.")
+    ] = Field(
+        3,
+        ge=1,
+        description="End the sweep if its first so many trials all fail with the same error; null "
+        "or false: never.",
+    )
     max_concurrent: int | None = Field(
-        None, ge=1, description="Trials at once at most, whatever --jobs says."
+        None,
+        ge=1,
+        description="Maximum number of trials at once, whatever --jobs says; null: no limit.",
     )
 
 
@@ -281,7 +303,7 @@ class Deterministic(Settings):
     """Decisions in an order that depends on nothing but the spec."""
 
     batch: int = Field(
-        ge=1, le=10_000, description="Slices that must be done before the next are decided."
+        ge=1, le=10_000, description="Number of slices that must end before the next decision."
     )
 
 
@@ -293,29 +315,29 @@ class Budget(Settings):
     """The budget of a sweep, which ends when any part of it is exhausted."""
 
     time_s: float | None = Field(
-        None, gt=0, description="Seconds that its drivers have run, restarts included."
+        None, gt=0, description="Seconds of running drivers, restarts included."
     )
     cpu_hours: float | None = Field(
-        None, gt=0, description="Hours of training of all trials together, times resources.cpu."
+        None, gt=0, description="Hours of training of all trials, multiplied by resources.cpu."
     )
-    timesteps: float | None = Field(
-        None, gt=0, description="Environment steps of all trials together."
-    )
+    timesteps: float | None = Field(None, gt=0, description="Environment steps of all trials.")
     target: float | None = Field(
-        None, description="A trial's score that is good enough: so much, or so little with min."
+        None, description="Score that is good enough: the sweep ends when a trial reaches it."
     )
     patience: int | None = Field(
-        None, ge=1, description="Trials that may end in a row without a better score than before."
+        None,
+        ge=1,
+        description="Number of consecutive trials that may end without a new best score.",
     )
     settled: float | None = Field(
         None,
         gt=0,
         lt=1,
-        description="As much training again is expected to improve the pick by less than this "
-        "share of the range from a poor setting to the pick.",
+        description="Fraction of the range from a poor setting to the pick: the sweep ends when as "
+        "much training again is expected to improve the pick by less.",
     )
     min_delta: float = Field(
-        0.0, ge=0, description="With patience: by how much a better score has to be better."
+        0.0, ge=0, description="With patience: minimum improvement that counts as a better score."
     )
 
     @property

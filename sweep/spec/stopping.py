@@ -37,13 +37,18 @@ _ALLOWED = 'a valid number, {"<=": number} or {">=": number}'
 class Plateau(Settings):
     """A criterion that ends a trial whose metric no longer improves."""
 
-    metric: str = Field(min_length=1, description="The result that is watched; default: metric.")
-    mode: Mode = Field(description="Whether less (min) or more (max) is better; default: mode.")
+    metric: str = Field(min_length=1, description="Key of the watched result; default: metric.")
+    mode: Mode = Field(description="Direction of the watched result: min or max; default: mode.")
     patience: int = Field(
-        ge=1, description="How many results in a row may be no better than the best before."
+        ge=1,
+        description="Number of consecutive results that may be no better than the best so far.",
     )
-    min_delta: float = Field(0.0, ge=0, description="By how much a better one has to be better.")
-    grace: int = Field(0, ge=0, description="Iterations before which no trial ends so.")
+    min_delta: float = Field(
+        0.0, ge=0, description="Minimum improvement that counts as a better result."
+    )
+    grace: int = Field(
+        0, ge=0, description="Number of iterations during which no trial ends this way."
+    )
 
 
 class Stop(dict[str, int | float]):

@@ -29,7 +29,7 @@ class Config(TrainerConfig):
 
     schedule: ScheduleConfig = ScheduleConfig(lr=1e-3)
     train_batch_size: int | None = Field(
-        default=2000, gt=0, description="Rows that are read for an iteration, at least."
+        default=2000, gt=0, description="Minimum number of rows read per iteration."
     )
     num_sgd_iter: int = Field(
         default=1, gt=0, description="Passes over the rows of an iteration; 1 to 10."
@@ -40,10 +40,10 @@ class Config(TrainerConfig):
     entropy_coeff: float = Field(
         default=0.0,
         ge=0,
-        description="Weight of the entropy bonus: above 0 rare actions stay possible.",
+        description="Weight of the entropy bonus; above 0 rare actions stay possible.",
     )
     grad_clip: float | None = Field(
-        default=None, gt=0, description="Bound on the norm of the whole gradient; null: none."
+        default=None, gt=0, description="Maximum norm of the whole gradient; null: no clipping."
     )
 
 

@@ -69,16 +69,17 @@ class CommandConfig(Settings):
         tuple[str, ...],
         BeforeValidator(_split_command, json_schema_input_type=str | tuple[str, ...]),
     ] = Field(
-        min_length=1, description="The program and its arguments, as a list or as in a shell."
+        min_length=1,
+        description="Program and its arguments, as a list or in the syntax of a shell.",
     )
     settings: Literal["arguments", "environment", "stdin"] = Field(
-        "arguments", description="How the program is given the settings of the trial."
+        "arguments", description="Channel through which the program receives the trial's settings."
     )
 
     booleans: Literal["value", "flag", "flag_or_no"] = Field(
         "value",
-        description="With arguments, how true and false are given: --use-bn=true (value); --use-bn "
-        "or nothing (flag), as argparse's store_true; --use-bn or --no-use-bn (flag_or_no).",
+        description="With arguments, form of booleans: --use-bn=true (value); --use-bn or nothing "
+        "(flag), as argparse's store_true; --use-bn or --no-use-bn (flag_or_no).",
     )
 
     @classmethod

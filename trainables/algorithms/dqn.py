@@ -61,57 +61,59 @@ class Config(TrainerConfig):
     )
     prioritized: PrioritizedReplayConfig = PrioritizedReplayConfig()
     exploration_config: EpsilonGreedyConfig = Field(
-        default=EpsilonGreedyConfig(), description="How choices are explored, unless by noise."
+        default=EpsilonGreedyConfig(), description="Exploration of choices, unless noisy is set."
     )
     double_q: bool = Field(
         default=True,
-        description="The network that learns names the best choice that follows, the target "
-        "network its value: less is overrated.",
+        description="Double Q-learning: the learned network selects the next choice, the target "
+        "network values it, which reduces overestimation.",
     )
     dueling: bool = Field(
         default=False,
-        description="Two heads: the value of a state, and by how much each choice differs.",
+        description="Two heads: the value of a state, and the advantage of each choice.",
     )
     n_step: int = Field(
         default=3,
         gt=0,
-        description="Environment steps whose rewards a target adds before a value counts: more "
-        "carry a reward back sooner and are less exact. Usually 1 to 5.",
+        description="Number of environment steps whose rewards a target sums before it uses a "
+        "value; larger values propagate rewards faster but are less exact. Usually 1 to 5.",
     )
     noisy: bool = Field(
-        default=False, description="Explore by noise that is learnt, not epsilon-greedily."
+        default=False, description="Explore with learned noise instead of epsilon-greedily."
     )
     sigma0: float = Field(
-        default=0.5, gt=0, description="Deviation of that noise at first, times √inputs."
+        default=0.5, gt=0, description="Initial standard deviation of that noise, times √inputs."
     )
     num_atoms: int = Field(
         default=1,
         gt=0,
-        description="Values whose probabilities are learnt (C51 has 51); 1: only their mean.",
+        description="Number of values whose probabilities are learned (C51 has 51); 1: only their "
+        "mean.",
     )
-    v_min: float = Field(default=-10.0, description="The lowest of them: the least return.")
-    v_max: float = Field(default=10.0, description="The highest of them: the greatest return.")
+    v_min: float = Field(default=-10.0, description="Lowest of these values: the smallest return.")
+    v_max: float = Field(default=10.0, description="Highest of these values: the largest return.")
     tau: float | None = Field(
         default=0.005,
         gt=0,
         le=1,
-        description="Share of the way that the target network follows after every update; null: it "
-        "becomes what is learnt every target_network_update_freq steps.",
+        description="Fraction by which the target network moves towards the learned one after each "
+        "update; null: it is replaced every target_network_update_freq steps.",
     )
     cql_alpha: float = Field(
         default=0.0,
         ge=0,
-        description="Weight of the conservative penalty (CQL, Kumar et al. 2020), for experience "
-        "that is read: what no file shows is valued low; 0: none. 0.5 to 5.",
+        description="Weight of the conservative penalty (CQL, Kumar et al. 2020) for stored "
+        "experience: choices that do not occur in the files get low values; 0: no penalty. 0.5 to "
+        "5.",
     )
     grad_clip: float | None = Field(
-        default=10.0, gt=0, description="Bound on the norm of the whole gradient; null: none."
+        default=10.0, gt=0, description="Maximum norm of the whole gradient; null: no clipping."
     )
     learner: Literal["auto", "fused", "torch"] = Field(
         default="auto",
-        description="What computes gradients: torch, or fused, which is the same in numpy, several "
-        "times as fast for small networks; auto: fused where it can, which is for perceptrons that "
-        "are neither dueling nor noisy nor distributional, on the CPU.",
+        description="Implementation of the gradients: torch; fused, the same in numpy, several "
+        "times as fast for small networks; auto: fused if possible, that is, for perceptrons on "
+        "the CPU that are neither dueling nor noisy nor distributional.",
     )
     lanes: Lanes = None
 

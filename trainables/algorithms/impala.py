@@ -31,32 +31,34 @@ class Config(PolicyGradientConfig):
     train_batch_size: int | None = Field(
         default=None,
         gt=0,
-        description="Environment steps per round of learning, at least, rounded up to whole "
-        "fragments of one worker's environments; they may come from any of the workers. null: one "
+        description="Minimum number of environment steps per round of learning, rounded up to "
+        "whole fragments of one worker's environments; they may come from any worker. null: one "
         "fragment of every environment of one worker.",
     )
     lambda_: float = Field(
         default=1.0,
         ge=0,
         le=1,
-        description="λ of V-trace, by which each step back counts less; 1, as published, to 0.9.",
+        description="λ of V-trace, the decay per step back; 1, as published, to 0.9.",
     )
     rho_bar: float | None = Field(
         default=1.0,
         gt=0,
-        description="Bound on the importance weight of a temporal difference: the lower, the "
-        "closer are the values found to those of the policy that sampled; null: none. 1 to 10.",
+        description="Upper bound of the importance weight of a temporal difference: with lower "
+        "bounds the values are closer to those of the sampling policy; null: no bound. 1 to 10.",
     )
     c_bar: float | None = Field(
         default=1.0,
         gt=0,
-        description="Bound on the importance weight with which a difference is traced back: it "
-        "changes how fast values are found, not which; null: none. 0.5 to 1, at most rho_bar.",
+        description="Upper bound of the importance weight with which a difference is traced back; "
+        "it changes the speed of learning, not the values. null: no bound. 0.5 to 1, at most "
+        "rho_bar.",
     )
     pg_rho_bar: float | None = Field(
         default=1.0,
         gt=0,
-        description="Bound on the importance weight of the policy's gradient; null: none. 1 to 10.",
+        description="Upper bound of the importance weight in the policy gradient; null: no bound. "
+        "1 to 10.",
     )
 
     @property

@@ -46,23 +46,23 @@ class Config(OffPolicyConfig):
         target_network_update_freq=1,
     )
     train_batch_size: int | None = Field(
-        default=250, gt=0, description="Rows that are read or sampled for a round, at least."
+        default=250, gt=0, description="Minimum number of rows read or sampled per round."
     )
     expectile: float = Field(
         default=0.7,
         gt=0,
         lt=1,
-        description="Which expectile of the values of actions is a state's value: 0.5 is their "
-        "mean, near 1 the best of them; 0.6 to 0.9.",
+        description="Expectile of the values of actions that is a state's value: 0.5 is their "
+        "mean, near 1 is close to their maximum; 0.6 to 0.9.",
     )
     beta: float = Field(
         default=3.0,
         ge=0,
-        description="How much more better actions are imitated, per unit of return; 0: all alike, "
-        "as bc. 0.5 to 10 times 1 / the size of advantages.",
+        description="Inverse temperature: preference for better actions, per unit of return; 0: "
+        "all actions are imitated alike, as with bc. 0.5 to 10 times 1 / the size of advantages.",
     )
     max_weight: float = Field(
-        default=100.0, gt=0, description="Bound on the weight of an action; 10 to 1,000."
+        default=100.0, gt=0, description="Maximum weight of an action; 10 to 1,000."
     )
 
 

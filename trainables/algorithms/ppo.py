@@ -43,28 +43,32 @@ class Config(ActorCriticConfig):
 
     sampling: SamplingConfig = SamplingConfig(num_envs_per_worker=8, rollout_fragment_length=128)
     clip_param: float = Field(
-        default=0.2, gt=0, description="Bound on how far the ratio may move from 1."
+        default=0.2,
+        gt=0,
+        description="Maximum distance of the probability ratio from 1 (the clip range).",
     )
     clip_param_schedule: Schedule = Field(
         default="constant",
         description="constant; linear: from clip_param to 0 over schedule_timesteps; or points "
-        "[[environment steps, bound], …], linear between them.",
+        "[[environment steps, clip range], …], linear between them.",
     )
     vf_clip_param: float | None = Field(
         default=None,
         gt=0,
-        description="Bound on how far a value may move in one iteration; null: none.",
+        description="Maximum change of a value prediction in one iteration; null: no clipping.",
     )
     num_sgd_iter: int = Field(default=10, gt=0, description="Epochs over each batch.")
     sgd_minibatch_size: int | None = Field(
         default=None,
         gt=0,
-        description="Rows of a minibatch, at most; null: a quarter of a batch's environment steps.",
+        description="Maximum number of rows in a minibatch; null: a quarter of a batch's "
+        "environment steps.",
     )
     target_kl: float | None = Field(
         default=None,
         gt=0,
-        description="No further epoch once the mean KL of one exceeds it; null: none.",
+        description="Mean KL divergence of an epoch above which no further epoch follows; null: no "
+        "limit.",
     )
 
     lanes: Lanes = None

@@ -46,21 +46,21 @@ class Config(OffPolicyConfig):
     schedule: ScheduleConfig = ScheduleConfig(lr=3e-4)
     exploration_config: GaussianPolicyConfig = Field(
         default=GaussianPolicyConfig(),
-        description="How actions are tried while experience is collected.",
+        description="Exploration while experience is collected.",
     )
     initial_alpha: float = Field(
         default=1.0,
         gt=0,
-        description="Temperature at first: reward that a unit of entropy is worth; 0.01 to 1.",
+        description="Initial temperature: reward per unit of entropy; 0.01 to 1.",
     )
     learn_alpha: bool = Field(
         default=True,
-        description="Whether the temperature is learnt, so that entropy comes to target_entropy.",
+        description="Learn the temperature, so that the entropy approaches target_entropy.",
     )
     target_entropy: float | None = Field(
         default=None,
-        description="Entropy of an action, squashed to (-1, 1), in nats; null: -1 for each of its "
-        "numbers, or half of the most that choices can have.",
+        description="Target entropy of an action, squashed to (-1, 1), in nats; null: -1 per "
+        "number of the action, or half of the maximum entropy of choices.",
     )
 
     @property

@@ -42,19 +42,21 @@ class Config(OffPolicyConfig):
     schedule: ScheduleConfig = ScheduleConfig(lr=1e-3)
     exploration_config: ActionNoiseConfig = Field(
         default=ActionNoiseConfig(),
-        description="How actions are tried while experience is collected.",
+        description="Exploration while experience is collected.",
     )
     policy_delay: int = Field(
-        default=2, gt=0, description="Updates of the critics for one of the actor; 1 to 4."
+        default=2, gt=0, description="Number of critic updates per actor update; 1 to 4."
     )
     target_noise: float = Field(
         default=0.2,
         ge=0,
-        description="Standard deviation of what is added to the target's action, in shares of half "
+        description="Standard deviation of the noise on the target's action, as a fraction of half "
         "the action's range; 0.1 to 0.3.",
     )
     target_noise_clip: float = Field(
-        default=0.5, ge=0, description="Bound on what is added, in the same shares; 0.3 to 0.6."
+        default=0.5,
+        ge=0,
+        description="Maximum absolute value of that noise, in the same unit; 0.3 to 0.6.",
     )
 
     @property

@@ -32,11 +32,12 @@ class LogConfig(Section):
 
     log_level: Literal["DEBUG", "INFO", "WARN", "ERROR"] = Field(
         default="INFO",
-        description="Level of the package's logger. INFO says once what the data look like, DEBUG "
-        "again every 100 rounds.",
+        description="Level of the package's logger. INFO logs a description of the data once, "
+        "DEBUG again every 100 rounds.",
     )
     log_sys_usage: bool = Field(
-        default=True, description="Each result holds the machine's use of CPU and memory, percent."
+        default=True,
+        description="Add the machine's use of CPU and memory, in percent, to each result.",
     )
 
 

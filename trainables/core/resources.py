@@ -102,7 +102,7 @@ class ThreadCounts(Settings):
         default=None, gt=0, description="Threads of one operation; null: 1."
     )
     inter_op_parallelism_threads: int | None = Field(
-        default=None, gt=0, description="Operations at a time; null: as torch has it."
+        default=None, gt=0, description="Number of parallel operations; null: torch's default."
     )
 
 
@@ -113,19 +113,19 @@ class ResourcesConfig(Section):
         default=1, ge=1, description="CPUs of the trainer's own process."
     )
     num_cpus_per_worker: int = Field(
-        default=1, ge=1, description="CPUs of each child that collects."
+        default=1, ge=1, description="CPUs of each child process that collects."
     )
     num_gpus: float = Field(
         default=0,
         ge=0,
         le=1,
-        description="GPU to learn on, or a share of it; 0: the CPU. In a sweep set "
-        "resources: {gpu: 1} as well, which keeps one for each trial.",
+        description="GPU for learning, or a fraction of it; 0: the CPU. In a sweep also set "
+        "resources: {gpu: 1}, which reserves one for each trial.",
     )
     num_gpus_per_worker: float = Field(
         default=0,
         ge=0,
-        description="GPUs of each child, for its environments; policies act on the CPU.",
+        description="GPUs of each child process, for its environments; policies act on the CPU.",
     )
     custom_resources_per_worker: Annotated[dict[str, float], AfterValidator(_check_empty)] = Field(
         default_factory=dict, description="None are provided, so only {} is accepted."
@@ -133,31 +133,34 @@ class ResourcesConfig(Section):
     memory: int = Field(
         default=0,
         ge=0,
-        description="Bytes that the trainer's own process may hold; beyond it the trial fails; "
-        "0: no limit.",
+        description="Maximum memory of the trainer's own process, in bytes; the trial fails beyond "
+        "it; 0: no limit.",
     )
     memory_per_worker: int = Field(
         default=0,
         ge=0,
-        description="Bytes that each child may allocate; beyond it that child fails; 0: no limit.",
+        description="Maximum memory of each child process, in bytes; the child fails beyond it; 0: "
+        "no limit.",
     )
     object_store_memory: Annotated[int, AfterValidator(_check_zero)] = Field(
-        default=0, description="Bytes of an object store; there is none, so only 0 is accepted."
+        default=0, description="Size of an object store; there is none, so only 0 is accepted."
     )
     object_store_memory_per_worker: Annotated[int, AfterValidator(_check_zero)] = Field(
-        default=0, description="Likewise, for each child."
+        default=0,
+        description="Size of an object store for each child; there is none, so only 0 is accepted.",
     )
     tf_session_args: ThreadCounts = Field(
         default=ThreadCounts(),
-        description="Thread counts of torch and numpy; nothing else is read of it.",
+        description="Thread counts for torch and numpy; other entries are ignored.",
     )
     local_tf_session_args: ThreadCounts = Field(
         default=ThreadCounts(),
-        description="Thread counts of the trainer's own process, where they differ.",
+        description="Thread counts of the trainer's own process, if they differ.",
     )
     extra_python_environs: Annotated[Variables, AfterValidator(_check_variables)] = Field(
         default_factory=dict,
-        description="Environment variables of every process that collects, set before all else.",
+        description="Environment variables of every process that collects, set before it imports "
+        "anything.",
     )
 
     @property

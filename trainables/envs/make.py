@@ -103,13 +103,13 @@ class EnvironmentConfig(Section):
     """Settings of the environment."""
 
     env: Annotated[str, BeforeValidator(registry.to_name)] = Field(
-        description="A registered id, package.module:Name of a class or callable, or an entry "
-        "point trainables.envs of a package; from python also the class or function itself."
+        description="Registered id, package.module:Name of a class or callable, or an entry point "
+        "trainables.envs of a package; in Python also the class or function itself."
     )
     env_config: dict[str, Any] = Field(
         default_factory=dict,
-        description="Keyword arguments for making the environment; a class or function that needs "
-        "one positional argument, such as `cfg`, is given all of it as a dict.",
+        description="Keyword arguments for the environment; a class or function with one required "
+        "positional argument, such as `cfg`, gets all of them as a dict.",
     )
     native_vector_env: bool | Literal["auto"] = Field(
         default="auto",
@@ -120,58 +120,60 @@ class EnvironmentConfig(Section):
     )
     env_engine: Literal["gymnasium", "envpool"] = Field(
         default="gymnasium",
-        description="envpool: the environment is EnvPool's of that id, which `native_vector_env: "
-        "auto` steps as one vector environment in C++. Its state cannot be read: such a trial is "
-        "not bit-exact (level D). Needs pip install 'sweep-rl[envpool]'.",
+        description="envpool: use EnvPool's environment of that id, which `native_vector_env: "
+        "auto` steps as one vector environment in C++. Its state cannot be read, so such a trial "
+        "is not bit-exact (level D). Needs pip install 'sweep-rl[envpool]'.",
     )
     preprocessor_pref: Literal["deepmind", "rllib"] | None = Field(
         default="deepmind",
-        description="deepmind: Atari games in DeepMind's wrappers; rllib: as they are; null: also "
-        "no flattening of other spaces.",
+        description="deepmind: Atari games in DeepMind's wrappers; rllib: Atari games without "
+        "them; null: also without flattening other spaces.",
     )
     action_mask: Source | None = Field(
         default=None,
-        description="Where an environment says which choices are valid now, a 1 for each that is "
-        'and a 0 for each other: info: in info["action_mask"] of reset and step, as Taxi-v4; '
-        "observation: in observations that are a Dict with the key action_mask, as PettingZoo's "
-        "games. No other is ever chosen or learnt of, by ppo, a2c, impala and dqn. null: there is "
-        "no mask, and what is called so is read like anything else.",
+        description="Location of the mask of valid choices, with 1 for each valid and 0 for each "
+        'invalid one. info: info["action_mask"] of reset and step, as in Taxi-v4; observation: key '
+        "action_mask of observations that are a Dict, as in PettingZoo's games. ppo, a2c, impala "
+        "and dqn never choose an invalid choice or learn from one. null: no mask; entries of this "
+        "name are treated like any others.",
     )
     connectors: tuple[str | dict[str, dict[str, Any]], ...] = Field(
         default=(),
         strict=False,
         description="Steps between environment and policy, before the filter: FrameStack, or "
-        "package.module:Name of a class of your own (docs/own-networks.md#a-connector-of-your-own)"
-        "; with arguments as {FrameStack: {frames: 4}}.",
+        "package.module:Name of a class of your own "
+        "(docs/own-networks.md#a-connector-of-your-own); with arguments as {FrameStack: {frames: "
+        "4}}.",
     )
     no_framestack: bool = Field(
-        default=False, description="Atari: one frame as the observation, not the last four."
+        default=False, description="Atari: observe one frame instead of the last four."
     )
     observation_fn: str | None = Field(
         default=None,
-        description="In an environment of several agents: package.module:function, which is given "
-        "what all agents observe, agent → raw observation, and returns what each is to see. Its "
-        "attribute observation_space, if it has one, is a function (agent, agent → space) → space.",
+        description="With several agents: package.module:function that maps the raw observations "
+        "of all agents, agent → observation, to the observation of each agent. Its optional "
+        "attribute observation_space is a function (agent, agent → space) → space.",
     )
     env_level: Literal["auto", "A", "B", "C"] = Field(
         default="auto",
-        description="How exactly environments come back from a checkpoint. auto: as measured. A: "
-        "their state, B: their episode is replayed, each in an environment made anew; refused if "
-        "measured otherwise. C: the episode in flight is dropped; nothing is measured.",
+        description="Exactness with which environments are restored from a checkpoint. auto: as "
+        "measured. A: their state is restored. B: their episode is replayed, each in a new "
+        "environment; refused if the measurement contradicts it. C: the unfinished episode is "
+        "dropped, and nothing is measured.",
     )
     env_replay_limit: int = Field(
         default=10_000,
         gt=0,
-        description="Level B: steps of the longest episode that is replayed; a longer one is "
+        description="Level B: maximum number of steps that are replayed; a longer episode is "
         "dropped on restore.",
     )
     env_measure_timeout_s: float = Field(
         default=60.0,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds that one call of the environment (making it, reset, step) may take "
-        "while it is measured, in a process of its own; one that takes longer hangs, and the trial "
-        "ends with an error that names it.",
+        description="Maximum seconds for one call of the environment (creation, reset, step) while "
+        "it is measured in its own process; a longer call counts as hanging, and the trial ends "
+        "with an error that names it.",
     )
 
     _sight: Sight = PrivateAttr(default=Sight())

@@ -95,21 +95,23 @@ class EvaluationConfig(Section):
     evaluation_interval: int | None = Field(
         default=None,
         gt=0,
-        description="Evaluate every so many iterations, and once before the first; null: never.",
+        description="Number of iterations between two evaluations, the first of which precedes "
+        "training; null: no evaluation.",
     )
     evaluation_num_episodes: int = Field(
-        default=10, gt=0, description="Episodes of one evaluation, exactly."
+        default=10, gt=0, description="Exact number of episodes per evaluation."
     )
     evaluation_num_workers: WorkerCount = Field(
         default=0,
-        description="Child processes that evaluate; 0: the trainer's own process does. The result "
-        "does not depend on it.",
+        description="Number of child processes that evaluate; 0: the trainer's own process. It "
+        "does not change the result.",
     )
     evaluation_timeout_s: float | None = Field(
         default=None,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds for one evaluation, after which a child counts as hung; null: none.",
+        description="Seconds for one evaluation, after which a child counts as hung; null: no "
+        "limit.",
     )
     evaluation_config: dict[str, Any] = Field(
         default_factory=dict,

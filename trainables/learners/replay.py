@@ -25,24 +25,26 @@ Kind = tuple[np.dtype[Any], tuple[int, ...]]
 class ReplayConfig(Section):
     """Settings of a replay, and of the updates that learn from it."""
 
-    buffer_size: int = Field(default=50_000, gt=0, description="Transitions that are kept.")
+    buffer_size: int = Field(
+        default=50_000, gt=0, description="Capacity of the buffer, in transitions."
+    )
     learning_starts: int = Field(
         default=1000, ge=0, description="Environment steps before the first update."
     )
     replay_batch_size: int = Field(
-        default=32, gt=0, description="Transitions that one update learns from."
+        default=32, gt=0, description="Number of transitions per update."
     )
     updates_per_step: int = Field(
         default=1,
         gt=0,
-        description="Updates after each round of sampling, which brings train_batch_size "
+        description="Number of updates after each round of sampling, which adds train_batch_size "
         "environment steps.",
     )
     target_network_update_freq: int = Field(
         default=500,
         gt=0,
-        description="Environment steps after which the target network becomes what is learnt; at "
-        "most once a round.",
+        description="Environment steps after which the learned network is copied to the target "
+        "network; at most once a round.",
     )
 
 
@@ -51,31 +53,35 @@ class PrioritizedReplayConfig(Section):
 
     prioritized_replay: bool = Field(
         default=False,
-        description="Draw transitions by their last error, not evenly, and weigh them to make up "
-        "for it.",
+        description="Draw transitions in proportion to their last error instead of uniformly, and "
+        "correct for it with importance weights.",
     )
     prioritized_replay_alpha: float = Field(
         default=0.6,
         ge=0,
         le=1,
-        description="Power of the error in the share of a transition; 0: all alike. "
-        "Usually 0.5 to 0.7.",
+        description="Power of the error in the probability of a transition; 0: uniform. Usually "
+        "0.5 to 0.7.",
     )
     prioritized_replay_beta: float = Field(
         default=0.4,
         ge=0,
         le=1,
-        description="Power of the importance weights at the beginning; 1 makes up for the uneven "
-        "shares in full. Usually 0.4.",
+        description="Initial power of the importance weights; 1 corrects fully for unequal "
+        "probabilities. Usually 0.4.",
     )
     final_prioritized_replay_beta: float = Field(
-        default=1.0, ge=0, le=1, description="Power of the importance weights at the end."
+        default=1.0, ge=0, le=1, description="Final power of the importance weights."
     )
     prioritized_replay_beta_annealing_timesteps: int = Field(
-        default=50_000, gt=0, description="Environment steps from one to the other, linearly."
+        default=50_000,
+        gt=0,
+        description="Environment steps from the initial to the final power, linearly.",
     )
     prioritized_replay_eps: float = Field(
-        default=1e-6, gt=0, description="Added to every error, so that no share is 0."
+        default=1e-6,
+        gt=0,
+        description="Constant that is added to every error, so that no probability is 0.",
     )
 
     def beta(self, timesteps: int) -> float:

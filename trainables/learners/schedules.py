@@ -50,7 +50,7 @@ Schedule: TypeAlias = Annotated[
 class ScheduleConfig(Section):
     """Settings of the learning rate and its schedule."""
 
-    lr: float = Field(default=2.5e-4, gt=0, description="Learning rate of the first update.")
+    lr: float = Field(default=2.5e-4, gt=0, description="Initial learning rate.")
     lr_schedule: Schedule = Field(
         default="constant",
         description="constant; linear: from lr to 0 over schedule_timesteps; or points "

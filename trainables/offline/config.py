@@ -90,14 +90,14 @@ class OfflineConfig(Section):
         BeforeValidator(_validate_sources),
     ] = Field(
         default=SAMPLER,
-        description="Where experience comes from: sampler, which is the environment; files of JSON "
-        "or Parquet: a folder, a glob, or a list of them; minari:NAME or the folder of a data set; "
-        "package.module:Name, a trainables.offline.reader.InputReader or a function that gives "
-        "one, from python also the class or function itself; or {source: probability} of several.",
+        description="Source of experience: sampler, the environment; files of JSON or Parquet: a "
+        "folder, a glob, or a list of them; minari:NAME or the folder of a data set; "
+        "package.module:Name, a trainables.offline.reader.InputReader or a function that returns "
+        "one, in Python also the class or function itself; or {source: probability} of several.",
     )
     input_config: dict[str, Any] = Field(
         default_factory=dict,
-        description="Arguments for a reader of one's own, as `input_config` of its context.",
+        description="Arguments for a reader of your own, as `input_config` of its context.",
     )
     input_evaluation: Annotated[list[str], BeforeValidator(_validate_estimators)] = Field(
         default_factory=lambda: list(ESTIMATED),
@@ -106,34 +106,35 @@ class OfflineConfig(Section):
         "plays evaluation_num_episodes.",
     )
     input_evaluation_num_episodes: int = Field(
-        default=200, gt=0, description="Episodes from which is estimated, at most."
+        default=200, gt=0, description="Maximum number of episodes for the estimates."
     )
     postprocess_inputs: bool = Field(
         default=False,
-        description="Whether what is read becomes transitions over n_step steps, too; false: it is "
-        "learnt from as it stands, step by step.",
+        description="Convert stored rows to transitions over n_step steps; false: learn from them "
+        "as they are, step by step.",
     )
     shuffle_buffer_size: int = Field(
         default=0,
         ge=0,
-        description="Batches of a window from which the next one is drawn; 0: they come in order.",
+        description="Number of batches in the window from which the next one is drawn; 0: in "
+        "order.",
     )
     output: Annotated[str | Maker | None, BeforeValidator(_with_path)] = Field(
         default=None,
-        description="Where sampled experience is written: null: nowhere; logdir: into the trial's "
-        "folder; a folder; or package.module:Name, a trainables.offline.writer.OutputWriter or a "
-        "function that gives one, from python also the class or function itself.",
+        description="Destination of sampled experience. null: none; logdir: the trial's folder; a "
+        "folder; or package.module:Name, a trainables.offline.writer.OutputWriter or a function "
+        "that returns one, in Python also the class or function itself.",
     )
     output_config: dict[str, Any] = Field(
         default_factory=dict,
-        description="Arguments for a writer of one's own, as `output_config` of its context.",
+        description="Arguments for a writer of your own, as `output_config` of its context.",
     )
     output_compress_columns: list[str] = Field(
         default_factory=list,
-        description="Columns that are written packed (LZ4): obs and new_obs of images, say.",
+        description="Columns that are written compressed (LZ4), such as obs and new_obs of images.",
     )
     output_max_file_size: int = Field(
-        default=64 * 2**20, gt=0, description="Bytes after which a new file is begun."
+        default=64 * 2**20, gt=0, description="Size after which a new file is begun, in bytes."
     )
 
     @property

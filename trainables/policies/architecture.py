@@ -40,17 +40,17 @@ class ModelConfig(Settings):
     custom_model: str | None = Field(
         default=None,
         description="package.module:Net, a torch module of your own in place of these networks "
-        "(docs/own-networks.md), for ppo, a2c, impala and dqn: it acts and learns in torch.",
+        "(docs/own-networks.md), for ppo, a2c, impala and dqn; it acts and learns in torch.",
     )
     custom_model_config: dict[str, Any] = Field(
-        default_factory=dict, description="Keyword arguments for making it."
+        default_factory=dict, description="Keyword arguments for creating that module."
     )
 
     hidden: tuple[Size, ...] | None = Field(
         default=None,
         strict=False,
-        description="Units of each hidden layer, first to last; null: [64, 64] for ppo, a2c, "
-        "impala and bc, [128, 128] for dqn, [256, 256] for iql, sac and td3, or [512] after "
+        description="Number of units of each hidden layer, first to last; null: [64, 64] for ppo, "
+        "a2c, impala and bc, [128, 128] for dqn, [256, 256] for iql, sac and td3, or [512] after "
         "convolutions.",
     )
     activation: Activation | None = Field(
@@ -62,38 +62,40 @@ class ModelConfig(Settings):
         Field(
             default=None,
             strict=False,
-            description="Convolutions of images, each [channels, side of the kernel, stride]; []: "
+            description="Convolutions for images, each [channels, side of the kernel, stride]; []: "
             "none; null: the Nature network, a smaller one for sides below 36 pixels, none for "
             "sides below 8.",
         )
     )
     image_layout: Layout | None = Field(
         default=None,
-        description="Axes of an image: channels_last, (H, W, C), or channels_first, (C, H, W); "
-        "with frames before them if there are four. flat: observations are numbers, not images. "
-        "null: as shape, type and bounds of the space say (docs/images.md).",
+        description="Axes of an image: channels_last, (H, W, C), or channels_first, (C, H, W), "
+        "preceded by frames if there are four. flat: observations are numbers, not images. null: "
+        "inferred from shape, type and bounds of the space (docs/images.md).",
     )
     use_lstm: bool = Field(
         default=False,
-        description="An LSTM that actor and critic share after the hidden layers: a policy with a "
-        "memory, which begins each episode empty. Where returns are large, their errors drown the "
-        "actor in what both share: set `normalize_rewards`. Atari frames are not stacked with it.",
+        description="Add an LSTM after the hidden layers, shared by actor and critic; its memory "
+        "is empty at the start of each episode. With large returns the errors of the value drown "
+        "those of the actor in the shared layers: set `normalize_rewards`. Atari frames are not "
+        "stacked with it.",
     )
-    lstm_cell_size: Size = Field(default=64, description="Units of the LSTM.")
+    lstm_cell_size: Size = Field(default=64, description="Number of units of the LSTM.")
     lstm_use_prev_action: bool = Field(
         default=False,
-        description="The policy also sees its last action, choices one-hot, before the rest of a "
-        "vector; with and without an LSTM.",
+        description="Prepend the policy's last action, with choices one-hot, to the vector it "
+        "observes; with and without an LSTM.",
     )
     lstm_use_prev_reward: bool = Field(
-        default=False, description="Likewise the last reward, as the environment gives it."
+        default=False,
+        description="Prepend the last reward, as the environment returns it, in the same way.",
     )
     custom_preprocessor: str | None = Field(
         default=None,
-        description="package.module:Name, what makes observations of your own of those that the "
-        "environment gives (docs/own-networks.md#a-preprocessor-of-your-own).",
+        description="package.module:Name, a preprocessor of your own for the environment's "
+        "observations (docs/own-networks.md#a-preprocessor-of-your-own).",
     )
-    dim: Size = Field(default=SIZE, description="Atari: side of a frame, pixels.")
+    dim: Size = Field(default=SIZE, description="Atari: side of a frame, in pixels.")
     framestack: bool | Size = Field(
         default=True,
         description=f"Atari: the last frames as channels of an image; true: {FRAMES} of them, "
@@ -101,28 +103,28 @@ class ModelConfig(Settings):
     )
     custom_action_dist: str | None = Field(
         default=None,
-        description="package.module:Dist, a distribution of actions of your own "
+        description="package.module:Dist, an action distribution of your own "
         "(docs/own-networks.md#a-distribution-of-your-own), for ppo, a2c and impala.",
     )
     free_log_std: bool | None = Field(
         default=None,
-        description="Of ppo, a2c and impala, for actions with real numbers. true: their deviations "
-        "are weights of their own, the same in all states; false: outputs of the network, which "
-        "follow the state; null: true.",
+        description="For ppo, a2c and impala with real-valued actions. true: standard deviations "
+        "are separate weights, the same in all states; false: they are outputs of the network and "
+        "depend on the state; null: true.",
     )
     log_std_init: float | None = Field(
         default=None,
-        description="Of ppo, a2c and impala, for actions with real numbers whose deviations are "
-        "weights: their logarithm at first, -3 to 0; null: 0.",
+        description="For ppo, a2c and impala with real-valued actions and deviations that are "
+        "weights: initial logarithm of the standard deviation, -3 to 0; null: 0.",
     )
     vf_share_layers: bool | None = Field(
         default=None,
-        description="Of ppo, a2c and impala: actor and critic share the hidden layers; null: after "
-        "convolutions and with an LSTM they do, else each has its own.",
+        description="For ppo, a2c and impala: share the hidden layers between actor and critic; "
+        "null: shared after convolutions and with an LSTM, else separate.",
     )
     max_seq_len: Size | None = Field(
         default=None,
-        description="Steps through which the LSTM learns at a time, at most; null: "
+        description="Maximum number of steps through which the LSTM's gradient flows; null: "
         "rollout_fragment_length.",
     )
 
@@ -201,17 +203,17 @@ class OptimizerConfig(Settings):
     betas: tuple[Decay, Decay] = Field(
         default=(0.9, 0.999),
         strict=False,
-        description="adam, adamw: decay of the two moments, per step.",
+        description="adam, adamw: decay rates of the two moments, per step.",
     )
     eps: float = Field(default=1e-5, gt=0, description=EPS)
     alpha: Decay = Field(
-        default=0.99, description="rmsprop: decay of the mean square of gradients, per step."
+        default=0.99, description="rmsprop: decay rate of the mean square of gradients, per step."
     )
     momentum: Decay = Field(
-        default=0.0, description="sgd: share of the last step that the next one keeps."
+        default=0.0, description="sgd: fraction of the last step that is added to the next one."
     )
     weight_decay: float = Field(
-        default=0.0, ge=0, description="Share of each weight that is added to its gradient."
+        default=0.0, ge=0, description="Fraction of each weight that is added to its gradient."
     )
 
     @model_validator(mode="after")

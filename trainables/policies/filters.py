@@ -396,25 +396,26 @@ class FilterConfig(Section):
 
     observation_filter: str | Maker = Field(
         default="NoFilter",
-        description="NoFilter; MeanStdFilter: minus the running mean, by the running deviation; "
-        "ConcurrentMeanStdFilter: the same for threads; or package.module:Name, or an entry point "
-        "trainables.filters of an installed package, called with the shape.",
+        description="NoFilter; MeanStdFilter: subtract the running mean and divide by the running "
+        "standard deviation; ConcurrentMeanStdFilter: the same for threads; or "
+        "package.module:Name, or an entry point trainables.filters of an installed package, called "
+        "with the shape.",
     )
     observation_filter_clip: float | None = Field(
         default=10.0,
         gt=0,
-        description="Filtered observations are clipped to ± this many standard deviations; null: "
-        "they are not.",
+        description="Number of standard deviations to which filtered observations are clipped; "
+        "null: no clipping.",
     )
     synchronize_filters: bool = Field(
         default=True,
-        description="Workers filter with what all have seen; false: each with what it has seen, "
-        "which goes with no algorithm that learns from a replay.",
+        description="true: all workers filter with their common statistics; false: each with its "
+        "own, which no algorithm with a replay buffer supports.",
     )
     normalize_rewards: bool = Field(
         default=False,
-        description="Divide rewards by the deviation of the discounted return; clip to ±10, sums "
-        "over n_step to as much for each reward.",
+        description="Divide rewards by the standard deviation of the discounted return and clip "
+        "them to ±10; sums over n_step to ±10 per reward.",
     )
 
     @field_validator("observation_filter", mode="before")

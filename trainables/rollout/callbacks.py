@@ -32,7 +32,7 @@ class CallbacksConfig(Section):
     callbacks: Any = Field(
         default=None,
         description="package.module:Class of a trainables.Callbacks, or a dict phase → path of a "
-        "function that is given one dict; null, for all or for one phase: none.",
+        "function of one dict; null, as a whole or for a phase: no callback.",
     )
 
 

@@ -13,56 +13,58 @@ class SamplingConfig(Section):
     """Settings of the collection of experience."""
 
     num_envs_per_worker: int = Field(
-        default=1, gt=0, description="Environments that a worker steps side by side."
+        default=1, gt=0, description="Number of environments that a worker steps side by side."
     )
     rollout_fragment_length: int = Field(
-        default=200, gt=0, description="Steps of each environment in one fragment."
+        default=200, gt=0, description="Steps of each environment per fragment."
     )
     batch_mode: Literal["truncate_episodes", "complete_episodes"] = Field(
         default="truncate_episodes",
         description="truncate_episodes: fragments have a fixed length and may cut episodes; "
-        "complete_episodes: whole episodes, at least as many steps.",
+        "complete_episodes: fragments contain whole episodes with at least as many steps.",
     )
     sample_async: bool = Field(
         default=False,
-        description="Each worker samples in a thread of its own while the trainer learns; a trial "
-        "is then not bit-exact.",
+        description="Sample in a thread of each worker while the trainer learns; such a trial is "
+        "not bit-exact.",
     )
     fake_sampler: bool = Field(
         default=False,
-        description="Sample once and give that batch for ever: to see how fast learning alone is.",
+        description="Sample once and return that batch from then on, to measure the speed of "
+        "learning alone.",
     )
     blackhole_outputs: bool = Field(
         default=False,
-        description="With sample_async and fake_sampler: what is sampled after the first batch is "
-        "dropped, its episodes count: how well the policy does that learns from that batch.",
+        description="With sample_async and fake_sampler: continue to sample after the first batch "
+        "and count the episodes but drop their rows, to see how well a policy becomes that learns "
+        "from that batch.",
     )
     compress_observations: bool | Literal["bulk"] = Field(
         default=False,
-        description="Children send observations compressed (LZ4): true: each row by itself; bulk: "
-        "all of a fragment at once.",
+        description="Compress the observations that child processes send (LZ4). true: each row on "
+        "its own; bulk: a whole fragment at once.",
     )
     explore: bool = Field(
         default=True,
-        description="Whether actions are drawn as the algorithm explores; false: the best ones "
-        "while sampling, too.",
+        description="true: explore while sampling; false: take the best actions.",
     )
     clip_actions: bool = Field(
         default=True,
-        description="Clip what is sent to the environment to the action space's bounds.",
+        description="Clip actions to the bounds of the action space before they are sent to the "
+        "environment.",
     )
     normalize_actions: bool | Literal["auto"] = Field(
         default="auto",
-        description="The policy's real numbers from -1 to 1 are spread over the action space's "
-        "bounds before they are sent; numbers without both bounds stay. auto: true with ppo, a2c "
-        "and impala where such bounds are not -1 and 1, but false with an environment that calls "
-        "the trainer and with model.custom_action_dist. Actions of dqn, iql, sac and td3 lie "
-        "within the bounds already, and those of bc are as in the files that it reads.",
+        description="Scale the policy's real numbers from -1 to 1 to the bounds of the action "
+        "space before they are sent; numbers without both bounds are not changed. auto: true with "
+        "ppo, a2c and impala if such bounds are not -1 and 1, but false with an environment that "
+        "calls the trainer and with model.custom_action_dist. Actions of dqn, iql, sac and td3 lie "
+        "within the bounds already; those of bc are as in the files that it reads.",
     )
     clip_rewards: bool | Annotated[float, Field(gt=0)] | None = Field(
         default=None,
-        description="true: learn from their sign; a number: clip them to ± it; null: as they are, "
-        "but as with true for Atari games in DeepMind's wrappers.",
+        description="true: learn from the sign of rewards; a number: clip them to ± it; null: "
+        "unchanged, but true for Atari games in DeepMind's wrappers.",
     )
 
     @property

@@ -40,7 +40,7 @@ class PerfConfig(Section):
         default=None,
         gt=0,
         le=1,
-        description="Weight of the newest tick in moving averages; null: the mean over all ticks.",
+        description="Weight of the newest tick in moving averages; null: the mean of all ticks.",
     )
 
 
@@ -116,20 +116,20 @@ class MetricsConfig(Section):
     """Settings of the summary of episodes."""
 
     metrics_smoothing_episodes: int = Field(
-        default=100, gt=0, description="Episodes, the latest ones, that means are taken over."
+        default=100, gt=0, description="Number of latest episodes over which means are taken."
     )
     classic_results: bool = Field(
         default=False,
-        description="Results also have the names of classic trainers where ours are others "
-        "(docs/metrics.md); a sweep that has one as metric, objective, constraint or stop sets it.",
+        description="Also report results by the names of classic trainers where they differ "
+        "(docs/metrics.md); set automatically by a sweep that uses one as metric, objective, "
+        "constraint or stop.",
     )
     collect_metrics_timeout: float = Field(
         default=180.0,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds that child processes are waited for when they say which episodes "
-        "ended; later ones count in the next iteration, are logged (num_late_metrics), and make "
-        "the trial inexact to the bit.",
+        description="Seconds to wait for child processes to report finished episodes; later ones "
+        "count in the next iteration, are logged (num_late_metrics), and make the trial inexact.",
     )
 
 

@@ -96,17 +96,17 @@ class RenderingConfig(Section):
     record_every: int = Field(
         default=100,
         gt=0,
-        description="While sampling, one of so many episodes is recorded: the first that is seen "
-        "from its beginning to its end.",
+        description="While sampling, record one in so many episodes, counted from the first that "
+        "is observed from beginning to end.",
     )
     record_episodes: int = Field(
-        default=1, gt=0, description="Episodes of each evaluation that are recorded, at most all."
+        default=1, gt=0, description="Maximum number of recorded episodes per evaluation."
     )
     render_env: bool | str = Field(
         default=False,
         description="Show the first worker's first environment while sampling: in a window (true; "
-        "needs pygame and a screen), or to a callable package.module:Name that takes each picture, "
-        "an array (H, W, 3) of uint8.",
+        "needs pygame and a screen), or to a callable package.module:Name that receives each "
+        "picture as an array (H, W, 3) of uint8.",
     )
 
     @property

@@ -67,7 +67,7 @@ class ActorCriticConfig(TrainerConfig):
     )
     exploration_config: PolicyNoiseConfig = Field(
         default=PolicyNoiseConfig(),
-        description="How actions are tried while experience is collected.",
+        description="Exploration while experience is collected.",
     )
     normalize_advantages: bool = Field(
         default=True,
@@ -76,14 +76,14 @@ class ActorCriticConfig(TrainerConfig):
         "which has no deviation, is refused.",
     )
     grad_clip: float | None = Field(
-        default=0.5, gt=0, description="Bound on the norm of the whole gradient; null: none."
+        default=0.5, gt=0, description="Maximum norm of the whole gradient; null: no clipping."
     )
     learner: Literal["auto", "compiled", "fused", "torch"] = Field(
         default="auto",
-        description="What computes gradients: torch; or fused, which is the same in numpy, several "
-        "times as fast for small networks, and starts without torch (ppo, a2c); or compiled, which "
-        "is fused in C, where `make kernels` was run; auto: compiled, else fused where it can, "
-        "which is for perceptrons that learn in one process on the CPU.",
+        description="Implementation of the gradients: torch; fused, the same in numpy, several "
+        "times as fast for small networks, which starts without torch (ppo, a2c); compiled, the "
+        "same in C, built by `make kernels`; auto: compiled if built, else fused, where possible, "
+        "that is, for perceptrons that learn in one process on the CPU.",
     )
 
     learner_compile: bool = Field(default=False, description=compiling.DESCRIPTION)

@@ -42,11 +42,11 @@ class IterationConfig(Section):
     min_iter_time_s: float = Field(
         default=0.0,
         ge=0,
-        description="Seconds that an iteration lasts at least. Above 0 a clock decides, so that no "
-        "two runs are bit-equal.",
+        description="Minimum duration of an iteration, in seconds. Above 0 the clock decides, so "
+        "that no two runs are bit-equal.",
     )
     timesteps_per_iteration: int = Field(
-        default=0, ge=0, description="Environment steps of an iteration, at least."
+        default=0, ge=0, description="Minimum number of environment steps per iteration."
     )
 
 
@@ -78,8 +78,8 @@ Lanes: TypeAlias = Annotated[
     int | None,
     Field(
         gt=0,
-        description="Train as one of so many lanes of a compiled program (docs/stack.md), set by "
-        "the pool stack; null: alone.",
+        description="Number of lanes of the compiled program that trains this trial with others "
+        "(docs/stack.md), set by the pool stack; null: trained alone.",
     ),
 ]
 
@@ -211,12 +211,12 @@ class MultiAgentConfig(Section):
         BeforeValidator(_refuse_former_names),
     ] = Field(
         default_factory=dict,
-        description="For environments of several agents. `policies`: name → its own settings "
-        "(`{shared: null}`: one for all agents), and `restore`, a file of a trained policy that it "
-        "begins with; `policy_mapping_fn`: agent → policy, a dict or "
-        "package.module:function (by default each agent has the only policy, or the one of its "
-        "name); `policies_to_train`: a list, null: all; `count_steps_by`: env_steps, or "
-        "agent_steps, which then make up train_batch_size.",
+        description="Policies of an environment with several agents. `policies`: name → its own "
+        "settings (`{shared: null}`: one for all agents), and `restore`, the file of a trained "
+        "policy from which it starts; `policy_mapping_fn`: agent → policy, a dict or "
+        "package.module:function (default: the only policy, or the one with the agent's name); "
+        "`policies_to_train`: a list, null: all; `count_steps_by`: env_steps, or agent_steps, in "
+        "which train_batch_size is then counted.",
     )
 
 
@@ -241,20 +241,20 @@ class TrainerConfig(Settings):
     agents: MultiAgentConfig = MultiAgentConfig()
     recording: RecordingConfig = RecordingConfig()
     rendering: RenderingConfig = RenderingConfig()
-    model: ModelConfig = Field(default=ModelConfig(), description="The networks.")
+    model: ModelConfig = Field(default=ModelConfig(), description="Architecture of the networks.")
     seed: int | None = Field(
-        default=None, ge=0, lt=2**63, description="Seed of all streams; null: the trial's."
+        default=None, ge=0, lt=2**63, description="Seed of all random streams; null: the trial's."
     )
     gamma: float = Field(default=0.99, ge=0, le=1, description="Discount per environment step.")
     train_batch_size: int | None = Field(
         default=None,
         gt=0,
-        description="Environment steps per round of learning, at least: rounded up to whole "
-        "fragments of every environment, with complete_episodes to whole episodes; null: one "
-        "fragment of every environment.",
+        description="Minimum number of environment steps per round of learning, rounded up to "
+        "whole fragments of every environment, or to whole episodes with complete_episodes; null: "
+        "one fragment of every environment.",
     )
     optimizer: OptimizerConfig = Field(
-        default=OptimizerConfig(), description="How gradients move the weights."
+        default=OptimizerConfig(), description="Optimizer of the weights."
     )
 
     @classmethod

@@ -48,31 +48,31 @@ class OffPolicyConfig(TrainerConfig):
         buffer_size=100_000, replay_batch_size=256, target_network_update_freq=1
     )
     optimizer: OffPolicyOptimizerConfig = Field(
-        default=OffPolicyOptimizerConfig(), description="How gradients move the weights."
+        default=OffPolicyOptimizerConfig(), description="Optimizer of the weights."
     )
     tau: float = Field(
         default=0.005,
         gt=0,
         le=1,
-        description="Share of the way to the learnt networks that the targets go after each "
-        "update; 0.002 to 0.02.",
+        description="Fraction by which the target networks move towards the learned ones after "
+        "each update; 0.002 to 0.02.",
     )
     critic_lr: float | None = Field(
         default=None,
         gt=0,
-        description="Learning rate of the critics at first, which follows lr_schedule as lr does; "
+        description="Initial learning rate of the critics, which follows lr_schedule as lr does; "
         "null: lr. 3e-4 to 3e-3.",
     )
     grad_clip: float | None = Field(
         default=None,
         gt=0,
-        description="Bound on the norm of each network's gradient; null: none. 1 to 40.",
+        description="Maximum norm of each network's gradient; null: no clipping. 1 to 40.",
     )
     learner: Literal["auto", "fused", "torch"] = Field(
         default="auto",
-        description="What computes gradients: torch, or fused, which is the same in numpy, 1.8 "
-        "to 2.6 times as fast; auto: fused where it can, which is for sac and td3 with "
-        "perceptrons on the CPU.",
+        description="Implementation of the gradients: torch; fused, the same in numpy, 1.8 to 2.6 "
+        "times as fast; auto: fused if possible, that is, for sac and td3 with perceptrons on the "
+        "CPU.",
     )
     learner_compile: bool = Field(default=False, description=compiling.DESCRIPTION)
 

@@ -36,7 +36,7 @@ class PolicyGradientConfig(ActorCriticConfig):
 
     schedule: ScheduleConfig = ScheduleConfig(lr=7e-4)
     optimizer: PolicyGradientOptimizerConfig = Field(
-        default=PolicyGradientOptimizerConfig(), description="How gradients move the weights."
+        default=PolicyGradientOptimizerConfig(), description="Optimizer of the weights."
     )
     lambda_: float = Field(
         default=1.0,
@@ -46,8 +46,8 @@ class PolicyGradientConfig(ActorCriticConfig):
     )
     normalize_advantages: bool = Field(
         default=False,
-        description="Advantages of each batch have mean 0 and deviation 1; a batch of one row, "
-        "which has no deviation, is refused.",
+        description="Scale the advantages of each batch to mean 0 and standard deviation 1; a "
+        "batch of one row, which has no deviation, is refused.",
     )
 
 

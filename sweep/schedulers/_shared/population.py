@@ -114,20 +114,24 @@ class PopulationOptions(TimeOptions):
 
     perturbation_interval: float = Field(
         gt=0,
-        description="Distance between two comparisons, in units of time_attr.",
+        description="Training between two comparisons, in units of time_attr.",
         examples=[2],
     )
     burn_in_period: float = Field(
-        0, ge=0, description="No trial is replaced before this, in units of time_attr."
+        0, ge=0, description="Training before the first replacement, in units of time_attr."
     )
     quantile_fraction: float = Field(
-        0.25, gt=0, le=0.5, description="The part of the population that is replaced at a time."
+        0.25, gt=0, le=0.5, description="Fraction of the population that is replaced at a time."
     )
-    synch: bool = Field(True, description="Whether all come to a level before any is replaced.")
+    synch: bool = Field(
+        True,
+        description="true: wait until all trials have reached a level before any of them is "
+        "replaced; false: compare each trial when it arrives.",
+    )
     hyperparam_mutations: Annotated[tuple[str, ...], Field(strict=False)] | None = Field(
         None,
-        description="Searched settings that children change; default: all but those that the "
-        "parent's checkpoint holds, such as num_workers or observation_filter.",
+        description="Searched settings that change in offspring; default: all except those stored "
+        "in the parent's checkpoint, such as num_workers or observation_filter.",
     )
 
 

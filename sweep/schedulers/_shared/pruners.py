@@ -37,7 +37,7 @@ class PrunerOptions(TimeOptions):
     """When trials are judged."""
 
     interval: int = Field(
-        1, ge=1, description="Distance between two looks at a trial, in units of time_attr."
+        1, ge=1, description="Training between two comparisons of a trial, in units of time_attr."
     )
 
 
@@ -45,13 +45,15 @@ class StartupOptions(PrunerOptions):
     """When pruning starts."""
 
     n_startup_trials: int = Field(
-        5, ge=0, description="Trials that must be completed before any is ended."
+        5, ge=0, description="Number of trials that must complete before any trial is stopped."
     )
     n_warmup_steps: int = Field(
-        0, ge=0, description="A trial is not ended before this, in units of time_attr."
+        0, ge=0, description="Training before which no trial is stopped, in units of time_attr."
     )
     n_min_trials: int = Field(
-        1, ge=1, description="Values that there must be at a level before one is compared."
+        1,
+        ge=1,
+        description="Number of values required at a level before a trial is compared there.",
     )
 
 

@@ -38,7 +38,10 @@ class RungOptions(TimeOptions):
     )
     grace_period: float = Field(1, gt=0, description="Lowest rung, in units of time_attr.")
     reduction_factor: int = Field(
-        3, ge=2, description="Of this many trials at a rung, one goes on; also the rungs' ratio."
+        3,
+        ge=2,
+        description="One in this many trials is promoted from a rung; also the ratio of successive "
+        "rungs.",
     )
 
 

@@ -74,18 +74,18 @@ def _is_scored(rest: Milestone) -> bool:
 class EvolutionOptions(SearcherOptions):
     """Settings of a population's evolution."""
 
-    population_size: int = Field(20, ge=2, description="Trials of a generation.")
+    population_size: int = Field(20, ge=2, description="Number of trials in a generation.")
     mutation_prob: float | None = Field(
         None,
         ge=0,
         le=1,
-        description="Probability that a parameter is drawn anew; default: one over their number.",
+        description="Probability that a parameter is redrawn; default: 1 / number of parameters.",
     )
     crossover_prob: float = Field(
-        0.9, ge=0, le=1, description="Probability that a trial has two parents, not one."
+        0.9, ge=0, le=1, description="Probability that a trial has two parents instead of one."
     )
     swapping_prob: float = Field(
-        0.5, ge=0, le=1, description="Probability that a parameter comes from the other parent."
+        0.5, ge=0, le=1, description="Probability that a parameter is taken from the second parent."
     )
 
 

@@ -20,50 +20,49 @@ class VectorConfig(Section):
     horizon: int | None = Field(
         default=None,
         gt=0,
-        description="Steps after which an episode is cut off (truncated, its last value is "
+        description="Number of steps after which an episode is truncated (its last value is "
         "bootstrapped); null: the environment's own limit, if it has one.",
     )
     soft_horizon: bool = Field(
         default=False,
-        description="The horizon ends an episode for the metrics only: no reset, no flag. An end "
-        "that the environment itself reports stays one.",
+        description="End episodes at the horizon for the metrics only, without a reset or a flag. "
+        "Ends that the environment itself reports are not affected.",
     )
     no_done_at_end: bool = Field(
         default=False,
-        description="A terminated episode is stored as truncated: the value of its last "
+        description="Store terminated episodes as truncated, so that the value of the last "
         "observation is bootstrapped.",
     )
     restart_failed_sub_environments: bool = Field(
         default=False,
-        description="An environment that raises, dies or is cut off loses its episode and is made "
-        "anew, with a seed of its own; the others go on. What breaks gymnasium's interface is an "
-        "error all the same.",
+        description="Replace an environment that raises, dies or times out by a new one with a "
+        "seed of its own; its episode is lost, and the others continue. Violations of gymnasium's "
+        "interface are errors all the same.",
     )
     remote_worker_envs: bool = Field(
         default=False,
-        description="Each environment of a worker, and of an evaluation, runs in a process of its "
-        "own.",
+        description="Run each environment of a worker, and of an evaluation, in its own process.",
     )
     remote_env_batch_wait_ms: float = Field(
         default=0.0,
         ge=0,
-        description="0: a step waits for every environment, so that no result depends on which "
-        "one is ready first. Above: milliseconds after which those that are ready, one at least, "
-        "go on without the others; such a trial is not bit-exact. Only with remote_worker_envs.",
+        description="0: a step waits for every environment, so that no result depends on their "
+        "speed. Above 0: milliseconds after which the environments that are ready, at least one, "
+        "continue without the others; such a trial is not bit-exact. Only with remote_worker_envs.",
     )
     env_step_timeout_s: float | None = Field(
         default=None,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds after which a step or reset is cut off by ending the environment's "
-        "process; null: never. Only with remote_worker_envs.",
+        description="Seconds after which a step or reset is aborted by killing the environment's "
+        "process; null: no limit. Only with remote_worker_envs.",
     )
     external_timeout_s: float = Field(
         default=300.0,
         gt=0,
         le=LONGEST_WAIT_S,
-        description="Seconds in which an environment that calls the trainer (an ExternalEnv, a "
-        "PolicyServer) may ask for nothing; then the trial ends with an error that says so.",
+        description="Maximum seconds between two requests of an environment that calls the trainer "
+        "(an ExternalEnv, a PolicyServer); after that the trial ends with an error.",
     )
 
     @property

@@ -180,8 +180,8 @@ class WarmUpConfig(Settings):
     random_timesteps: int | None = Field(
         default=None,
         ge=0,
-        description="Environment steps at the beginning whose actions are drawn evenly from the "
-        "space; null: as many as learning_starts.",
+        description="Number of environment steps at the beginning with actions drawn uniformly "
+        "from the space; null: learning_starts.",
     )
 
     def until_learning(self, learning_starts: int) -> Self:
@@ -273,26 +273,28 @@ class ActionNoiseConfig(WarmUpConfig, ParameterNoiseConfig):
 
     type: Literal["GaussianNoise", "OrnsteinUhlenbeckNoise", "ParameterNoise"] = Field(
         default="GaussianNoise",
-        description="GaussianNoise: of each step by itself; OrnsteinUhlenbeckNoise: drifts from "
+        description="GaussianNoise: independent in each step; OrnsteinUhlenbeckNoise: drifts from "
         "step to step, from 0 in each episode; ParameterNoise: on the weights, the same for a "
         "whole episode (Plappert et al. 2018).",
     )
     stddev: float = Field(
         default=0.1,
         ge=0,
-        description="Standard deviation of what each step adds; of ParameterNoise how far actions "
-        "shall be from the best ones. 0.05 to 0.5.",
+        description="Standard deviation of the noise per step; with ParameterNoise the target "
+        "distance of actions from the best ones. 0.05 to 0.5.",
     )
     ou_theta: float = Field(
         default=0.15,
         gt=0,
         le=1,
-        description="Share of OrnsteinUhlenbeckNoise that each step takes away.",
+        description="Fraction of OrnsteinUhlenbeckNoise that decays per step.",
     )
-    initial_scale: float = Field(default=1.0, ge=0, description="Factor at the beginning.")
-    final_scale: float = Field(default=1.0, ge=0, description="Factor at the end.")
+    initial_scale: float = Field(default=1.0, ge=0, description="Initial factor of the noise.")
+    final_scale: float = Field(default=1.0, ge=0, description="Final factor of the noise.")
     scale_timesteps: int = Field(
-        default=10_000, gt=0, description="Environment steps from one to the other, linearly."
+        default=10_000,
+        gt=0,
+        description="Environment steps from the initial to the final factor, linearly.",
     )
 
     @model_validator(mode="after")

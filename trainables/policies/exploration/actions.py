@@ -193,19 +193,19 @@ class PolicyNoiseConfig(Settings):
 
     type: Literal["StochasticSampling", "StateDependentNoise"] = Field(
         default="StochasticSampling",
-        description="StochasticSampling: each action drawn by itself; StateDependentNoise (gSDE): "
-        "noise that is a function of the state, drawn anew every sample_freq steps, so that "
-        "actions that follow each other fit together.",
+        description="StochasticSampling: each action is drawn independently; StateDependentNoise "
+        "(gSDE): noise is a function of the state that is redrawn every sample_freq steps, so that "
+        "successive actions are smooth.",
     )
     sample_freq: int = Field(
         default=32,
         gt=0,
-        description="Steps of an environment with one function of StateDependentNoise; 4 to 64.",
+        description="Environment steps with one noise function of StateDependentNoise; 4 to 64.",
     )
     log_std_init: float = Field(
         default=-3.0,
-        description="Logarithm of StateDependentNoise's deviation per hidden unit at first; -4 to "
-        "0.",
+        description="Initial logarithm of StateDependentNoise's standard deviation per hidden "
+        "unit; -4 to 0.",
     )
 
     @model_validator(mode="after")
@@ -346,14 +346,16 @@ class EpsilonGreedyConfig(ParameterNoiseConfig):
 
     type: Literal["EpsilonGreedy", "ParameterNoise"] = Field(
         default="EpsilonGreedy",
-        description="EpsilonGreedy: this share of choices is drawn evenly; ParameterNoise: each "
-        "episode is played with noise on the weights, of which there is as much as makes choices "
-        "differ like this share (Plappert et al. 2018).",
+        description="EpsilonGreedy: this fraction of choices is drawn uniformly; ParameterNoise: "
+        "each episode is played with noise on the weights, scaled so that choices differ as often "
+        "(Plappert et al. 2018).",
     )
-    initial_epsilon: float = Field(default=1.0, ge=0, le=1, description="Share at the beginning.")
-    final_epsilon: float = Field(default=0.05, ge=0, le=1, description="Share at the end.")
+    initial_epsilon: float = Field(default=1.0, ge=0, le=1, description="Initial fraction.")
+    final_epsilon: float = Field(default=0.05, ge=0, le=1, description="Final fraction.")
     epsilon_timesteps: int = Field(
-        default=10_000, gt=0, description="Environment steps from one to the other, linearly."
+        default=10_000,
+        gt=0,
+        description="Environment steps from the initial to the final fraction, linearly.",
     )
 
     @model_validator(mode="after")

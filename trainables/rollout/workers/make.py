@@ -21,18 +21,19 @@ class WorkersConfig(Section):
 
     num_workers: WorkerCount = Field(
         default=0,
-        description="Child processes that collect; 0: the trainer's own process does.",
+        description="Number of child processes that collect; 0: the trainer's own process.",
     )
     data_parallel: bool = Field(
         default=False,
-        description="Each child learns from its own sample; gradients are averaged over all.",
+        description="Let each child learn from its own sample, with gradients averaged over all "
+        "children.",
     )
     data_parallel_timeout_s: float = Field(
         default=300.0,
         gt=0,
         le=LONGEST_WAIT_S,
         description="Seconds that a child waits for the others in one exchange of gradients, and "
-        "that the trainer waits for a child that it only gives something.",
+        "that the trainer waits for a child to receive data.",
     )
 
 

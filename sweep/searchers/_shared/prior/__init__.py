@@ -21,9 +21,9 @@ class PriorOptions(SearcherOptions):
 
     prior: Literal["auto", "none", "root"] | list[str] = Field(
         "auto",
-        description="auto: settings that did well on other games are proposed first, where the "
-        "trainable is one of which the package knows several (ppo), the metric is a return and "
-        "mode is max; none: no prior; a list such as [ppo/Pendulum-v1, my-sweep]: these games, "
-        "whatever the trainable and the metric are, and these earlier sweeps, by name or folder; "
-        "root: every sweep in the same root that has the trainable, the metric and the mode.",
+        description="Earlier results whose best settings are proposed first. auto: those of other "
+        "games, if the package has several of them for the trainable (ppo), the metric is a return "
+        "and mode is max; none: no earlier results; a list such as [ppo/Pendulum-v1, my-sweep]: "
+        "these games, whatever the trainable and the metric are, and these earlier sweeps, by name "
+        "or folder; root: every sweep in the same root with the same trainable, metric and mode.",
     )
