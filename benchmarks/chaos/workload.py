@@ -44,7 +44,7 @@ _SEARCHES = {
     "cmaes": ("searcher: {name: cmaes, population_size: 4}", 8, ""),
     "pbt": ("searcher: random\nscheduler: {name: pbt, perturbation_interval: 3}", 4, ""),
     "pb2": ("searcher: random\nscheduler: {name: pb2, perturbation_interval: 3}", 4, ""),
-    "seeds": ("scheduler: asha\nseeds: auto", 4, ""),
+    "seeds": ("scheduler: asha\nseeds: {1: 2, 3: 3}", 9, ""),
     "mlflow": ("scheduler: asha", 9, "mlflow, optuna"),
 }
 SEARCHES = {

@@ -104,7 +104,7 @@ def test_settings_are_known_whatever_kind_of_number_they_are() -> None:
 
 
 def test_a_held_trial_is_shown_as_one_that_has_ended_and_the_others_as_they_are() -> None:
-    spec = {"trials": 6, "stop": {"training_iteration": 9}, "seeds": "auto", "scheduler": "asha"}
+    spec = {"trials": 9, "stop": {"training_iteration": 9}, "seeds": "auto", "scheduler": "asha"}
     with Simulation(spec, uneven, slots=3) as simulation:
         course = simulation.run()
     past = History(course.history.objective)
