@@ -2,8 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from sweep import stats
 from sweep.history.curve import Divergence, Followed, Point, Reading, is_known, readings
@@ -371,3 +372,41 @@ class Replica:
     def value_at(self, iteration: int) -> Point | None:
         """Return the point of one iteration, or None if the curve has none."""
         return next((point for point in self.curve if point.iteration == iteration), None)
+
+
+class SeedValues(NamedTuple):
+    """The values of several seeds after one iteration."""
+
+    iteration: int
+    time: float
+    """Mean `time_attr` of the seeds that were trained for the iteration."""
+    values: list[float]
+    """Value of each seed."""
+
+
+def joint_curve(seeds: Sequence[Replica]) -> list[SeedValues]:
+    """Return the values of all seeds at each iteration at which each of them has one.
+
+    A completed seed keeps its last value, since it would not be trained further.
+    """
+    found = [
+        {p.iteration: p for p in seed.curve if p.value is not None and math.isfinite(p.value)}
+        for seed in seeds
+    ]
+    rows = []
+    for iteration in sorted(set[int]().union(*found)):
+        pairs = zip(seeds, found, strict=True)
+        values = [_value_after(iteration, seed, points) for seed, points in pairs]
+        known = [value for value in values if value is not None]
+        if len(known) == len(seeds):
+            times = [points[iteration].time for points in found if iteration in points]
+            rows.append(SeedValues(iteration, math.fsum(times) / len(times), known))
+    return rows
+
+
+def _value_after(iteration: int, seed: Replica, points: Mapping[int, Point]) -> float | None:
+    """Return the value of a seed after an iteration, or None if it has none there."""
+    if iteration in points:
+        return points[iteration].value
+    last = max(points, default=iteration)
+    return points[last].value if seed.status is Status.COMPLETED and last < iteration else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from sweep import stats
 from sweep.history.events import FINISHED, Status
-from sweep.history.replica import Replica
+from sweep.history.replica import Replica, joint_curve
 from sweep.history.trial import Trial
 from sweep.views.lookup import Sweep
 
@@ -75,24 +75,12 @@ def _make_curve(trial: Trial, place: int | None, most: int) -> Curve:
     if len(seeds) < 2:
         points = thinned(_values(seeds[0]) if seeds else [], most)
         return Curve(trial.number, points, place=place, ended_early=early)
-    both = _common_values(seeds)
-    means = [(time, stats.mean(values)) for time, values in both]
+    joint = joint_curve(seeds)
+    means = [(row.time, stats.mean(row.values)) for row in joint]
     kept = _kept_indices(means, most)
-    intervals = [stats.mean_interval(both[row][1]) for row in kept]
+    intervals = [stats.mean_interval(joint[row].values) for row in kept]
     low, high = [i.low for i in intervals], [i.high for i in intervals]
     return Curve(trial.number, [means[row] for row in kept], low, high, len(seeds), place, early)
-
-
-def _common_values(seeds: Sequence[Replica]) -> list[tuple[float, list[float]]]:
-    """Return time and values of the iterations at which all seeds have a value."""
-    found = [{p.iteration: p for p in replica.curve if is_finite(p.value)} for replica in seeds]
-    common = sorted(set.intersection(*(set(points) for points in found)))
-    rows = []
-    for iteration in common:
-        points = [its[iteration] for its in found]
-        values = [p.value for p in points if p.value is not None]
-        rows.append((stats.mean([p.time for p in points]), values))
-    return rows
 
 
 def _values(replica: Replica) -> list[Point]:

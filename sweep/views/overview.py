@@ -28,7 +28,7 @@ from sweep.history.events import (
 )
 from sweep.history.history import History
 from sweep.history.ranking import is_by_expectation
-from sweep.history.replica import Replica
+from sweep.history.replica import Replica, joint_curve
 from sweep.history.results import number
 from sweep.history.seeds import FIRST_TEST, is_test, replica_name, seed_of
 from sweep.history.trial import Trial
@@ -546,22 +546,21 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
 
 
 def _band(trial: Trial) -> list[Data]:
-    """Return mean, minimum and maximum over a trial's seeds at iterations that all have reached.
+    """Return mean, minimum and maximum over a trial's seeds at each iteration of `joint_curve`.
 
     Seeds that are catching up are left out; the result is empty with one seed.
     """
-    found = [
-        {p.iteration: p.value for p in replica.curve if finite(p.value) is not None}
-        for replica in trial.counted
-    ]
-    if len(found) < 2:
+    if len(trial.counted) < 2:
         return []
-    rows = []
-    for iteration in sorted(set.intersection(*(set(its) for its in found))):
-        values = [value for its in found if (value := its[iteration]) is not None]
-        ends = {"least": min(values), "greatest": max(values)}
-        rows.append({"iteration": iteration, "mean": stats.mean(values), **ends})
-    return rows
+    return [
+        {
+            "iteration": row.iteration,
+            "mean": stats.mean(row.values),
+            "least": min(row.values),
+            "greatest": max(row.values),
+        }
+        for row in joint_curve(trial.counted)
+    ]
 
 
 def checkpoint(replica: Replica, saved: Saved) -> Data:

@@ -14,7 +14,7 @@ from sweep.history.events import Status
 from sweep.report import braille, curves
 from sweep.report.curves import Curve, thinned
 from sweep.testing import CurvePoint, Simulation
-from sweep.views import lookup
+from sweep.views import lookup, overview
 from tests.support import sweeps
 from tests.support.command_line import Here
 
@@ -59,6 +59,23 @@ def test_several_seeds_are_their_mean_with_students_interval(tmp_path: Path) -> 
         assert curve.seeds == 3
         assert curve.points[4] == (5.0, expected.value)
         assert (curve.low[4], curve.high[4]) == (expected.low, expected.high)
+
+
+def test_a_seed_that_met_its_stopping_criterion_keeps_its_last_value() -> None:
+    """Otherwise the mean would end where the first seed does."""
+
+    def game(at: CurvePoint) -> dict[str, float]:
+        return {"score": float(at.iteration * (1 + at.seed_index))}
+
+    spec = {"trials": 1, "seeds": 2, "scheduler": "fifo", "stop": {"score": 6}}
+    with Simulation(spec, game) as made:
+        made.run()
+        sweep = lookup.read(made.folder)
+    (curve,) = curves.curves(sweep).drawn
+    assert curve.points == [(1, 1.5), (2, 3.0), (3, 4.5), (4, 5.0), (5, 5.5), (6, 6.0)]
+    band = overview.show(sweep, 0, [])["band"]
+    assert [row["greatest"] for row in band] == [2, 4, 6, 6, 6, 6]
+    assert [row["least"] for row in band] == [1, 2, 3, 4, 5, 6]
 
 
 def test_each_mean_of_a_thinned_curve_has_its_own_interval() -> None:
