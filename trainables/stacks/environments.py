@@ -5,7 +5,7 @@ of float32. A state is a vector (S,), so that many states are one array; `jax.vm
 The state does not include the time limit of an episode: the caller counts the steps.
 """
 
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax.numpy as jnp
 from jax import Array, random
@@ -33,8 +33,6 @@ class Environment(Protocol):
     """Lower and upper bound of a real-valued action, which has one column."""
     features: int
     """Size of an observation, D."""
-    keeps_numbers: ClassVar[int]
-    """Size of a state, S."""
 
     def begin(self, key: Array) -> Array:
         """Return the first state (S,) of an episode."""
@@ -50,7 +48,6 @@ class CartPole:
     """A pole on a cart that is pushed left or right (Barto, Sutton & Anderson 1983)."""
 
     choices, bounds, features = 2, (0.0, 0.0), 4
-    keeps_numbers: ClassVar[int] = 4
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -81,7 +78,6 @@ class Pendulum:
     """A pendulum that is swung up and held there by a weak motor."""
 
     choices, bounds, features = 0, (-2.0, 2.0), 3
-    keeps_numbers: ClassVar[int] = 2
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -109,7 +105,6 @@ class MountainCar:
     """A car that must gather momentum to climb a hill (Moore 1990)."""
 
     choices, bounds, features = 3, (0.0, 0.0), 2
-    keeps_numbers: ClassVar[int] = 2
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -137,7 +132,6 @@ class Acrobot:
     """Two links that hang from a bar and are swung up by the joint between them (Sutton 1996)."""
 
     choices, bounds, features = 3, (0.0, 0.0), 6
-    keeps_numbers: ClassVar[int] = 4
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
