@@ -224,7 +224,7 @@ def resume(
         raise BadConfig("trainable", trainable, "no argument", problem=problem)
     changed = _mapping(budget, "budget")
     Budget().changed(changed, Source())
-    size = validate(CheckpointPolicy, {"max_disk": max_disk}, Source().below("checkpoint"))
+    size = validate(CheckpointPolicy, {"max_disk": max_disk}, Source().sub_source("checkpoint"))
     launch = prepare.prepare_existing(
         folder,
         jobs,

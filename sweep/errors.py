@@ -232,7 +232,7 @@ class Gathering:
         line = None
         if key:
             self._refused.add(key)
-            line = None if self.source is None else self.source.at((key,)).line
+            line = None if self.source is None else self.source.locate((key,)).line
         if isinstance(error, BadConfig):
             self._refused.add(re.split(r"[.\[]", error.key, maxsplit=1)[0])
             if any(_overlap(error.key, other) for other in self._keys()):
@@ -377,11 +377,11 @@ class Source:
     remarks: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Remarks on the reading for a person, in sentences."""
 
-    def below(self, *parts: str | int) -> "Source":
+    def sub_source(self, *parts: str | int) -> "Source":
         """This source with paths relative to one part of it."""
         return Source(self.file, self.marks, (*self.above, *parts))
 
-    def at(self, path: KeyPath) -> At:
+    def locate(self, path: KeyPath) -> At:
         """Return the place where `path` is written, or the nearest thing around it that is."""
         full = (*self.above, *path)
         for end in range(len(full), -1, -1):
@@ -403,4 +403,4 @@ class Source:
     ) -> BadConfig:
         """The error for a mistake at `path`."""
         kind = BadSpace if (*self.above, *path)[:1] in _OF_THE_SPACE else BadConfig
-        return kind(self.key(path), value, allowed, hint, at=self.at(path), problem=problem)
+        return kind(self.key(path), value, allowed, hint, at=self.locate(path), problem=problem)

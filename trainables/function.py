@@ -46,7 +46,7 @@ from trainables.core import rng
 from trainables.errors import StateError, TrainableError, nearest, shorten
 from trainables.trainable import Trainable, TrialContext, gives_data
 
-#: Time that `FunctionThread.leave` waits for the function, seconds.
+#: Time that `FunctionThread.stop_function` waits for the function, seconds.
 STOP_TIMEOUT_S = 5.0
 
 #: A function of the settings; `trainables.forms` describes its possible forms.
@@ -134,7 +134,7 @@ class FunctionThread:
         if self._error is not None:
             raise self._error
 
-    def leave(self) -> bool:
+    def stop_function(self) -> bool:
         """End the function inside its `report()`; waits `STOP_TIMEOUT_S` seconds at most.
 
         Returns False if its thread still runs.
@@ -498,7 +498,7 @@ class FunctionTrainable(Trainable):
             export(folder)
         finally:
             _here.thread = before
-            asked.leave()
+            asked.stop_function()
 
     def cleanup(self) -> None:
         """End the function inside its `report()`; one that does not end is abandoned.
@@ -507,7 +507,7 @@ class FunctionTrainable(Trainable):
         """
         thread, self._thread = self._thread, None
         if thread is not None:
-            self.lingers = not thread.leave()
+            self.lingers = not thread.stop_function()
 
 
 def _exporter(function: TrainingFunction) -> Callable[[Path], object] | None:

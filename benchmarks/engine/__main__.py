@@ -29,7 +29,7 @@ from sweep.driver.driver import Driver
 from sweep.driver.launch import Launch
 from sweep.history.history import History
 from sweep.ledger.folder import Folder
-from sweep.ledger.tables import reading
+from sweep.ledger.tables import connect_read_only
 from sweep.testing.curves import CurvePoint
 from sweep.testing.pool import Pool, SimulatedClock
 
@@ -236,7 +236,7 @@ def _environment() -> dict[str, str]:
 
 def _span(folder: Path) -> tuple[float, float]:
     """When the first and the last event of a sweep were recorded."""
-    with closing(reading(folder / "sweep.db")) as database:
+    with closing(connect_read_only(folder / "sweep.db")) as database:
         first, last = database.execute("SELECT min(at), max(at) FROM events").fetchone()
     return first, last
 

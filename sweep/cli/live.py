@@ -378,7 +378,10 @@ class LiveView:
         bred = len(history.trials) - history.searched_count
         started = formatting.started(history.searched_count, bred, history.wanted)
         if history.final_evaluation:
-            counts, started = "", overview.standing(history, history.final_evaluation)
+            counts, started = (
+                "",
+                overview.progress_of_tests(history, history.final_evaluation),
+            )
         return Group(bar, Text(f"{started}: {counts}" if counts else started))
 
     def _log_lines(self, kept: bool = False) -> list[Text]:

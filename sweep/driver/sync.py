@@ -51,7 +51,7 @@ def write_tracking(path: Path, uri: str) -> None:
     Raises:
         OSError: the disk refused.
     """
-    signed.keep(path, {"uri": uri})
+    signed.write(path, {"uri": uri})
 
 
 def adopt(folder: Folder) -> None:
@@ -133,7 +133,7 @@ def want_all_models(folder: Folder) -> None:
 def _write_entry(folder: Folder, sweep_id: str, all_models: bool, made_of: str) -> None:
     """Write the signed entry."""
     models = "all" if all_models else "best"
-    signed.keep(folder.attachments, {"sweep": sweep_id, "models": models, "made_of": made_of})
+    signed.write(folder.attachments, {"sweep": sweep_id, "models": models, "made_of": made_of})
 
 
 def wants_all_models(folder: Folder, sweep_id: str) -> bool:

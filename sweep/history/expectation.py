@@ -199,7 +199,7 @@ class Expectations(Kept):
         """
         return self._current_fit.order
 
-    def place(self, number: int) -> float:
+    def position_of(self, number: int) -> float:
         """Return the index of a trial in `order`; infinite if it is not there."""
         return self._current_fit.places.get(number, math.inf)
 

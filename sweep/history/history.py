@@ -232,7 +232,7 @@ class History:
         if trials is None:
             trials = (self.trials[entry[-1]] for entry in self.order(order.score_key))
         scored = [trial for trial in trials if trial.score is not None]
-        return ranking.ranked(scored, self.objective, self.expectations.place)
+        return ranking.ranked(scored, self.objective, self.expectations.position_of)
 
     @property
     def best(self) -> Trial | None:
@@ -260,7 +260,7 @@ class History:
             good = [trial for trial in self.ranked() if trial.feasible]
             worth = [(found := self.expected(trial)) and found.value for trial in good]
             return [trial for trial, value in zip(good, worth, strict=True) if value == worth[0]]
-        return ranking.front(self.trials, self.objective, self.expectations.place)
+        return ranking.front(self.trials, self.objective, self.expectations.position_of)
 
     @property
     def has_metric(self) -> bool:

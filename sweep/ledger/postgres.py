@@ -153,7 +153,7 @@ def examine(url: str) -> Server:
 def write_pointer(path: Path, url: str, sweep_id: str) -> Pointer:
     """Write the signed file with the address of a new sweep's ledger, and return that address."""
     pointer = Pointer(url, f"sweep_{sweep_id}")
-    signed.keep(path, pointer._asdict())
+    signed.write(path, pointer._asdict())
     return pointer
 
 

@@ -21,7 +21,7 @@ REMOTE = ".postgresql"
 _MOST = 65536
 
 
-def keep(path: Path, said: Mapping[str, Any]) -> None:
+def write(path: Path, said: Mapping[str, Any]) -> None:
     """Write `said` to `path` atomically, signed with this user's key if there is one.
 
     Raises:

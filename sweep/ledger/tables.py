@@ -247,7 +247,7 @@ class Database:
         with translate_errors(self.path):
             if self._connection is None:
                 self._connection = (
-                    reading(self.path, check_same_thread=False)
+                    connect_read_only(self.path, check_same_thread=False)
                     if self._only_read
                     else opened(self.path)
                 )
@@ -267,7 +267,7 @@ def opened(path: Path) -> sqlite3.Connection:
     if os.access(path.parent, os.W_OK):
         connection = sqlite3.connect(path, timeout=BUSY_S, check_same_thread=False)
     else:
-        connection = reading(path, check_same_thread=False)
+        connection = connect_read_only(path, check_same_thread=False)
     connection.isolation_level = None
     for pragma in ("synchronous=FULL", "foreign_keys=ON", "trusted_schema=OFF"):
         connection.execute(f"PRAGMA {pragma}")
@@ -294,7 +294,7 @@ def journal(path: Path) -> str:
     return "WAL" if not kind or kind.removeprefix("fuse.") in _OWN else "DELETE"
 
 
-def reading(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
+def connect_read_only(path: Path, check_same_thread: bool = True) -> sqlite3.Connection:
     """Return a read-only connection to an existing SQLite file.
 
     Reading in WAL mode needs a companion file, which cannot be created in a read-only folder.
@@ -340,7 +340,7 @@ def reason(error: BaseException) -> str:
 def has(path: Path, table: str) -> bool:
     """Return whether an SQLite file that can be read has a table of this name."""
     query = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?"
-    with closing(reading(path)) as database:
+    with closing(connect_read_only(path)) as database:
         return database.execute(query, (table,)).fetchone() is not None
 
 
@@ -359,7 +359,7 @@ def find_damage(path: Path) -> str:
     if not path.exists():
         return f"{path.name} is gone"
     try:
-        with closing(reading(path)) as database:
+        with closing(connect_read_only(path)) as database:
             (answer,) = database.execute("PRAGMA integrity_check(1)").fetchone()
     except sqlite3.Error as error:
         if is_away(error):

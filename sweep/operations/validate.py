@@ -251,7 +251,7 @@ def preview(resolved: Resolved, jobs: int | None, pool: str = pools.DEFAULT) -> 
         "scheduler": spec.scheduler.name,
         "time_attr": resolved.scheduler.time_attr,
         "rungs": list(resolved.scheduler.levels),
-        "stop": spec.stop.written(),
+        "stop": spec.stop.to_spec(),
         "jobs": prepare.slots(
             jobs, spec, resolved.paths, spec.trials, lambda: resolved.trainable, pool
         ),

@@ -79,7 +79,7 @@ class Scheduler(schedulers.Scheduler):
             self.steps = _read(given, self.time_attr)
         else:
             raw = {"schedule": given}
-            self.steps = validate(Steps, raw, Source().below("scheduler")).schedule
+            self.steps = validate(Steps, raw, Source().sub_source("scheduler")).schedule
         _check(self.steps, context)
 
     def plan(self, history: History, free: int) -> Plan:

@@ -148,13 +148,13 @@ class Stretch:
             tuple(self.saved),
             skipped=tuple(self.skipped),
             exactness=self.exactness,
-            why=self.why(end),
+            why=self.end_reason(end),
             remembered=self.remembered,
             instead=self.instead,
             **more,
         )
 
-    def why(self, end: End) -> str:
+    def end_reason(self, end: End) -> str:
         """Return the cause of the trial's end as a text; empty if the trial continues."""
         if end is End.DONE and self.rows:
             return self.bounds.why or met_criterion(self.rows[-1].metrics, self.spec.stop)

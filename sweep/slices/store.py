@@ -563,7 +563,7 @@ def move(folder: Folder, url: str, name: str, sweep_id: str) -> None:
 def _write_url(folder: Folder, url: str) -> None:
     """Write the signed URL to the sweep's folder."""
     signing.local()  # without a key, the choice could not be attributed to this user
-    signed.keep(folder.checkpoints, {"url": url})
+    signed.write(folder.checkpoints, {"url": url})
 
 
 def require(url: str) -> None:

@@ -123,7 +123,7 @@ class Space:
             BadSpace: the space has mistakes; the message says where.
         """
         whole = where or Source()
-        below = whole.below("space")
+        below = whole.sub_source("space")
         found, parameters = Gathering(), {}
         for entry in groups.entries(raw, reader.WORDS, below):
             with found.one():

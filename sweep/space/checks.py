@@ -142,7 +142,7 @@ def _check_names(parameters: Mapping[str, Parameter], where: Source) -> None:
     for name, parameter in parameters.items():
         dots = [index for index, letter in enumerate(name) if letter == "."]
         for outer in (parameters[name[:dot]] for dot in dots if name[:dot] in parameters):
-            hint = f"{outer.name} stands at {where.at(outer.path)}; remove one of the two"
+            hint = f"{outer.name} stands at {where.locate(outer.path)}; remove one of the two"
             raise where.refuse(parameter.path, name, f"no name inside {outer.name}", hint)
 
 
@@ -159,7 +159,7 @@ def check_against(
         refusal = Source(where.file, where.marks).refuse(
             ("config", *path),
             value,
-            f"no value, since space sets {name} (at {where.at(parameter.path)})",
+            f"no value, since space sets {name} (at {where.locate(parameter.path)})",
             f"remove one of the two; --set space.{name}=VALUE fixes a searched setting",
         )
         found.add(refusal)
@@ -228,7 +228,7 @@ class Forbidden(BadSpace):
             clause.where.key(clause.path),
             clause.describe(),
             "a point that is not forbidden",
-            at=clause.where.at(clause.path),
+            at=clause.where.locate(clause.path),
             problem=f"{clause.describe()} is forbidden, at {given}",
         )
 

@@ -51,7 +51,7 @@ def entries(raw: Mapping[str, Any], words: frozenset[str], where: Source) -> lis
     found: dict[str, Entry] = {}
     for entry in _Walk(words, where).below("", (), raw, ()):
         if entry.name in found:
-            at = where.at(found[entry.name].path)
+            at = where.locate(found[entry.name].path)
             raise where.refuse(
                 entry.path, entry.name, "each name once", f"it stands at {at} too; remove one"
             )

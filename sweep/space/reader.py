@@ -86,7 +86,7 @@ def read(entry: Entry, space: Source) -> Parameter:
     Raises:
         BadSpace: the description is not valid.
     """
-    where = space.below(*entry.path)
+    where = space.sub_source(*entry.path)
     found = [one for path, raw in entry.conditions for one in read_conditions(raw, path, space)]
     if not isinstance(entry.raw, Mapping):
         role = Fixed(_read_fixed(entry.raw, where))

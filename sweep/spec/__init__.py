@@ -449,7 +449,7 @@ def build(model: type[M], plugin: Plugin, key: str, source: Source) -> M:
     Raises:
         BadConfig: the model refuses them.
     """
-    return validate(model, plugin.options, source.below(key))
+    return validate(model, plugin.options, source.sub_source(key))
 
 
 def _is_file(path: Path) -> bool:

@@ -45,7 +45,7 @@ class _Worded(Settings):
                 return cls.model_validate({"kind": word, field: raw[word]})
         raise ValueError(cls.allowed)
 
-    def written(self) -> Any:
+    def to_spec(self) -> Any:
         """Return the setting in the syntax of a spec."""
         word, field = self.with_number
         return {word: getattr(self, field)} if self.kind == word else self.kind

@@ -127,10 +127,10 @@ def check_seeds(seeds: Seeds, aggregate: Aggregate, source: Source) -> None:
             f"{aggregate.kind} changes with the number of seeds, and trials have different ones"
         )
         allowed = "mean, iqm or median beside a plan of seeds"
-        raise source.refuse(("aggregate",), aggregate.written(), allowed, problem=problem)
+        raise source.refuse(("aggregate",), aggregate.to_spec(), allowed, problem=problem)
     if aggregate.kind == "lower_bound" and isinstance(seeds, int) and seeds < 2:
         problem = "a bound needs the spread of at least two seeds"
-        raise source.refuse(("aggregate",), aggregate.written(), "mean", "or set seeds: 3", problem)
+        raise source.refuse(("aggregate",), aggregate.to_spec(), "mean", "or set seeds: 3", problem)
 
 
 SeedsField = Annotated[
@@ -167,7 +167,7 @@ class Plugin(Settings):
         default_factory=dict, description="Settings of the plugin, by name."
     )
 
-    def written(self) -> dict[str, Any]:
+    def to_spec(self) -> dict[str, Any]:
         """Return the plugin in the syntax of a spec."""
         return {"name": self.name, **self.options}
 
@@ -349,7 +349,7 @@ class Budget(Settings):
     def changed(self, changes: Mapping[str, Any], source: Source | None = None) -> "Budget":
         """Return the budget with other values; BadConfig if they are not valid."""
         raw = {**self.model_dump(), **changes}
-        return validate(Budget, raw, (source or Source()).below("budget"))
+        return validate(Budget, raw, (source or Source()).sub_source("budget"))
 
 
 def check_budget(budget: Budget, stop: Mapping[str, float], source: Source) -> None:

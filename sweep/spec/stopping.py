@@ -85,7 +85,7 @@ class Stop(dict[str, int | float]):
         """True if some criterion ends every trial, however good its results are."""
         return self.plateau is not None or any(key in COUNTERS for key in self)
 
-    def written(self) -> dict[str, Any]:
+    def to_spec(self) -> dict[str, Any]:
         """Return the criteria in the syntax of a spec."""
         raw: dict[str, Any] = {
             key: {">=": value} if key in self._minimized else value for key, value in self.items()
@@ -135,7 +135,7 @@ def _plateau(raw: Any, known: Mapping[str, Any], source: Source) -> Plateau:
     """Return the plateau criterion, with metric and mode of the spec as defaults."""
     defaults = {key: known[key] for key in ("metric", "mode") if key in known}
     given = {**defaults, **raw} if isinstance(raw, Mapping) else raw
-    return validate(Plateau, given, source.below("stop", PLATEAU))
+    return validate(Plateau, given, source.sub_source("stop", PLATEAU))
 
 
 def _check_key(key: str, source: Source) -> None:

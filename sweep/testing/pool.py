@@ -146,7 +146,7 @@ class _Play(Stretch):
             self.clock.live[self.spec.trial, self.spec.replica] = state
         return self.outcome(end)
 
-    def why(self, end: End) -> str:
+    def end_reason(self, end: End) -> str:
         """Return the bound that ended the slice as a text; empty if none did."""
         return self.bounds.why
 

@@ -163,7 +163,7 @@ def final_evaluation_done(history: History, final_evaluation: FinalEvaluationBeg
     return sum(test.status in FINISHED for test in tests)
 
 
-def standing(history: History, final_evaluation: FinalEvaluationBegan) -> str:
+def progress_of_tests(history: History, final_evaluation: FinalEvaluationBegan) -> str:
     """Return the progress of a final evaluation as a text."""
     trials = ", ".join(str(number) for number in final_evaluation.trials)
     wanted = final_evaluation.seeds * len(final_evaluation.trials)
@@ -315,11 +315,11 @@ def results(sweep: Sweep) -> Data:
         "metric": sweep.spec.metric,
         "mode": sweep.spec.mode,
         "front": front(history),
-        "trials": [{**row(trial, history), **kept(trial)} for trial in [*ranked, *others]],
+        "trials": [{**row(trial, history), **trial_record(trial)} for trial in [*ranked, *others]],
     }
 
 
-def kept(trial: Trial) -> Data:
+def trial_record(trial: Trial) -> Data:
     """Return start and end of a trial, its training time in seconds, and its best checkpoint."""
     leader = trial.leader
     saved = leader.best_checkpoint
@@ -394,10 +394,10 @@ def best(sweep: Sweep) -> Data:
         **row(trial, sweep.history),
         "pick": pick(sweep.history, trial),
         "front": front(sweep.history),
-        "aggregate": sweep.spec.aggregate.written(),
+        "aggregate": sweep.spec.aggregate.to_spec(),
         "trials": len(sweep.history.trials),
         "scored": len(sweep.history.ranked()),
-        **kept(trial),
+        **trial_record(trial),
         "final_evaluation": final_evaluation_report(sweep),
     }
 
@@ -522,7 +522,7 @@ def show(sweep: Sweep, number: int, rows: Sequence[Row]) -> Data:
         "seeds": [
             replica_row(replica, sweep.spec.seed) for replica in [*trial.replicas, *trial.tests]
         ],
-        **kept(trial),
+        **trial_record(trial),
         "curve": [
             {
                 "iteration": p.iteration,

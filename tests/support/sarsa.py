@@ -58,7 +58,7 @@ class ExpectedSarsa(Trainer):
 
     def training_step(self) -> dict[str, float]:
         """A round of sampling and many updates."""
-        how, follow = self.settings.replay, lambda: self.target.follow(1.0)
+        how, follow = self.settings.replay, lambda: self.target.update_targets(1.0)
         return off_policy_step(self, self.replay, how, self.update, follow)
 
     def update(self, rows: Rows) -> dict[str, float]:

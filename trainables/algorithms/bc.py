@@ -86,7 +86,7 @@ class BC(Trainer):
         import torch
 
         unfiltered = np.concatenate([rows(one.observations) for one in fragments])
-        observations = self.seen({"observations": unfiltered})["observations"]
+        observations = self.filter_rows({"observations": unfiltered})["observations"]
         actions = np.concatenate([rows(one.actions) for one in fragments])
         parts = -(-len(actions) // self.settings.sgd_minibatch_size)
         found: list[dict[str, float]] = []

@@ -334,7 +334,7 @@ class DQN(Trainer):
 
     def columns_learnt(self, batch: Any) -> Rows:
         """Return rows (B, …) of the replay with filtered observations and scaled rewards."""
-        return self.seen(batch, self.n_step.weight if self.n_step else 1.0)
+        return self.filter_rows(batch, self.n_step.weight if self.n_step else 1.0)
 
     def learn_on_batch(self, batch: Any) -> dict[str, dict[str, float]]:
         """Make one update from rows; return the policy's name → statistics.
@@ -362,7 +362,7 @@ class DQN(Trainer):
     def update_target(self) -> None:
         """Copy the trained network to the target network, unless `tau` moves it every update."""
         if self.settings.tau is None:
-            self.target.follow(1.0)
+            self.target.update_targets(1.0)
 
     def update(self, rows: Rows) -> dict[str, float]:
         """Make one gradient step on rows (B, …) of the replay.
@@ -374,7 +374,7 @@ class DQN(Trainer):
         if isinstance(self.replay, PrioritizedReplay) and "indices" in rows:
             self.replay.prioritize(rows["indices"], learnt.errors)
         if self.settings.tau is not None:
-            self.target.follow(self.settings.tau)
+            self.target.update_targets(self.settings.tau)
         return {"loss": learnt.loss, "mean_q": learnt.mean_q, "grad_norm": learnt.norm}
 
     @property

@@ -109,7 +109,7 @@ class IQL(OffPolicyTrainer):
             policy.descend(self.learning_rate, None, "log_std")
             with torch.no_grad():
                 model.log_std.clamp_(*LOG_STD)
-        model.follow(settings.tau)
+        model.update_targets(settings.tau)
         return {**stats, "critic_grad_norm": norm}
 
     def loss(self, batch: "Mapping[str, Tensor]") -> "tuple[Tensor, dict[str, float]]":
@@ -136,14 +136,14 @@ def losses(model: "Judged", batch: "Mapping[str, Tensor]", of: Config) -> "tuple
 
     seen, actions = batch["observations"], batch["actions"]
     with torch.no_grad():
-        q = model.judge(model.targets, seen, actions).min(dim=0).values
+        q = model.critic_values(model.targets, seen, actions).min(dim=0).values
         next_values = of.gamma * model.value(batch["new_obs"]) * ~batch["terminated"]
     evaluated = model.evaluate(seen, actions)
     advantages = q - evaluated.values
     value_loss = expectile_loss(advantages, of.expectile)
     weights = torch.exp(of.beta * advantages.detach()).clamp(max=of.max_weight)
     policy_loss = -(weights * evaluated.logp).mean()
-    errors = model.judge(model.critics, seen, actions) - (batch["rewards"] + next_values)
+    errors = model.critic_values(model.critics, seen, actions) - (batch["rewards"] + next_values)
     critic_loss = errors.square().mean(dim=1).sum()
     parts = [value_loss, policy_loss, critic_loss, q.mean(), weights.mean()]
     return value_loss + policy_loss + critic_loss, torch.stack(parts).detach()

@@ -174,7 +174,7 @@ class SAC(OffPolicyTrainer):
         if settings.learn_alpha:
             losses.temperature()
             policy.descend(self.learning_rate, None, "log_alpha")
-        policy.model.follow(settings.tau)
+        policy.model.update_targets(settings.tau)
         return {
             "critic_loss": critic_loss,
             "actor_loss": actor_loss,
@@ -289,9 +289,9 @@ def critic_loss(
         goal = batch["rewards"] + gamma * following * ~batch["terminated"]
     seen, actions = batch["observations"], batch["actions"]
     if model.limits is None:
-        q = model.judge(seen)[:, torch.arange(len(actions), device=actions.device), actions]
+        q = model.critic_values(seen)[:, torch.arange(len(actions), device=actions.device), actions]
     else:
-        q = model.judge(seen, model.unit(actions).to(seen.dtype))
+        q = model.critic_values(seen, model.unit(actions).to(seen.dtype))
     return 0.5 * (q - goal).square().mean(1).sum(), q.detach().mean()
 
 
@@ -322,8 +322,8 @@ def soft_values(
     """
     if noise is not None:
         drawn, logp = model.draw(observations, noise)
-        least = model.judge(observations, drawn, slow).min(dim=0).values
+        least = model.critic_values(observations, drawn, slow).min(dim=0).values
         return least - alpha * logp, -logp
     logs = model.heads(observations)[0].log_softmax(1)
-    least = model.judge(observations, slow=slow).min(dim=0).values
+    least = model.critic_values(observations, slow=slow).min(dim=0).values
     return (logs.exp() * (least - alpha * logs)).sum(1), -(logs.exp() * logs).sum(1)

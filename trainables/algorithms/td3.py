@@ -123,7 +123,7 @@ class TD3(OffPolicyTrainer):
         if self.updates.count % settings.policy_delay == 0:
             losses.actor(rows)
             policy.descend(self.learning_rate, settings.grad_clip, "actor")
-            policy.model.follow(settings.tau)
+            policy.model.update_targets(settings.tau)
         return {"critic_loss": critic_loss, "mean_q": q, "critic_grad_norm": norm}
 
 
@@ -223,13 +223,13 @@ def critic_loss(
     with torch.no_grad():
         best = model.heads(batch["new_obs"], slow=True)[0].tanh()
         tried = (best + (deviation * batch["noise"]).clamp(-clip, clip)).clamp(-1, 1)
-        least = model.judge(batch["new_obs"], tried, slow=True).min(dim=0).values
+        least = model.critic_values(batch["new_obs"], tried, slow=True).min(dim=0).values
         goal = batch["rewards"] + gamma * least * ~batch["terminated"]
     seen = batch["observations"]
-    q = model.judge(seen, model.unit(batch["actions"]).to(seen.dtype))
+    q = model.critic_values(seen, model.unit(batch["actions"]).to(seen.dtype))
     return (q - goal).square().mean(1).sum(), q.detach().mean()
 
 
 def actor_loss(model: "Twins", observations: "Tensor") -> "Tensor":
     """Return the mean () of -Q of the actor's actions, by the first critic."""
-    return -model.judge(observations, model.heads(observations)[0].tanh())[0].mean()
+    return -model.critic_values(observations, model.heads(observations)[0].tanh())[0].mean()

@@ -206,7 +206,7 @@ class OffPolicyTrainer(Trainer):
             batch: column → (B, …), as ``replay.sample(B)`` gives them: unfiltered ``observations``,
                 ``actions``, ``rewards``, ``new_obs`` and ``terminated``.
         """
-        return learn_on_rows(self, self.seen(batch), self.update)
+        return learn_on_rows(self, self.filter_rows(batch), self.update)
 
     def compute_gradients(self, batch: Any) -> Any:
         """Raise NotImplementedError: with several optimisers there is no single gradient."""

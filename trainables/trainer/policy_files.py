@@ -40,7 +40,7 @@ class ExportedPolicy(InferencePolicy):
         self.spaces, self.connectors = spaces, connectors
         self._memory = np.zeros(memory_size + connectors.memory_size, dtype=np.float32)
         self._size = memory_size
-        self._run = formats.opened(path)
+        self._run = formats.load_model(path)
 
     def split(self, memory: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return the networks' part of memories (…, M), and the connectors' part."""

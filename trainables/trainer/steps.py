@@ -104,7 +104,7 @@ def off_policy_step(
             with learning():
                 for _ in range(config.updates_per_step):
                     rows_ = replay.sample(config.replay_batch_size)
-                    statistics.append(update(trainer.seen(rows_, weight)))
+                    statistics.append(update(trainer.filter_rows(rows_, weight)))
         if after // config.target_network_update_freq > before // config.target_network_update_freq:
             update_target()
     names = statistics[0] if statistics else ()

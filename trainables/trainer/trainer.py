@@ -106,7 +106,7 @@ class Trainer(Trainable):
     #: True if it can learn from other policies' experience (``input``).
     learns_from_others: ClassVar[bool] = False
     #: True if its rows outlive their round, as those of a replay and of files do: workers then
-    #: return unfiltered rows, and `seen` filters them when they are drawn.
+    #: return unfiltered rows, and `filter_rows` filters them when they are drawn.
     keeps_rows: ClassVar[bool] = False
     #: Keys of ``model`` that only some algorithms read, this one among them.
     model_keys: ClassVar[frozenset[str]] = frozenset()
@@ -189,7 +189,7 @@ class Trainer(Trainable):
     def judged_likelihoods(self, observations: NDArray[Any], actions: NDArray[Any]) -> NDArray[Any]:
         """Return the result of `log_likelihoods`, (R,), for unfiltered observations (R, *S)."""
         return self.log_likelihoods(
-            self.seen({"observations": observations})["observations"], actions
+            self.filter_rows({"observations": observations})["observations"], actions
         )
 
     def gradient_step(self) -> tuple[float, float | None]:
@@ -1012,7 +1012,7 @@ class Trainer(Trainable):
         filters_.synchronise(self.filters, [one.deltas for one in samples])
         return [replace(one, deltas={}) for one in samples]
 
-    def seen(
+    def filter_rows(
         self, rows: Mapping[str, NDArray[Any]], weight: float = 1.0
     ) -> dict[str, NDArray[Any]]:
         """Return unfiltered rows (B, …) as the policy sees them with the current filter statistics.

@@ -228,6 +228,6 @@ def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
     except BadConfig as error:
         if error.file:
             raise
-        at = spec.source.at(tuple(error.key.split(".")) if error.key else path)
+        at = spec.source.locate(tuple(error.key.split(".")) if error.key else path)
         mistake = (error.key, error.value, error.allowed, error.hint)
         raise BadConfig(*mistake, at=at, problem=error.problem) from error

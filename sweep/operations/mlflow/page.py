@@ -102,7 +102,7 @@ class Page:
     @contextlib.contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
         """The file itself, since MLflow takes seconds to import."""
-        with contextlib.closing(tables.reading(self._folder.mlflow)) as database:
+        with contextlib.closing(tables.connect_read_only(self._folder.mlflow)) as database:
             yield database
 
 

@@ -183,7 +183,7 @@ def look(where: TrackerContext, only_read: bool) -> Store | None:
     """Return the store of a sweep, or None if its experiment does not exist."""
     database = where.folder.mlflow
     if where.tracking_uri is None and _is_known(database):
-        opened = tables.reading(database) if only_read else _opened(database)
+        opened = tables.connect_read_only(database) if only_read else _opened(database)
         store = FileStore(where, opened)
         return store if store.find() else None
     experiment = open_client(where).get_experiment_by_name(where.name)
@@ -212,7 +212,7 @@ def _url(database: Path) -> "sa.URL":
 def _is_known(database: Path) -> bool:
     """Return whether the file has the tables that `FileStore` supports."""
     try:
-        with closing(tables.reading(database)) as connection:
+        with closing(tables.connect_read_only(database)) as connection:
             found = connection.execute("SELECT version_num FROM alembic_version").fetchall()
     except sqlite3.Error:
         return False

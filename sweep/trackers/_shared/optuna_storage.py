@@ -210,7 +210,7 @@ class Storage:
 
 def _in_file(path: Path, only_read: bool) -> tuple[str, dict[str, Any]]:
     """Return URL and engine options of SQLAlchemy for a file."""
-    connect = tables.reading if only_read else _connect
+    connect = tables.connect_read_only if only_read else _connect
     url = sa.URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
     return url, {"creator": lambda: connect(path)}
 

@@ -187,9 +187,9 @@ def test_while_it_runs_the_status_says_so(swept: Folder) -> None:
         FinalEvaluator(parts, lambda _: None)._decide()
         sweep = lookup.read(swept)
         assert sweep.state is State.TESTING
-        assert overview.standing(sweep.history, THREE.begin(sweep.history, 1, "inline")).startswith(
-            "0 of 6 tests"
-        )
+        assert overview.progress_of_tests(
+            sweep.history, THREE.begin(sweep.history, 1, "inline")
+        ).startswith("0 of 6 tests")
     assert lookup.read(swept).state is State.FINISHED
 
 

@@ -56,7 +56,7 @@ def text(trials: list[Trial]) -> Callable[[Trial], str]:
 
 def ranked(trials: list[Trial]) -> list[Trial]:
     past = history(trials)
-    return ranking.ranked(trials, past.objective, past.expectations.place)
+    return ranking.ranked(trials, past.objective, past.expectations.position_of)
 
 
 def numbers(trials: list[Trial]) -> list[int]:
@@ -107,7 +107,7 @@ def test_each_front_is_what_is_left_of_the_ones_before(pairs: list[tuple[int, in
     trials = [trial(n, TWO, float(a), float(b)) for n, (a, b) in enumerate(pairs)]
     left, past = ranked(trials), history(trials)
     while left:
-        front = ranking.front(left, TWO, past.expectations.place)
+        front = ranking.front(left, TWO, past.expectations.position_of)
         assert numbers(left[: len(front)]) == numbers(front)
         left = left[len(front) :]
 

@@ -126,7 +126,7 @@ def test_a_folder_in_which_one_may_not_write_can_be_looked_at(
     expected = looked_at(here)
     may = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK and may(path, mode))
-    with closing(tables.reading(folder.ledger)) as database, pytest.raises(sqlite3.Error):
+    with closing(tables.connect_read_only(folder.ledger)) as database, pytest.raises(sqlite3.Error):
         database.execute("DELETE FROM events")
     assert looked_at(here) == expected
     assert not [path for path in folder.path.iterdir() if path.suffix in ("-wal", "-shm")]

@@ -90,7 +90,7 @@ def test_a_seed_plan_that_cannot_be_is_refused_with_what_can(given: Any, allowed
 def test_a_file_writes_rungs_as_numbers() -> None:
     raw, source = yaml_source.read("seeds: {15000: 3, 4.5e4: 6}", "file")
     assert sections.read_seeds(raw["seeds"]) == ((15000.0, 3), (45000.0, 6))
-    assert str(source.at(("seeds", "15000"))).startswith("file:1")
+    assert str(source.locate(("seeds", "15000"))).startswith("file:1")
     with pytest.raises(BadConfig, match="text as a key"):
         yaml_source.read("config: {15000: 3}", "file")
 

@@ -158,4 +158,4 @@ def test_a_stop_on_what_is_compared_is_on_the_side_that_is_better(
     )
     found = parse(text, "s.yaml").stop
     assert (dict(found), found.fallen) == (reached, fallen)
-    assert parse(text.replace(stop, str(found.written()).replace("'", '"')), "s.yaml").stop == found
+    assert parse(text.replace(stop, str(found.to_spec()).replace("'", '"')), "s.yaml").stop == found

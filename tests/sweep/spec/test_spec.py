@@ -168,11 +168,11 @@ def test_yaml_is_read_by_version_1_2(written: str, value: Any) -> None:
 
 def test_every_key_and_item_knows_its_line() -> None:
     _, source = yaml_source.read("a: 1\nb:\n  c: [1,\n    2]\n  d.e: {f: 3}\n", "x.yaml")
-    assert source.at(("a",)).line == 1
-    assert source.at(("b", "c")).line == 3
-    assert source.at(("b", "c", 1)).line == 4
-    assert source.at(("b", "d.e", "f")).line == 5
-    assert source.at(("b", "missing", "deeper")).line == 2
+    assert source.locate(("a",)).line == 1
+    assert source.locate(("b", "c")).line == 3
+    assert source.locate(("b", "c", 1)).line == 4
+    assert source.locate(("b", "d.e", "f")).line == 5
+    assert source.locate(("b", "missing", "deeper")).line == 2
 
 
 def test_a_byte_order_mark_and_windows_line_ends_are_read_over(tmp_path: Path) -> None:

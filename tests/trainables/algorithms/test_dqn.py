@@ -277,13 +277,13 @@ def test_the_target_becomes_what_is_learnt_after_so_many_steps(
 ) -> None:
     small = make({"tau": None, "target_network_update_freq": 48})
     followed = list[tuple[int, float]]()
-    follow = small.target.follow
+    follow = small.target.update_targets
 
     def noted(tau: float) -> None:
         followed.append((small.progress.timesteps, tau))
         follow(tau)
 
-    monkeypatch.setattr(small.target, "follow", noted)
+    monkeypatch.setattr(small.target, "update_targets", noted)
     small.train()
     small.train()
     assert followed == [(32, 1.0), (80, 1.0)]

@@ -39,7 +39,7 @@ def test_an_action_beyond_the_bounds_is_valued_as_what_was_done() -> None:
     trainer = IQL({**SMALL, "env": "Pendulum-v1"}, TrialContext(seed=1))
     model, seen = trainer.policy.model, torch.ones(3, 3)
     found, same = (
-        model.judge(model.critics, seen, torch.tensor(actions)[:, None])
+        model.critic_values(model.critics, seen, torch.tensor(actions)[:, None])
         for actions in ([-5.0, 0.5, 3.0], [-2.0, 0.5, 2.0])
     )
     trainer.stop()

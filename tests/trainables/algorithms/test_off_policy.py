@@ -138,7 +138,7 @@ def test_updates_a_round_and_the_share_that_targets_go_are_as_set(
     followed: list[int] = []
     seen: list[tuple[int, int]] = []
     model, update = trainer.policy.model, trainer.update
-    follow = model.follow
+    follow = model.update_targets
 
     def counted(rows: Any) -> dict[str, float]:
         seen.append((trainer.progress.timesteps, len(rows["rewards"])))
@@ -155,7 +155,7 @@ def test_updates_a_round_and_the_share_that_targets_go_are_as_set(
         followed.append(len(seen))
 
     monkeypatch.setattr(trainer, "update", counted)
-    monkeypatch.setattr(model, "follow", followed_by)
+    monkeypatch.setattr(model, "update_targets", followed_by)
     trainer.train()
     # Rounds of 8 steps; from the one that reaches 32 on there are updates: 3 each.
     assert seen == [(begun, 16) for begun in range(24, 64, 8) for _ in range(3)]

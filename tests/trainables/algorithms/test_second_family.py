@@ -75,7 +75,7 @@ def test_a_round_learns_so_often_from_so_many_rows(
 
     monkeypatch.setattr(small, "update", counted)
     noted = lambda _: targets.append(small.progress.timesteps)  # noqa: E731
-    monkeypatch.setattr(small.target, "follow", noted)
+    monkeypatch.setattr(small.target, "update_targets", noted)
     small.train()
     # Rounds of 16 steps; the first that reaches 32 steps is the second one, begun after 16.
     assert seen == [(begun, 16) for begun in (16, 32, 48) for _ in range(3)]

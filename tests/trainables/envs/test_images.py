@@ -28,7 +28,7 @@ from trainables.errors import ConfigError, EnvError, NotFiniteError
 from trainables.policies.architecture import Architecture, ModelConfig
 from trainables.policies.filters import NoFilter
 from trainables.policies.layers import unit_pixels
-from trainables.policies.onnx.formats import FILES, opened
+from trainables.policies.onnx.formats import FILES, load_model
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -436,7 +436,7 @@ def test_an_exported_policy_takes_what_the_environment_gives(case: str, tmp_path
     }
     files = trainer.export_model(list(forms), tmp_path)
     for form in forms:
-        out = opened(Path(files[form]))({"observation": np.stack(raw).astype(kind["dtype"])})
+        out = load_model(Path(files[form]))({"observation": np.stack(raw).astype(kind["dtype"])})
         np.testing.assert_allclose(out["action_logits"], head, atol=1e-4)
         np.testing.assert_allclose(out["value"], value, rtol=1e-4, atol=1e-4)
         assert out["action"].tolist() == [trainer.compute_action(one) for one in raw]

@@ -22,7 +22,7 @@ from trainables.envs.spaces.observations import FlatteningPreprocessor, NoPrepro
 from trainables.errors import ConfigError, EnvError
 from trainables.policies.exploration.actions import StochasticSampling
 from trainables.policies.networks import ActorCritic
-from trainables.policies.onnx.formats import FILES, opened
+from trainables.policies.onnx.formats import FILES, load_model
 from trainables.rollout.batch import Fragment, TrainBatch
 from trainables.trainer.actor_critic import to_rows
 
@@ -294,7 +294,7 @@ def test_ppo_learns_evaluates_acts_and_exports_with_every_kind(
     forms = FILES if observation in ("dict", "image") else ("onnx", "safetensors")
     files = trainer.export_model(list(forms), tmp_path)
     for form in forms:
-        given = opened(Path(files[form]))(feed)
+        given = load_model(Path(files[form]))(feed)
         for i, one in enumerate(raw):
             expected = leaf_values(env.action_space, trainer.compute_action(one))
             for name, right in zip(names, expected, strict=True):

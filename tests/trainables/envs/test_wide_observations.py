@@ -18,7 +18,7 @@ from trainables.envs.external.server import PolicyServer
 from trainables.envs.registry import EnvContext
 from trainables.envs.spaces.connectors import FrameStack
 from trainables.envs.spaces.observations import FlatteningPreprocessor
-from trainables.policies.onnx.formats import FILES, opened
+from trainables.policies.onnx.formats import FILES, load_model
 from trainables.trainable import TrialContext
 
 #: Seconds since 1970: float32 holds every 128th of them.
@@ -144,7 +144,7 @@ def test_a_replay_keeps_every_second_and_goes_on_to_the_bit(tmp_path: Path) -> N
     assert differences(run(again, 2), run(first, 2)) == []
     assert differences(final_state(again), final_state(first)) == []
     rows = first.replay._rows[: len(first.replay)]["observations"]
-    seen = first.seen(first.replay.sample(64))["observations"]
+    seen = first.filter_rows(first.replay.sample(64))["observations"]
     for one in (first, again):
         one.stop()
     assert rows.dtype == np.float64
@@ -193,7 +193,7 @@ def test_an_exported_file_takes_float64_and_tells_one_second_from_the_next(
     memory = np.stack([trainer.inference.initial_memory()] * 8)
     head, _ = trainer.inference.actor.forward(trainer.inference.prepare(raw, memory)[0])
     for form in FILES:
-        logits = opened(Path(files[form]))({"observation": raw})["action_logits"]
+        logits = load_model(Path(files[form]))({"observation": raw})["action_logits"]
         np.testing.assert_allclose(logits, head, atol=1e-5)
         assert len(np.unique(logits[:, 0])) == 8
     trainer.stop()

@@ -318,7 +318,7 @@ def test_sums_over_several_steps_are_scaled_alike_and_clipped_step_by_step() -> 
     assert sums == {1.0, round(1 + gamma, 5), round(weight, 5)}
     deviation = trainer.filters["reward"].std
     rows = {"rewards": np.array([weight, 1e6, -1e6], np.float32)}
-    seen = trainer.seen(rows, trainer.n_step.weight)["rewards"]
+    seen = trainer.filter_rows(rows, trainer.n_step.weight)["rewards"]
     trainer.stop()
     most = REWARD_CLIP * weight
     np.testing.assert_allclose(seen, [weight / deviation, most, -most], rtol=1e-6)

@@ -21,7 +21,7 @@ from trainables.envs.spaces.actions import ActionLayout
 from trainables.errors import ConfigError, EnvError
 from trainables.learners.fused.ppo import FusedLearner
 from trainables.policies.architecture import Architecture, OptimizerConfig
-from trainables.policies.onnx.formats import FILES, opened
+from trainables.policies.onnx.formats import FILES, load_model
 from trainables.policies.torch_policy import ActorCriticPolicy, build_policy
 from trainables.rollout.batch import TrainBatch
 from trainables.trainable import TrialContext
@@ -326,7 +326,7 @@ def test_an_exported_policy_takes_the_mask_as_an_input(case: str, tmp_path: Path
     taken = trainer.describe_model()["inputs"]
     assert "observation.action_mask" in taken
     for form in FILES:
-        given = opened(Path(files[form]))({name: inputs[name] for name in taken})
+        given = load_model(Path(files[form]))({name: inputs[name] for name in taken})
         chosen = given["action"].reshape(count, -1) - (5 if len(sizes) == 1 else 0)
         assert chosen.tolist() == np.stack([m.argmax(1) for m in masks], axis=1).tolist()
     trainer.stop()

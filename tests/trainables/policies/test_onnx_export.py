@@ -19,7 +19,7 @@ from trainables.algorithms.td3 import TD3
 from trainables.errors import ConfigError, ExportError, NotFiniteError
 from trainables.policies.onnx import plain
 from trainables.policies.onnx.export import check
-from trainables.policies.onnx.formats import FILES, READER, Run, opened
+from trainables.policies.onnx.formats import FILES, READER, Run, load_model
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
 
@@ -59,7 +59,7 @@ def test_every_format_acts_as_the_trained_policy_on_what_it_saw(env: str, tmp_pa
     files = trainer.export_model(list(FILES), tmp_path)
     expected = [trainer.compute_action(one) for one in trainer.recent]
     for form in FILES:
-        outputs = opened(Path(files[form]))({"observation": trainer.recent})
+        outputs = load_model(Path(files[form]))({"observation": trainer.recent})
         np.testing.assert_allclose(outputs["action"], expected, atol=1e-5)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*FILES.values(), READER])
     trainer.stop()
@@ -85,7 +85,7 @@ def test_every_format_acts_as_policies_of_other_families(
     rows = np.random.default_rng(2).normal(0, 1, (20, *one.spaces.observation_shape))
     expected = [one.compute_action(row, explore=False) for row in rows.astype(np.float32)]
     for form in FILES:
-        outputs = opened(Path(files[form]))({"observation": rows.astype(np.float32)})
+        outputs = load_model(Path(files[form]))({"observation": rows.astype(np.float32)})
         assert outputs.keys() >= one.describe_model()["outputs"].keys()
         np.testing.assert_allclose(outputs["action"], expected, atol=1e-5)
     one.stop()
@@ -237,7 +237,7 @@ def test_actions_may_differ_as_far_as_the_means_that_they_are_made_of(tmp_path: 
         weights[f"actor.{layer}.weight"][0, seen_by] = (1.0, 1.0, 50.0)[layer]
     trainer.policy.load_weights(weights)
     trainer.inference.actor.load(weights)
-    run = opened(Path(trainer.export_model("onnx", tmp_path)["onnx"]))
+    run = load_model(Path(trainer.export_model("onnx", tmp_path)["onnx"]))
     seen = np.array([[1.0, -1.0, 8.0], [0.0, 0.0, 0.0]], np.float32)
 
     def rounded(share: float) -> Run:

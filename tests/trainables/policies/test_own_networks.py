@@ -15,7 +15,7 @@ from trainables.algorithms.dqn import DQN
 from trainables.algorithms.impala import IMPALA
 from trainables.algorithms.ppo import PPO
 from trainables.errors import ConfigError, ExportError
-from trainables.policies.onnx.formats import FILES, opened
+from trainables.policies.onnx.formats import FILES, load_model
 from trainables.policies.own.module import in_acting_mode
 from trainables.trainable import TrialContext
 from trainables.trainer.trainer import Trainer
@@ -295,7 +295,7 @@ def test_every_format_acts_as_the_module_does(
     files = trainer.export_model(list(FILES), tmp_path)
     expected = [trainer.compute_action(one) for one in trainer.recent]
     for form in FILES:
-        outputs = opened(Path(files[form]))({"observation": trainer.recent})
+        outputs = load_model(Path(files[form]))({"observation": trainer.recent})
         np.testing.assert_allclose(outputs["action"], expected, atol=1e-5)
     trainer.stop()
 
@@ -386,7 +386,7 @@ class TestDeepQLearning:
         files = trainer.export_model(list(FILES), tmp_path)
         expected = [trainer.compute_action(one) for one in trainer.recent]
         for form in FILES:
-            outputs = opened(Path(files[form]))({"observation": trainer.recent})
+            outputs = load_model(Path(files[form]))({"observation": trainer.recent})
             assert outputs["action"].tolist() == expected
         trainer.stop()
 

@@ -20,7 +20,7 @@ from trainables.learners.sequences import SequenceBatch
 from trainables.learners.torch_learner import shuffled
 from trainables.policies.networks import replay_of
 from trainables.policies.onnx.export import check
-from trainables.policies.onnx.formats import FILES, opened
+from trainables.policies.onnx.formats import FILES, load_model
 from trainables.rollout.batch import Fragment
 from trainables.rollout.workers.worker_set import LocalWorkers
 
@@ -343,7 +343,7 @@ def test_an_exported_policy_takes_and_gives_its_state(
             name: one["shape"] for name, one in card[kind].items()
         }
     assert card["inputs"]["state_in_0"] == {"shape": ["batch", UNITS], "dtype": "float32"}
-    for run in (opened(Path(files[form])) for form in FILES):
+    for run in (load_model(Path(files[form])) for form in FILES):
         state, own = [np.zeros((1, UNITS), np.float32)] * 2, trainer.get_initial_state()
         for obs in trainer.recent:
             given = run({"observation": obs[None], "state_in_0": state[0], "state_in_1": state[1]})
@@ -362,7 +362,7 @@ def test_a_file_whose_memory_disagrees_over_a_sequence_is_refused(tmp_path: Path
     # It forgets more slowly than the file, which first observations alone would not show.
     actor._gates[1][UNITS : 2 * UNITS] += 1e-2
     with pytest.raises(ExportError, match="differs from the trained one"):
-        check(trainer.inference, opened(path), trainer.recent)
+        check(trainer.inference, load_model(path), trainer.recent)
     trainer.stop()
 
 

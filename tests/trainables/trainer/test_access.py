@@ -222,7 +222,7 @@ def test_B8_an_algorithm_with_a_replay_learns_on_rows_of_it(case: str) -> None:
     held = one.workers.foreach_worker(lambda worker: worker.get_weights())[0]
     mine = one.policy.acting_weights()
     assert differences(dict(held[DEFAULT_POLICY_ID]), mine) == []
-    seen = other.seen(rows, getattr(getattr(other, "n_step", None), "weight", 1.0))
+    seen = other.filter_rows(rows, getattr(getattr(other, "n_step", None), "weight", 1.0))
     assert other.update(seen).items() <= learnt.items()  # type: ignore[attr-defined]  # likewise
     assert differences(one.get_weights(), other.get_weights()) == []
     unknown: Any = {name: column for name, column in rows.items() if name != "indices"}

@@ -87,7 +87,7 @@ class FlatPolicy(Policy):
         model = ActorCritic(self.layout, self.architecture, None)
         policy = ActorCriticPolicy(model, self.make_actor, self.flat.config)
         shared = SharedVectors(self.flat, policy)
-        shared.lend()
+        shared.share_memory()
         if self._shows_gradients:
             shared.show_gradients()
         return policy, shared

@@ -61,7 +61,7 @@ class SharedVectors:
                     tensor.copy_(moments[moment]) if moment in moments else tensor.zero_()
                     moments[moment] = tensor
 
-    def lend(self) -> None:
+    def share_memory(self) -> None:
         """Make the policy's weights and moments views of the vectors.
 
         Its own values are dropped.

@@ -95,7 +95,7 @@ class Twins(Networks):
         units = hidden_units(layers, observations, self.architecture.activation)
         return layers[-1](units), units
 
-    def judge(
+    def critic_values(
         self, observations: Tensor, actions: Tensor | None = None, slow: bool = False
     ) -> Tensor:
         """Return the critics' values (2, B) of actions, or of all choices (2, B, A).
@@ -152,7 +152,7 @@ class Twins(Networks):
         return hasattr(self, "actor_log_std")
 
     @torch.no_grad()
-    def follow(self, share: float) -> None:
+    def update_targets(self, share: float) -> None:
         """Move the targets by this share of the way to the networks that they follow."""
         torch._foreach_lerp_(self._target_parameters, self._followed_parameters, share)
 
@@ -196,7 +196,7 @@ class Judged(ActorCritic):
         self.targets = copy.deepcopy(self.critics).requires_grad_(False)
         self._target_parameters, self._followed_parameters = _followers(self.by_name)
 
-    def judge(self, layers: nn.ModuleList, observations: Tensor, actions: Tensor) -> Tensor:
+    def critic_values(self, layers: nn.ModuleList, observations: Tensor, actions: Tensor) -> Tensor:
         """Return the values (2, B) of actions in observations (B, D).
 
         Args:
@@ -211,7 +211,7 @@ class Judged(ActorCritic):
         return q[..., 0] if len(self._half) else q[:, torch.arange(len(actions)), actions]
 
     @torch.no_grad()
-    def follow(self, share: float) -> None:
+    def update_targets(self, share: float) -> None:
         """Move the targets by this share of the way to the critics."""
         torch._foreach_lerp_(self._target_parameters, self._followed_parameters, share)
 

@@ -75,7 +75,7 @@ def export(
         if not len(recent):
             kind = inference.connectors.row_dtype
             recent = np.zeros((1, *seen.row_shape), dtype=kind)
-        check(inference, formats.opened(temporary), recent)
+        check(inference, formats.load_model(temporary), recent)
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
         temporary.replace(path)

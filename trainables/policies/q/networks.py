@@ -132,7 +132,7 @@ class Target:
         original)."""
 
     @torch.no_grad()
-    def follow(self, tau: float) -> None:
+    def update_targets(self, tau: float) -> None:
         """Move by the share `tau` of the way to the network; a share of 1 copies it."""
         mine: list[Tensor] = list(self.network.parameters())
         its: list[Tensor] = list(self._online.parameters())
