@@ -119,6 +119,7 @@ _ADDED = re.compile("(sampler|pruner|scheduler|searcher|search|callback|logger)$
 
 
 def _meant(kind: str, name: object, known: Sequence[str]) -> str:
+    """Return ``; did you mean 'x'?`` for the known name closest to `name`, or empty."""
     word = _ADDED.sub("", re.sub("[^a-z0-9]", "", str(name).lower()))
     ours = _ELSEWHERE.get(kind, {}).get(word, word)
     return f"; did you mean '{ours}'?" if ours in known else nearest(name, known)
@@ -260,6 +261,7 @@ class Gathering:
             raise Mistakes(ordered)
 
     def _keys(self) -> Iterator[str]:
+        """Return the keys of all mistakes found so far that name one."""
         return (e.key for _, e in self._found.values() if isinstance(e, BadConfig))
 
 

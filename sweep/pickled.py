@@ -90,6 +90,7 @@ def importable(given: object) -> bool:
 
 
 def _qualname(given: object) -> str:
+    """Return the qualified name of an object; empty if it has none."""
     return str(getattr(given, "__qualname__", ""))
 
 
@@ -103,6 +104,7 @@ def newest(folder: Path, sweep_id: str) -> Kept | None:
 
 
 def _step(path: Path) -> int:
+    """Return the step in the name of a checkpoint file; 0 for other names."""
     parsed = file.parse_name(path.name)
     return parsed[0] if parsed else 0
 
@@ -187,6 +189,7 @@ def load(name: str, kept: Kept | None) -> type[Trainable]:
 
 
 def _elsewhere(kept: Kept, header: Mapping[str, Any], problem: str) -> str:
+    """Return the message that a trainable can only be resumed from the script that defines it."""
     name, script = header.get("trainable"), header.get("script")
     where = f"the script {script}" if script else "the notebook"
     call = f"sweep.resume({Path(kept.file).parents[1].name!r}, trainable={name})"
@@ -286,6 +289,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _content(cell: Any) -> object:
+    """Return the content of a closure's cell; None if it is empty."""
     try:
         return cell.cell_contents
     except ValueError:  # nothing is in it yet

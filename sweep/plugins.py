@@ -155,6 +155,7 @@ class Kind(Generic[T]):
         )
 
     def _shipped(self, name: str) -> type[T]:
+        """Import the plugin `name` of this package and return its class."""
         with importing.large_import():
             module = importlib.import_module(f"{self.package}.{name}")
         if self.attribute:

@@ -60,7 +60,7 @@ def kept_of(folder: Folder, ledger: Ledger, spec: SweepSpec) -> Kept | None:
 
 
 def _source(spec: SweepSpec, given: type[Trainable] | None, kept: Kept | None) -> str | None:
-    """Return the digest of a script's trainable; None if the trainable is not from a script."""
+    """Return the digest of a script's trainable: empty if not kept, None if not of a script."""
     if not pickled.is_of_script(spec.trainable):
         return None
     if given is not None:

@@ -278,7 +278,7 @@ class FinalEvaluationBegan:
     """Number of slots of its pool, independent of the search's; None if not recorded."""
     pool: str = ""
     unrecorded_s: float = 0.0
-    """As in `TermBegan`."""
+    """Seconds for which the previous driver ran after its last event until it was killed."""
 
 
 #: Prefix of the reason of an end by the limit of this name.

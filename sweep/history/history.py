@@ -126,6 +126,7 @@ class History:
 
     @trials.setter
     def trials(self, trials: list[Trial]) -> None:
+        """Replace all trials, and drop everything derived from them."""
         self._trials = trials
         self._touched: list[int] = []
         """Numbers of changed trials, in the order of the changes."""

@@ -226,9 +226,11 @@ class _Statements:
         self.raw = raw
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> tables.Cursor:
+        """Execute one statement in SQLite's dialect; return its cursor."""
         return self.raw.execute(_translate(statement), parameters)
 
     def executemany(self, statement: str, parameters: Iterable[Sequence[Any]], /) -> tables.Cursor:
+        """Execute one statement in SQLite's dialect for each row of parameters."""
         cursor = self.raw.cursor()
         cursor.executemany(_translate(statement), parameters)
         return cursor

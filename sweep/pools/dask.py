@@ -36,6 +36,7 @@ class Pool(cluster.ClusterPool):
         self._connection: Any = None
 
     async def _reach(self, reach_s: float) -> Collection[str]:
+        """Connect to the scheduler; see `ClusterPool._reach`."""
         distributed = _import_distributed()
         try:
             with warnings.catch_warnings():  # `_differences` reports different versions
@@ -79,14 +80,17 @@ class Pool(cluster.ClusterPool):
             self._remove_worker(str(message.get("worker")), bool(message.get("expected")))
 
     def _not_closed(self, address: str) -> str:
+        """Return why others can reach the worker at that address; empty if they cannot."""
         if _is_closed_to_others(address):
             return ""
         return "it listens where everybody can run code; start it with TLS"
 
     async def _ask_description(self, address: str, probe: Path) -> dict[str, Any]:
+        """Return a worker's description of itself, with its name in Dask."""
         return dict(await self._ask(address, _describe_here, probe))
 
     async def _ask(self, address: str, function: Callable[..., Any], *given: Any) -> Any:
+        """Call a function in a worker, and return its result or raise its error."""
         answers = await self._client.run(function, *given, workers=[address], on_error="return")
         answer = answers.get(address, OSError("no answer"))
         if isinstance(answer, BaseException):
@@ -94,6 +98,7 @@ class Pool(cluster.ClusterPool):
         return answer
 
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
+        """Run a slice on one worker without retries, and return its outcome."""
         future = self._client.submit(
             _run_here,
             slice_spec,
@@ -116,6 +121,7 @@ class Pool(cluster.ClusterPool):
             future.release()
 
     async def _greet(self) -> None:
+        """Wait for a response of the scheduler."""
         await self._client.scheduler.identity(n_workers=0)
 
     def _describe_loss(self) -> str:
@@ -125,6 +131,7 @@ class Pool(cluster.ClusterPool):
         return self._lost_message()
 
     async def _leave(self) -> None:
+        """Close the client."""
         if self._client is not None:
             await self._client.close()
 

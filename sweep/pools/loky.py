@@ -158,6 +158,7 @@ class Pool(pools.Pool):
                 slot.executor.submit(isolated.forget)
 
     def _slot_of(self, running: Future[SliceOutcome]) -> _Slot | None:
+        """Return the slot in which a slice runs, or None if it has ended."""
         return next((s for s in self._slots if s.busy and s.outcome is running), None)
 
     def close(self) -> None:
@@ -174,6 +175,7 @@ class Pool(pools.Pool):
         return [slot.look().pid for slot in self._slots if slot.executor is not None]
 
     def _choose(self, replica: tuple[str, int, int]) -> _Slot:
+        """Reserve a free slot for a replica: its last one if free, else the longest free one."""
         free = [slot for slot in self._slots if not slot.busy and not slot.retired]
         at_home = [slot for slot in free if slot.last == replica]
         slot = (at_home or sorted(free, key=lambda slot: slot.free_since))[0]
@@ -210,6 +212,7 @@ def _trial_processes(pid: int) -> Iterator[int]:
 
 
 def _end(slot: _Slot) -> None:
+    """End the process of a slot, if it has one."""
     executor, slot.executor = slot.executor, None
     if executor is not None:
         worker.end(executor)

@@ -80,6 +80,7 @@ class Pool(cluster.ClusterPool):
             self._post(self._request("use", slots))
 
     async def _reach(self, reach_s: float) -> Collection[str]:
+        """Start the gateway and join the cluster; see `ClusterPool._reach`."""
         if not await _answers(self._address, reach_s):
             raise StorageError(
                 f"--address: no Ray head answers at {self._address}; `ray start --head` starts one"
@@ -125,11 +126,13 @@ class Pool(cluster.ClusterPool):
                 asked.exception()  # retrieved, so that asyncio does not log it
 
     def _resolve(self, number: int, well: bool, answer: Any) -> None:
+        """Set the result or error of a request, unless its caller has stopped waiting."""
         asked = self._asked.get(number)
         if asked is not None and not asked.done():
             asked.set_result(answer) if well else asked.set_exception(answer)
 
     def _handle_event(self, name: str, about: Any) -> None:
+        """Add or remove a worker, or note the loss of the cluster, as the gateway reports."""
         if name == "came":
             self._add_later(about)
         elif name == "went":
@@ -138,6 +141,7 @@ class Pool(cluster.ClusterPool):
             self._lost = self._lost_message()
 
     async def _request(self, verb: str, *given: Any) -> Any:
+        """Send a request to the gateway, and return its result or raise its error."""
         if self._lost:
             raise StorageError(self._lost)
         number = next(self._numbers)
@@ -149,6 +153,7 @@ class Pool(cluster.ClusterPool):
             del self._asked[number]
 
     async def _ask(self, address: str, function: Callable[..., Any], *given: Any) -> Any:
+        """Call a function in a worker, and return its result or raise its error."""
         came = await self._request("call", address, cloudpickle.dumps((function, given)))
         well, answer = cloudpickle.loads(came)
         if not well:
@@ -156,9 +161,11 @@ class Pool(cluster.ClusterPool):
         return answer
 
     async def _send(self, address: str, key: str, slice_spec: bytes) -> object:
+        """Run a slice on one worker, and return its outcome."""
         return await self._ask(address, there.run, key, slice_spec, _is_always_wanted)
 
     async def _greet(self) -> None:
+        """Wait for a response of the head."""
         await self._request("greet")
 
     async def _dismiss(self, worker: cluster.Worker, key: str) -> None:
@@ -170,6 +177,7 @@ class Pool(cluster.ClusterPool):
         return self._lost
 
     async def _leave(self) -> None:
+        """Close the connection to the gateway, and wait until it has ended."""
         if self._gateway is not None:
             self._to_gateway.close()  # this ends the gateway, which ends its actors
             await self._gateway.wait()
@@ -181,11 +189,13 @@ def _is_always_wanted() -> bool:
 
 
 def _to_frame(*said: Any) -> bytes:
+    """Return a frame: the length of the pickled tuple, and the tuple."""
     sent = cloudpickle.dumps(said)
     return len(sent).to_bytes(_LENGTH, "big") + bytes(sent)
 
 
 async def _read_frame(reader: asyncio.StreamReader) -> tuple[Any, ...]:
+    """Read one frame and return its tuple; raise IncompleteReadError at the end of the stream."""
     length = int.from_bytes(await reader.readexactly(_LENGTH), "big")
     return tuple(cloudpickle.loads(await reader.readexactly(length)))
 
@@ -222,6 +232,7 @@ def _check_address(address: str) -> str:
 
 
 def _host_and_port(address: str) -> tuple[str, int]:
+    """Split ``host:port``; brackets around an IPv6 address are removed."""
     host, _, port = address.rpartition(":")
     return host.strip("[]"), int(port)
 
@@ -335,6 +346,7 @@ class _Gateway:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def _say(self, *said: Any) -> None:
+        """Send a frame to the driver."""
         frame = _to_frame(*said)
         while frame:
             frame = frame[os.write(self._answers, frame) :]
@@ -351,11 +363,13 @@ class _Gateway:
         os._exit(0)
 
     def _begin(self, work: Any) -> None:
+        """Start a coroutine as a task and keep a reference to it."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, number: int, verb: str, given: Sequence[Any]) -> None:
+        """Execute a request of the driver, and send its result or error."""
         try:
             answer = await getattr(self, f"_{verb}")(*given)
         except SweepError as error:
@@ -407,6 +421,7 @@ class _Gateway:
             self._say(-1, "came", address)
 
     async def _use(self, most: int) -> None:
+        """Change the maximum number of actors."""
         self._most = most
 
     async def _greet(self) -> None:
@@ -424,6 +439,7 @@ class _Gateway:
             await asyncio.to_thread(ray.kill, actor, no_restart=True)
 
     async def _call(self, address: str, sent: bytes) -> bytes:
+        """Call a function in an actor; never return if the actor is lost."""
         import ray
 
         actor = self._actors.get(address)
@@ -484,6 +500,7 @@ class _Gateway:
 
     @property
     def _actor_count(self) -> int:
+        """Number of slots with a running or starting actor."""
         return sum(not place.done() for place in self._places.values())
 
     async def _run_actor(self, node: str, address: str, gpus: float) -> None:
@@ -530,6 +547,7 @@ def _share(gpus: float, slots: int) -> float:
 
 
 def _init(address: str) -> None:
+    """Connect this process to the cluster; raise StorageError if that fails."""
     import ray
 
     try:
@@ -539,6 +557,7 @@ def _init(address: str) -> None:
 
 
 def _no_node(address: str, said: str) -> StorageError:
+    """Return the error for a machine that is no node of the cluster."""
     return StorageError(
         f"--address: this machine cannot join the Ray cluster at {address} ({said}); make it "
         f"one of the nodes: `ray start --address {address}`"

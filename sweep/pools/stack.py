@@ -144,6 +144,7 @@ class Pool(pools.Pool):
             now.process.join()
 
     def _start(self) -> _Process:
+        """Start a process for slices, and a thread that receives their outcomes."""
         requests, theirs = connection.Pipe()
         replies, their_replies = connection.Pipe()
         given = (theirs, their_replies, dict(self._variables), self._most)
@@ -207,5 +208,6 @@ class Pool(pools.Pool):
 
 
 def _serve(requests: Any, replies: Any, variables: Mapping[str, str], most: int | None) -> None:
+    """Run slices until the pool closes; the main function of the process."""
     os.environ.update(variables)
     stacked.serve(requests, replies, most)

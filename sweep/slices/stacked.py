@@ -238,6 +238,7 @@ class _Server:
         self._replies.send((None, DeviceFailed(str(error), lanes)))
 
     def _say_pace(self, lanes: Sequence[_Lane]) -> None:
+        """Report lanes, speed and device to the pool, at most every `PACE_S` seconds."""
         passed = time.monotonic() - self._said_at
         if passed < PACE_S:
             return

@@ -120,7 +120,7 @@ class Space:
             forbid: the spec's key ``forbid``.
 
         Raises:
-            BadSpace: the space has mistakes; the message says where.
+            BadSpace: the space has mistakes; the message names their places.
         """
         whole = where or Source()
         below = whole.sub_source("space")

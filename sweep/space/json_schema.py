@@ -94,14 +94,17 @@ def of_setting(values: Schema) -> Schema:
 
 
 def _kinds() -> list[str]:
+    """Return the words that name a kind of parameter."""
     return [word for word in _MEANINGS if word in WORDS]
 
 
 def _has_any(words: Iterator[str] | Sequence[str] | Mapping[str, Any]) -> Schema:
+    """Return the schema of an object with at least one of these keys."""
     return {"type": "object", "anyOf": [{"required": [word]} for word in words]}
 
 
 def _comparison() -> Schema:
+    """Return the schema of a comparison, such as ``{">=": 2}``."""
     number: Schema = {"type": "number"}
     equal = ("==", "!=")
     return {
@@ -180,10 +183,12 @@ def _companion(word: str) -> Schema:
 
 
 def _values() -> Schema:
+    """Return the schema of a list of different values."""
     return {"type": "array", "minItems": 1, "maxItems": MOST_CHOICES, "uniqueItems": True}
 
 
 def _pair(first: Schema, second: Schema) -> Schema:
+    """Return the schema of a list of two items with these schemas."""
     return {"type": "array", "items": [first, second], "minItems": 2, "maxItems": 2}
 
 

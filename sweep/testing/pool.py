@@ -151,6 +151,7 @@ class _Play(Stretch):
         return self.bounds.why
 
     def _begin(self, spec: SliceSpec) -> SimulatedCheckpoint:
+        """Return the simulated checkpoint from which the slice starts."""
         birth = spec.birth
         if spec.sources:
             return self.clock.disk[spec.sources[0].digest]
@@ -160,6 +161,7 @@ class _Play(Stretch):
         return _NOTHING if birth is None else self.clock.disk[birth.saved.digest]
 
     def _step(self) -> End | None:
+        """Simulate one iteration; return the end of the slice, or None if it continues."""
         spec, iteration = self.spec, self.counters.iteration + 1
         point = CurvePoint(spec.trial, spec.replica, iteration, spec.config, self.result)
         reported = dict(self.clock.curve(point))
@@ -178,6 +180,7 @@ class _Play(Stretch):
         return end
 
     def _save(self, iteration: int, value: float | None) -> None:
+        """Save a simulated checkpoint, and drop those that the policy does not keep."""
         spec, counters = self.spec, self.counters.get_state()
         named = [spec.trial, spec.replica, iteration, counters]
         digest = hashlib.sha256(json.dumps(named).encode()).hexdigest()

@@ -114,10 +114,12 @@ class _Driver(Driver):
         self._seen = seen
 
     def _collect(self) -> None:
+        """Advance the clock to the next ends of slices, and collect their outcomes."""
         self._clock.advance()
         super()._collect()
 
     def _recorded(self, records: Sequence[Recorded]) -> None:
+        """Report the last event; raise _Killed at a kill, or SweepError after too many events."""
         if not records:
             return
         last = records[-1].k
@@ -212,6 +214,7 @@ class Simulation:
 
 
 def _root() -> tempfile.TemporaryDirectory[str]:
+    """Create a temporary folder, in memory if possible."""
     where = _MEMORY if os.access(_MEMORY, os.W_OK) else None
     return tempfile.TemporaryDirectory(prefix="sweep-simulated-", dir=where)
 
@@ -251,6 +254,7 @@ def check_kills(
 
 
 def _compare(expected: Sequence[Decision], found: Sequence[Decision], k: int) -> None:
+    """Raise AssertionError for the first decision that differs; `k` is the event of the kill."""
     for number, (one, other) in enumerate(zip(expected, found, strict=False)):
         if one != other:
             raise AssertionError(

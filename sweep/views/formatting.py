@@ -40,7 +40,7 @@ def scores(values: Sequence[float | None]) -> str:
 
 
 def give_or_take(value: float | None, error: float | None) -> str:
-    """Return an estimate with its standard error: ``455 ± 21``."""
+    """Return an estimate with its standard error, ``455 ± 21``, or alone if that is unknown."""
     if value is None or error is None or not math.isfinite(error):
         return number(value)
     places = 1 - math.floor(math.log10(error)) if error > 0 else 13

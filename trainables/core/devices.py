@@ -55,6 +55,7 @@ def device_name() -> str:
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an error, its cause, the cause of that, and so on."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:
@@ -64,4 +65,5 @@ def _with_causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _first_line(text: str) -> str:
+    """Return the first line of a text, printable."""
     return printable(text.partition("\n")[0])

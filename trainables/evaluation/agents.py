@@ -146,6 +146,6 @@ class AgentsPlayer(InferencePolicy):
             known["memory"].pop(agent, None)
 
     def agent_rewards(self, memory: Array) -> dict[str, list[Any]] | None:
-        """Return agent → (its policy, the sum of its rewards)."""
+        """Return agent → [its policy, the sum of its rewards so far]."""
         policies = memory[0]["policies"]
         return {a: [policies[a], sum_] for a, sum_ in memory[0]["rewards"].items()}

@@ -240,7 +240,7 @@ def _direction(config: OfflineConfig) -> str:
 
 
 def check_statistics(config: OfflineConfig, flat: Mapping[str, Any], keeps_rows: bool) -> None:
-    """Raise ConfigError for filters whose statistics a reader of the files would not know.
+    """Raise ConfigError for filters whose statistics files lack, or that files cannot provide.
 
     Args:
         config: settings of reading and writing.

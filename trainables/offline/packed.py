@@ -137,7 +137,7 @@ class _Machine:
         return found
 
     def take(self, name: str, given: Any) -> None:
-        """Execute one opcode."""
+        """Execute one opcode with its argument; raise NotAnArray if no array needs it."""
         if name in _VALUES:
             self.stack.append(given)
         elif name in _CONSTANTS:

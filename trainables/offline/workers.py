@@ -274,6 +274,7 @@ class ReadingWorkers(WorkerSet):
             self._sampling.close()
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
+        """Call a method of the sampling workers; return index → result, empty without them."""
         return self._sampling._ask(method, args) if self._sampling else {}
 
 

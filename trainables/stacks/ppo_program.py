@@ -178,6 +178,7 @@ def _last(shape: Shape, weights: Weights, net: str, units: Array) -> Array:
 
 
 def _value(shape: Shape, weights: Weights, x: Array) -> Array:
+    """Return the critic's values (…,) for features (…, D)."""
     units = _hidden(shape, weights, "critic", x)
     return _last(shape, weights, "critic", units)[..., 0]
 

@@ -92,11 +92,13 @@ class Stack:
         }
 
     def _for_each(self, function: Callable[[int], Tree], groups: Sequence[int]) -> Iterable[Tree]:
+        """Call a function with each group, in parallel if there are threads; return the results."""
         if self._threads is None or len(groups) < 2:
             return [function(group) for group in groups]
         return list(self._threads.map(function, groups))
 
     def _step_group(self, group: int, rates: Mapping[int, Tree]) -> Tree:
+        """Compute one iteration of a group's busy lanes; return the reports of all its lanes."""
         anyones = next(iter(rates.values()))
         each = [rates.get(index, anyones) for index in range(self._group_size)]
         every = jax.tree.map(lambda *columns: np.stack(columns), *each)
@@ -116,10 +118,12 @@ class Stack:
 
 
 def _with_place(every: Any, place: int, one: Any) -> Any:
+    """Return a tree of arrays (L, …) with entry `place` replaced by `one`."""
     return jax.tree.map(lambda many, own: many.at[place].set(own), every, one)
 
 
 def _repeated(one: Any, count: int) -> Any:
+    """Return a tree of arrays repeated `count` times along a new axis 0."""
     return jax.tree.map(lambda own: np.repeat(np.asarray(own)[None], count, axis=0), one)
 
 

@@ -92,6 +92,7 @@ class LaneWorkers(WorkerSet):
         return []
 
     def _ask(self, method: str, args: Any) -> dict[int, Any]:
+        """Raise ConfigError: there are no workers."""
         raise ConfigError("lanes", "set", f"null for {method}(), which needs workers")
 
 
@@ -150,6 +151,7 @@ class LaneTrainer(Trainer):
         return Inquiry(of, False, self.context.remembered, self.context.shared)
 
     def _make_workers(self, seed: int) -> LaneWorkers:
+        """Return the lane's environments at the start of their first episodes."""
         self._made: list[tuple[Any, int]] = []
         """Computed rounds that are not yet counted, as (outcome, index of the round in it)."""
         key = np.array(rng.derive(seed, "lane").generate_state(2), dtype=np.uint32)

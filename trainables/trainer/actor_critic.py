@@ -437,6 +437,7 @@ class ActorCriticTrainer(Trainer):
 
     @cached_property
     def _fused_learner(self) -> FusedLearner:
+        """Return a learner that computes gradients in numpy, or in compiled C if so set."""
         threads = self.settings.resources.threads[0]
         given = (self.policy, self.fused_loss(), self.stats, threads)
         kernel = self._kernel(self.settings, self.spaces)
@@ -446,6 +447,7 @@ class ActorCriticTrainer(Trainer):
 
     @cached_property
     def _torch_learner(self) -> "TorchLearner":
+        """Return a learner that computes gradients in torch."""
         from trainables.learners.torch_learner import TorchLearner
 
         if "learner" in self._undecided:

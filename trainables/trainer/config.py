@@ -191,6 +191,7 @@ def _check_source(name: str, own: Mapping[str, Any]) -> None:
 
 
 def _is_settings(own: Any) -> bool:
+    """Return whether a policy's entry is null or a dict of settings."""
     return own is None or isinstance(own, Mapping)
 
 

@@ -114,6 +114,7 @@ class _Member(Trainer):
         return cls
 
     def _inquiry(self) -> Inquiry:
+        """Return an inquiry with the findings that the trainer of all policies has made."""
         assert self.context.seen is not None  # noqa: S101 as `_make_member` gives it
         return _KnownInquiry(self.settings.environment, self.context.seen)
 
@@ -122,6 +123,7 @@ class _Member(Trainer):
         """Log nothing: the batch size is that of all policies."""
 
     def _make_workers(self, seed: int) -> WorkerSet:
+        """Return workers that return the member's part of the common samples."""
         return _MemberWorkers()
 
     def broadcast(self) -> None:

@@ -80,6 +80,7 @@ class _Running:
 
     @property
     def replica(self) -> tuple[str, int, int]:
+        """The slice's replica as (sweep, trial, number)."""
         return (self.spec.sweep_id, self.spec.trial, self.spec.replica)
 
 
@@ -265,17 +266,21 @@ class ClusterPool(pools.Pool):
     # ---- in the event loop ------------------------------------------------------------------
 
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine in the event loop and wait until it is done; called by other threads."""
         asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def _post(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a coroutine in the event loop without waiting; called by other threads."""
         self._loop.call_soon_threadsafe(self._begin, work)
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start a coroutine as a task and keep a reference to it; called in the event loop."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _connect(self, probe: Path, reach_s: float) -> None:
+        """Connect to the cluster and use its workers; raise UsageError if none is usable."""
         found = await self._reach(reach_s)
         answers = await asyncio.gather(*(self._join(address, probe) for address in found))
         refused = [said for said in answers if said]
@@ -290,6 +295,7 @@ class ClusterPool(pools.Pool):
         self._begin(self._join_later(address))
 
     async def _join_later(self, address: str) -> None:
+        """Use a worker that has joined after `connect`."""
         await self._join(address, _nearest(self._root))
 
     def _remove_worker(self, address: str, expected: bool) -> None:
@@ -354,11 +360,13 @@ class ClusterPool(pools.Pool):
         self.slots = max(1, min(self._most, len(self._workers)))
 
     def _choose(self, running: _Running) -> Worker | None:
+        """Return the replica's last worker if free, else the longest free one, or None."""
         free = [worker for worker in self._workers.values() if not worker.busy]
         at_home = [worker for worker in free if worker.last == running.replica]
         return next(iter(at_home or sorted(free, key=lambda worker: worker.free_since)), None)
 
     async def _run(self, running: _Running) -> None:
+        """Run a slice on the next free worker, and set its outcome or error."""
         worker = await self._take_worker(running)
         try:
             came = await self._run_on(running, worker)
@@ -479,6 +487,7 @@ class ClusterPool(pools.Pool):
         running.given_up.set()
 
     async def _forget(self, replica: tuple[str, int, int]) -> None:
+        """Let idle workers that ran a replica last free the memory kept for it."""
         for worker in [*self._workers.values()]:
             if worker.last == replica and not worker.busy:
                 worker.last = None
@@ -491,6 +500,7 @@ class ClusterPool(pools.Pool):
         return None
 
     async def _close(self) -> None:
+        """End running slices in all workers, cancel all tasks, and disconnect."""
         if not self.failed():
             by_worker = {worker: [""] for worker in self._workers.values()}
             for running in self._running.values():
@@ -505,6 +515,7 @@ class ClusterPool(pools.Pool):
             await asyncio.wait_for(self._leave(), CLOSE_S)
 
     def _lost_message(self) -> str:
+        """Return the message that the engine's scheduler is gone."""
         return (
             f"the {self.scheduler} at {self._address} is gone; nothing is lost: restart it, "
             f"then `sweep resume` continues"
@@ -523,6 +534,7 @@ def _ready_to_travel(spec: SliceSpec) -> SliceSpec:
 
 
 def _outcome(came: object) -> SliceOutcome:
+    """Return the result of a slice; raise WorkerLost if it is no SliceOutcome."""
     if not isinstance(came, SliceOutcome):
         raise WorkerLost(None, None, f"its worker returned {type(came).__name__}")
     return came

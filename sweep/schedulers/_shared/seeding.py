@@ -187,4 +187,5 @@ class Members(Rung):
         self._seeds = step.seeds
 
     def _compared(self, trial: Trial) -> Trial:
+        """Return the trial with only the seeds of this step, by which it is compared."""
         return first_seeds(trial, self._seeds) or trial

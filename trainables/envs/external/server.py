@@ -601,16 +601,19 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Http
 
     def setup(self) -> None:
+        """Set the time limit for reading requests."""
         super().setup()
         self.connection.settimeout(self.server.policy.config.read_timeout_s)
 
     def do_GET(self) -> None:
+        """Send the spaces, or the policy's layers."""
         if self.path == "/v1/policy":
             self._serve(self.path, self.server.policy.policy)
         else:
             self._serve("/v1", self.server.policy.hello)
 
     def do_POST(self) -> None:
+        """Handle one call of an episode."""
         self._serve("/v1/episode", lambda: self.server.policy.handle_call(self._body()))
 
     def log_message(self, format: str, *args: Any) -> None:

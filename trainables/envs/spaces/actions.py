@@ -183,6 +183,7 @@ def spread(space: spaces.Space[Any]) -> Spread | None:
 
 
 def _sent_type(layout: ActionLayout) -> type[np.int64 | np.float64]:
+    """Return the dtype of the actions that are sent to an environment."""
     # Not float32: the float32 nearest to a bound may lie beyond it.
     return np.float64 if layout.real_columns else np.int64
 

@@ -195,6 +195,7 @@ class LocalWorkers(WorkerSet):
         self.worker.close()
 
     def _ask(self, method: str, args: Arguments) -> dict[int, Any]:
+        """Call a method of the worker; return index → result."""
         return {0: getattr(self.worker, method)(*args(0))}
 
 
