@@ -1,26 +1,26 @@
-"""Errors of sweeps, by who can act on them; each carries its fields, and a message of one line.
+"""Errors of sweeps, grouped by who can act on them; each has fields and a message of one line.
 
-Several mistakes of one spec are one error, `Mistakes`, whose message has a line for each.
+Several mistakes in one spec are one error, `Mistakes`, whose message has a line for each.
 
-    SweepError                  our own error                                        exit code 5
-    ├── UsageError              the user's mistake, nothing was written              exit code 2
-    │   ├── NameTaken               there is a sweep of this name
-    │   ├── UnknownMetric           no result has the metric: what was trained is kept
-    │   ├── UnknownName             no such searcher, sweep, file: the names that are known
-    │   └── BadConfig               a setting that cannot work: key, value, allowed, hint, line
-    │       ├── BadSpace                the same, inside the search space
-    │       └── Mistakes                several at once, each with a line of its own
-    ├── TrialError              one trial's failure: recorded, the sweep goes on
-    │   ├── WorkerLost              its process died; tried again from the last checkpoint
-    │   └── LimitPassed             its time is over, for good
-    ├── LedgerError             the history refuses: this driver stops, nothing is lost
-    │   ├── DamagedLedger           what stands in it no driver wrote                exit code 4
-    │   ├── IllegalMove             a status that may not follow the other
-    │   └── SweepLocked                 another driver holds the sweep                   exit code 3
-    └── StorageError            disk full, database away: run again when it is back  exit code 4
+    SweepError                  any error of this package                            exit code 5
+    ├── UsageError              a mistake of the user; nothing was written           exit code 2
+    │   ├── NameTaken               a sweep of this name exists
+    │   ├── UnknownMetric           no result has the metric; what was trained is kept
+    │   ├── UnknownName             an unknown searcher, sweep or file, with the known names
+    │   └── BadConfig               an invalid setting: key, value, allowed, hint, line
+    │       ├── BadSpace                an invalid setting in the search space
+    │       └── Mistakes                several mistakes, with a line for each
+    ├── TrialError              a failure of one trial; recorded, the sweep continues
+    │   ├── WorkerLost              its process died; retried from the newest checkpoint
+    │   └── LimitPassed             it exceeded a final limit, such as its time
+    ├── LedgerError             an error of the history; the driver stops, nothing is lost
+    │   ├── DamagedLedger           the ledger contains rows that no driver wrote    exit code 4
+    │   ├── IllegalMove             a change of status that is not allowed
+    │   └── SweepLocked             another driver holds the sweep                   exit code 3
+    └── StorageError            a disk or database failed; run again later           exit code 4
 
-A checkpoint that cannot be used is `trainables.errors.CheckpointError`: checkpoints are written and
-read without a sweep. Times are seconds, memory is bytes.
+Errors of checkpoints are `trainables.errors.CheckpointError`, since checkpoints can be used without
+a sweep. Times are in seconds, memory in bytes.
 """
 
 import copyreg
@@ -34,9 +34,9 @@ from trainables.errors import nearest, printable, shorten
 
 T = TypeVar("T")
 
-#: Characters of a message.
+#: Maximum length of a message, in characters.
 LONGEST = 4000
-#: Up to the last ``@``: whoever forgot to quote the ``/`` of a password has it shown to nobody.
+#: Matches up to the last ``@``, so that a password with an unquoted ``/`` is hidden, too.
 _USERINFO = re.compile(r"(?<=://)[^\s'\"]*@")
 _IN_QUERY = re.compile(
     r"(?i)(?<=[?&;])([\w.-]*(?:token|passw|pwd|secret|key|sig|auth|credential)[\w.-]*=)[^&;#\s'\"]+"
@@ -44,21 +44,21 @@ _IN_QUERY = re.compile(
 
 
 def without_password(text: str) -> str:
-    """`text` without the user, the password and the secrets in the queries of its URLs."""
+    """Return `text` with users, passwords and secrets of URLs replaced by ``***``."""
     return _USERINFO.sub("***@", _IN_QUERY.sub(r"\1***", text))  # a secret may hold an @ too
 
 
 def place_of(url: str) -> str:
-    """A URL without user, password and query, for messages."""
+    """Return a URL without user, password and query, for messages."""
     scheme, mark, rest = url.partition("://")
     before, _, query = rest.partition("?")
-    if "@" in query:  # of the query, or what ends a password with a `?` in it
+    if "@" in query:  # it may be the end of a password that contains a `?`
         return f"{scheme}://***"
     return without_password(f"{scheme}{mark}{before}").partition("?")[0]
 
 
 def brief(text: str) -> str:
-    """`text`, or its beginning and its end where it is so long that nobody reads the rest."""
+    """Return `text`, or its beginning and end if it is longer than `LONGEST` characters."""
     if len(text) <= LONGEST:
         return text
     half = LONGEST // 2
@@ -66,7 +66,7 @@ def brief(text: str) -> str:
 
 
 class SweepError(Exception):
-    """Base of everything that this package raises on purpose; the message is made printable."""
+    """Base of all errors that this package raises; escapes unprintable characters in messages."""
 
     exit_code: ClassVar[int] = 5
 
@@ -74,7 +74,7 @@ class SweepError(Exception):
         super().__init__(brief(printable(message)))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """An error crosses to another process with its fields, whatever its constructor takes."""
+        """Pickle the error with its fields, whatever arguments its constructor takes."""
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
@@ -82,20 +82,20 @@ class SweepError(Exception):
 
 
 class UsageError(SweepError):
-    """The user's mistake: one line, no traceback, nothing written."""
+    """A mistake of the user; shown as one line without a traceback, and nothing was written."""
 
     exit_code = 2
 
 
 class NameTaken(UsageError):
-    """There is a sweep of this name."""
+    """A sweep of this name exists."""
 
 
 class UnknownMetric(UsageError):
-    """No result has what trials are compared by; what was trained is kept."""
+    """No result has the metric by which trials are compared; what was trained is kept."""
 
 
-#: Kind of plugin → what other tools call one of ours, in small letters alone.
+#: Kind of plugin → lower-case name in other tools → name here.
 _ELSEWHERE: Mapping[str, Mapping[str, str]] = {
     "searcher": {
         **dict.fromkeys(("bayes", "bayesian", "bayesianoptimization", "bo", "hyperopt"), "tpe"),
@@ -114,7 +114,7 @@ _ELSEWHERE: Mapping[str, Mapping[str, str]] = {
     },
     "tracker": {"weightsandbiases": "wandb", "tb": "tensorboard", "tensorboardx": "tensorboard"},
 }
-#: What those tools add to such a name.
+#: Suffixes that other tools add to such names.
 _ADDED = re.compile("(sampler|pruner|scheduler|searcher|search|callback|logger)$")
 
 
@@ -126,13 +126,13 @@ def _meant(kind: str, name: object, known: Sequence[str]) -> str:
 
 
 class UnknownName(UsageError):
-    """A name that stands for nothing.
+    """An unknown name.
 
     Args:
-        kind: what was looked for, for example ``searcher``.
-        name: the name given.
-        known: the names that exist.
-        hint: what to do next.
+        kind: kind of the missing object, for example ``searcher``.
+        name: the unknown name.
+        known: known names.
+        hint: advice on what to do next.
     """
 
     def __init__(self, kind: str, name: object, known: Iterable[str], hint: str = "") -> None:
@@ -141,14 +141,14 @@ class UnknownName(UsageError):
         self.known = tuple(known)
         self.hint = hint
         self.meant = _meant(kind, name, self.known)
-        """``; did you mean 'x'?`` for the known name that is most like it, or empty."""
+        """``; did you mean 'x'?`` for the most similar known name, or empty."""
         names = ", ".join(self.known) or "none"
         text = f"unknown {kind} {shorten(name)}; known: {names}{self.meant}"
         super().__init__(f"{text}; {hint}" if hint else text)
 
 
 class At(NamedTuple):
-    """The place of a text: a file, or the option of a command, and the line in it."""
+    """The place of a setting: a file or the option of a command, and the line in it."""
 
     file: str = ""
     line: int | None = None
@@ -158,15 +158,15 @@ class At(NamedTuple):
 
 
 class BadConfig(UsageError):
-    """A setting that cannot work.
+    """An invalid setting.
 
     Args:
         key: path of the setting in the spec, for example ``checkpoint.every``, or an option.
-        value: the value seen.
-        allowed: what would be accepted, in words.
-        hint: what to do next; empty when `allowed` says it all.
-        at: file and line, where they are known.
-        problem: what is wrong, in words; empty: that the value is not allowed.
+        value: the refused value.
+        allowed: description of the accepted values.
+        hint: advice on what to do next; empty if `allowed` is enough.
+        at: file and line if known, else None.
+        problem: description of the mistake; by default that the value is not allowed.
     """
 
     def __init__(
@@ -193,11 +193,11 @@ class BadConfig(UsageError):
 
 
 class BadSpace(BadConfig):
-    """A search space that cannot work."""
+    """An invalid search space."""
 
 
 class Mistakes(BadConfig):
-    """Several mistakes of one text, in its order; the fields are those of the first setting."""
+    """Several mistakes in one text, in their order; has the fields of the first BadConfig."""
 
     def __init__(self, mistakes: Sequence[UsageError]) -> None:
         self.mistakes = tuple(mistakes)
@@ -208,23 +208,23 @@ class Mistakes(BadConfig):
 
 
 class Gathering:
-    """Gathers the mistakes of one text, so that a person reads all of them at once."""
+    """Collects the mistakes in one text, so that the user sees all of them at once."""
 
     def __init__(self, source: "Source | None" = None, refused: Iterable[str] = ()) -> None:
         self.source = source
-        """The text, in which an error without a line of its own is looked up by its key."""
+        """Source in which the line of an error without one is looked up by its key."""
         self._found: dict[str, tuple[float, UsageError]] = {}
         self._refused = set(refused)
 
     @property
     def refused(self) -> frozenset[str]:
-        """The keys of the text, at its top, in which there is a mistake."""
+        """Top-level keys of the text that contain a mistake."""
         return frozenset(self._refused)
 
     def add(self, error: UsageError, key: str = "") -> None:
-        """Take in a mistake; `key` is the one at the top that is wrong.
+        """Add a mistake; `key` is the top-level key that contains it.
 
-        Of two that say something of one value, as of a list and of its item, the first counts.
+        Of two mistakes about the same value, such as a list and its item, only the first is kept.
         """
         if isinstance(error, Mistakes):
             for one in error.mistakes:
@@ -242,18 +242,18 @@ class Gathering:
         self._found.setdefault(str(error), (math.inf if line is None else line, error))
 
     def one(self, key: str = "") -> "_Taking":
-        """Take in the mistake that ends the body of ``with``, if there is one."""
+        """Return a context manager that adds a UsageError raised in its body, and suppresses it."""
         return _Taking(self, key)
 
     def run(self, function: Callable[[], T], *reads: str) -> T | None:
-        """Call `function`, unless one of the keys that it reads is refused; None if it failed."""
+        """Call `function` unless a key in `reads` has a mistake; None if skipped or failed."""
         if not self._refused.intersection(reads):
             with self.one(reads[0] if reads else ""):
                 return function()
         return None
 
     def check(self) -> None:
-        """Raise what was found, in the order of the text; what has no line comes last."""
+        """Raise the mistakes in the order of their lines, those without a line last."""
         ordered = [error for _, error in sorted(self._found.values(), key=lambda pair: pair[0])]
         if len(ordered) == 1:
             raise ordered[0]
@@ -281,7 +281,7 @@ class _Taking:
 
 
 def _overlap(key: str, other: str) -> bool:
-    """Return true if one of two settings is the other, or lies in it."""
+    """Return whether two settings are equal or one contains the other."""
     short, long = sorted((key, other), key=len)
     return long.startswith(short) and long[len(short) :][:1] in ("", ".", "[")
 
@@ -290,11 +290,11 @@ def _overlap(key: str, other: str) -> bool:
 
 
 class TrialError(SweepError):
-    """One trial's failure: it is recorded, and the sweep goes on."""
+    """A failure of one trial; it is recorded, and the sweep continues."""
 
 
 class WorkerLost(TrialError):
-    """The trial's process died; a negative `worker_exit` is minus the signal that killed it."""
+    """The trial's process died; a negative `worker_exit` is the negative number of a signal."""
 
     def __init__(self, worker_exit: int | None, pid: int | None, why: str = "") -> None:
         self.worker_exit = worker_exit
@@ -305,18 +305,18 @@ class WorkerLost(TrialError):
 
 
 class LimitPassed(TrialError):
-    """A limit that is final, such as the trial's time."""
+    """The trial exceeded a final limit, such as its time."""
 
 
-# ---- the history and the outside ------------------------------------------------------------
+# ---- history and storage --------------------------------------------------------------------
 
 
 class LedgerError(SweepError):
-    """The history refuses; this driver stops and loses nothing."""
+    """An error of the history; the driver stops, and nothing is lost."""
 
 
 class DamagedLedger(LedgerError):
-    """The ledger holds a row that no driver wrote; the message names its file and place."""
+    """The ledger contains a row that no driver wrote; the message names its file and place."""
 
     exit_code = 4
 
@@ -327,17 +327,17 @@ class DamagedLedger(LedgerError):
 
 
 class IllegalMove(LedgerError):
-    """A status that may not follow the other."""
+    """A change of a trial's status that is not allowed."""
 
     def __init__(self, trial: int, before: str, after: str) -> None:
         self.trial = trial
         self.before = before
         self.after = after
-        super().__init__(f"trial {trial}: {before} may not become {after}")
+        super().__init__(f"trial {trial}: the status cannot change from {before} to {after}")
 
 
 class SweepLocked(LedgerError):
-    """The sweep is held by another driver; `holder` says by whom, for example host and pid."""
+    """Another driver holds the sweep; `holder` describes it, for example by host and pid."""
 
     exit_code = 3
 
@@ -348,43 +348,43 @@ class SweepLocked(LedgerError):
 
 
 class StorageError(SweepError):
-    """The outside failed, for example a disk or a database: what was attempted, and why not."""
+    """A disk, database or server failed; the message names the operation and the reason."""
 
     exit_code = 4
 
 
 # -------------------------------------------------------------------------------------------------
-# Where each setting was written, so that a mistake is answered with its key and its line.
+# The place of each setting in the text, so that messages can name its key and line.
 #
 # A path is a tuple of mapping keys and list indices, from the top of the spec. A key of the
-# search space is one element even where it has dots: ``("space", "model.hidden", "choice", 1)``.
+# search space is one element even if it has dots: ``("space", "model.hidden", "choice", 1)``.
 # Lines count from 1.
 
 KeyPath = tuple[str | int, ...]
-#: Characters of one part of a key that a message shows.
+#: Maximum number of characters of one part of a key in a message.
 LONGEST_PART = 200
 _OF_THE_SPACE = (("space",), ("forbid",), ("initial",))
 
 
 @dataclass(frozen=True)
 class Source:
-    """The text that settings were read from; two sources never differ, only what they say does."""
+    """The text from which settings were read; all sources compare equal."""
 
     file: str = field(default="", compare=False)
-    """The file as the user named it; empty: not read from a file."""
+    """File name as the user wrote it; empty if not read from a file."""
     marks: Mapping[KeyPath, At] = field(default_factory=dict, compare=False, repr=False)
-    """Path → where its key (or list item) stands."""
+    """Path → place of its key or list item."""
     above: KeyPath = field(default=(), compare=False)
-    """The path that all others are relative to."""
+    """Path in the spec to which all other paths are relative."""
     remarks: tuple[str, ...] = field(default=(), compare=False, repr=False)
-    """Remarks on the reading for a person, in sentences."""
+    """Remarks for the user about the reading, in sentences."""
 
     def sub_source(self, *parts: str | int) -> "Source":
-        """This source with paths relative to one part of it."""
+        """Return this source with paths relative to one part of it."""
         return Source(self.file, self.marks, (*self.above, *parts))
 
     def locate(self, path: KeyPath) -> At:
-        """Return the place where `path` is written, or the nearest thing around it that is."""
+        """Return the place of `path`, or of the innermost setting around it that was written."""
         full = (*self.above, *path)
         for end in range(len(full), -1, -1):
             if full[:end] in self.marks:
@@ -392,7 +392,7 @@ class Source:
         return At(self.file)
 
     def key(self, path: KeyPath) -> str:
-        """`path` in words, for example ``space.lr.loguniform[0]``."""
+        """Return `path` as a text, for example ``space.lr.loguniform[0]``."""
         text = ""
         for part in (*self.above, *path):
             if isinstance(part, str) and len(part) > LONGEST_PART:
@@ -403,6 +403,6 @@ class Source:
     def refuse(
         self, path: KeyPath, value: object, allowed: str, hint: str = "", problem: str = ""
     ) -> BadConfig:
-        """The error for a mistake at `path`."""
+        """Return the error for a mistake at `path`; does not raise it."""
         kind = BadSpace if (*self.above, *path)[:1] in _OF_THE_SPACE else BadConfig
         return kind(self.key(path), value, allowed, hint, at=self.locate(path), problem=problem)

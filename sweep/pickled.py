@@ -1,12 +1,11 @@
-"""The trainable of a script or a notebook, which no other process can import: a signed file.
+"""The trainable of a script or notebook, which other processes cannot import, as a signed file.
 
-    ROOT/NAME/trainable/ckpt-….swck     cloudpickle's bytes, signed with the key of who ran it
+    ROOT/NAME/trainable/ckpt-….swck     cloudpickle's bytes, signed with the key of the author
 
-A spec calls it ``__main__:name``. The file is a checkpoint whose bytes are opaque, so it is read
-like one: who did not sign it must say ``sweep trust FILE`` before anything in it is loaded. Its
-header names the sweep, the libraries it was made with and the script that made it; commands that
-only look at a sweep read no more than that. A trainable that was changed is a further file, with
-the next number; the newest counts.
+Its name in a spec is ``__main__:name``. The file is a checkpoint with opaque bytes, so it is read
+like one: other users must run ``sweep trust FILE`` before it is loaded. Its header contains the
+sweep, the versions of libraries and the script; commands that only display a sweep read nothing
+else. A changed trainable is written to a new file with the next number; the newest file is used.
 """
 
 import copyreg
@@ -32,25 +31,25 @@ from trainables.function import name_of as name_of_function
 from trainables.trainable import Trainable
 
 SCRIPT = "__main__"
-#: Distributions that must be the same where the bytes are loaded.
+#: Distributions whose versions must be equal when the bytes are loaded.
 LIBRARIES = ("cloudpickle", "torch", "numpy", "gymnasium")
-#: What a person hands over: a function, or a class of trainables.
+#: A trainable in a script: a function, or a subclass of `Trainable`.
 Given = TrainingFunction | type[Trainable]
 
 
 @dataclass(frozen=True)
 class Kept:
-    """The file of a sweep's trainable that was pickled."""
+    """The file of a sweep's pickled trainable."""
 
     file: str
     sweep_id: str
-    """Of the sweep that it must belong to."""
+    """Id of the sweep to which it must belong."""
     trust: Trust | None = None
-    """Whose signatures are accepted; None: those of the person who runs this."""
+    """Accepted signatures; None for those of the current user."""
 
 
 def is_of_script(name: str) -> bool:
-    """Return whether a spec names a trainable that only its script can make."""
+    """Return whether a spec's trainable comes from a script or notebook."""
     return name.startswith(f"{SCRIPT}:")
 
 
@@ -64,9 +63,9 @@ def name_of(given: object) -> str:
 
 
 def class_of(given: object, saves: bool | None = None) -> type[Trainable]:
-    """The class of a function, or `given` itself; BadConfig where it is neither.
+    """Return the class for a function, or `given` if it is a class; BadConfig for anything else.
 
-    `saves` is whether a function's reports have checkpoints, where that was found out before.
+    `saves` is True or False if it is known whether the function's reports have checkpoints.
     """
     if isinstance(given, type):
         if issubclass(given, Trainable) and given is not Trainable:
@@ -80,7 +79,7 @@ def class_of(given: object, saves: bool | None = None) -> type[Trainable]:
 
 
 def importable(given: object) -> bool:
-    """Return whether other processes find an object by its module and name."""
+    """Return whether other processes can import an object by its module and name."""
     module, found = getattr(given, "__module__", None), None
     if isinstance(module, str) and module != SCRIPT:
         found = sys.modules.get(module)
@@ -98,7 +97,7 @@ def _qualname(given: object) -> str:
 
 
 def newest(folder: Path, sweep_id: str) -> Kept | None:
-    """The newest trainable that is kept in `folder`, or None."""
+    """Return the newest trainable in `folder`, or None."""
     files = [path for path in folder.glob("ckpt-*") if file.parse_name(path.name)]
     return Kept(str(max(files, key=_step)), sweep_id) if files else None
 
@@ -110,7 +109,7 @@ def _step(path: Path) -> int:
 
 
 def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> Kept:
-    """Keep a trainable in `folder`, beside those before it.
+    """Write a trainable to a new file in `folder`.
 
     Raises:
         UsageError: it cannot be pickled.
@@ -124,7 +123,7 @@ def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> Kept:
     except Exception as error:  # what it names has a __reduce__ of its own, which fails in any way
         raise UsageError(
             f"trainable: {trainable.__name__} cannot be sent to another process "
-            f"({type(error).__name__}: {error}); make what it needs inside the function"
+            f"({type(error).__name__}: {error}); create what it needs inside the function"
         ) from error
     header = {
         "sweep": sweep_id,
@@ -140,12 +139,12 @@ def write(folder: Path, trainable: type[Trainable], sweep_id: str) -> Kept:
 
 
 def source_of(kept: Kept) -> str:
-    """The digest of a trainable that is kept; nothing of it is loaded."""
+    """Return the digest in the header of a trainable's file; loads no code."""
     return str(file.identify(Path(kept.file))[1].get("source", ""))
 
 
 def is_usable(kept: Kept | None, source: str) -> bool:
-    """Return whether it is the trainable of this digest, of these libraries and our own key."""
+    """Return whether the file has this digest, the present libraries and this user's signature."""
     if kept is None:
         return False
     try:
@@ -157,11 +156,11 @@ def is_usable(kept: Kept | None, source: str) -> bool:
 
 
 def load(name: str, kept: Kept | None) -> type[Trainable]:
-    """The trainable that a spec calls `name`.
+    """Return the class of the script's trainable `name`.
 
     Raises:
-        UsageError: it is not kept, or was made with other libraries.
-        CheckpointError: its file cannot be used; UntrustedCheckpoint where somebody else signed it.
+        UsageError: there is no file, or other versions of libraries wrote it.
+        CheckpointError: the file is not usable; UntrustedCheckpoint if another user signed it.
     """
     if kept is None:
         raise UsageError(
@@ -173,7 +172,7 @@ def load(name: str, kept: Kept | None) -> type[Trainable]:
     loaded = file.read(path, trust=kept.trust)
     header, pickle = loaded.header, loaded.state.get("pickle")
     if not isinstance(pickle, Opaque) or header.get("sweep") != kept.sweep_id:
-        raise CorruptCheckpoint(path, "belongs elsewhere: it is not the trainable of this sweep")
+        raise CorruptCheckpoint(path, "it is not the trainable of this sweep")
     made, now = dict(header.get("libraries", {})), libraries()
     if changed := [key for key, version in now.items() if made.get(key) != version]:
         others = ", ".join(f"{key} {made.get(key)}, here it is {now[key]}" for key in changed)
@@ -193,50 +192,50 @@ def _elsewhere(kept: Kept, header: Mapping[str, Any], problem: str) -> str:
     name, script = header.get("trainable"), header.get("script")
     where = f"the script {script}" if script else "the notebook"
     call = f"sweep.resume({Path(kept.file).parents[1].name!r}, trainable={name})"
-    return printable(f"trainable: {name} {problem}; go on from {where} that defines it: {call}")
+    return printable(f"trainable: {name} {problem}; resume from {where} that defines it: {call}")
 
 
 def held_by(trainable: type[Trainable]) -> object:
-    """Return the object that is pickled of a trainable: the function, or the class."""
+    """Return the object that is pickled for a trainable: its function, or the class."""
     return trainable.function if issubclass(trainable, FunctionTrainable) else trainable
 
 
 def libraries() -> dict[str, str]:
-    """The versions with which a process can load what another one has pickled."""
+    """Return the versions that must be equal in processes that exchange pickles."""
     found = {name: importlib.metadata.version(name) for name in LIBRARIES}
     return {"python": platform.python_version(), **found, "sweep": __version__}
 
 
 def _script() -> str:
-    """The file that a person ran; empty in a notebook."""
+    """Return the path of the running script; empty in a notebook."""
     path = getattr(sys.modules.get(SCRIPT), "__file__", None)
     return "" if path is None else str(Path(path).resolve())
 
 
-# ---- whether two are the same -------------------------------------------------------------------
+# ---- comparing trainables -----------------------------------------------------------------------
 
 
 def digest(held: object) -> str:
-    """SHA-256 of what a function or class does: its code, and the values that it names.
+    """Return the SHA-256 of a function or class: of its code and the values that it uses.
 
-    Where it stands in its file counts for nothing. Of what can be imported the name counts alone.
+    Line numbers do not count. Of importable objects only the names count.
     """
     return sha256("\n".join(_Walk().of(held)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def digest_of(trainable: type[Trainable]) -> str:
-    """The `digest` of a trainable that is at hand."""
+    """Return the `digest` of a trainable's class."""
     return digest(held_by(trainable))
 
 
 class _Walk:
-    """Everything that decides what a value does, as lines of text; each object once."""
+    """Describes everything that determines a value's behaviour, as lines; each object once."""
 
     def __init__(self) -> None:
-        self._seen: dict[int, tuple[int, object]] = {}  # holds on to them: an id is not used again
+        self._seen: dict[int, tuple[int, object]] = {}  # keeps objects alive, so ids stay unique
 
     def of(self, value: object) -> Iterator[str]:
-        """The lines of `value`."""
+        """Yield the lines for `value`."""
         if value is None or isinstance(value, bool | int | float | complex | str | bytes):
             yield f"{type(value).__name__} {value!r}"
             return
@@ -257,7 +256,7 @@ class _Walk:
         yield "end"
 
 
-#: What Python itself adds to a class.
+#: Attributes that Python adds to every class.
 _OF_PYTHON = frozenset({"__dict__", "__weakref__", "__module__", "__doc__", "__firstlineno__"})
 
 
@@ -301,7 +300,7 @@ def _reduced(value: Any) -> list[Any]:
     reduce = copyreg.dispatch_table.get(type(value))
     try:
         reduced: Any = value.__reduce_ex__(4) if reduce is None else reduce(value)
-    except Exception:  # noqa: BLE001 a class's own method; cloudpickle has a way with some
+    except Exception:  # noqa: BLE001 methods of any class; cloudpickle may still pickle it
         return []
     if isinstance(reduced, str):
         return [reduced, getattr(value, "__wrapped__", None)]  # as functools.cache leaves it

@@ -1,9 +1,9 @@
 """Finding plugins: a name, a dotted path or an entry point becomes a class.
 
-Five packages hold what is shipped: ``trainables/algorithms``, and ``schedulers``, ``searchers``,
-``pools`` and ``trackers`` in ``sweep``. A file's name is its plugin's name, and adding the file is
-the registration. One of somebody else's is named by its path ``package.module:Name``, or by the
-entry point with which an installed package names it, in a group called like the package.
+Five packages contain the built-in plugins: ``trainables/algorithms``, and ``schedulers``,
+``searchers``, ``pools`` and ``trackers`` in ``sweep``. A file's name is its plugin's name, and
+adding the file registers the plugin. Other plugins are given by a path ``package.module:Name``, or
+by the name of an entry point of an installed package, in a group with the package's name.
 """
 
 import contextlib
@@ -27,26 +27,26 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-#: Begins the note of an error that says which plugin raised it.
+#: Prefix of the note that names the plugin that raised an error.
 _RAISED_BY = "raised by "
 
 
 def names(package: str) -> list[str]:
-    """The plugins of `package`: its modules whose names have no leading underscore."""
+    """Return the names of the plugins of `package`: its modules without a leading underscore."""
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
     return sorted(module.name for module in found if not module.name.startswith("_"))
 
 
 def raised_by(error: Exception) -> str:
-    """Which plugin of somebody else's raised an error; empty: none did."""
+    """Return which user's plugin raised an error, as a text; empty if none did."""
     notes = (note for note in getattr(error, "__notes__", ()) if note.startswith(_RAISED_BY))
     return next(notes, "").removeprefix(_RAISED_BY)
 
 
 def add_paths(paths: Iterable[str]) -> None:
-    """Append folders to the import path, so that nothing installed is ever hidden by them.
+    """Append folders to the import path; they never hide installed modules.
 
-    Children inherit it: rollout workers, environments of their own, evaluation workers.
+    Child processes inherit the path: workers, environments and evaluation workers.
     """
     for path in paths:
         if path not in sys.path:
@@ -54,7 +54,7 @@ def add_paths(paths: Iterable[str]) -> None:
 
 
 def _hiding(module: str, paths: Iterable[str]) -> str:
-    """Return which file a module was taken for, and before which other; mostly empty."""
+    """Return a text that names the file that hides a module of `paths`; empty if none does."""
     top, _, below = module.partition(".")
     origin = importing.origin(top)
     own = [file for folder in paths if (file := Path(folder, f"{top}.py")).is_file()]
@@ -65,44 +65,44 @@ def _hiding(module: str, paths: Iterable[str]) -> str:
 
 @dataclass(frozen=True)
 class Kind(Generic[T]):
-    """One kind of plugin; what it finds is derived from ``T``."""
+    """One kind of plugin; its classes are derived from ``T``."""
 
     what: str
-    """The word for one in messages."""
+    """Name of the kind in messages, such as ``searcher``."""
     package: str
-    """The package of the shipped ones; the group of the entry points has the same name."""
+    """Package of the built-in plugins, and name of the group of entry points."""
     base: type[Any]
-    """The base class of all."""
+    """Base class of all plugins of this kind."""
     attribute: str = ""
-    """The class's name in a shipped file; empty: the only one there that is derived from `base`."""
+    """Name of the class in a built-in file; empty for the only one derived from `base`."""
     defines: tuple[str, ...] = ()
-    """Names that `base` only declares, and each class must define."""
+    """Names of methods that each class must define."""
 
     def is_shipped(self, name: str) -> bool:
-        """Return whether `name` is a file of ours."""
+        """Return whether `name` is a built-in plugin."""
         return ":" not in name and name in names(self.package)
 
     def is_installed(self, name: str) -> bool:
-        """Return whether `name` is a file of ours or an entry point, so no code of a sweep."""
+        """Return whether `name` is a built-in plugin or an entry point, not code of a sweep."""
         return self.is_shipped(name) or name in importing.entry_points(self.package)
 
     def find(self, name: str, paths: Iterable[str] = ()) -> type[T]:
-        """The class that `name` stands for.
+        """Return the class of the plugin `name`.
 
         Args:
             name: a file's name, ``package.module:Name``, or the name of an entry point.
             paths: folders in which modules are looked for after everything installed.
 
         Raises:
-            UnknownName: there is no such file and no such entry point, or its module lacks it.
-            UsageError: it cannot be imported, or is something else.
+            UnknownName: no such plugin or entry point exists, or the module lacks the name.
+            UsageError: it cannot be imported, or is not a class of this kind.
         """
         if self.is_shipped(name):
             return self._shipped(name)
         return self.checked(name, self.imported(name, paths))
 
     def imported(self, name: str, paths: Iterable[str]) -> object:
-        """Return the object that a path or an entry point leads to."""
+        """Import and return the object at a path or entry point; raises as `find` does."""
         add_paths(paths)
         path: str | None = name
         try:
@@ -125,7 +125,7 @@ class Kind(Generic[T]):
 
     @contextlib.contextmanager
     def calling(self, name: str, method: str) -> Iterator[None]:
-        """Around a call of plugin `name`: an error of one of somebody else's says whose it is."""
+        """Add a note with the plugin's name to errors that a user's plugin raises in the block."""
         try:
             yield
         except SweepError:
@@ -136,7 +136,7 @@ class Kind(Generic[T]):
             raise
 
     def checked(self, name: str, found: Any, also: str = "") -> type[T]:
-        """`found`, if it is derived from `base`; `also` says what else would have been accepted."""
+        """Return `found` if it is a class of this kind; raise UsageError with `also` if not."""
         if isinstance(found, type) and self.base in inspect.getmro(found)[1:]:
             missing = object()
             for own in self.defines:
@@ -175,7 +175,7 @@ class Kind(Generic[T]):
 
 @cache
 def trainables() -> "Kind[Trainable]":
-    """Trainables, imported when one is looked for: to look at a sweep needs none."""
+    """Return the kind of trainables; imported on first use, since most commands need none."""
     from trainables.trainable import Trainable
 
     return Kind("trainable", "trainables.algorithms", Trainable)
@@ -184,13 +184,13 @@ def trainables() -> "Kind[Trainable]":
 def find_trainable(
     name: str, paths: Iterable[str], kept: "Kept | None" = None
 ) -> "type[Trainable]":
-    """The trainable that a spec names; from then on what its settings name is found there too.
+    """Return the class of a spec's trainable; extends the import path, also for its settings.
 
     Args:
         name: as for `Kind.find`; a path or an entry point may lead to a function, too, or to
             another object that can be called.
         paths: folders in which modules are looked for after everything installed.
-        kept: where the one of a script lies (``__main__:name``).
+        kept: file of a script's trainable (``__main__:name``), or None.
     """
     from sweep import pickled
     from trainables import forms

@@ -1,22 +1,22 @@
 """Statistics of a few noisy scores and the settings behind them: intervals and comparisons.
 
-Scores are of independent training runs that differ in their seed alone. Levels are probabilities
-between 0 and 1.
+Scores come from independent training runs that differ only in their seeds. Levels are probabilities
+from 0 to 1.
 """
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-#: How sure the intervals are that people are shown.
+#: Confidence level of all displayed intervals.
 LEVEL = 0.95
-#: Resamples of a bootstrap.
+#: Number of resamples of a bootstrap.
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate, and where the true value lies with probability `LEVEL`."""
+    """An estimate with its confidence interval at `LEVEL`."""
 
     value: float
     low: float
@@ -25,16 +25,16 @@ class Interval:
 
 @dataclass(frozen=True)
 class Spread:
-    """The spread of one setting's scores, estimated from one setting or several."""
+    """The spread of the scores of a setting, estimated from one or several settings."""
 
     deviation: float
     """Standard deviation."""
     freedom: int
-    """Degrees of freedom of the estimate: scores less means."""
+    """Degrees of freedom of the estimate: number of scores minus number of means."""
 
 
 def total(values: Iterable[float]) -> float:
-    """The sum, rounded once; infinite where it is more than a float can be."""
+    """Return the sum, rounded once; infinite if it exceeds the range of floats."""
     terms = list(values)
     try:
         return math.fsum(terms)
@@ -43,31 +43,29 @@ def total(values: Iterable[float]) -> float:
 
 
 def mean(values: Sequence[float]) -> float:
-    """The arithmetic mean of at least one value; of finite values it is finite."""
+    """Return the arithmetic mean of at least one value; finite if all values are finite."""
     found = total(values) / len(values)
     return weighted_mean(values, [1.0] * len(values)) if math.isinf(found) else found
 
 
 def weighted_mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    """The mean of values that count by their weights, of which the sum is positive."""
+    """Return the weighted mean of values; the sum of the weights must be positive."""
     whole = math.fsum(weights)
     return math.fsum(w / whole * v for w, v in zip(weights, values, strict=True) if w)
 
 
 def t_quantile(level: float, freedom: int) -> float:
-    """The value that Student's t with `freedom` degrees exceeds with probability 1 - `level`."""
+    """Return the quantile at `level` of Student's t distribution with `freedom` degrees."""
     from scipy import special
 
     return float(special.stdtrit(freedom, level))
 
 
 def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
-    """The spread within groups, taken to be the same in all; None: no group has two scores.
+    """Return the spread within groups, assumed equal in all; None if no group has two scores.
 
-    It is infinite where scores lie further apart than a float can say.
-
-    The residual deviation of a one-way layout (Fisher, Statistical Methods for Research Workers,
-    1925, chapter 7).
+    It is infinite if the distance of scores exceeds the range of floats. This is the residual
+    deviation of a one-way layout (Fisher, Statistical Methods for Research Workers, 1925, ch. 7).
     """
     several = [(group, mean(group)) for group in groups if len(group) > 1]
     freedom = sum(len(group) - 1 for group, _ in several)
@@ -78,7 +76,7 @@ def pooled_spread(groups: Sequence[Sequence[float]]) -> Spread | None:
 
 
 def confidence_bound(values: Sequence[float], level: float, upper: bool) -> float:
-    """The one-sided Student-t bound of the mean of at least two values."""
+    """Return the one-sided Student-t bound of the mean of at least two values."""
     spread = pooled_spread([values])
     if spread is None:
         raise ValueError("one score has no spread")
@@ -87,7 +85,7 @@ def confidence_bound(values: Sequence[float], level: float, upper: bool) -> floa
 
 
 def mean_interval(values: Sequence[float]) -> Interval:
-    """The mean of at least two scores with its two-sided Student-t interval."""
+    """Return the mean of at least two scores with its two-sided Student-t interval."""
     tail = (1.0 + LEVEL) / 2.0
     low, high = (confidence_bound(values, tail, upper) for upper in (False, True))
     return Interval(mean(values), low, high)
@@ -96,7 +94,7 @@ def mean_interval(values: Sequence[float]) -> Interval:
 def bootstrap_interval(
     values: Sequence[float], estimate: Callable[[Sequence[float]], float], seed: int
 ) -> Interval:
-    """An estimate of ascending scores with its percentile bootstrap interval.
+    """Return an estimate with its percentile bootstrap interval; `estimate` gets sorted scores.
 
     Agarwal et al., Deep Reinforcement Learning at the Edge of the Statistical Precipice, 2021,
     section 4.1, with one task.
@@ -113,12 +111,12 @@ def bootstrap_interval(
 
 
 def improvement(better: Sequence[float], worse: Sequence[float]) -> Interval:
-    """Return the probability that a run of the first beats one of the second; a tie counts as half.
+    """Return the probability that a run of `better` beats one of `worse`; a tie counts as half.
 
     The Mann-Whitney statistic (Agarwal et al. 2021, section 4.3: probability of improvement) with
     the interval of Newcombe, Confidence intervals for an effect size measure based on the
-    Mann-Whitney statistic, part 2, 2006, method 5. It stays honest for few runs, where a bootstrap
-    says [1, 1] as soon as none of them overlap. More is better.
+    Mann-Whitney statistic, part 2, 2006, method 5. It is correct for few runs, too, where a
+    bootstrap returns [1, 1] as soon as no runs overlap. Higher scores are better.
     """
     wins = sum((x > y) + 0.5 * (x == y) for x in better for y in worse)
     pairs = len(better) * len(worse)
@@ -133,7 +131,7 @@ def improvement(better: Sequence[float], worse: Sequence[float]) -> Interval:
 
 
 def _variance(theta: float, runs: float, pairs: int) -> float:
-    """Of the Mann-Whitney statistic, were `theta` the truth (Hanley and McNeil, 1982)."""
+    """Return the variance of the Mann-Whitney statistic at `theta` (Hanley and McNeil, 1982)."""
     overlap = (1.0 - theta) / (2.0 - theta) + theta / (1.0 + theta)
     return theta * (1.0 - theta) * (1.0 + (runs - 1.0) * overlap) / pairs
 

@@ -1,4 +1,4 @@
-"""Which release this is, and on which systems it runs."""
+"""The version of the package, and the check of the operating system."""
 
 import sys
 
@@ -6,11 +6,11 @@ __version__ = "0.1.0"
 
 
 def unsupported() -> str:
-    """Why it cannot run here, as one line; empty: it can."""
+    """Return why sweep cannot run on this system, as one line; empty if it can."""
     system: str = sys.platform
     if system.startswith("linux"):
         return ""
     return (
-        f"this is {system}, and sweep runs on Linux, whose kernel ends its processes for it; "
+        f"this system is {system}, but sweep needs Linux, whose kernel ends its child processes; "
         "use a container (docker/) or, on Windows, WSL 2"
     )

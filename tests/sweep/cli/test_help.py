@@ -37,4 +37,4 @@ def test_another_system_is_refused_in_one_line_that_says_where_it_runs(
     monkeypatch.setattr(sys, "platform", "darwin")
     assert main(["ls"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("sweep: this is darwin, and sweep runs on Linux")
+    assert line.startswith("sweep: this system is darwin, but sweep needs Linux")
