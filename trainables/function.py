@@ -12,13 +12,13 @@ number, which is the metric of its sweep. The end of a function that returns nei
 iteration: `train` then gives the last result again, with ``done: True`` and the same
 ``training_iteration``.
 
-Called by hand, outside a sweep, a function runs as any other: `report` prints what it is given,
-and there is no checkpoint to begin from.
+If the function is called outside a sweep, `report` prints its arguments, and there is no
+checkpoint.
 
 Caller and function take turns, so they never draw from the global random streams at the same
-time. A restored function begins anew. Its first `get_checkpoint` puts the global streams to where
-they stood when the checkpoint was reported, so what is drawn before that call, to build a model,
-changes nothing after it: build first, then call it.
+time. A restored function starts from its first line. Its first `get_checkpoint` restores the global
+streams to their states at the report of the checkpoint, so random numbers drawn before that call,
+to build a model, have no effect afterwards: build the model first, then call it.
 """
 
 import ast

@@ -10,7 +10,7 @@ The caller's loop:
     trainable.stop()
 
     again = MyTrainable(config, TrialContext(seed=1))
-    again.restore(path)                     # goes on as if nothing had happened
+    again.restore(path)                     # continues as if nothing had happened
 
 A subclass writes `setup`, `step`, `save_checkpoint` and `load_checkpoint`; these have the names and
 meanings of Ray Tune's class API. Results are nested dicts of plain values; a path into them uses

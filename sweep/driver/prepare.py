@@ -385,7 +385,7 @@ def slots_again(
     """Return how many trials run at once in a resumed sweep, and True if a user chose that.
 
     It is the previous number unless another one is asked. If no user ever asked and the total
-    number of trials grows, it is computed anew from the processor cores.
+    number of trials grows, it is computed again from the processor cores.
     """
     given = asked is not None or history.jobs_given
     more = not given and trials is not None and trials > history.wanted

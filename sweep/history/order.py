@@ -23,7 +23,7 @@ from sweep.history.trial import Trial, rank_key
 Entry = tuple[Any, ...]
 Key = Callable[[Trial], Entry | None]
 Amounts = Callable[[Trial], tuple[float, ...]]
-#: Number of changed trials above which the list is sorted anew instead of moving each of them.
+#: Number of changed trials above which the list is sorted again instead of moving each of them.
 _SORT_ABOVE = 100
 
 

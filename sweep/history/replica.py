@@ -34,7 +34,7 @@ class Replica:
     index: int
     objective: Objective
     birth: ParentCheckpoint | None = None
-    """Checkpoint of the parent that the replica started from; None if it started anew."""
+    """Checkpoint of the parent that the replica started from; None if it started from scratch."""
     joined_at: Goal | None = None
     """Goal of the trial when this seed was added; None if the seed was there from the start."""
     status: Status = Status.WAITING

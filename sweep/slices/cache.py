@@ -1,8 +1,8 @@
 """Cache between slices in one process: the live trainable of a trial.
 
 Its key contains the checkpoint that the trainable's state equals; correctness does not depend on
-the cache. A trainable that cannot save is kept too, and starts anew if it is not found. A process
-in which something of an earlier trial still runs accepts no other trial.
+the cache. A trainable that cannot save is kept too, and starts from scratch if it is not found. A
+process in which something of an earlier trial still runs accepts no other trial.
 """
 
 import sys

@@ -43,7 +43,7 @@ class Loaded:
     """The state to restore a trainable to."""
 
     state: Mapping[str, Any] | None
-    """State of the trainable; None if it starts anew."""
+    """State of the trainable; None if it starts from scratch."""
     iteration: int
     skipped: tuple[str, ...]
     """Messages about newer checkpoints that could not be used."""

@@ -28,7 +28,7 @@ class SliceSpec:
     config: Mapping[str, Any]
     seed: int
     sources: tuple[Saved, ...]
-    """Checkpoints to continue from, newest first; empty if the trial starts anew."""
+    """Checkpoints to continue from, newest first; empty if the trial starts from scratch."""
     goal: Goal
     time_attr: str
     stop: Criteria

@@ -44,7 +44,7 @@ _NAME = re.compile(r"ckpt-(?P<step>[0-9]{10,19})-(?P<digest>[0-9a-f]{64})\.swck"
 #: Error numbers of a file that does not exist.
 _NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 #: Error numbers for bytes that the file system has lost. All others (memory, rights, a share that
-#: is away or was mounted anew) say nothing about the file.
+#: is away or was mounted again) say nothing about the file.
 _LOST = frozenset({errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EILSEQ})
 #: Libraries whose versions the header records.
 _LIBRARIES = ("numpy", "torch", "gymnasium")

@@ -190,7 +190,7 @@ class _RunningEpisode:
         inference: policy that plays.
         plan: environments and callbacks.
         seed: seed of the evaluation.
-        anew: True if the environment is to be made anew for the episode.
+        anew: True if the environment is to be created again for the episode.
     """
 
     memory: NDArray[Any]
@@ -218,7 +218,7 @@ class _RunningEpisode:
     def step(self) -> bool:
         """Receive the result of the step, and return True if it ended the episode.
 
-        If the environment failed, the episode has begun anew.
+        If the environment failed, the episode has started again.
 
         Raises:
             EnvError: the environment failed and may not be restarted.
@@ -256,8 +256,8 @@ class _RunningEpisode:
         """Reset the environment until it works.
 
         Args:
-            error: failure after which the environment must be made anew; None if there was none.
-            anew: True if it must be made anew in any case.
+            error: failure after which the environment must be created again, or None.
+            anew: True if it must be created again in any case.
 
         Raises:
             EnvError: the environment may not be restarted, or failed too often in a row.

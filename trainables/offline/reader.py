@@ -57,7 +57,7 @@ class NotABatch(ValueError):
 class InputReader:
     """A source of batches; a user-defined one is made with an `IOContext`.
 
-    A reader without a state begins anew when a trial is restored.
+    A reader without a state starts from the beginning when a trial is restored.
     """
 
     def next(self) -> Batch:

@@ -396,7 +396,7 @@ class Trainer(Trainable):
             # The environment is measured in a child process beside what is built here.
             with closing(self._inquiry()) as inquiry:
                 self._build(self.settings, inquiry)
-            undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been made anew
+            undo.callback(lambda: self.workers.close())  # noqa: PLW0108 they may have been replaced
             undo.callback(self.evaluation.workers.close)
             self.reporter.begin()
             self._synchronise([])

@@ -1,16 +1,16 @@
-"""Exactness of environments that come back from a checkpoint: measured, not taken on trust.
+"""Measured exactness of environments that are restored from a checkpoint.
 
 Levels:
 
-    A  exact state: a restored copy does the same to the bit
-    B  seed and action replay: every episode begins in an environment made anew, and one that is
-       played again does the same to the bit, whatever was played in between
-    C  episode boundary: the episode in flight is dropped on restore, and the next one starts from
+    A  exact state: a restored copy behaves the same, bit for bit
+    B  seed and action replay: every episode begins in a new environment, and a replayed episode
+       is the same, bit for bit, whatever was played in between
+    C  episode boundary: the unfinished episode is dropped on restore, and the next one starts from
        a seed derived from the trial's
-    D  nothing is exact: the same seed and actions did not do the same twice, the environments are
-       EnvPool's, whose state nobody can read (``env_engine``), or the clock steers
-       (`trainables.trainer.config.TrainerConfig.by_clock`); environments come back from an exact
-       state where they have one, otherwise as at C
+    D  nothing is exact: the same seed and actions had different results, the environments are
+       EnvPool's, whose state cannot be read (``env_engine``), or results depend on the clock
+       (`trainables.trainer.config.TrainerConfig.by_clock`); environments are restored from an
+       exact state if they have one, otherwise as at C
 
 The level depends on the environment and its settings alone, not on the clock or on a seed. Where
 something hints at chance (threads, other processes, a clock), one comparison may come out well by

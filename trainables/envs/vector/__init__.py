@@ -6,8 +6,8 @@ factory      which kind the settings ask for
 separate     one after another, in this process
 remote       in processes of their own
 native       all at once, as one object
-slot         one environment: made, stepped, made anew
+slot         one environment: created, stepped, replaced
 remote_slot  one environment in a process of its own: both ends
-restarts     environments that fail are made anew
+restarts     replaces environments that fail
 horizon      time limits
 """

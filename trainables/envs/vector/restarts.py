@@ -132,7 +132,7 @@ class Restarts:
         Return its first observation, or the exception if that fails.
         """
         logger.warning(
-            "%s: %s() %s; its episode is dropped and it is made anew, restart %d",
+            "%s: %s() %s; its episode is dropped and it is replaced, restart %d",
             self._place.name(env_index),
             method,
             describe_fault(error),

@@ -190,12 +190,12 @@ class AgentsSampler:
         Args:
             plans: policy → its plan.
             mapper: function that returns an agent's policy.
-            anew: policies whose state is made anew.
+            anew: policies whose state is reset.
 
         Returns:
             Environments whose running episode must be dropped, because one of its agents has a
             policy
-            that was removed or made anew.
+            that was removed or replaced.
         """
         kept = {pid for pid in self._plans if pid in plans and pid not in anew}
         self._plans, self._mapper = plans, mapper

@@ -238,8 +238,8 @@ class AgentsWorker(RolloutWorker):
     def respecify(self, changes: Mapping[str, Any], known: Mapping[str, Any]) -> None:
         """Continue with other policies.
 
-        Policies in `known` are made anew, the others keep their state. Running episodes in which an
-        agent has a policy that is removed or made anew are dropped.
+        Policies in `known` are created again, the others keep their state. Running episodes in
+        which an agent has a policy that is removed or replaced are dropped.
 
         Args:
             changes: new fields of the spec.
