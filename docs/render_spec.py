@@ -230,7 +230,7 @@ def _written(value: Any) -> str:
         return "required"
     if value is None:
         return "none"
-    plain = value.written() if hasattr(value, "written") else value
+    plain = value.to_spec() if hasattr(value, "to_spec") else value
     return f"`{json.dumps(plain)}`" if not isinstance(plain, str) else f"`{plain}`"
 
 

@@ -130,7 +130,7 @@ def _text(pattern: str, longest: int | None = None) -> WithJsonSchema:
 
 
 ResultPath = Annotated[str, AfterValidator(check_result_path), _text(sections.RESULT_PATH.pattern)]
-PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Plugin.written)]
+PluginField = Annotated[Plugin, BeforeValidator(read_plugin), PlainSerializer(Plugin.to_spec)]
 
 
 #: Keys of the spec that are checked together.

@@ -106,7 +106,7 @@ class Score(_Worded):
         return stats.mean(counted)
 
 
-ScoreField = Annotated[Score, BeforeValidator(Score.read), PlainSerializer(Score.written)]
+ScoreField = Annotated[Score, BeforeValidator(Score.read), PlainSerializer(Score.to_spec)]
 
 
 # -------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ class Aggregate(_Worded):
 
 
 AggregateField = Annotated[
-    Aggregate, BeforeValidator(Aggregate.read), PlainSerializer(Aggregate.written)
+    Aggregate, BeforeValidator(Aggregate.read), PlainSerializer(Aggregate.to_spec)
 ]
 
 

@@ -187,6 +187,6 @@ class _Written:
 StopField = Annotated[
     InstanceOf[Stop],
     BeforeValidator(refusing(_read)),
-    PlainSerializer(lambda stop: stop.written()),
+    PlainSerializer(lambda stop: stop.to_spec()),
     _Written,
 ]
