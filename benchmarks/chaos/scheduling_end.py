@@ -11,7 +11,7 @@ from benchmarks.chaos.scheduling_world import claim
 from sweep.cli import trial_tables
 from sweep.history.events import FINISHED, Changed, HoldChanged, Status, UserHold
 from sweep.ledger.requests import Verb
-from sweep.operations.verify import look_at
+from sweep.operations.verify import inspect_sweep
 from sweep.testing.simulation import decisions
 from sweep.views import explanation, lookup
 
@@ -25,7 +25,7 @@ def check(stage: Stage, spec: Mapping[str, Any]) -> None:
     _curves(stage)
     _requests(stage)
     _explained(stage)
-    found = look_at(stage.folder, False).damages
+    found = inspect_sweep(stage.folder, False).damages
     damages = [damage for damage in found if damage.digest not in stage.oracle.damaged]
     claim(not damages, f"sweep verify: {damages}")
     if stage.pure and not stage.oracle.blamed and _is_deterministic(spec):

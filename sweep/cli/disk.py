@@ -55,7 +55,7 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
             except SweepError as error:
                 if names:
                     raise
-                options.say(f"{printable(name)} is passed over: {error}")
+                options.say(f"{printable(name)} was skipped: {error}")
         if not names:
             freed += cleaning.clean_root(root, options.say, dry_run)
         if mlflow:

@@ -175,7 +175,7 @@ def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) ->
     from trainables.errors import printable
 
     folder = None if name is None else options.find_sweep(root, name)
-    attaching.send_what_is_shown(root, name, options.say)
+    attaching.send_for_page(root, name, options.say)
     if folder is not None and (kept := sync.read_tracking(folder)):
         click.echo(printable(f"{name} is recorded at {without_password(kept.uri)}"))
         return 0

@@ -1,19 +1,18 @@
-"""Operations on a sweep beside driving it.
+"""Operations on a sweep other than driving it.
 
-validate        what a sweep would do, cost and stumble over, before anything is written
-schema          JSON Schema of specs, for editors
-conversion      files of other tools as specs
-zoo             the hyperparameters of rl-baselines3-zoo as settings of our trainers
-smoke_test      a trainable tried out in a child process: does it restore exactly, what does it
-                cost
-doctor          whether this machine and the services of a sweep can be used
-verify          whether ledger, checkpoints and copies are whole
-ledger_check    whether a ledger agrees with itself
-repair          mends what can be worked out from what is left
-trained         a trial's model, restored; its episodes played
-networks        those of one setting, compared on fresh episodes
-cleaning        deletes a sweep, or what nobody needs of it
-export          a trial's model in a folder that runs without this program
-mlflow          what MLflow is given and shows beside the rows of the tracker
-control_client  asks the driver of a running sweep for something
+validate        forecasts a sweep before anything is written: plan, costs, likely mistakes
+schema          generates the JSON Schema of specs for editors
+conversion      converts files of other tools to specs
+zoo             converts hyperparameters of rl-baselines3-zoo to settings of our trainers
+smoke_test      trains a trainable briefly in a child process: exactness of restoring, costs
+doctor          checks this machine and the services that a sweep needs
+verify          checks ledger, checkpoints, files and copies for damage
+ledger_check    checks that a ledger is readable and consistent
+repair          repairs the damage that the remaining files allow
+trained         restores a trial's model and plays its episodes
+networks        compares the networks of one trial on fresh episodes
+cleaning        deletes a sweep, or the files of it that are no longer needed
+export          writes a trial's model into a folder that runs without sweep
+mlflow          sends MLflow reports and models, and serves its page
+control_client  sends requests to the driver of a running sweep
 """

@@ -1,7 +1,7 @@
-"""Frees disk space: whole sweeps, or what nobody needs of them any more.
+"""Free disk space: delete whole sweeps, or the files of a sweep that are no longer needed.
 
-What goes is named in the history first, and a folder loses its name before its files go, so that a
-kill at any moment leaves a whole sweep, or none, and files that the next `clean` deletes.
+Deletions are recorded in the history first, and a folder is renamed before its files are deleted.
+So a kill at any moment leaves either a complete sweep or leftovers that the next `clean` deletes.
 """
 
 import contextlib
@@ -36,34 +36,36 @@ from trainables.errors import printable
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-#: Folders that are being made or removed.
+#: Names of folders of sweeps that are being created or removed.
 _DRAFT = re.compile(r"\..+\.(?:new-[0-9a-f]{8}-[0-9]+|removed-[0-9a-f]{8})")
-#: A ledger as it was before its tables were brought to a newer release's.
+#: Names of copies of the ledger from before an upgrade of its tables.
 _OLD_LEDGER = re.compile(r"sweep\.db\.[0-9a-z_]+")
-#: Seconds that trackers have to hear what went.
+#: Seconds that trackers have to receive the deletions.
 PATIENCE_S = 60.0
 
 
 @dataclass(frozen=True)
 class Freed:
-    """Bytes and files that were removed, or would be."""
+    """Numbers of checkpoints, files and bytes that were deleted, or would be."""
 
     name: str
-    """A sweep's, or that of a folder that was left half made or half removed."""
+    """Name of the sweep, or of a folder left by an interrupted creation or removal."""
     checkpoints: int
+    """Number of checkpoints."""
     files: int
-    """Others, such as those that a crash left."""
+    """Number of other files, such as leftovers of a crash."""
     bytes: int
+    """Size of all these files, in bytes."""
     runs: int | None = None
-    """The number of runs in MLflow that were marked deleted, or would be; None if not asked for."""
+    """Number of MLflow runs that were marked as deleted, or would be; None if not requested."""
 
 
 def check_removable(folder: Folder) -> None:
-    """Refuse a sweep that `remove` would not delete now.
+    """Raise an error if `remove` cannot delete the sweep now.
 
     Raises:
-        SweepLocked: a driver holds it.
-        UsageError: its folder is a link.
+        SweepLocked: a driver holds the sweep.
+        UsageError: its folder is a symbolic link.
     """
     if folder.path.is_symlink():
         raise UsageError(f"{folder.path}: is a link to another folder; remove the link by hand")
@@ -80,22 +82,22 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
     """Delete a sweep with everything in its folder.
 
     Args:
-        folder: the sweep's.
-        mlflow: its runs are marked deleted in MLflow first; else they stay there.
+        folder: folder of the sweep.
+        mlflow: True to mark its runs as deleted in MLflow first; otherwise they stay there.
 
     Raises:
-        SweepLocked, UsageError: as `check_removable`.
-        StorageError: the disk or MLflow refused; the sweep is still there.
+        SweepLocked, UsageError: see `check_removable`.
+        StorageError: the disk or MLflow reported an error; the sweep still exists.
     """
     check_removable(folder)
     gone = folder.root / f".{folder.name}.removed-{secrets.token_hex(4)}"
     with folder.lock():
         runs = _delete_runs(folder) if mlflow else None
         stored = store.of(folder)
-        freed = replace(_measure(stored, folder.name), runs=runs)
+        freed = replace(_measure_everything(stored, folder.name), runs=runs)
         try:
             with storage.removing(folder.ledger):
-                os.utime(folder.path)  # its removal begins, for a `gc` that looks at its age
+                os.utime(folder.path)  # `gc` computes the age of a leftover from this time
                 folder.path.rename(gone)
                 folders.fsync(folder.root)
                 stored.remove()
@@ -111,11 +113,11 @@ def remove(folder: Folder, mlflow: bool = False) -> Freed:
 
 
 def _delete_runs(folder: Folder) -> int:
-    """Mark the sweep's runs deleted, as MLflow's page does; how many there were."""
+    """Mark the sweep's runs as deleted, as MLflow's page does. Returns their number."""
     where = sync.tracker_context(folder)
     if not where.uri_is_own:
         raise StorageError(
-            "somebody else chose its MLflow server (the file tracking-uri); `sweep sync` accepts it"
+            "the file tracking-uri was written by somebody else; `sweep sync` accepts its server"
         )
     if where.tracking_uri is None and not folder.mlflow.is_file():
         return 0
@@ -129,37 +131,37 @@ def _delete_runs(folder: Folder) -> int:
                 store.delete(run)
     except Exception as error:  # a store may fail in any way
         why = without_password(str(error)).splitlines() or [type(error).__name__]
-        text = f"{folder.name} stays: its runs in MLflow were not deleted: {why[0]}"
+        text = f"{folder.name} was kept, because its MLflow runs were not deleted: {why[0]}"
         raise StorageError(text) from error
     return len(runs)
 
 
 def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) -> Freed:
-    """Delete what nobody needs of a sweep.
+    """Delete the checkpoints and files of a sweep that are no longer needed.
 
-    That is checkpoints without which it goes on to the same results: each trial that may go on
-    keeps its newest two and its best. Further, what a crash or an upgrade left.
+    Each trial that may continue keeps its two newest checkpoints and its best one, so the sweep can
+    be resumed with the same results. Leftovers of a crash or an upgrade are deleted, too.
 
     Args:
-        folder: the sweep's.
-        say: called with what there is to wait for, and what was done.
-        keep: so many of the best trials keep their best checkpoint.
-        dry_run: count only.
+        folder: folder of the sweep.
+        say: called with a message about each wait and each repair.
+        keep: number of best trials that keep their best checkpoint.
+        dry_run: True to only count.
 
     Raises:
-        SweepLocked: a driver holds it.
-        UsageError: its ledger is of a newer program.
-        StorageError: the disk or the database refused.
+        SweepLocked: a driver holds the sweep.
+        UsageError: the ledger was written by a newer version.
+        StorageError: the disk or the database reported an error.
     """
     stored = store.of(folder)
     if dry_run:
         history = lookup.read_history(folder)
-        return _count(stored, history, _needless(history, keep))
+        return _count_freed(stored, history, _unneeded_checkpoints(history, keep))
     with hold.hold(folder, say) as held:
         with contextlib.closing(Ledger(folder.ledger)) as ledger:
             history = lookup.read_history(folder)
-            dropped = _needless(history, keep)
-            freed = _count(stored, history, dropped)
+            dropped = _unneeded_checkpoints(history, keep)
+            freed = _count_freed(stored, history, dropped)
             if dropped:
                 history.extend(ledger.append(held.term, dropped))
         stored.sweep_up(history)
@@ -175,33 +177,36 @@ def clean(folder: Folder, say: Callable[[str], None], keep: int, dry_run: bool) 
 
 @dataclass(frozen=True)
 class Orphaned:
-    """Runs and models in MLflow of sweeps, or of their trials, that are not in the root."""
+    """The runs and models of one MLflow experiment whose sweep or trial does not exist any more."""
 
     name: str
+    """Name of the MLflow experiment."""
     runs: tuple[str, ...]
+    """Ids of the runs."""
     models: tuple[str, ...]
-    """Those of the runs, but for registered ones."""
+    """Ids of the models of these runs, except registered ones."""
 
 
 def orphaned(root: Path) -> list[Orphaned]:
-    """Return the runs and models in a root's MLflow file that belong to no sweep there.
+    """Return the runs and models in a root's MLflow file that belong to no sweep in the root.
 
-    A server is not looked into: others may send it sweeps of theirs.
+    A server is not searched, since other people may send sweeps to it.
 
     Raises:
         StorageError: the file cannot be read.
-        SweepError: a sweep of the root cannot be read, so nobody knows what belongs to it.
+        SweepError: a sweep in the root cannot be read, so its runs are unknown.
     """
     if not Folder(root, "").mlflow.is_file():
         return []
-    with _of_mlflow(root) as client:
-        found = {  # before the sweeps are read, which know of each run before MLflow does
+    with _mlflow_client(root) as client:
+        # Read before the sweeps: a run is in the history of its sweep before it is in MLflow.
+        found = {
             experiment: list(_runs(client, experiment.experiment_id))
-            for experiment in _all(client.search_experiments)
+            for experiment in _all_pages(client.search_experiments)
         }
         ids = [experiment.experiment_id for experiment in found]
-        models = list(_all(client.search_logged_models, ids)) if ids else []
-        registered = [version.source for version in _all(client.search_model_versions)]
+        models = list(_all_pages(client.search_logged_models, ids)) if ids else []
+        registered = [version.source for version in _all_pages(client.search_model_versions)]
     known = {key for name in folders.list_sweeps(root) for key in _known_runs(Folder(root, name))}
     orphans = []
     for experiment, runs in found.items():
@@ -215,13 +220,13 @@ def orphaned(root: Path) -> list[Orphaned]:
 
 
 def delete_orphaned(root: Path, orphans: Sequence[Orphaned]) -> Iterator[Freed]:
-    """Mark it deleted, as MLflow's page does.
+    """Mark orphaned runs and models as deleted, as MLflow's page does.
 
     Raises:
-        StorageError: MLflow refused; what was marked before stays so.
+        StorageError: MLflow reported an error; what was marked before stays marked.
     """
     for one in orphans:
-        with _of_mlflow(root) as client:
+        with _mlflow_client(root) as client:
             for model in one.models:
                 client.delete_logged_model(model)
             for run in one.runs:
@@ -230,10 +235,11 @@ def delete_orphaned(root: Path, orphans: Sequence[Orphaned]) -> Iterator[Freed]:
 
 
 @contextlib.contextmanager
-def _of_mlflow(root: Path) -> "Iterator[MlflowClient]":
+def _mlflow_client(root: Path) -> "Iterator[MlflowClient]":
+    """Open a client for the MLflow file of `root`; any error becomes a StorageError."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # MLflow's are about MLflow
+            warnings.simplefilter("ignore")  # MLflow warns about its own code
             yield mlflow_store.client_of(mlflow_store.store_url(Folder(root, "")))
     except Exception as error:  # a store may fail in any way
         why = str(error).splitlines() or [type(error).__name__]
@@ -241,12 +247,12 @@ def _of_mlflow(root: Path) -> "Iterator[MlflowClient]":
 
 
 def _runs(client: "MlflowClient", experiment: str) -> Iterator[StoredRun]:
-    """The runs of an experiment that a sweep has made and nobody has deleted."""
-    for run in _all(client.search_runs, [experiment], "tags.`sweep.id` LIKE '%'"):
+    """Yield the runs of an experiment that a sweep created and nobody deleted."""
+    for run in _all_pages(client.search_runs, [experiment], "tags.`sweep.id` LIKE '%'"):
         yield StoredRun(run.info.run_id, run.info.run_name, tags=run.data.tags)
 
 
-def _all(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
+def _all_pages(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
     """Yield the results of a search by MLflow's client, page by page."""
     token: str | None = None
     while token != "":
@@ -256,7 +262,7 @@ def _all(search: Callable[..., Any], *arguments: object) -> Iterator[Any]:
 
 
 def _known_runs(folder: Folder) -> Iterator[tuple[str, str]]:
-    """The sweep's id with the name of each run that MLflow may have of it."""
+    """Yield (sweep id, name) of each run that MLflow may have of this sweep."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         sweep = ledger.sweep_id
     yield sweep, ""
@@ -266,10 +272,10 @@ def _known_runs(folder: Folder) -> Iterator[tuple[str, str]]:
 
 
 def clean_root(root: Path, say: Callable[[str], None], dry_run: bool) -> Iterator[Freed]:
-    """Delete the folders of sweeps that were killed while they were made or removed.
+    """Delete folders of sweeps whose creation or removal was killed.
 
-    Their age alone tells: the number of the process that did it says nothing where each container
-    counts its own. What cannot be removed now is passed over, which `say` is called with.
+    Only a folder's age shows this: a process id means nothing if each container has its own. Each
+    folder that cannot be removed now is skipped and reported to `say`.
     """
     for path in sorted(root.glob(".*")):
         if not _DRAFT.fullmatch(path.name) or path.is_symlink() or not folders.is_stale(path):
@@ -277,12 +283,13 @@ def clean_root(root: Path, say: Callable[[str], None], dry_run: bool) -> Iterato
         try:
             yield _remove_draft(Folder(root, path.name), dry_run)
         except (SweepError, OSError) as error:  # of its server, or of storage
-            say(f"{printable(path.name)} is passed over: {error}")
+            say(f"{printable(path.name)} was skipped: {error}")
 
 
 def _remove_draft(draft: Folder, dry_run: bool) -> Freed:
+    """Delete a leftover folder and its stored checkpoints, unless `dry_run`."""
     stored = store.of(draft)
-    freed = _measure(stored, draft.name)
+    freed = _measure_everything(stored, draft.name)
     if not dry_run:
         with storage.removing(draft.ledger):
             stored.remove()
@@ -290,8 +297,8 @@ def _remove_draft(draft: Folder, dry_run: bool) -> Freed:
     return freed
 
 
-def _needless(history: History, keep: int) -> list[Dropped]:
-    """Return the checkpoints that may be deleted so that the rest is as little as possible."""
+def _unneeded_checkpoints(history: History, keep: int) -> list[Dropped]:
+    """Return the events that drop all checkpoints and logs that are not needed."""
     leaders = [trial.leader for trial in history.ranked()[:keep]]
     kept = {best.digest for leader in leaders if (best := leader.best_checkpoint) is not None}
     numbers = {leader.trial for leader in leaders}
@@ -306,7 +313,8 @@ def _needless(history: History, keep: int) -> list[Dropped]:
     return [drop for drop in spared if drop.digests or drop.log]
 
 
-def _count(stored: SweepStore, history: History, dropped: Sequence[Dropped]) -> Freed:
+def _count_freed(stored: SweepStore, history: History, dropped: Sequence[Dropped]) -> Freed:
+    """Count what dropping these checkpoints and deleting the leftovers would free."""
     saved = [
         history.replica(drop.trial, drop.replica).checkpoints[digest]
         for drop in dropped
@@ -321,13 +329,14 @@ def _count(stored: SweepStore, history: History, dropped: Sequence[Dropped]) -> 
 
 
 def _leftovers(folder: Folder) -> Iterator[Path]:
+    """Yield the copies of the ledger that upgrades left."""
     for path in sorted(folder.path.glob("sweep.db.*")):
         if _OLD_LEDGER.fullmatch(path.name) and path.is_file() and not path.is_symlink():
             yield path
 
 
-def _measure(stored: SweepStore, name: str) -> Freed:
-    """All that a sweep has, on the disk and in storage."""
+def _measure_everything(stored: SweepStore, name: str) -> Freed:
+    """Count all checkpoints, files and bytes of a sweep, on the disk and in object storage."""
     files = [p for p in stored.folder.path.rglob("*") if p.is_symlink() or p.is_file()]
     sizes = [(path.name, path.lstat().st_size) for path in files]
     sizes += [(Path(file).name, size) for file, size in stored.list_sizes().items()]

@@ -1,7 +1,7 @@
-"""Asking a sweep's driver for something from another process, and waiting for its answer.
+"""Send requests to the driver of a sweep from another process, and wait for its answer.
 
-What would be refused now is refused before anything is written. Where no driver runs, the request
-stands in the ledger until `sweep resume` begins with it. Times are seconds.
+A request that the driver would refuse is refused here, before anything is written. If no driver
+runs, the request stays in the ledger, and the next `sweep resume` handles it first.
 """
 
 import contextlib
@@ -24,19 +24,26 @@ from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Answer, Request, Requests, Verb
 from sweep.views import lookup, reading
 
-#: Seconds between two looks for an answer.
-LOOK_S = 0.05
+#: Seconds between two checks for an answer.
+POLL_S = 0.05
 
 
 def ask(
     folder: Folder, verb: Verb, body: Mapping[str, Any], patience_s: float
 ) -> tuple[Answer | None, bool]:
-    """Ask for `verb`, and wait for the answer while a driver runs, `patience_s` at most.
+    """Send a request, and wait for the answer while a driver runs.
 
-    Returns the answer, None if no driver has looked at the request yet, and whether one runs.
+    Args:
+        folder: folder of the sweep.
+        verb: kind of the request.
+        body: arguments of the request.
+        patience_s: longest time to wait, in seconds.
 
-    UsageError: it cannot be granted as the sweep stands, and nothing was written; or the driver
-    has refused it.
+    Returns:
+        The answer, or None if no driver has handled the request yet; and True if a driver runs.
+
+    Raises:
+        UsageError: the sweep cannot grant it, and nothing was written; or the driver refused it.
     """
     _check(folder, Request(verb, body))
     deadline = time.monotonic() + patience_s
@@ -49,32 +56,32 @@ def ask(
                 raise UsageError(answer.text)
             if answer is not None or not driven or time.monotonic() > deadline:
                 return answer, driven
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
 
 def suggest(
     folder: Folder, settings: Mapping[str, Any], why: str, by: str | None, patience_s: float
 ) -> tuple[Answer | None, bool]:
-    """Suggest settings to a sweep, as `ask` does; `by` None is the user of this process."""
+    """Suggest settings to a sweep, see `ask`; `by` is None for the user of this process."""
     author = user() if by is None else by
     return ask(folder, Verb.SUGGEST, {"settings": settings, "by": author, "why": why}, patience_s)
 
 
 def user() -> str:
-    """Return the name of the user of this process, or the number if the system has no name."""
+    """Return the user name of this process, or the user id if it has no name."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # as in a container whose users are not its host's
+    except (KeyError, OSError):  # for example in a container without this user
         return str(os.getuid())
 
 
-def _foresee(folder: Folder, history: History, trials: int) -> None:
-    """Take in what waits for the next driver and makes or takes room for suggestions.
+def _apply_pending_requests(folder: Folder, history: History, trials: int) -> None:
+    """Add pending requests that change the number of trials or suggestions to `history`.
 
     Args:
-        folder: the sweep's.
-        history: is changed.
-        trials: the number that the first driver of a sweep is given.
+        folder: folder of the sweep.
+        history: changed in place.
+        trials: number of trials in the spec.
     """
     history.wanted = history.wanted or trials
     with contextlib.closing(Requests(folder.ledger)) as requests:
@@ -87,7 +94,7 @@ def _foresee(folder: Folder, history: History, trials: int) -> None:
 
 
 def _check(folder: Folder, request: Request) -> None:
-    """Refuse what the driver would refuse, as far as the ledger says."""
+    """Raise UsageError if the driver would refuse the request, as far as the ledger shows."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)
@@ -96,10 +103,10 @@ def _check(folder: Folder, request: Request) -> None:
     driven = lookup.state(folder, history) in lookup.DRIVEN
     handler = RequestHandler(history, driven=driven)
     if request.verb is Verb.SUGGEST:
-        if not driven:  # what was asked before is granted first
-            _foresee(folder, history, spec.trials)
+        if not driven:  # earlier requests are handled first
+            _apply_pending_requests(folder, history, spec.trials)
         handler = RequestHandler(history, driven=driven, space=spec.space)
-    if request.verb in (Verb.CLONE, Verb.PAUSE):  # what else is asked needs no trainable
+    if request.verb in (Verb.CLONE, Verb.PAUSE):  # no other request needs the trainable
         found = resolving.resolve(spec, paths, kept=kept)
         proposer = Proposer(
             spec, found.searcher, found.scheduler.levels, dict, found.trainable.fixed_keys

@@ -1,7 +1,7 @@
-"""Files of other tools as specs that run: sweeps of W&B, hyperparameters of rl-baselines3-zoo.
+"""Convert files of other tools to specs: sweeps of W&B, hyperparameters of rl-baselines3-zoo.
 
-Of the latter each setting becomes ours (`sweep.operations.zoo`), and the learning rate is searched
-around the one given, which is tried first.
+`sweep.operations.zoo` translates the hyperparameters of rl-baselines3-zoo; the spec then searches
+around the given learning rate, which is tried first.
 """
 
 import math
@@ -16,24 +16,25 @@ from sweep.spec import foreign
 from sweep.views import formatting
 from trainables.errors import printable, shorten
 
-#: Trials of a sweep whose file names no number, and the most of a grid.
+#: Number of trials if the file gives none, and the largest number for a grid.
 TRIALS, MOST_TRIALS = 20, 1000
 _SEARCHERS = {"random": "random", "grid": "grid", "bayes": "tpe"}
 _GOALS = {"minimize": "min", "maximize": "max"}
-#: Keys that say nothing of what is searched.
-_ELSEWHERE = frozenset({"project", "entity", "description", "name", "program", "controller"})
+#: Keys of W&B that a spec does not need.
+_IGNORED_KEYS = frozenset({"project", "entity", "description", "name", "program", "controller"})
 
 
 @dataclass
 class Converted:
-    """A spec."""
+    """A spec that was converted from another tool's file."""
 
     keys: dict[str, Any]
+    """Keys of the spec."""
     notes: list[str] = field(default_factory=list)
-    """Remarks on the conversion for its reader, in sentences."""
+    """Remarks on the conversion, in sentences."""
 
     def text(self, file: str) -> str:
-        """It as YAML, headed by what it came from and the notes."""
+        """Return the spec as YAML, with its origin `file` and the notes as comments at the top."""
         head = [f"From {file}. Every key: docs/spec.md; spaces: docs/search-space.md.", *self.notes]
         comments = [f"# {printable(line)}" for line in head]
         return "\n".join([*comments, "", *formatting.yaml_lines(self.keys), ""])
@@ -42,22 +43,22 @@ class Converted:
 def convert(
     text: str, file: str, name: str, env: str | None = None, algorithm: str | None = None
 ) -> Converted:
-    """The spec, called `name`, for the text of another tool's file.
+    """Convert the text of another tool's file to a spec.
 
     Args:
         text: YAML.
-        file: its name; rl-baselines3-zoo calls a file as the algorithm.
-        name: of the sweep.
-        env: of several, the one that is meant.
-        algorithm: None: as the file is called.
+        file: name of the file; rl-baselines3-zoo names it after the algorithm.
+        name: name of the sweep.
+        env: environment to choose if the file has several.
+        algorithm: algorithm of the file; None to take it from the file name.
 
     Raises:
-        UsageError: it is no such file, or holds what cannot be had here.
+        UsageError: the format is unknown, or the file has something that sweep does not support.
     """
     raw = foreign.read(text, file)
     kind = foreign.kind_of(raw)
     if kind == "wandb":
-        return _of_wandb(raw, name)
+        return _convert_wandb(raw, name)
     if kind == "zoo":
         keys, notes = zoo.convert(raw, file, env, algorithm)
         return Converted({"name": name, **keys}, notes)
@@ -65,7 +66,8 @@ def convert(
     raise UsageError(f"--from: {file} is neither {called}")
 
 
-def _of_wandb(raw: Mapping[str, Any], name: str) -> Converted:
+def _convert_wandb(raw: Mapping[str, Any], name: str) -> Converted:
+    """Convert a sweep of W&B to a spec called `name`."""
     parameters, constants = _parameters(raw["parameters"])
     found = Converted({})
     named = raw.get("metric")
@@ -84,18 +86,26 @@ def _of_wandb(raw: Mapping[str, Any], name: str) -> Converted:
         "space": parameters,
         "searcher": _SEARCHERS.get(method, "tpe"),
     }
-    if early := _early(raw.get("early_terminate"), found.notes):
+    if early := _early_termination(raw.get("early_terminate"), found.notes):
         found.keys["scheduler"] = early
     if isinstance(metric.get("target"), int | float):
         found.keys["budget"] = {"target": metric["target"]}
-    known = {*_ELSEWHERE, "parameters", "metric", "method", "command", "run_cap", "early_terminate"}
+    known = {
+        *_IGNORED_KEYS,
+        "parameters",
+        "metric",
+        "method",
+        "command",
+        "run_cap",
+        "early_terminate",
+    }
     if left := [str(key) for key in raw if key not in known]:
-        found.notes.append(f"Not taken over: {', '.join(left)}.")
+        found.notes.append(f"Not converted: {', '.join(left)}.")
     return found
 
 
 def _parameters(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the searched parameters, in W&B's own words, and the constants."""
+    """Return the searched parameters, in W&B's format, and the constants."""
     searched, constants = {}, {}
     for name, one in raw.items():
         fixed = isinstance(one, Mapping) and "value" in one
@@ -109,6 +119,7 @@ def _parameters(raw: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def _trials(raw: Mapping[str, Any], parameters: Mapping[str, Any], method: str) -> int:
+    """Return the number of trials: `run_cap`, the size of the grid, or the default."""
     cap = raw.get("run_cap")
     if isinstance(cap, int) and cap > 0:
         return cap
@@ -119,7 +130,7 @@ def _trials(raw: Mapping[str, Any], parameters: Mapping[str, Any], method: str) 
 
 
 def _command(raw: Mapping[str, Any], metric: str, notes: list[str]) -> dict[str, Any]:
-    """The program with its arguments, and how it is given the settings."""
+    """Return the settings of the trainable `command`: the program and the form of its input."""
     program = str(raw.get("program", "train.py"))
     interpreter = "python" if shutil.which("python") else "python3"
     given = raw.get("command") or ["${interpreter}", "${program}", "${args}"]
@@ -144,12 +155,12 @@ def _command(raw: Mapping[str, Any], metric: str, notes: list[str]) -> dict[str,
     return {"command": words, **how}
 
 
-def _early(raw: Any, notes: list[str]) -> dict[str, Any] | None:
-    """The scheduler for ``early_terminate``; None: there is none."""
+def _early_termination(raw: Any, notes: list[str]) -> dict[str, Any] | None:
+    """Return the scheduler that replaces ``early_terminate``, or None if there is none."""
     if not isinstance(raw, Mapping):
         return None
     if raw.get("type") != "hyperband":
-        notes.append(f"Not taken over: early_terminate {shorten(dict(raw))}.")
+        notes.append(f"Not converted: early_terminate {shorten(dict(raw))}.")
         return None
     eta = raw.get("eta", 3)
     if "max_iter" in raw:

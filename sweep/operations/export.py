@@ -1,8 +1,8 @@
-"""A trial's model in a folder that needs none of this to run, with a card that says what it is.
+"""Export a trial's model into a folder that runs without sweep, with a card that describes it.
 
-The trial and its checkpoint are chosen from the history; the trainable is restored from it and
-writes its model, checked on the spot. The card is added, and only then does the folder take its
-name: it is whole or absent. The card is signed, since the settings in it may name code.
+The trainable is restored from a checkpoint and writes its model, which is checked at once. The
+folder gets its final name after the card is written, so it is complete or absent. The card is
+signed, because its settings may name code.
 """
 
 import hashlib
@@ -23,10 +23,10 @@ from trainables.checkpoint import signing
 from trainables.errors import TrainableError
 from trainables.trainable import Trainable
 
-#: What `--format` takes; the last one is MLflow's folder around the first one.
+#: Values of `--format`; the last one is MLflow's folder, which contains the first one.
 FORMATS = ("onnx", "torch-export", "safetensors", "mlflow")
 CARD = "card.json"
-#: Environments that gymnasium makes by their id, as they were trained in.
+#: Ids of environments that `gymnasium.make` creates.
 _PUBLIC_ENV = re.compile(r"([\w.]+:)?[A-Za-z][\w-]*-v\d+")
 
 
@@ -38,24 +38,24 @@ def export_model(
     episodes: int = networks.EPISODES,
     say: networks.Say = lambda _: None,
 ) -> dict[str, Any]:
-    """Write the model and its card into `out`; returns the card.
+    """Write the model and its card into `out`. Returns the card.
 
     Args:
-        folder: the sweep's.
-        choice: whose model; with the checkpoint `networks.COMPARED` the best network of its seeds.
-        formats: of `FORMATS`; none: what the trainable itself writes, or else onnx.
+        folder: folder of the sweep.
+        choice: trial and checkpoint; `networks.COMPARED` takes the best network of its seeds.
+        formats: members of `FORMATS`; empty for the trainable's own files, or else onnx.
         out: a folder that is empty or does not exist yet.
-        episodes: fresh ones that each network plays; 0: none, and the metric decides.
-        say: called with how far that is.
+        episodes: fresh episodes that each network plays; 0 to choose by the metric alone.
+        say: called with the progress of the comparison.
 
     Raises:
         UsageError: no such trial or checkpoint, `out` is in use, or the trainable cannot export.
-        TrainableError: the checkpoint cannot be used, or the model is not what was trained.
+        TrainableError: the checkpoint is unusable, or the model differs from the trained one.
     """
     _check_free(out)
     with (
         create_atomically(out) as draft,
-        networks.chosen(folder, choice, episodes, say) as (found, played),
+        networks.restore_chosen(folder, choice, episodes, say) as (found, played),
     ):
         describe = getattr(found.trainable, "describe_model", None)
         described = dict(describe()) if callable(describe) else {}
@@ -77,7 +77,7 @@ def export_model(
             "searched": dict(trial.searched),
             "config": trial.config,
             "files": files,
-            "sha256": {name: _digest(draft / name) for name in _written(draft)},
+            "sha256": {name: _digest(draft / name) for name in _list_files(draft)},
             "model": described,
             "versions": {**found.versions, "written_by": found.header["versions"]},
         }
@@ -85,17 +85,21 @@ def export_model(
         signed = json.loads(json.dumps(card))
         signed = signed if trust is None else signing.sign(signed, trust)
         (draft / CARD).write_text(json.dumps(signed, indent=2) + "\n", encoding="utf-8")
-        (draft / "card.md").write_text("\n".join(_page(card)) + "\n", encoding="utf-8")
+        (draft / "card.md").write_text("\n".join(_card_page(card)) + "\n", encoding="utf-8")
     return card
 
 
-# ---- what is exported -----------------------------------------------------------------------
+# ---- writing the model ----------------------------------------------------------------------
 
 
 def _export(
     trainable: Trainable, formats: Sequence[str], draft: Path, described: Mapping[str, Any]
 ) -> dict[str, str]:
-    """Format → file, relative to the folder; of a trainable's own files, name → name."""
+    """Write the model files into `draft`.
+
+    Returns:
+        Format → file, relative to the folder; for a trainable's own files, name → name.
+    """
     try:
         if trainable.exports_own():
             return _export_own(trainable, formats, draft)
@@ -117,6 +121,7 @@ def _export(
 
 
 def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> dict[str, str]:
+    """Let the trainable write its own files into `draft`. Returns name → name."""
     name = type(trainable).__name__
     if formats:
         hint = f"{name} has its own export_model(folder); leave --format out"
@@ -126,7 +131,7 @@ def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> di
     except Exception as error:  # a person's code may raise anything
         why = f"{type(error).__name__}: {error}"
         raise UsageError(f"export-model: export_model(folder) of {name} raised {why}") from error
-    if not (written := _written(draft)):
+    if not (written := _list_files(draft)):
         raise UsageError(
             f"export-model: export_model(folder) of {name} wrote no file into the folder"
         )
@@ -137,26 +142,27 @@ def _export_own(trainable: Trainable, formats: Sequence[str], draft: Path) -> di
     return {name: name for name in written}
 
 
-def _written(folder: Path) -> list[str]:
-    """All files in a folder, relative to it."""
+def _list_files(folder: Path) -> list[str]:
+    """Return the paths of all files in a folder, relative to it, sorted."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return [path.relative_to(folder).as_posix() for path in files]
 
 
 def _digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# ---- what an exported folder does -----------------------------------------------------------
+# ---- playing an exported model --------------------------------------------------------------
 
 
 def play(folder: Path, how: Playing) -> dict[str, Any]:
-    """Play fresh episodes of an exported model, in the environment that its card names.
+    """Play fresh episodes of an exported model in the environment of its card.
 
     Raises:
-        UsageError: the folder holds no model that acts, or another one than its card says.
-        UntrustedCheckpoint: another person exported it, whose settings may name code.
+        UsageError: the folder holds no policy, or the model does not match the card.
+        UntrustedCheckpoint: another person exported it, and its settings may name code.
     """
     digest, card = identify(folder / CARD)
     trust = signing.local()
@@ -165,7 +171,7 @@ def play(folder: Path, how: Playing) -> dict[str, Any]:
     form = next((form for form in FORMATS if form in card["files"]), None)
     if form is None:
         raise UsageError(
-            f"play: {folder}: contains only files of its trainable, and no policy to play"
+            f"play: {folder}: contains only the trainable's own files, no policy to play"
         )
     file = register.onnx_file(card, folder) if form == "mlflow" else folder / card["files"][form]
     name = file.relative_to(folder).as_posix()
@@ -191,7 +197,7 @@ def play(folder: Path, how: Playing) -> dict[str, Any]:
 
 
 def identify(card: Path) -> tuple[str, dict[str, Any]]:
-    """Digest and content of a card; UsageError for another file."""
+    """Return the digest and the content of a card; UsageError if the file is no card."""
     try:
         content = card.read_bytes()
         said = dict(json.loads(content))
@@ -208,10 +214,11 @@ def identify(card: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _check_free(out: Path) -> None:
+    """Raise BadConfig if `out` is neither an empty folder nor a free path."""
     free = "a folder that is empty or does not exist yet"
     try:
         in_use = out.exists() and (not out.is_dir() or any(out.iterdir()))
-    except OSError as error:  # no name that a folder could have
+    except OSError as error:  # for example a name that is too long
         raise BadConfig("--out", str(out), free, error.strerror or "") from error
     if in_use:
         raise BadConfig("--out", str(out), free, problem=f"'{out}' is in use")
@@ -220,7 +227,8 @@ def _check_free(out: Path) -> None:
 # ---- the card -------------------------------------------------------------------------------
 
 
-def _page(card: Mapping[str, Any]) -> list[str]:
+def _card_page(card: Mapping[str, Any]) -> list[str]:
+    """Return the card as lines of Markdown."""
     score = formatting.number(card["score"])
     saved = card["checkpoint"]
     return [
@@ -250,7 +258,7 @@ def _page(card: Mapping[str, Any]) -> list[str]:
 
 
 def _network_lines(played: Mapping[str, Any]) -> Iterator[str]:
-    """The networks that were compared, as a table."""
+    """Yield a Markdown table of the compared networks; nothing if none were compared."""
     if not played["compared"]:
         return
     yield from ("## Networks compared", "")
@@ -265,6 +273,7 @@ def _network_lines(played: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _model_lines(model: Mapping[str, Any]) -> list[str]:
+    """Return Markdown lists of the model's inputs and outputs."""
     lines = []
     for title in ("inputs", "outputs"):
         ports = model.get(title, {})
@@ -276,7 +285,7 @@ def _model_lines(model: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-#: Format → Python that defines ``policy``: inputs by name → outputs by name.
+#: Format → Python code that defines ``policy``, from inputs by name to outputs by name.
 _LOADING: Mapping[str, tuple[str, ...]] = {
     "onnx": (
         "import onnxruntime",
@@ -323,22 +332,22 @@ def _usage_lines(card: Mapping[str, Any]) -> list[str]:
 
 
 def _episode_lines(card: Mapping[str, Any]) -> list[str]:
-    """The whole loop in the environment, from its raw observations to its own actions."""
+    """Return the Python code that plays episodes, from raw observations to environment actions."""
     inputs = card["model"]["inputs"]
     states = [name for name in inputs if "_in_" in name or name.startswith("prev_")]
     lines = []
     if states:
-        first = [f'"{s}": {_first(inputs[s])}' for s in states]
+        first = [f'"{s}": {_initial_value_code(inputs[s])}' for s in states]
         lines = ["    state = {" + ", ".join(first) + "}  # what it remembers"]
     given = ["        inputs = {"]
     for name, port in inputs.items():
         if name not in states:
-            read = _read(port.get("path", ()), card["config"].get("action_mask") == "info")
+            read = _input_code(port.get("path", ()), card["config"].get("action_mask") == "info")
             array = f'numpy.asarray({read}, "{port["dtype"]}")[None]'
             given.append(f"            {name!r}: {array},")
     given.append("        }" + (" | state" if states else ""))
-    after = [f"{s!r}: {_following(s)}" for s in states]
-    action = _action(card["model"]["action_space"], "action")
+    after = [f"{s!r}: {_next_value_code(s)}" for s in states]
+    action = _action_code(card["model"]["action_space"], "action")
     return [
         *_env_lines(card["config"]),
         "for seed in range(3):",
@@ -356,41 +365,42 @@ def _episode_lines(card: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _first(port: Mapping[str, Any]) -> str:
-    """Python that makes an input with which an episode begins."""
+def _initial_value_code(port: Mapping[str, Any]) -> str:
+    """Return Python code for the value of a state input at the start of an episode."""
     if "first" in port:
         return f'numpy.array([{port["first"]}], "{port["dtype"]}")'
     return f'numpy.zeros({(1, *port["shape"][1:])}, "{port["dtype"]}")'
 
 
-def _following(state: str) -> str:
-    """Python that reads it after a step."""
+def _next_value_code(state: str) -> str:
+    """Return Python code for the value of a state input after a step."""
     if state == "prev_reward":
         return 'numpy.array([reward], "float32")'
     return f'outputs["{state.replace("_in_", "_out_").removeprefix("prev_")}"]'
 
 
-def _read(path: Sequence[Any], masked: bool) -> str:
-    """Python that reads one input; `masked`: the environment says the action mask in its infos."""
+def _input_code(path: Sequence[Any], masked: bool) -> str:
+    """Return Python code for one input; `masked` means that the infos have the action mask."""
     if masked and path[0] == "action_mask":
-        return "numpy.hstack(info['action_mask'])"  # of several columns it may be a tuple
+        return "numpy.hstack(info['action_mask'])"  # a tuple if there are several columns
     return "observation" + "".join(f"[{key!r}]" for key in path[masked:])
 
 
-def _action(space: Mapping[str, Any], name: str) -> str:
-    """Python that makes an action of the environment from the outputs."""
+def _action_code(space: Mapping[str, Any], name: str) -> str:
+    """Return Python code that builds an action of the environment from the outputs."""
     if space["kind"] == "Dict":
         parts = (
-            f"{key!r}: {_action(one, f'{name}.{key}')}" for key, one in space["spaces"].items()
+            f"{key!r}: {_action_code(one, f'{name}.{key}')}" for key, one in space["spaces"].items()
         )
         return "{" + ", ".join(parts) + "}"
     if space["kind"] == "Tuple":
-        parts = (f"{_action(one, f'{name}.{i}')}, " for i, one in enumerate(space["spaces"]))
+        parts = (f"{_action_code(one, f'{name}.{i}')}, " for i, one in enumerate(space["spaces"]))
         return "(" + "".join(parts).rstrip() + ")"
     return f"outputs[{name!r}][0]"
 
 
 def _env_lines(config: Mapping[str, Any]) -> list[str]:
+    """Return the Python code that creates the environment."""
     env, options = str(config.get("env")), config.get("env_config") or {}
     given = "".join(f", {key}={value!r}" for key, value in options.items())
     if _PUBLIC_ENV.fullmatch(env):

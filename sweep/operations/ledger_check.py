@@ -1,8 +1,7 @@
-"""Check of a ledger's file: whether it is whole and agrees with itself; nothing is written.
+"""Check that a ledger is readable and consistent; nothing is written.
 
-The file is opened read-only and read row by row, not through `sweep.ledger.ledger`, which stops at
-the first thing that is wrong. What the statuses and the results must be is worked out from the
-events alone.
+The file is opened read-only and read row by row, because `sweep.ledger.ledger` stops at the first
+error. The expected statuses and results are derived from the events alone.
 """
 
 import itertools
@@ -29,31 +28,31 @@ from sweep.ledger.codec import DecodeError, from_body, read_row, short_repr
 from sweep.ledger.tables import Connection
 
 # -------------------------------------------------------------------------------------------------
-# What can be wrong with a sweep's files, as plain data for messages, repairs and tests.
+# Kinds of damage to a sweep's files, as plain data for messages, repairs and tests.
 
 
 class Remedy(StrEnum):
     """The remedy for a damage."""
 
     NONE = ""
-    """Nothing that is left says what stood there."""
+    """The damage cannot be repaired, since no other data contains what is lost."""
     UPGRADE = "upgrade"
-    """The ledger's tables are brought to today's, and a copy is kept."""
+    """Upgrade the ledger's tables to the current revision, and keep a copy."""
     LEASE = "lease"
-    """Nobody holds the sweep, in a term after the last."""
+    """Release the lease, in a new term."""
     STATUSES = "statuses"
-    """The statuses are worked out from the events."""
+    """Derive the statuses from the events again."""
     DROP = "drop"
-    """The ledger lets go of the checkpoint's name; the trial goes on from an older one."""
+    """Drop the checkpoint from the ledger; its trial continues from an older one."""
     SWEEP_UP = "sweep up"
-    """The file is deleted."""
+    """Delete the file."""
     SEND = "send"
-    """The tracker is sent everything again."""
+    """Send everything to the tracker again."""
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing that is wrong."""
+    """One damage that was found."""
 
     part: str
     """``ledger``, ``schema``, ``lease``, ``results``, ``statuses``, ``checkpoints``, ``files``, or
@@ -61,58 +60,62 @@ class Damage:
     place: str
     """The place in the sweep, for example ``trial 3`` or a file of its folder."""
     problem: str
+    """The damage in words, without its place."""
     remedy: Remedy = Remedy.NONE
+    """The repair that is possible."""
     trial: int = -1
-    """Of a checkpoint or a file: whose it is, with `replica`; -1: it is no trial's."""
+    """Number of the trial that owns the checkpoint or file, with `replica`; -1 if none does."""
     replica: int = 0
+    """Index of the seed of the trial."""
     digest: str = ""
-    """Of the checkpoint that is lost."""
+    """Digest of the lost checkpoint, or empty."""
 
 
 ReplicaKey = tuple[int, int]
 """Trial and replica."""
 
-#: Damaged pages that are listed; more of them say nothing more.
+#: The largest number of damaged pages that are listed.
 MOST_PAGES = 5
 
 
 class Replayed:
-    """The events once more, with everything in them that cannot be."""
+    """The state that the events of a ledger lead to, and the damages among them."""
 
     def __init__(self) -> None:
         self.damages: list[Damage] = []
         self.last = 0
         """The number of the last event."""
         self.statuses: dict[ReplicaKey, Status] = {}
-        self.told: dict[int, Reported | Closed] = {}
-        """Event number → what has the results of a slice."""
+        self.reports: dict[int, Reported | Closed] = {}
+        """Event number → event that reported results of a slice."""
         self._trials = 0
-        self._births: dict[ReplicaKey, int] = {}
+        self._start_iterations: dict[ReplicaKey, int] = {}
         self._term = 0
 
     def replay(self, rows: Iterable[tuple[int, object, object, object]]) -> None:
-        """Take in (k, term, kind, body) in the order of k."""
+        """Apply rows (k, term, kind, body) of the table of events, in the order of k."""
         for k, said, kind, body in rows:
             term = said if isinstance(said, int) else -1
             if k != self.last + 1:
-                self._note(k, f"follows event {self.last}: events between them are missing")
+                self._add_damage(k, f"follows event {self.last}: events between them are missing")
             if term < self._term:
-                self._note(k, f"is of term {term}, after term {self._term} had begun")
+                self._add_damage(k, f"belongs to term {term}, but follows term {self._term}")
             self.last, self._term = k, max(term, self._term)
             try:
                 event = from_body(kind, body)
             except DecodeError as error:
-                self._note(k, f"cannot be read ({error})")
+                self._add_damage(k, f"cannot be read ({error})")
             else:
-                self._follow(k, event)
+                self._apply(k, event)
 
     def first_iteration(self, key: ReplicaKey) -> int:
-        """The first that the replica itself trains."""
-        return self._births.get(key, 0) + 1
+        """Return the first iteration that the replica trained itself, not its parent."""
+        return self._start_iterations.get(key, 0) + 1
 
-    def _follow(self, k: int, event: Event) -> None:
+    def _apply(self, k: int, event: Event) -> None:
+        """Apply one event."""
         if isinstance(event, Reported | Closed):
-            self.told[k] = event
+            self.reports[k] = event
         match event:
             case Created():
                 self._create(k, event)
@@ -123,35 +126,38 @@ class Replayed:
             case FinalEvaluationBegan():
                 for trial in event.trials:
                     if (trial, 0) not in self.statuses:
-                        self._note(k, f"tests trial {trial}, which no event makes")
+                        self._add_damage(k, f"tests trial {trial}, which no event creates")
 
     def _create(self, k: int, event: Created) -> None:
+        """Apply the creation of a trial."""
         if event.trial != self._trials:
-            self._note(k, f"makes trial {event.trial}, and there are {self._trials} before it")
+            self._add_damage(k, f"creates trial {event.trial}; expected trial {self._trials}")
         self._trials = event.trial + 1
         for index in range(event.replicas):
             self.statuses[event.trial, index] = Status.WAITING
         for index, birth in enumerate(event.births):
-            self._births[event.trial, index] = birth.saved.iteration
+            self._start_iterations[event.trial, index] = birth.saved.iteration
 
     def _move(self, k: int, key: ReplicaKey, status: Status) -> None:
+        """Apply a change of a replica's status."""
         was = self.statuses.get(key)
         if was is None and (key[0], 0) not in self.statuses:
-            self._note(k, f"is about trial {key[0]}, which no event makes")
+            self._add_damage(k, f"is about trial {key[0]}, which no event creates")
         elif status not in MOVES[was or Status.WAITING]:
-            self._note(k, f"trial {key[0]}: {was} may not become {status}")
+            self._add_damage(k, f"trial {key[0]}: {was} may not become {status}")
         self.statuses[key] = status
 
-    def _note(self, k: int, problem: str) -> None:
+    def _add_damage(self, k: int, problem: str) -> None:
+        """Add a damage of event `k`."""
         self.damages.append(Damage("ledger", f"event {k}", problem))
 
 
 def check(path: Path) -> list[Damage]:
-    """Return the damages of a ledger, empty if it is whole; StorageError if it cannot be read."""
+    """Return the damages of a ledger, or an empty list; StorageError if it is unreachable."""
     try:
-        with _looking(path) as (database, connection):
-            pages = _pages(database, connection)
-            return pages or _revision(connection, path) or list(_content(connection))
+        with _open_snapshot(path) as (database, connection):
+            pages = _check_pages(database, connection)
+            return pages or _check_revision(connection, path) or list(_check_content(connection))
     except tables.Unreachable:
         raise
     except StorageError as error:
@@ -161,14 +167,14 @@ def check(path: Path) -> list[Damage]:
 
 
 def replay(path: Path) -> Replayed:
-    """The events of a ledger whose file is whole."""
-    with _looking(path) as (_, connection):
+    """Replay the events of a ledger whose file is undamaged."""
+    with _open_snapshot(path) as (_, connection):
         return _replay(connection)
 
 
 @contextmanager
-def _looking(path: Path) -> Iterator[tuple["storage.Database", Connection]]:
-    """One moment of all tables, beside a driver that writes."""
+def _open_snapshot(path: Path) -> Iterator[tuple["storage.Database", Connection]]:
+    """Open a ledger read-only, with a consistent snapshot of all tables while a driver writes."""
     with (
         closing(storage.open_database(path, only_read=True)) as database,
         database.reading() as connection,
@@ -176,16 +182,17 @@ def _looking(path: Path) -> Iterator[tuple["storage.Database", Connection]]:
         yield database, connection
 
 
-def _pages(database: "storage.Database", connection: Connection) -> list[Damage]:
+def _check_pages(database: "storage.Database", connection: Connection) -> list[Damage]:
+    """Return the damages of the file itself: unknown objects and damaged pages."""
     if strange := database.find_foreign_object(connection):
         kind, name = strange
-        return [Damage("ledger", name, f"is a {kind}, which no driver makes")]
+        return [Damage("ledger", name, f"is a {kind}, which no driver creates")]
     found = database.damages(connection, MOST_PAGES)
     return [Damage("ledger", "pages", text) for text in found]
 
 
-def _revision(database: Connection, path: Path) -> list[Damage]:
-    """Tables of another revision are not looked into."""
+def _check_revision(database: Connection, path: Path) -> list[Damage]:
+    """Return a damage if the tables are not of the current revision; they are not read then."""
     rows = database.execute(f"SELECT version_num FROM {upgrade.VERSION_TABLE}").fetchall()  # noqa: S608 a name of ours
     if len(rows) != 1:
         return [Damage("ledger", "schema", f"{len(rows)} revisions in a file that has one")]
@@ -197,7 +204,8 @@ def _revision(database: Connection, path: Path) -> list[Damage]:
     return [Damage("ledger", path.name, why)]
 
 
-def _content(database: Connection) -> Iterator[Damage]:
+def _check_content(database: Connection) -> Iterator[Damage]:
+    """Yield the damages of the tables' content."""
     (sweeps,) = database.execute("SELECT count(*) FROM sweep").fetchone()
     if sweeps != 1:
         yield Damage("ledger", "sweep", f"{sweeps} sweeps in a file that has one")
@@ -207,47 +215,49 @@ def _content(database: Connection) -> Iterator[Damage]:
         yield Damage("lease", "lease", f"cannot be read ({error})", Remedy.LEASE)
     replayed = _replay(database)
     yield from replayed.damages
-    yield from _statuses(database, replayed)
-    yield from _results(database, replayed)
+    yield from _check_statuses(database, replayed)
+    yield from _check_results(database, replayed)
     for tracker, k in database.execute("SELECT tracker, k FROM published"):
         if not isinstance(k, int) or not 0 <= k <= replayed.last:
-            problem = f"is said to have event {short_repr(k)} of {replayed.last}"
+            problem = f"is recorded as having event {short_repr(k)} of {replayed.last}"
             yield Damage(tracker, "published", problem, Remedy.SEND)
 
 
 def _replay(database: Connection) -> Replayed:
+    """Replay the events of an open ledger."""
     replayed = Replayed()
     replayed.replay(database.execute("SELECT k, epoch, kind, body FROM events ORDER BY k"))
     return replayed
 
 
-def _statuses(database: Connection, replayed: Replayed) -> Iterator[Damage]:
+def _check_statuses(database: Connection, replayed: Replayed) -> Iterator[Damage]:
+    """Yield a damage for each replica whose status differs from its events."""
     standing = {(t, r): s for t, r, s in database.execute("SELECT * FROM replicas")}
     for key in sorted(standing.keys() | replayed.statuses.keys(), key=str):
         seen, due = standing.get(key), replayed.statuses.get(key)
         if seen != due:
-            problem = f"stands as {str(seen or 'nothing')[:40]}, its events say {due or 'nothing'}"
+            problem = f"is {str(seen or 'missing')[:40]}, but its events say {due or 'missing'}"
             yield Damage("statuses", name_of(key), problem, Remedy.STATUSES)
 
 
-def _results(database: Connection, replayed: Replayed) -> Iterator[Damage]:
-    """Each row must be of a slice, and rows must reach as far as checkpoints do."""
+def _check_results(database: Connection, replayed: Replayed) -> Iterator[Damage]:
+    """Yield a damage for each row that no slice reported and each missing result."""
     present: dict[ReplicaKey, set[int]] = {}
-    yield from _rows(database, replayed, "superseded", {})
-    yield from _rows(database, replayed, "results", present)
-    yield from _gaps(replayed, present)
+    yield from _check_rows(database, replayed, "superseded", {})
+    yield from _check_rows(database, replayed, "results", present)
+    yield from _check_gaps(replayed, present)
 
 
-def _rows(
+def _check_rows(
     database: Connection,
     replayed: Replayed,
     table: str,
     present: dict[ReplicaKey, set[int]],
 ) -> Iterator[Damage]:
-    """The rows of a table of results, whose iterations go into `present`."""
+    """Yield the damages of a table of results, and add its iterations to `present`."""
     query = f"SELECT trial, replica, iteration, k, metrics FROM {table} ORDER BY 1, 2, 3"  # noqa: S608 ours
     for trial, replica, iteration, k, metrics in database.execute(query):
-        key, told = (trial, replica), replayed.told.get(k)
+        key, report = (trial, replica), replayed.reports.get(k)
         where = f"{name_of(key)}, iteration {iteration}"
         try:
             row = read_row(iteration, metrics)
@@ -255,16 +265,21 @@ def _rows(
             yield Damage("ledger", where, f"its result cannot be read ({error})")
             continue
         present.setdefault(key, set()).add(row.iteration)
-        if told is None or (told.trial, told.replica) != key:
+        if report is None or (report.trial, report.replica) != key:
             yield Damage("results", where, "no slice of this trial reported it")
 
 
-def _gaps(replayed: Replayed, present: Mapping[ReplicaKey, set[int]]) -> Iterator[Damage]:
-    """Iterations up to a replica's newest checkpoint, or its newest result, that have none."""
+def _check_gaps(replayed: Replayed, present: Mapping[ReplicaKey, set[int]]) -> Iterator[Damage]:
+    """Yield a damage for each replica with missing results.
+
+    Results are expected up to the replica's newest checkpoint or newest result.
+    """
     reach: dict[ReplicaKey, int] = {}
-    for told in replayed.told.values():
-        saved = told.saved if isinstance(told, Closed) else ()
-        reach[told.trial, told.replica] = max([told.source, *(one.iteration for one in saved)])
+    for report in replayed.reports.values():
+        saved = report.saved if isinstance(report, Closed) else ()
+        reach[report.trial, report.replica] = max(
+            [report.source, *(one.iteration for one in saved)]
+        )
     for key in sorted(reach):
         first = replayed.first_iteration(key)
         own = {iteration for iteration in present.get(key, ()) if iteration >= first}
@@ -276,6 +291,6 @@ def _gaps(replayed: Replayed, present: Mapping[ReplicaKey, set[int]]) -> Iterato
 
 
 def name_of(key: ReplicaKey) -> str:
-    """A trial under one seed in the words of messages."""
+    """Return the name of a replica in messages: ``trial 3`` or ``trial 3, seed 1``."""
     trial, replica = key
     return f"trial {trial}, seed {replica}" if replica else f"trial {trial}"

@@ -1,12 +1,12 @@
-"""The networks of one setting, compared on fresh episodes, of which the best one is handed over.
+"""Compare the networks of one trial on fresh episodes, and restore the best one.
 
-A setting is picked by what it is expected to score under a new seed; to be handed over is one
-network. The candidates are the best and the newest checkpoint of each of its seeds. All of them
-play the same episodes, which none of them was chosen by. The best mean of several is luck in part,
-so the best one then plays as many others: the figures of the card are those.
+A trial is picked by its expected score under a new seed, but an export needs one network. The
+candidates are the best and the newest checkpoint of each seed, and all play the same new episodes.
+The best mean of several is partly luck, so the winner then plays as many further episodes; the card
+shows the results of these.
 
-The episodes are a function of the sweep's seed and the trial. So the same history hands over the
-same network.
+The episodes depend only on the sweep's seed and the trial, so the same history gives the same
+network.
 """
 
 import contextlib
@@ -36,23 +36,23 @@ from trainables.trainable import Trainable
 
 Say = Callable[[str], None]
 
-#: The value of `Choice.checkpoint` that has the networks of a setting compared.
+#: The value of `Choice.checkpoint` that asks for a comparison of the trial's networks.
 COMPARED = "compared"
-#: Episodes that each network plays, by default.
+#: Default number of episodes that each network plays.
 EPISODES = 20
-#: Environment steps of all networks together, for each episode that is asked for: where they are
-#: used up no further network plays.
+#: Budget of environment steps of all networks together, for each requested episode. No further
+#: network plays when it is exhausted.
 STEPS_PER_EPISODE = 25_000
-#: Episodes after which a network that has used up its share of the steps plays no more.
+#: Episodes between two checks of a network's share of the step budget.
 BATCH = 5
-#: Metrics of episodes, wherever they stand in a result → what an episode is compared by.
-_BY = {
+#: Metric that averages over episodes → the value of a single episode.
+_EPISODE_VALUES = {
     "episode_reward_mean": "episode_reward",
     "episode_reward_min": "episode_reward",
     "episode_reward_max": "episode_reward",
     "episode_len_mean": "episode_len",
 }
-_PLACES = ("", "evaluation")
+_METRIC_PREFIXES = ("", "evaluation")
 
 
 @dataclass(frozen=True)
@@ -60,30 +60,35 @@ class Network:
     """A checkpoint of one seed."""
 
     replica: Replica
+    """Replica (the trial under one seed) that trained the network."""
     saved: Saved
+    """Ledger entry of the checkpoint."""
 
     @property
     def name(self) -> str:
-        """Its seed and iteration, in words."""
+        """Seed and iteration in words."""
         its = replica_name(self.replica.trial, self.replica.index)
         return f"trial {its}, iteration {self.saved.iteration}"
 
 
 @dataclass(frozen=True)
 class Record:
-    """Results of the episodes of a network."""
+    """Statistics of the episodes of a network."""
 
     episodes: int
+    """Number of episodes."""
     mean: float
+    """Mean of the episodes' values."""
     deviation: float | None
-    """Of single episodes; None: there was one."""
+    """Standard deviation of single episodes; None if there was only one."""
     error: float | None
-    """Of the mean."""
+    """Standard error of the mean; None if there was only one episode."""
     steps: float
+    """Environment steps of all episodes together."""
 
     @classmethod
     def of(cls, values: Sequence[float], steps: float) -> "Record":
-        """Sum up at least one episode."""
+        """Compute the statistics of at least one episode's values."""
         count = len(values)
         spread = stats.pooled_spread([values])
         deviation = None if spread is None else spread.deviation
@@ -92,9 +97,9 @@ class Record:
 
 
 def candidates(trial: Trial) -> list[Network]:
-    """Return the networks of a setting that can be had: the recorded best of the best seed first.
+    """Return the networks of a trial that have a checkpoint, the best seed's best one first.
 
-    Seeds that are catching up stand elsewhere in their training, and are left out.
+    Seeds that are catching up are left out, since they are at another point of their training.
     """
     leader, found = trial.leader, {}
     others = [one for one in (*trial.counted, *trial.tests) if one is not leader]
@@ -105,76 +110,83 @@ def candidates(trial: Trial) -> list[Network]:
     return list(found.values())
 
 
-def key(trial: Trial) -> str:
-    """Return the digest of what there is to choose from; of one network its checkpoint's."""
+def candidates_digest(trial: Trial) -> str:
+    """Return a digest of all candidates; for a single one, the digest of its checkpoint."""
     digests = [network.saved.digest for network in candidates(trial)]
     return digests[0] if len(digests) == 1 else sha256(" ".join(digests).encode()).hexdigest()
 
 
 @contextlib.contextmanager
-def chosen(
+def restore_chosen(
     folder: Folder, choice: Choice, episodes: int, say: Say = lambda _: None
 ) -> Iterator[tuple[Restored, dict[str, Any]]]:
-    """Restore the network that is wanted, with what its fresh episodes say of it, for a card.
+    """Restore the chosen network, with the results of its fresh episodes for the card.
 
     Args:
-        folder: the sweep's.
-        choice: the trial; the checkpoint, or `COMPARED`.
-        episodes: that each network plays; 0: none, and the best one by the metric is taken.
-        say: called with how far the comparison is.
+        folder: folder of the sweep.
+        choice: trial and checkpoint, or `COMPARED`.
+        episodes: episodes that each network plays; 0 to take the best one by the metric.
+        say: called with the progress of the comparison.
 
     Raises:
-        As `trained.restored`.
+        UsageError: no such trial or checkpoint.
+        TrainableError: the checkpoint is unusable.
     """
     if choice.checkpoint == COMPARED and episodes:
-        with _best(folder, choice, episodes, say) as found:
+        with _restore_best(folder, choice, episodes, say) as found:
             yield found
         return
     compares = choice.checkpoint == COMPARED
     one = replace(choice, checkpoint="best") if compares else choice
     with trained.restored(folder, one) as restored:
-        table = _Table(restored.spec, restored.trial, episodes, say)
+        table = _Comparison(restored.spec, restored.trial, episodes, say)
         if not episodes:
-            yield restored, table.card("no fresh episodes were asked for")
+            yield restored, table.card_entry("no fresh episodes were asked for")
             return
         network = Network(restored.replica, restored.saved)
         why = table.check(restored.trainable, network)
         remarks = ("only this checkpoint was asked for", why)
-        yield restored, table.card("; ".join(filter(None, remarks)))
+        yield restored, table.card_entry("; ".join(filter(None, remarks)))
 
 
 @contextlib.contextmanager
-def _best(
+def _restore_best(
     folder: Folder, choice: Choice, episodes: int, say: Say
 ) -> Iterator[tuple[Restored, dict[str, Any]]]:
-    cls = launch.trainable_of(folder)  # first: that takes seconds, in which a driver goes on
+    """Compare the networks of a trial, and restore the best one."""
+    # The import takes seconds, and a driver may train meanwhile, so the history is read after it.
+    cls = launch.trainable_of(folder)
     with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
         logdir = Path(scratch)
-        for left in reversed(range(trained.CHOICES)):
-            looked = trained.look(folder, choice.trial)
-            table = _Table(looked.spec, looked.trial, episodes, say)
+        for left in reversed(range(trained.ATTEMPTS)):
+            looked = trained.read_trial(folder, choice.trial)
+            table = _Comparison(looked.spec, looked.trial, episodes, say)
             try:
                 best = table.compare(folder, cls, logdir)
-            except MissingCheckpoint:  # a driver has deleted all of them meanwhile
+            except MissingCheckpoint:  # a driver deleted all of them meanwhile
                 if not left:
                     raise
             else:
                 break
         network, loaded = best
-        trainable = trained.made(cls, looked.spec, looked.trial, network.replica, loaded, logdir)
+        trainable = trained.make_trainable(
+            cls, looked.spec, looked.trial, network.replica, loaded, logdir
+        )
         try:
             why = table.check(trainable, network) if table.can_play else ""
             spec, trial, its = looked.spec, looked.trial, network.replica
             seed = seed_of(spec.seed, trial.number, its.index)
             about = (loaded.header, seed, looked.versions)
             restored = Restored(trainable, spec, trial, its, network.saved, *about)
-            yield restored, table.card("; ".join(filter(None, (table.remark, why))))
+            yield restored, table.card_entry("; ".join(filter(None, (table.remark, why))))
         finally:
             trainable.stop()
 
 
-def _read(folder: Folder, networks: Sequence[Network]) -> Iterator[tuple[Network, Loaded]]:
-    """Read those that a driver has not deleted meanwhile; MissingCheckpoint: it has all of them."""
+def _load_available(
+    folder: Folder, networks: Sequence[Network]
+) -> Iterator[tuple[Network, Loaded]]:
+    """Load the checkpoints that a driver has not deleted; MissingCheckpoint if it deleted all."""
     count = 0
     for network in networks:
         try:
@@ -187,97 +199,101 @@ def _read(folder: Folder, networks: Sequence[Network]) -> Iterator[tuple[Network
         yield network, loaded
 
 
-class _Table:
-    """Knowledge of the networks of one setting."""
+class _Comparison:
+    """The comparison of the networks of one trial."""
 
     def __init__(self, spec: SweepSpec, trial: Trial, episodes: int, say: Say) -> None:
         self.remark = ""
-        """The reason why nothing was compared, or not all."""
+        """The reason why the comparison is incomplete; empty if it is complete."""
         self._spec = spec
         self._trial = trial
         self._episodes = episodes
         self._say = say
-        self._most = STEPS_PER_EPISODE * max(episodes, EPISODES)
-        self._left = float(self._most)
-        self._played: list[tuple[Network, Record | str]] = []
-        """Each with its record, or why it has none."""
+        self._most_steps = STEPS_PER_EPISODE * max(episodes, EPISODES)
+        self._steps_left = float(self._most_steps)
+        self._records: list[tuple[Network, Record | str]] = []
+        """Network with its record, or the reason why it has none."""
         self._fresh: Record | None = None
 
     @property
-    def by(self) -> str | None:
-        """The value of an episode that the metric is a mean of; None: it is something else."""
+    def episode_value(self) -> str | None:
+        """Value of an episode that the metric averages; None for other metrics."""
         place, _, name = self._spec.metric.rpartition("/")
-        return _BY.get(name) if place in _PLACES else None
+        return _EPISODE_VALUES.get(name) if place in _METRIC_PREFIXES else None
 
     def compare(self, folder: Folder, cls: type[Trainable], logdir: Path) -> tuple[Network, Loaded]:
-        """Have the networks play the same episodes; returns the best one and its checkpoint.
+        """Let the networks play the same episodes. Returns the best network and its checkpoint.
 
-        That is the first candidate where they cannot be compared; `remark` says why.
+        If they cannot be compared, it is the first candidate, and `remark` has the reason.
 
         Raises:
-            MissingCheckpoint: a driver has deleted all of them.
+            MissingCheckpoint: a driver deleted all of them.
         """
         networks = candidates(self._trial)
         if not networks:
             trained.find_checkpoint(self._trial.leader, "best")  # raises
-        self.remark = self._why_not(networks)
-        share = self._left / (len(networks) + 1)
+        self.remark = self._find_obstacle(networks)
+        share = self._steps_left / (len(networks) + 1)
         best: tuple[Network, Loaded] | None = None
-        for place, (network, loaded) in enumerate(_read(folder, networks)):
+        for place, (network, loaded) in enumerate(_load_available(folder, networks)):
             best = best or (network, loaded)
-            if place and self._left <= share:
-                self.remark = self._used_up(place, len(networks))
+            if place and self._steps_left <= share:
+                self.remark = self._describe_partial(place, len(networks))
             if self.remark or not self.can_play:
                 break
             self._say(f"network {place + 1} of {len(networks)}: {network.name}")
-            make = partial(trained.made, cls, self._spec, self._trial, network.replica, loaded)
+            make = partial(
+                trained.make_trainable, cls, self._spec, self._trial, network.replica, loaded
+            )
             if self._wins(network, make(logdir), share):
                 best = network, loaded
         assert best is not None  # noqa: S101 else it has raised
         if not self.can_play:
-            self.remark = f"its networks were not compared: {self._played[0][1]}"
+            self.remark = f"its networks were not compared: {self._records[0][1]}"
         return best
 
-    def _why_not(self, networks: Sequence[Network]) -> str:
-        """Return why they cannot be compared; empty: they can."""
+    def _find_obstacle(self, networks: Sequence[Network]) -> str:
+        """Return the reason why the networks cannot be compared; empty if they can."""
         if len(networks) == 1:
-            return "it is the only network of these settings that can be had"
-        if self.by is None:
+            return "it is the only network of these settings that has a checkpoint"
+        if self.episode_value is None:
             metric = self._spec.metric
-            why = f"{metric} is no mean of episodes, so it is the best one by that"
+            why = f"{metric} does not average episodes, so the best one by that metric was taken"
             return f"its networks were not compared: {why}"
         return ""
 
     @property
     def can_play(self) -> bool:
-        """True if a network has played, or none has tried."""
-        return not self._played or any(isinstance(found, Record) for _, found in self._played)
+        """False if networks have tried to play and none could."""
+        return not self._records or any(isinstance(found, Record) for _, found in self._records)
 
     def check(self, trainable: Trainable, network: Network) -> str:
-        """Play the fresh episodes of the one that is handed over; returns why that cannot be."""
+        """Let the chosen network play its fresh episodes. Returns the reason if it cannot."""
         self._say(f"fresh episodes: {network.name}")
-        share = self._most / (len(self._played) + 1)
+        share = self._most_steps / (len(self._records) + 1)
         found = self._play(trainable, "fresh", share)
         if isinstance(found, str):
             return found
         self._fresh = found
         return ""
 
-    def _used_up(self, played: int, networks: int) -> str:
-        steps = f"{self._most:,} environment steps were used up"
+    def _describe_partial(self, played: int, networks: int) -> str:
+        """Return the remark that the step budget ended the comparison."""
+        steps = f"{self._most_steps:,} environment steps were used up"
         return f"{played} of {networks} networks were compared: {steps}"
 
     def _wins(self, network: Network, trainable: Trainable, share: float) -> bool:
-        """Have a network play, and return whether it is the best so far."""
+        """Let a network play. Returns true if it is the best so far."""
         try:
             found = self._play(trainable, "compared", share)
         finally:
             trainable.stop()
-        self._played.append((network, found))
-        ranked = [(self._rank(*one), one[0]) for one in self._played]
+        self._records.append((network, found))
+        ranked = [(self._rank(*one), one[0]) for one in self._records]
         return max(ranked, key=lambda one: one[0])[1] is network
 
     def _rank(self, network: Network, found: Record | str) -> tuple[Any, ...]:
+        """Return a sort key: greater for a better network."""
         sign = 1.0 if self._spec.mode == "max" else -1.0
         known = isinstance(found, Record)
         mean = sign * found.mean if isinstance(found, Record) else -math.inf
@@ -286,34 +302,37 @@ class _Table:
         return known, mean, recorded, network.saved.iteration, -network.replica.index
 
     def _play(self, trainable: Trainable, stream: str, share: float) -> Record | str:
-        """Play episodes until they are enough or the share of the steps is used up.
+        """Play episodes until there are enough or the share of the steps is exhausted.
 
-        Returns why there are none: the trainable has none, they fail, or take too many steps.
+        Returns:
+            The record, or the reason why there is none: the trainable does not play, an episode
+                fails, or
+            a reward is not finite.
         """
         values: list[float] = []
-        steps, by = 0.0, self.by or "episode_reward"
+        steps, episode_value = 0.0, self.episode_value or "episode_reward"
         for begun in range(0, self._episodes, BATCH):
             if steps >= share:
                 break
             seed = rng.integer(self._spec.seed, "export", self._trial.number, stream, begun)
             count = min(BATCH, self._episodes - begun)
             try:
-                played = trainable.play(count, seed, most_steps=self._most)
+                played = trainable.play(count, seed, most_steps=self._most_steps)
             except NotImplementedError as error:
                 return str(error)
             except EnvError as error:
                 if not values:
                     return (printable(str(error)).splitlines() or [type(error).__name__])[0]
                 break
-            values += [one[by] for one in played]
+            values += [one[episode_value] for one in played]
             taken = math.fsum(one["episode_len"] for one in played)
-            steps, self._left = steps + taken, self._left - taken
+            steps, self._steps_left = steps + taken, self._steps_left - taken
         if not all(map(math.isfinite, values)):
             return "a reward of its episodes is not finite"
         return Record.of(values, steps)
 
-    def card(self, remark: str) -> dict[str, Any]:
-        """Return the part of the card that says how they did."""
+    def card_entry(self, remark: str) -> dict[str, Any]:
+        """Return the results of the episodes as the card's entry ``played``."""
         rows = [
             {
                 "seed_index": network.replica.index,
@@ -322,9 +341,15 @@ class _Table:
                 "digest": network.saved.digest,
                 **(asdict(found) if isinstance(found, Record) else {"not_played": found}),
             }
-            for network, found in self._played
+            for network, found in self._records
         ]
         fresh = None if self._fresh is None else asdict(self._fresh)
-        by = None if fresh is None else self.by or "episode_reward"
+        episode_value = None if fresh is None else self.episode_value or "episode_reward"
         asked = self._episodes
-        return {"asked": asked, "by": by, "fresh": fresh, "compared": rows, "remark": remark}
+        return {
+            "asked": asked,
+            "by": episode_value,
+            "fresh": fresh,
+            "compared": rows,
+            "remark": remark,
+        }

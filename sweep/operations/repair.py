@@ -1,10 +1,9 @@
-"""Mends of a damaged sweep what can be worked out from what is left, under its lock.
+"""Repair the damage of a sweep that the remaining files allow, under its lock.
 
-Statuses are folded from the events again; a lease that cannot be read is nobody's; a checkpoint
-that is lost loses its name, as an event of the history, so that its trial goes on from an older
-one; files that no row names are deleted; a tracker whose copy differs is sent everything again.
-Events and results cannot be worked out: where they are damaged, a copy of the sweep's folder is
-needed.
+Statuses are derived from the events again. An unreadable lease is released. A lost checkpoint is
+dropped by an event of the history, so its trial continues from an older one. Files that no row
+names are deleted. A tracker whose copy differs receives everything again. Damaged events and
+results cannot be repaired; that needs a copy of the sweep's folder.
 """
 
 import contextlib
@@ -20,68 +19,74 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.operations import ledger_check
 from sweep.operations.ledger_check import Remedy
-from sweep.operations.verify import Found, look_at
+from sweep.operations.verify import Verification, inspect_sweep
 from sweep.slices import store
 from sweep.trackers import Comparable
 from sweep.views import lookup
 
-#: Seconds that trackers have to take everything again.
+#: Seconds that trackers have to receive everything again.
 PATIENCE_S = 600.0
 
 
 @dataclass(frozen=True)
 class Mended:
-    """The effects of a repair, in words, and the damages that are left."""
+    """The repairs that were made, in words, and the damages that remain."""
 
     done: tuple[str, ...]
-    left: Found
+    """Repairs that were made, one sentence each."""
+    left: Verification
+    """Verification after the repairs."""
 
 
 def repair(folder: Folder, say: Callable[[str], None]) -> Mended:
-    """Mend what can be worked out from what is left, then look again.
+    """Repair what the remaining files allow, then verify the sweep again.
 
     Raises:
         SweepLocked: a driver holds the sweep; nothing was changed.
-        StorageError: the disk or the database refused.
+        StorageError: the disk or the database reported an error.
     """
     with folder.lock():
-        found = look_at(folder, driven=False)
+        found = inspect_sweep(folder, driven=False)
         if any(damage.part == "ledger" for damage in found.damages):
             return Mended((), found)
-        freed = tuple(_free(folder, found))
+        freed = tuple(_free_lease(folder, found))
     with hold.hold(folder, say) as held:
-        found = look_at(folder, driven=False)
+        found = inspect_sweep(folder, driven=False)
         upgraded = (held.upgraded,) if held.upgraded else ()
         done = (*freed, *upgraded, *_mend(folder, held.term, found, say))
-        return Mended(done, look_at(folder, driven=False) if done else found)
+        return Mended(done, inspect_sweep(folder, driven=False) if done else found)
 
 
-def _free(folder: Folder, found: Found) -> Iterator[str]:
-    """Let nobody hold a sweep of which nobody can say who does."""
+def _free_lease(folder: Folder, found: Verification) -> Iterator[str]:
+    """Release an unreadable lease. Yields the repair in words."""
     if any(damage.remedy is Remedy.LEASE for damage in found.damages):
         with (
             contextlib.closing(storage.open_database(folder.ledger)) as database,
             database.writing() as connection,
         ):
             lease.clear_holder(connection)
-        yield "nobody holds the lease any more"
+        yield "the unreadable lease was released"
 
 
-def _mend(folder: Folder, term: int, found: Found, say: Callable[[str], None]) -> Iterator[str]:
+def _mend(
+    folder: Folder, term: int, found: Verification, say: Callable[[str], None]
+) -> Iterator[str]:
+    """Apply the remedies of the damages. Yields each repair in words."""
     remedies = {damage.remedy for damage in found.damages}
     if Remedy.STATUSES in remedies:
-        yield _restate(folder, term)
+        yield _rebuild_statuses(folder, term)
     if Remedy.DROP in remedies:
-        yield from _drop(folder, term, found)
+        yield from _drop_checkpoints(folder, term, found)
     if remedies & {Remedy.DROP, Remedy.SWEEP_UP}:
-        yield from _sweep_up(folder)
+        yield from _delete_unnamed_files(folder)
     if again := sorted({d.part for d in found.damages if d.remedy is Remedy.SEND}):
-        yield from _send(folder, term, again, say)
+        yield from _send_copies(folder, term, again, say)
     elif Remedy.DROP in remedies:
-        sync.send_held(folder, term, say, PATIENCE_S)  # copies say which checkpoint is the newest
+        sync.send_held(folder, term, say, PATIENCE_S)  # copies name the newest checkpoint
 
 
-def _restate(folder: Folder, term: int) -> str:
+def _rebuild_statuses(folder: Folder, term: int) -> str:
+    """Replace the table of statuses by those that the events lead to."""
     statuses = ledger_check.replay(folder.ledger).statuses
     rows = [(trial, replica, status) for (trial, replica), status in statuses.items()]
     with (
@@ -91,10 +96,11 @@ def _restate(folder: Folder, term: int) -> str:
         lease.check(connection, term)
         connection.execute("DELETE FROM replicas")
         connection.executemany("INSERT INTO replicas VALUES (?, ?, ?)", rows)
-    return "the statuses were worked out from the events again"
+    return "the statuses were derived from the events again"
 
 
-def _drop(folder: Folder, term: int, found: Found) -> Iterator[str]:
+def _drop_checkpoints(folder: Folder, term: int, found: Verification) -> Iterator[str]:
+    """Drop lost checkpoints from the history. Yields one line for each replica."""
     lost = [damage for damage in found.damages if damage.remedy is Remedy.DROP]
     history = lookup.read_history(folder)
     events = [Dropped(damage.trial, damage.replica, (damage.digest,)) for damage in lost]
@@ -105,21 +111,25 @@ def _drop(folder: Folder, term: int, found: Found) -> Iterator[str]:
         newest = replica.newest
         names = sum((damage.trial, damage.replica) == place for damage in lost)
         if not history.trials[place[0]].may_go_on(replica):
-            goes_on = "it is done"
+            next_step = "its training has ended"
         elif newest is not None:
-            goes_on = f"it goes on from iteration {newest.iteration}"
+            next_step = f"it continues from iteration {newest.iteration}"
         else:
-            goes_on = "it has no other"
-        yield f"trial {place[0]}: {names} lost checkpoints were let go; {goes_on}"
+            next_step = "it has no other"
+        yield f"trial {place[0]}: {names} lost checkpoints were dropped; {next_step}"
 
 
-def _sweep_up(folder: Folder) -> Iterator[str]:
+def _delete_unnamed_files(folder: Folder) -> Iterator[str]:
+    """Delete files that no row names. Yields one line for each replica."""
     gone = store.of(folder).sweep_up(lookup.read_history(folder))
     for whose, count in Counter((spare.trial, spare.replica) for spare in gone).items():
         yield f"trials/{replica_name(*whose)}: {count} files that no row names were deleted"
 
 
-def _send(folder: Folder, term: int, names: list[str], say: Callable[[str], None]) -> Iterator[str]:
+def _send_copies(
+    folder: Folder, term: int, names: list[str], say: Callable[[str], None]
+) -> Iterator[str]:
+    """Send everything to the trackers `names` again. Yields one line for each."""
     for name, tracker in sync.load_trackers(
         sync.tracker_context(folder), only_installed=True
     ).items():

@@ -1,9 +1,9 @@
-"""JSON Schema of a spec, for editors: completion, hovers and mistakes while it is written.
+"""Generate the JSON Schema of a spec, with which editors complete and check it.
 
-It is made from the models that read a spec, from the options of every plugin and the settings of
-every trainable that is installed, and from the words of search spaces. It says less than `sweep
-validate`: a file that it refuses cannot work, and one that it accepts may not work either. It is
-of draft 7, which every editor reads, and refers to nothing outside itself.
+It combines the models that read a spec, the options of all installed plugins, the settings of all
+installed trainables and the language of search spaces. It checks less than `sweep validate`: a file
+that it refuses cannot work, but one that it accepts may still fail. It uses draft 7, which every
+editor reads, and has no external references.
 """
 
 import contextlib
@@ -29,14 +29,14 @@ from trainables.core import importing
 from trainables.core.settings import Settings, defaults, sections_of
 from trainables.trainable import Trainable
 
-#: Name of the file that stands beside a spec.
+#: Name of the schema's file in the folder of a spec.
 FILE = "sweep.schema.json"
 #: Key of a spec that names a plugin with options → the kind of the plugin.
 _KINDS: Mapping[str, plugins.Kind[Any]] = {
     "scheduler": schedulers.KIND,
     "searcher": searchers.KIND,
 }
-#: Pattern of the paths that name a plugin of somebody else's.
+#: Schema of a path, which names a plugin of another package.
 _PATH = {"type": "string", "pattern": ":"}
 
 
@@ -46,7 +46,7 @@ def modeline(file: str = FILE) -> str:
 
 
 def text() -> str:
-    """Return the schema of a spec as the text of a file, with what other packages add."""
+    """Return the schema of a spec as the text of a file, including installed plugins."""
     kinds = (plugins.trainables(), schedulers.KIND, searchers.KIND, trackers.KIND)
     if any(importing.entry_points(kind.package) for kind in kinds):
         return rendered(schema())
@@ -54,14 +54,17 @@ def text() -> str:
 
 
 def rendered(whole: Schema) -> str:
-    """Return a schema as the text of a file, in which each definition has a line."""
+    """Return a schema as the text of a file, with one line for each definition."""
     rest = {key: one for key, one in whole.items() if key != "definitions"}
-    each = (f"{_written(name)}:{_written(one)}" for name, one in whole["definitions"].items())
+    each = (
+        f"{_compact_json(name)}:{_compact_json(one)}" for name, one in whole["definitions"].items()
+    )
     lines = ",\n".join(each)
-    return _written(rest).removesuffix("}") + f',\n"definitions":{{\n{lines}\n}}}}\n'
+    return _compact_json(rest).removesuffix("}") + f',\n"definitions":{{\n{lines}\n}}}}\n'
 
 
-def _written(part: Any) -> str:
+def _compact_json(part: Any) -> str:
+    """Return `part` as JSON without spaces."""
     return json.dumps(part, ensure_ascii=False, separators=(",", ":"))
 
 
@@ -81,16 +84,20 @@ class _Generator(GenerateJsonSchema):
         """Ignore what JSON cannot express: functions as values and defaults."""
 
     def field_title_should_be_set(self, schema: Any) -> bool:
+        """Return false: titles only repeat the names of fields."""
         del schema
         return False
 
     def model_schema(self, schema: core_schema.ModelSchema) -> Schema:
+        """Return the schema of a model without its docstring."""
         found = super().model_schema(schema)
-        found.pop("description", None)  # the docstring of a class is for who reads the code
+        found.pop("description", None)  # docstrings of classes are written for programmers
         return found
 
 
 class _Builder:
+    """Builds the schema from models, plugins and trainables."""
+
     def __init__(self, installed: bool) -> None:
         self._installed = installed
         self._definitions = json_schema.definitions()
@@ -113,7 +120,7 @@ class _Builder:
             ref_template="#/definitions/{model}",
             schema_generator=_Generator,
         )
-        self._generated: dict[str, Schema] = _older(found.get("$defs", {}))
+        self._generated: dict[str, Schema] = _to_draft_7(found.get("$defs", {}))
         self._names = {model: one["$ref"].rpartition("/")[2] for (model, _), one in refs.items()}
 
     def whole(self) -> Schema:
@@ -145,7 +152,7 @@ class _Builder:
             "required": [key for key in spec["required"] if key != "name"],
             "additionalProperties": False,
             "allOf": cases,
-            "definitions": self._used(properties, cases),
+            "definitions": self._used_definitions(properties, cases),
         }
 
     # ---- plugins ------------------------------------------------------------------------------
@@ -153,11 +160,12 @@ class _Builder:
     def _all(self, kind: "plugins.Kind[Any]") -> Iterator[tuple[str, Any]]:
         """Yield name and class of each plugin of a kind that can be imported."""
         for name in self._names_of(kind):
-            # One whose own package is missing, or a function, has no settings to describe.
+            # A function, or a plugin whose package is missing, has no settings to describe.
             with contextlib.suppress(SweepError, ImportError):
                 yield name, kind.find(name)
 
     def _names_of(self, kind: "plugins.Kind[Any]") -> list[str]:
+        """Return the names of all plugins of a kind."""
         others = importing.entry_points(kind.package) if self._installed else []
         return list(dict.fromkeys([*plugins.names(kind.package), *others]))
 
@@ -176,7 +184,7 @@ class _Builder:
                 "properties": {"name": {}, **found.get("properties", {})},
                 "additionalProperties": False,
             }
-            cases.append({"if": _is("name", name), "then": ref(f"{key}.{name}")})
+            cases.append({"if": _key_equals("name", name), "then": ref(f"{key}.{name}")})
         written = {"type": "object", "properties": {"name": named}, "required": ["name"]}
         return {"anyOf": [{"enum": [*alone, *others]}, _PATH, {**written, "allOf": cases}]}
 
@@ -184,19 +192,20 @@ class _Builder:
 
     @staticmethod
     def _config(trainable: type[Trainable]) -> type[Settings]:
-        assert trainable.config_class is not None  # noqa: S101 others are not asked for
+        """Return the model of a trainable's settings."""
+        assert trainable.config_class is not None  # noqa: S101 filtered in __init__
         return trainable.config_class
 
     def _case(self, name: str, trainable: type[Trainable]) -> Schema:
-        """Return what holds of the keys ``config`` and ``space`` where `name` is trained."""
-        settings, required = self._flat(self._config(trainable))
+        """Return the condition for ``config`` and ``space`` if the trainable is `name`."""
+        settings, required = self._flat_settings(self._config(trainable))
         closed = not trainable.takes_other_settings
         config: Schema = {
             "type": "object",
-            "properties": {key: self._shared(key, one) for key, one in settings.items()},
+            "properties": {key: self._define(key, one) for key, one in settings.items()},
             "additionalProperties": not closed,
         }
-        named = dict(self._names_below(settings))
+        named = dict(self._nested_names(settings))
         space = json_schema.space(
             {key: self._parameter(key, one) for key, one in named.items()},
             [rf"{key}\..+" for key, one in settings.items() if _is_open(one)],
@@ -206,11 +215,14 @@ class _Builder:
         then: Schema = {
             "properties": {"config": ref(f"config.{name}"), "space": ref(f"space.of.{name}")}
         }
-        given = [{"anyOf": [_has("config", key), _has("space", key)]} for key in required]
-        return {"if": _is("trainable", name), "then": then | ({"allOf": given} if given else {})}
+        given = [{"anyOf": [_has_key("config", key), _has_key("space", key)]} for key in required]
+        return {
+            "if": _key_equals("trainable", name),
+            "then": then | ({"allOf": given} if given else {}),
+        }
 
-    def _flat(self, model: type[Settings]) -> tuple[dict[str, Schema], list[str]]:
-        """Return the settings as a person writes them: key → schema; and those that are needed."""
+    def _flat_settings(self, model: type[Settings]) -> tuple[dict[str, Schema], list[str]]:
+        """Return the schema of each setting by its flat name, and the required names."""
         inner = sections_of(model)
         usual, found, required = defaults(model), {}, []
         for owner in (model, *inner.values()):
@@ -223,29 +235,29 @@ class _Builder:
                 found[key] = {**one, "default": usual[key]}
         return found, required
 
-    def _names_below(self, settings: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:
-        """Yield the names that a space may use: settings, and those inside of them with dots."""
+    def _nested_names(self, settings: Mapping[str, Schema]) -> Iterator[tuple[str, Schema]]:
+        """Yield name and schema of each setting that a space may use, nested ones with dots."""
         for key, one in settings.items():
             yield key, one
             if (nested := self._nested(one)) is not None:
                 inner = nested.get("properties", {})
-                yield from ((f"{key}.{name}", s) for name, s in self._names_below(inner))
+                yield from ((f"{key}.{name}", s) for name, s in self._nested_names(inner))
 
     def _parameter(self, name: str, values: Schema) -> Schema:
         """Return the schema of the parameter by which a space gives a setting."""
         described = {key: one for key, one in values.items() if key == "description"}
-        plain = json_schema.of_setting(self._shared(name, values))
-        return self._shared(f"space.{name}", described | plain)
+        plain = json_schema.of_setting(self._define(name, values))
+        return self._define(f"space.{name}", described | plain)
 
     def _nested(self, values: Schema) -> Schema | None:
-        """Return the schema of the model that a setting is, or None if it is none."""
+        """Return the schema of the model that a setting contains, or None if it contains none."""
         for one in [values, *values.get("allOf", []), *values.get("anyOf", [])]:
             if "$ref" in one:
                 return self._generated.get(one["$ref"].rpartition("/")[2])
         return None
 
-    def _shared(self, name: str, schema: Schema) -> Schema:
-        """Return a reference to a definition that is `schema`, with a name like `name`."""
+    def _define(self, name: str, schema: Schema) -> Schema:
+        """Add `schema` to the definitions under a name like `name`. Returns a reference to it."""
         number, wanted = 1, f"setting.{name}"
         while self._definitions.setdefault(wanted, schema) != schema:
             number += 1
@@ -255,10 +267,11 @@ class _Builder:
     # ---- parts --------------------------------------------------------------------------------
 
     def _model(self, model: type[BaseModel]) -> Schema:
+        """Return the generated schema of a model."""
         return self._generated[self._names[model]]
 
-    def _used(self, *parts: Any) -> dict[str, Schema]:
-        """Return the definitions that are referred to, also by each other."""
+    def _used_definitions(self, *parts: Any) -> dict[str, Schema]:
+        """Return the definitions that `parts` refer to, directly or through other definitions."""
         known, found = {**self._generated, **self._definitions}, dict[str, Schema]()
         todo = list(_refs(parts))
         while todo:
@@ -268,21 +281,24 @@ class _Builder:
         return dict(sorted(found.items()))
 
 
-def _is(key: str, value: str) -> Schema:
+def _key_equals(key: str, value: str) -> Schema:
+    """Return the condition that `key` has the value `value`."""
     return {"properties": {key: {"const": value}}, "required": [key]}
 
 
-def _has(key: str, inner: str) -> Schema:
+def _has_key(key: str, inner: str) -> Schema:
+    """Return the condition that the mapping `key` contains `inner`."""
     return {"properties": {key: {"required": [inner]}}, "required": [key]}
 
 
 def _is_open(values: Schema) -> bool:
-    """Return whether a setting may be a mapping with any keys."""
+    """Return true if a setting may be a mapping with any keys."""
     choices = [values, *values.get("anyOf", [])]
     return any(one.get("type") == "object" and one.get("additionalProperties") for one in choices)
 
 
 def _is_plain(value: Any) -> bool:
+    """Return true if JSON can represent a value."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
@@ -301,17 +317,16 @@ def _refs(part: Any) -> Iterator[str]:
             yield from _refs(one)
 
 
-def _older(part: Any) -> Any:
-    """Return `part` in the words of draft 7.
+def _to_draft_7(part: Any) -> Any:
+    """Return `part` in draft 7 of JSON Schema.
 
-    There a list of schemas of a list's items is called ``items``, and nothing beside a reference
-    counts.
+    There, ``items`` may be a list of schemas, and other keys beside ``$ref`` are ignored.
     """
     if isinstance(part, list):
-        return [_older(one) for one in part]
+        return [_to_draft_7(one) for one in part]
     if not isinstance(part, dict):
         return part
-    found = {key: _older(one) for key, one in part.items()}
+    found = {key: _to_draft_7(one) for key, one in part.items()}
     if isinstance(found.get("prefixItems"), list):
         found["items"] = found.pop("prefixItems")
     if isinstance(found.get("$ref"), str) and len(found) > 1:

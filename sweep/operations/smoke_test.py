@@ -1,7 +1,7 @@
-"""A trainable tried out for a few iterations: whether it restores exactly, and what it costs.
+"""Train a trainable for a few iterations, to measure its costs and the exactness of a restore.
 
-Everything happens in a temporary folder and in a process of its own, which says what it is at and
-is ended when its time is up, also inside one long step. Durations are seconds, sizes bytes.
+It runs in a temporary folder and in a child process, which reports each step and is killed when the
+time is up, even within a step. Durations are in seconds, sizes in bytes.
 """
 
 import contextlib
@@ -31,17 +31,17 @@ from trainables.core.results import VOLATILE_KEYS
 from trainables.errors import shorten
 from trainables.trainable import Trainable, TrialContext
 
-#: Result that says how long episodes are, mean steps.
+#: Name of the result with the mean length of episodes, in steps.
 EPISODE_LEN = "episode_len_mean"
-#: Iterations that a trainable has to come to a checkpoint.
+#: The largest number of iterations.
 MOST_ITERATIONS = 20
-#: Seconds after which no further iteration is begun only to see whether a result comes later.
+#: Seconds after which no further iteration is started only to find a missing result.
 LATER_S = 5.0
-#: Seconds that it may take in all.
+#: Time limit of the whole test, in seconds.
 LONGEST_S = 60.0
-#: Seconds between two words about what it is at.
+#: Seconds between two reports of progress.
 EVERY_S = 1.0
-#: What is tried, in this order.
+#: Steps of the test, in order.
 STEPS: Final = (
     "training to a checkpoint",
     "saving",
@@ -51,59 +51,60 @@ STEPS: Final = (
     "whether later results have what the first ones lack",
 )
 _TO_A_CHECKPOINT, _SAVING, _ONE_MORE, _RESTORING, _COMPARING, _LATER = range(len(STEPS))
-#: What is tried of a trainable that cannot save.
+#: Steps of the test of a trainable that cannot save.
 WITHOUT_SAVING: Final = ("two iterations", STEPS[_LATER])
-_CANNOT_SAVE = "it has no save_checkpoint(): its trials run in one piece and cannot be resumed"
+_CANNOT_SAVE = "it has no save_checkpoint(), so its trials cannot be paused or resumed"
 
 
 @dataclass(frozen=True)
 class CutShort:
-    """The state of a tryout when its time was up."""
+    """The state of a test that exceeded its time limit."""
 
     after_s: float
+    """The time limit, in seconds."""
     doing: str
-    """The step in which it was, such as ``iteration 2``."""
+    """The step that was running, such as ``iteration 2``."""
     doing_s: float
     """Seconds since the step began."""
     untried: tuple[str, ...]
-    """Those of `STEPS`, or of `WITHOUT_SAVING`, that were not finished."""
+    """The steps of `STEPS` or `WITHOUT_SAVING` that were not finished."""
 
 
 @dataclass(frozen=True)
 class Lack:
-    """Results before the first one that has the metric; numbers are of ``time_attr``."""
+    """The results before the first one that has the metric."""
 
     until: float
-    """That of the last result without it."""
+    """``time_attr`` of the last result without the metric."""
     came_at: float | None = None
-    """That of the first result with it; None: there was none."""
+    """``time_attr`` of the first result with the metric; None if there was none."""
     iteration: int | None = None
-    """The iteration of that result."""
+    """Iteration of the first result with the metric."""
     episode_len: float | None = None
-    """Mean steps of the episodes in that result, where it counts them."""
+    """Mean steps of the episodes in the first result with the metric, if it has them."""
 
 
 @dataclass(frozen=True)
 class SmokeTest:
-    """The results of a tryout."""
+    """The results of a test."""
 
     differences: list[str] | None
-    """Differences of the iteration after a restore, or the reason why there is none; empty if it is
-    the same, to the bit; None if the tryout ended before it."""
+    """Differences between the iteration after a restore and the original one, or the reason why
+    they were not compared. Empty if both are bit-identical; None if the test ended before."""
     seconds: float | None = None
-    """Of one iteration, the slowest that was timed; None: nothing was measured."""
+    """Duration of the slowest iteration, in seconds; None if nothing was measured."""
     size: int | None = None
-    """Of one checkpoint, with its segments; None: there was none."""
+    """Size of one checkpoint with its segments, in bytes; None if there was none."""
     advance: Mapping[str, float] | None = None
-    """By how much one iteration advances each counter, and ``time_attr``."""
+    """The increase of each counter and of ``time_attr`` by one iteration."""
     keys: frozenset[str] = frozenset()
-    """The names of the results."""
+    """The names in all results."""
     results: int = 0
-    """The number of results examined: more than two where a name of the spec was missing."""
+    """The number of results examined; more than two if a name of the spec was missing."""
     lack: Lack | None = None
-    """None: the first result had the metric."""
+    """The results without the metric; None if the first result had it."""
     cut_short: CutShort | None = None
-    """None: it came to its end."""
+    """The state at the time limit; None if the test finished."""
 
 
 def smoke_test(
@@ -114,14 +115,21 @@ def smoke_test(
     clock: Callable[[], float] = time.monotonic,
     lanes: int | None = None,
 ) -> SmokeTest:
-    """Train, save, train on; restore, train on; compare the two ends.
+    """Train, save and train on; restore and train on; compare the results of both.
 
-    What cannot save is trained alone. Times, dates and the like may differ. `show` is called with
-    what it is at, in words. With `lanes` so many trials train together as lanes of one program; the
-    one that is restored trains alone, since neighbours must not matter.
+    A trainable that cannot save is only trained. Times, dates and the like may differ.
+
+    Args:
+        resolved: the spec with its trainable.
+        longest_s: time limit in seconds.
+        show: called with the current step in words.
+        every_s: seconds between two calls of `show`.
+        clock: the time in seconds.
+        lanes: number of trials that train together as lanes of one program, or None. The restored
+            trial trains alone, since other lanes must not influence it.
 
     Raises:
-        UsageError: the trainable raised, or its process died.
+        UsageError: the trainable raised an error, or its process died.
     """
     spec, saves = resolved.spec, resolved.trainable.can_save()
     point = samples.draw_samples(spec.space, spec.seed, 1)[0]
@@ -141,35 +149,35 @@ def smoke_test(
             lanes=lanes or 1,
             seen=SmokeTest(None if saves else [_CANNOT_SAVE]),
         )
-        return _Watch(tryout, longest_s, clock).follow(show, every_s)
+        return _Supervisor(tryout, longest_s, clock).follow(show, every_s)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Word:
-    """A message of the process when it begins a step, and at its end."""
+class _Message:
+    """A message of the child process at the beginning of a step and at the end."""
 
     doing: str = ""
-    """Empty: it is over."""
+    """The step that begins; empty at the end of the test."""
     untried: tuple[str, ...] = ()
-    """The steps that were not finished before."""
+    """The steps that are not finished yet."""
     seen: SmokeTest = field(default_factory=lambda: SmokeTest(None))
     """The results so far."""
     error: str = ""
     """The error that the trainable raised; empty if none."""
 
 
-# ---- here: look on, and end it -----------------------------------------------------------------
+# ---- in this process ---------------------------------------------------------------------------
 
 
-class _Watch:
-    """The process that tries something out, seen from outside."""
+class _Supervisor:
+    """Starts the child process, receives its messages and kills it at the time limit."""
 
     def __init__(self, tryout: "_Tryout", longest_s: float, clock: Callable[[], float]) -> None:
         self.name = tryout.trainable
         self.longest_s = longest_s
         self.clock = clock
         self.began = self.since = clock()
-        self.word = tryout.word("starting its process")
+        self.message = tryout.message("starting its process")
         self.pipe, theirs = connection.Pipe(duplex=False)
         self.process = supervised_context().Process(
             target=_serve, args=(theirs, tryout), name="validate", env=VARIABLES
@@ -178,15 +186,17 @@ class _Watch:
         theirs.close()
 
     def follow(self, show: Callable[[str], None], every_s: float) -> SmokeTest:
-        """Return the results, at the end or when the time is up."""
+        """Return the results, at the end of the test or at the time limit."""
         said_at = self.began
         try:
-            while self.word.doing:
+            while self.message.doing:
                 now = self.clock()
                 if now - self.began >= self.longest_s:
                     since = now - self.since
-                    ended = CutShort(self.longest_s, self.word.doing, since, self.word.untried)
-                    return replace(self.word.seen, cut_short=ended)
+                    ended = CutShort(
+                        self.longest_s, self.message.doing, since, self.message.untried
+                    )
+                    return replace(self.message.seen, cut_short=ended)
                 if now - said_at >= every_s:
                     said_at = now
                     show(self._in_words(now))
@@ -195,80 +205,91 @@ class _Watch:
             kill_family(self.process.pid)
             self.process.join()
             self.pipe.close()
-        if self.word.error:
-            raise UsageError(f"validate: {self.name} raised {self.word.error}")
-        return self.word.seen
+        if self.message.error:
+            raise UsageError(f"validate: {self.name} raised {self.message.error}")
+        return self.message.seen
 
     def _listen(self, seconds: float) -> None:
+        """Wait for a message for at most `seconds`; UsageError if the process died."""
         connection.wait([self.pipe, self.process.sentinel], seconds)
-        ended = not self.process.is_alive()  # asked first: what it said last is in the pipe then
+        ended = not self.process.is_alive()  # before poll(), so its last message is in the pipe
         if self.pipe.poll():
             with contextlib.suppress(EOFError):
-                self.word, self.since = self.pipe.recv(), self.clock()
+                self.message, self.since = self.pipe.recv(), self.clock()
                 return
-        # No end of file comes while a process that it has started holds the pipe open.
+        # There is no end of file while a process that it started keeps the pipe open.
         if ended:
             raise UsageError(
                 f"validate: the process of {self.name} died with exit code "
-                f"{self.process.exitcode} in: {self.word.doing}"
+                f"{self.process.exitcode} during: {self.message.doing}"
             )
 
     def _in_words(self, now: float) -> str:
+        """Return the current step and the elapsed time as one line."""
         return (
-            f"trying {self.name} out: {self.word.doing} for {now - self.since:.0f} s; "
+            f"trying {self.name} out: {self.message.doing} for {now - self.since:.0f} s; "
             f"{now - self.began:.0f} of at most {self.longest_s:g} s"
         )
 
 
-# ---- in the process ----------------------------------------------------------------------------
+# ---- in the child process ----------------------------------------------------------------------
 
 
 def _serve(pipe: "connection.Connection[Any, Any]", tryout: "_Tryout") -> None:
+    """Run the test in the child process, and send its messages."""
     become_program()
-    os.dup2(2, 1)  # standard output is for the answer
+    os.dup2(2, 1)  # standard output is reserved for the command's answer
     try:
         tryout.run(pipe.send)
-        last = _Word(seen=tryout.seen)
-    except BaseException as error:  # noqa: BLE001 whatever it is, a person must hear of it
-        last = _Word(error=_in_short(error))
+        last = _Message(seen=tryout.seen)
+    except BaseException as error:  # noqa: BLE001 every error is reported to the user
+        last = _Message(error=_describe_error(error))
     pipe.send(last)
     exit_process()
 
 
 @dataclass(kw_only=True)
 class _Tryout:
-    """The steps that the process tries, and the results so far."""
+    """The test in the child process, with its results so far."""
 
     trainable: str
+    """Name of the trainable in the spec."""
     paths: tuple[str, ...]
+    """Folders that are searched for modules."""
     config: Mapping[str, Any]
+    """Settings of the trainable."""
     seed: int
+    """Seed of the trainable."""
     folder: Path
+    """Folder of the trainable's files."""
     counters: tuple[str, ...]
+    """Names of the counters in results, including ``time_attr``."""
     named: frozenset[str]
-    """Results that the spec names."""
+    """Names of results in the spec."""
     metric: tuple[str, str]
-    """The one that is optimised, and ``time_attr``."""
+    """The optimised metric and ``time_attr``."""
     saves: bool
     """True if the trainable can save."""
     seen: SmokeTest
+    """The results so far."""
     lanes: int = 1
-    """Trials that train together."""
+    """Number of trials that train together."""
     neighbours: list[Trainable] = field(default_factory=list)
-    """The further ones of them."""
+    """The other trainables that train together with the tested one."""
     step: int = _TO_A_CHECKPOINT
+    """Index of the current step in `STEPS`."""
     last: Mapping[str, Any] = field(default_factory=lambda: dict.fromkeys(COUNTERS, 0))
-    """The newest result of the first of the two."""
+    """The newest result of the original trainable."""
 
-    def run(self, say: Callable[[_Word], None]) -> None:
-        """Train, save, train on; restore, train on; compare. What cannot save is trained alone."""
+    def run(self, say: Callable[[_Message], None]) -> None:
+        """Run all steps, and send a message to `say` at the beginning of each."""
         self.say = say
-        self._begin("importing it")
+        self._announce("importing it")
         cls = plugins.find_trainable(self.trainable, self.paths)
         name, metric = "validate", self.metric[0]
         context = TrialContext(self.seed, name, name, self.folder, metric=metric)
-        self._begin("setting it up")
-        straight = self._made(cls, context)
+        self._announce("setting it up")
+        straight = self._make(cls, context)
         try:
             if not self.saves:
                 self._train_alone(straight)
@@ -277,18 +298,18 @@ class _Tryout:
             if not straight.at_checkpoint or first.get("done") is True:
                 self.seen = replace(self.seen, differences=[_nothing_to_compare(straight)])
                 return
-            self._begin("saving", _SAVING)
+            self._announce("saving", _SAVING)
             path = straight.save()
             files = (path, *path.parent.glob("seg-*"))
             self.seen = replace(self.seen, size=sum(file.stat().st_size for file in files))
             self.step = _ONE_MORE
             expected = self._train(straight)
         finally:
-            self._end(straight)
-        self._begin("setting it up again", _RESTORING)
+            self._stop(straight)
+        self._announce("setting it up again", _RESTORING)
         restored = cls(self.config, context)
         try:
-            self._begin("restoring")
+            self._announce("restoring")
             restored.restore(path)
             self.step = _COMPARING
             found = self._train(restored)
@@ -298,35 +319,36 @@ class _Tryout:
             self.seen, self.step = replace(self.seen, differences=differences), _LATER
             self._look_later(restored, self._missing(first, found), found)
         finally:
-            self._end(restored)
+            self._stop(restored)
 
-    def _made(self, cls: type[Trainable], context: TrialContext) -> Trainable:
-        """Return the trainable that trains to a checkpoint, and make its neighbours."""
+    def _make(self, cls: type[Trainable], context: TrialContext) -> Trainable:
+        """Return the trainable that trains to a checkpoint, and create its neighbours."""
         made = cls(self.config, context)
         seeds = [rng.integer(self.seed, "neighbour", number) for number in range(1, self.lanes)]
         self.neighbours = [cls(self.config, replace(context, seed=seed)) for seed in seeds]
         return made
 
-    def _end(self, trainable: Trainable) -> None:
-        """Stop the trainable and its neighbours, if it has any."""
-        self._begin("ending it")
+    def _stop(self, trainable: Trainable) -> None:
+        """Stop the trainable and its neighbours."""
+        self._announce("ending it")
         trainable.stop()
         while self.neighbours:
             self.neighbours.pop().stop()
 
-    def word(self, doing: str) -> _Word:
+    def message(self, doing: str) -> _Message:
         """Return the message for the beginning of step `doing`."""
         alone = WITHOUT_SAVING[1:] if self.step == _LATER else WITHOUT_SAVING
-        return _Word(
+        return _Message(
             doing=doing, untried=STEPS[self.step :] if self.saves else alone, seen=self.seen
         )
 
-    def _begin(self, doing: str, step: int | None = None) -> None:
+    def _announce(self, doing: str, step: int | None = None) -> None:
+        """Send the message for the beginning of step `doing`."""
         self.step = self.step if step is None else step
-        self.say(self.word(doing))
+        self.say(self.message(doing))
 
     def _train_alone(self, trainable: Trainable) -> None:
-        """Two iterations, or one where the first is the last."""
+        """Train two iterations, or one if the first is the last."""
         result = self._train(trainable)
         if result.get("done") is not True:
             result = self._train(trainable)
@@ -334,7 +356,7 @@ class _Tryout:
         self._look_later(trainable, self._missing(result), result)
 
     def _train_to_checkpoint(self, trainable: Trainable) -> dict[str, Any]:
-        """The result at its first checkpoint, or the last one if it came to none."""
+        """Train to the first checkpoint. Returns the last result."""
         result = self._train(trainable)
         for _ in range(1, MOST_ITERATIONS):
             if trainable.at_checkpoint or result.get("done") is True:
@@ -343,7 +365,8 @@ class _Tryout:
         return result
 
     def _train(self, trainable: Trainable) -> dict[str, Any]:
-        self._begin(f"iteration {trainable.iteration + 1}")
+        """Train one iteration, also of the neighbours. Returns its flat result."""
+        self._announce(f"iteration {trainable.iteration + 1}")
         began = time.perf_counter()
         if self.neighbours:
             type(trainable).train_together([trainable, *self.neighbours])
@@ -358,17 +381,18 @@ class _Tryout:
         return result
 
     def _measure(self, result: dict[str, Any], seconds: float) -> None:
+        """Record the duration of an iteration and the increase of the counters."""
         if self.step <= _ONE_MORE:
             advance = _advance(self.last, result, self.counters)
             self.seen, self.last = replace(self.seen, advance=advance, seconds=seconds), result
-        elif self.step == _COMPARING:  # the slower of the two that are the same
+        elif self.step == _COMPARING:  # keep the slower of two equal iterations
             slower = max(seconds, self.seen.seconds or 0.0)
             self.seen = replace(self.seen, seconds=slower)
 
     def _look_later(
         self, trainable: Trainable, missing: Iterable[str], last: Mapping[str, Any]
     ) -> None:
-        """Further results, until they have what is `missing`: an evaluation is not in every one."""
+        """Train until the results have all `missing` names; not every result has an evaluation."""
         lacking, done = set(missing), last.get("done") is True
         end_at = time.monotonic() + LATER_S
         while lacking and not done and trainable.iteration < MOST_ITERATIONS:
@@ -378,11 +402,11 @@ class _Tryout:
             lacking, done = lacking - self._found(result), result.get("done") is True
 
     def _missing(self, *results: Mapping[str, Any]) -> set[str]:
-        """Return the names of results that the spec uses and none of `results` has."""
+        """Return the names of results in the spec that none of `results` has."""
         return set(self.named).difference(*map(self._found, results))
 
     def _found(self, result: Mapping[str, Any]) -> set[str]:
-        """The names that a result has; the metric only if it is a number."""
+        """Return the names in a result; the metric only if it is a number."""
         metric, _ = self.metric
         return {name for name in result if name != metric or is_known(number(result[name]))}
 
@@ -390,7 +414,7 @@ class _Tryout:
 def _lack(
     before: Lack | None, result: Mapping[str, Any], metric: str, time_attr: str
 ) -> Lack | None:
-    """Return what is known of the results without the metric, after one more."""
+    """Return the results without the metric, updated by one more result."""
     at = number(result.get(time_attr))
     if at is None or (before and before.came_at is not None):
         return before
@@ -403,17 +427,18 @@ def _lack(
 
 
 def _nothing_to_compare(trainable: Trainable) -> str:
-    """Why no iteration after a restore can be looked at."""
+    """Return the reason why there is no iteration after a restore."""
     if trainable.at_checkpoint:
-        return "it is done at its first checkpoint: nothing follows that could be compared"
+        return "it ends at its first checkpoint, so there is no later iteration to compare"
     if trainable.iteration < MOST_ITERATIONS:
-        return f"it came to no checkpoint: it was done at iteration {trainable.iteration}"
-    return f"it came to no checkpoint in {MOST_ITERATIONS} iterations"
+        return f"it has no checkpoint: it ended at iteration {trainable.iteration}"
+    return f"it has no checkpoint in {MOST_ITERATIONS} iterations"
 
 
 def _advance(
     first: Mapping[str, Any], second: Mapping[str, Any], counters: tuple[str, ...]
 ) -> dict[str, float]:
+    """Return the increase of each counter between two results."""
     found = {}
     for key in counters:
         before, after = number(first.get(key)), number(second.get(key))
@@ -422,8 +447,8 @@ def _advance(
     return found
 
 
-def _in_short(error: BaseException) -> str:
-    """An exception and where it happened, on one line."""
+def _describe_error(error: BaseException) -> str:
+    """Return an exception and the place where it was raised, on one line."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     text = " ".join(str(error).split())
@@ -431,6 +456,7 @@ def _in_short(error: BaseException) -> str:
 
 
 def _differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """Return a line for each value that differs between two results."""
     missing = "absent"
     return [
         f"{key}: {shorten(expected.get(key, missing))} without, "

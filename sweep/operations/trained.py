@@ -1,4 +1,4 @@
-"""A trial's model, restored from a checkpoint, to be exported, played or looked at."""
+"""Restore a trial's trainable from a checkpoint, and play its episodes."""
 
 import contextlib
 import tempfile
@@ -24,47 +24,52 @@ from trainables.checkpoint.file import Loaded
 from trainables.errors import MissingCheckpoint
 from trainables.trainable import Trainable, TrialContext
 
-#: How often a checkpoint is chosen that a driver may delete meanwhile.
-CHOICES = 3
+#: Attempts to read a checkpoint, since a driver may delete the chosen one meanwhile.
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which model is wanted."""
+    """The choice of a trial and a checkpoint."""
 
     trial: str = "best"
     """``best``, or a trial's number."""
     checkpoint: str = "best"
-    """``best`` by the metric, ``last``, or the iteration that one was saved at."""
+    """``best`` by the metric, ``last``, or the iteration of a checkpoint."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """A trainable as its checkpoint left it, and where it comes from."""
+    """A trainable in the state of its checkpoint, with its origin."""
 
     trainable: Trainable
+    """The trainable in the state of the checkpoint."""
     spec: SweepSpec
     trial: Trial
     replica: Replica
+    """Replica (the trial under one seed) that wrote the checkpoint."""
     saved: Saved
+    """Ledger entry of the checkpoint."""
     header: Mapping[str, Any]
-    """Of the checkpoint's file."""
+    """Header of the checkpoint's file."""
     seed: int
+    """Seed of the replica."""
     versions: Mapping[str, Any]
-    """Of the libraries with which the sweep was made."""
+    """Versions of the libraries with which the sweep was created."""
 
 
 @contextlib.contextmanager
 def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
-    """Restore what is wanted in a folder that is gone afterwards.
+    """Restore the chosen trainable in a temporary folder, and stop it at the end.
 
     Raises:
         UsageError: no such trial or checkpoint.
-        TrainableError: the checkpoint cannot be used.
+        TrainableError: the checkpoint is unusable.
     """
-    cls = launch.trainable_of(folder)  # first: that takes seconds, in which a driver goes on
+    # The import takes seconds, and a driver may train meanwhile, so the history is read after it.
+    cls = launch.trainable_of(folder)
     with tempfile.TemporaryDirectory(prefix="sweep-") as scratch:
-        found = _newest(folder, choice, cls, Path(scratch))
+        found = _restore_choice(folder, choice, cls, Path(scratch))
         try:
             yield found
         finally:
@@ -72,33 +77,33 @@ def restored(folder: Folder, choice: Choice) -> Iterator[Restored]:
 
 
 @dataclass(frozen=True)
-class Looked:
-    """A trial as its sweep has it now."""
+class CurrentTrial:
+    """A trial in the current history of its sweep."""
 
     spec: SweepSpec
     trial: Trial
     versions: Mapping[str, Any]
-    """Of the libraries with which the sweep was made."""
+    """Versions of the libraries with which the sweep was created."""
 
 
-def look(folder: Folder, wanted: str) -> Looked:
-    """Return the trial that is wanted, see `Choice`; UsageError: there is none such."""
+def read_trial(folder: Folder, wanted: str) -> CurrentTrial:
+    """Read a trial from the ledger, see `Choice`; UsageError if it does not exist."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = reading.history(ledger)
         spec = reading.spec_of(ledger)
         versions = ledger.provenance["versions"]
-    return Looked(spec, _find_trial(history, folder, wanted), versions)
+    return CurrentTrial(spec, _find_trial(history, folder, wanted), versions)
 
 
-def _newest(folder: Folder, choice: Choice, cls: type[Trainable], logdir: Path) -> Restored:
-    """Return the wanted trial, chosen again if its checkpoint was deleted before the reading."""
-    for left in reversed(range(CHOICES)):
-        looked = look(folder, choice.trial)
+def _restore_choice(folder: Folder, choice: Choice, cls: type[Trainable], logdir: Path) -> Restored:
+    """Restore the chosen checkpoint; choose again if a driver deleted it before it was read."""
+    for left in reversed(range(ATTEMPTS)):
+        looked = read_trial(folder, choice.trial)
         spec, trial, replica = looked.spec, looked.trial, looked.trial.leader
         saved = find_checkpoint(replica, choice.checkpoint)
         try:
             loaded = load(folder, replica, saved)
-            trainable = made(cls, spec, trial, replica, loaded, logdir)
+            trainable = make_trainable(cls, spec, trial, replica, loaded, logdir)
         except MissingCheckpoint:
             if not left:
                 raise
@@ -109,20 +114,20 @@ def _newest(folder: Folder, choice: Choice, cls: type[Trainable], logdir: Path) 
 
 
 def restore(folder: Folder, spec: SweepSpec, trial: Trial, checkpoint: str) -> Trainable:
-    """A trial's trainable as it stood at a checkpoint of its leader (see `Choice`).
+    """Restore a trial's trainable from a checkpoint of its leader, see `Choice`.
 
-    Where a driver has deleted that since `trial` was read, it is chosen again.
+    If a driver deleted the checkpoint since `trial` was read, the choice is repeated.
 
     Raises:
         UsageError: no such checkpoint.
-        TrainableError: the checkpoint cannot be used.
+        TrainableError: the checkpoint is unusable.
     """
     cls = launch.trainable_of(folder)
-    for left in reversed(range(CHOICES)):
+    for left in reversed(range(ATTEMPTS)):
         replica = trial.leader
         try:
             loaded = load(folder, replica, find_checkpoint(replica, checkpoint))
-            trainable = made(cls, spec, trial, replica, loaded, None)
+            trainable = make_trainable(cls, spec, trial, replica, loaded, None)
         except MissingCheckpoint:
             if not left:
                 raise
@@ -136,12 +141,12 @@ def load(folder: Folder, replica: Replica, saved: Saved) -> Loaded:
     """Read a checkpoint.
 
     Raises:
-        TrainableError: it cannot be used.
+        TrainableError: the checkpoint is unusable.
     """
     return store.of(folder).replica(replica.trial, replica.index).read(saved)
 
 
-def made(
+def make_trainable(
     cls: type[Trainable],
     spec: SweepSpec,
     trial: Trial,
@@ -149,7 +154,7 @@ def made(
     loaded: Loaded,
     logdir: Path | None,
 ) -> Trainable:
-    """Make the trainable of a checkpoint, as it stood there."""
+    """Create the trainable of a replica in the state of a loaded checkpoint."""
     seed = seed_of(spec.seed, trial.number, replica.index)
     remembered = loaded.state.get("remembered", {})
     context = TrialContext(seed, replica.name, replica.name, logdir, remembered=remembered)
@@ -163,6 +168,7 @@ def made(
 
 
 def _find_trial(history: History, folder: Folder, wanted: str) -> Trial:
+    """Return the wanted trial; BadConfig for ``best`` if there are several objectives."""
     trial, front = overview.asked_trial(history, folder, wanted), overview.front(history)
     if wanted == "best" and front is not None:
         numbers = ", ".join(map(str, front)) or "none yet"
@@ -174,15 +180,20 @@ def _find_trial(history: History, folder: Folder, wanted: str) -> Trial:
 def find_checkpoint(replica: Replica, wanted: str, asked_by: str = "--checkpoint") -> Saved:
     """Return the checkpoint that is ``best``, ``last`` or of an iteration; see `Choice`.
 
+    Args:
+        replica: owner of the checkpoint.
+        wanted: the value given by the user.
+        asked_by: name of the option or argument, for messages.
+
     Raises:
-        UsageError: the replica has none such; names what `asked_by` may be.
+        UsageError: the replica has no such checkpoint.
     """
     kept = {saved.iteration: saved for saved in replica.checkpoints.values()}
     newest, best = replica.newest, replica.best_checkpoint
     if newest is None or best is None:
         raise UsageError(
             f"trial {replica.trial} has no checkpoint; a class saves with save_checkpoint(), a "
-            f"function with report(…, checkpoint=…)"
+            f"function with report(..., checkpoint=...)"
         )
     if wanted in ("best", "last"):
         return best if wanted == "best" else newest
@@ -196,19 +207,19 @@ def find_checkpoint(replica: Replica, wanted: str, asked_by: str = "--checkpoint
 
 @dataclass(frozen=True)
 class Playing:
-    """Which episodes are played, and how they are shown."""
+    """The episodes to play, and their display."""
 
     episodes: int
     """The number of episodes, at least 1."""
     seed: int
-    """Same seed, same episodes."""
+    """Seed of the episodes; the same seed gives the same episodes."""
     video: Path | None
-    """A folder for an MP4 file of each episode."""
+    """Folder for an MP4 file of each episode; None for no files."""
     window: bool
-    """True if they are shown on the screen."""
+    """True to show the episodes on the screen."""
 
     def summary(self, played: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-        """The episodes with their mean return and its interval."""
+        """Return the played episodes with their mean return and its interval."""
         rewards = [one["episode_reward"] for one in played]
         several = stats.mean_interval(rewards) if len(rewards) > 1 else None
         return {
@@ -225,7 +236,8 @@ def play(folder: Folder, choice: Choice, how: Playing) -> dict[str, Any]:
     """Play fresh episodes of a trial's policy.
 
     Raises:
-        As `restored`; UsageError: the trainable does not play.
+        UsageError: no such trial or checkpoint, or the trainable cannot play.
+        TrainableError: the checkpoint is unusable.
     """
     with restored(folder, choice) as found:
         try:

@@ -1,4 +1,4 @@
-"""Forecast of a sweep before anything is written: `sweep validate`, `sweep run --dry-run`."""
+"""Forecast a sweep before anything is written: `sweep validate`, `sweep run --dry-run`."""
 
 import contextlib
 import dataclasses
@@ -25,13 +25,13 @@ from trainables.core.results import VOLATILE_KEYS
 from trainables.errors import printable, shorten
 
 # -------------------------------------------------------------------------------------------------
-# Warnings that follow from a smoke test: names that no result had, rungs that are one.
+# Warnings from a smoke test: names that no result had, rungs that have no effect.
 #
-# Nothing of this is sure: an evaluation may bring a metric later than the smoke test shows.
+# They may be wrong, since an evaluation may report the metric after the smoke test has ended.
 
 
 def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
-    """Warnings, one line each; none if nothing was tried out."""
+    """Return warnings, one line each; an empty list if nothing was tested."""
     if not smoke.keys:
         return []
     spec, scheduler = resolved.spec, resolved.scheduler
@@ -40,18 +40,19 @@ def result_warnings(resolved: Resolved, smoke: SmokeTest) -> list[str]:
     if spec.stop.plateau is not None and spec.stop.plateau.metric != spec.metric:
         keys["stop.plateau.metric"] = spec.stop.plateau.metric
     found = [_missing(key, name, smoke) for key, name in keys.items() if name not in smoke.keys]
-    return found + _rungs(resolved, smoke) + _before_metric(resolved, smoke)
+    return found + _low_rungs(resolved, smoke) + _before_metric(resolved, smoke)
 
 
 def _missing(key: str, name: str, smoke: SmokeTest) -> str:
+    """Return the warning that no result has `name`, which the spec uses as `key`."""
     known = [key for key in smoke.keys if key.split("/")[0] not in VOLATILE_KEYS]
     later = "" if key == "scheduler.time_attr" else first_result.LATER
     seen = f"the first {smoke.results} results have"
     return first_result.missing(key, name, known, seen, "they have") + later
 
 
-def _rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
-    """Rungs below the first iteration, all of which a trial comes to at once."""
+def _low_rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
+    """Return a warning if rungs lie below the first iteration, so a trial passes all at once."""
     scheduler = resolved.scheduler
     step = (smoke.advance or {}).get(scheduler.time_attr)
     below = [level for level in scheduler.levels if step is not None and level < step]
@@ -66,12 +67,12 @@ def _rungs(resolved: Resolved, smoke: SmokeTest) -> list[str]:
 
 
 def _before_metric(resolved: Resolved, smoke: SmokeTest) -> list[str]:
-    """In which iteration the metric came first, and which rungs lie before it."""
+    """Return a warning if rungs lie before the first result with the metric."""
     scheduler, metric, lack = resolved.scheduler, resolved.spec.metric, smoke.lack
     if lack is None or not (early := [at for at in scheduler.levels if at <= lack.until]):
         return []
     if lack.came_at is None and metric not in smoke.keys and not metric.startswith("episode_"):
-        return []  # that no result has it is said already
+        return []  # another warning says that no result has it
     names = ", ".join(formatting.number(level) for level in early)
     several = len(early) > 1
     rungs = f"the rung{'s' * several} {names} of {scheduler.time_attr} lie{'s' * (not several)}"
@@ -90,14 +91,14 @@ def _before_metric(resolved: Resolved, smoke: SmokeTest) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------
-# What a person may not have meant: parameters that are never there, points that come twice.
+# Warnings about the space: parameters that are never used, points that are repeated.
 
-#: The most points that are all looked at; of larger spaces that many are drawn.
-MOST = 2000
+#: The largest number of points that are all checked; from larger spaces this number is drawn.
+MOST_POINTS = 2000
 
 
 def count_points(space: Space) -> int | None:
-    """Return the number of points; None: infinitely many, or more than can be counted."""
+    """Return the number of points, or None if it is infinite or not countable in 63 bits."""
     try:
         found = Points(space).count
     except BadSpace:
@@ -106,37 +107,42 @@ def count_points(space: Space) -> int | None:
 
 
 def space_warnings(space: Space, trials: int) -> list[str]:
-    """Doubts in words, one line each; `trials` points of the space are tried."""
+    """Return warnings, one line each, about a space of which `trials` points are tried."""
     number = count_points(space)
     found = []
     if number is not None and number < trials:
         found.append(f"{trials} trials are asked for, but the space has only {number} points")
-    if number is not None and number <= MOST:
+    if number is not None and number <= MOST_POINTS:
         points, everything = Points(space), []
         for index in range(number):
-            with contextlib.suppress(BadSpace):  # an expression has no value there
+            with contextlib.suppress(BadSpace):  # an expression has no value at this point
                 everything.append(points.nth(index))
-        return [*found, *_never(space, everything, "at any point"), *_twice(everything)]
+        return [
+            *found,
+            *_unused_parameters(space, everything, "at any point"),
+            *_repeated_points(everything),
+        ]
     if not any(parameter.needs for parameter in space.parameters.values()):
         return found
-    drawn = [space.draw(rng.integer(0, "doubts", index)) for index in range(MOST)]
-    return [*found, *_never(space, drawn, f"at any of {MOST} points drawn by chance")]
+    drawn = [space.draw(rng.integer(0, "doubts", index)) for index in range(MOST_POINTS)]
+    return [*found, *_unused_parameters(space, drawn, f"at any of {MOST_POINTS} random points")]
 
 
-def _never(space: Space, points: list[Settings], where: str) -> list[str]:
+def _unused_parameters(space: Space, points: list[Settings], where: str) -> list[str]:
+    """Return a warning for each parameter that no point has; `where` describes the points."""
     there = {name for point in points for name in (*point.searched, *point.settings)}
     lines = []
     for name, parameter in space.parameters.items():
         if name in there or (parameter.hidden and name not in space.searched):
             continue
         when = " and ".join(condition.describe() for condition in parameter.when)
-        cause = f"{when} never holds" if when else "it needs what is not there"
-        lines.append(f"{name} is not there {where}: {cause}")
+        cause = f"{when} never holds" if when else "a parameter that it needs is not used either"
+        lines.append(f"{name} is not used {where}: {cause}")
     return lines
 
 
-def _twice(points: list[Settings]) -> list[str]:
-    """Points that give the trainable the same settings."""
+def _repeated_points(points: list[Settings]) -> list[str]:
+    """Return a warning if several points give the trainable the same settings."""
     keys = [choice_key(point.settings) for point in points]
     counts = Counter(keys)
     more = sum(number - 1 for number in counts.values())
@@ -149,23 +155,23 @@ def _twice(points: list[Settings]) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------
-# What a sweep costs at most, and about, from two measured iterations of its trainable.
+# The largest and the expected costs of a sweep, from two measured iterations of its trainable.
 #
-# At most: every trial runs to its end. About: of the trials at a rung, those that successive
-# halving leaves reach the next. Durations are seconds, sizes bytes.
+# The largest costs assume that every trial runs to its end; the expected costs assume successive
+# halving at each rung. Durations are in seconds, sizes in bytes.
 
 
-#: Trials that are tried out together where trials are lanes of one program.
+#: Trials that are tested together if the pool trains trials as lanes of one program.
 LANES = 2
 
 
 def estimate_costs(
     resolved: Resolved, smoke: SmokeTest, jobs: int, lanes: int | None = None
 ) -> dict[str, Any] | None:
-    """The costs as plain data; None: nothing was measured.
+    """Return the costs as plain data, or None if nothing was measured.
 
-    A number is null where nothing bounds a trial, or its results do not count it. If `lanes` trials
-    were measured together, an iteration of more takes longer in proportion, as on a CPU.
+    A value is None if nothing bounds a trial or its results do not count it. If `lanes` trials were
+    measured together, the duration of an iteration is scaled to `jobs` lanes, as on a CPU.
     """
     spec, scheduler = resolved.spec, resolved.scheduler
     if smoke.seconds is None:
@@ -177,7 +183,7 @@ def estimate_costs(
     longest = _iterations(spec.stop, scheduler.time_attr, scheduler.levels, advance)
     share = _share_of_plan(resolved, runs) if spec.has_seed_plan else None
     if share is None:
-        share = _share(spec.trials, scheduler.levels)
+        share = _halving_share(spec.trials, scheduler.levels)
     steps = advance.get(overview.STEPS)
     kept = spec.checkpoint.keep_last + spec.checkpoint.keep_best
     return {
@@ -185,15 +191,16 @@ def estimate_costs(
         "steps_per_iteration": steps,
         "checkpoint_bytes": smoke.size,
         "iterations_per_trial": longest,
-        "most_steps": _times(longest, runs, steps),
-        "most_s": _times(longest, math.ceil(runs / jobs), seconds),
+        "most_steps": _product(longest, runs, steps),
+        "most_s": _product(longest, math.ceil(runs / jobs), seconds),
         "most_bytes": None if smoke.size is None else runs * (kept + 1) * smoke.size,
-        "about_steps": _times(longest, runs, steps, share),
-        "about_s": _times(longest, runs / jobs, seconds, share),
+        "about_steps": _product(longest, runs, steps, share),
+        "about_s": _product(longest, runs / jobs, seconds, share),
     }
 
 
-def _times(*factors: float | None) -> float | None:
+def _product(*factors: float | None) -> float | None:
+    """Return the product of the factors, or None if one is None."""
     found = [factor for factor in factors if factor is not None]
     return math.prod(found) if len(found) == len(factors) else None
 
@@ -204,7 +211,7 @@ def _iterations(
     levels: Sequence[float],
     advance: Mapping[str, float],
 ) -> int | None:
-    """The iterations of a trial that is never stopped early; None: only its results can end it."""
+    """Return the iterations of a trial that is never stopped early, or None if unbounded."""
     bounds = list(stop.items())
     if levels:
         bounds.append((time_attr, levels[-1]))
@@ -212,8 +219,8 @@ def _iterations(
     return max(1, min(found)) if found else None
 
 
-def _share(trials: int, levels: Sequence[float]) -> float:
-    """The work under successive halving as a share of the work of all trials to their ends."""
+def _halving_share(trials: int, levels: Sequence[float]) -> float:
+    """Return the work under successive halving as a share of running all trials to the end."""
     if not levels or levels[-1] <= 0:
         return 1.0
     work = trials * levels[0]
@@ -223,7 +230,7 @@ def _share(trials: int, levels: Sequence[float]) -> float:
 
 
 def _share_of_plan(resolved: Resolved, runs: int) -> float | None:
-    """Return the same share where trials that come far get further seeds, by the scheduler."""
+    """Return the share of the work that the scheduler expects if it assigns seeds by results."""
     past = History(resolved.objective)
     past.wanted = resolved.spec.trials
     work, levels = resolved.scheduler.remaining_training(past), resolved.scheduler.levels
@@ -231,14 +238,14 @@ def _share_of_plan(resolved: Resolved, runs: int) -> float | None:
 
 
 def preview(resolved: Resolved, jobs: int | None, pool: str = pools.DEFAULT) -> dict[str, Any]:
-    """The expanded space, the rungs, sample settings and the number of slots of a pool.
+    """Return the expanded space, the rungs, sample settings and the number of slots.
 
     Raises:
-        SweepError: there is no such pool, or its trials have to be lanes and these cannot.
+        SweepError: the pool does not exist, or it needs lanes, which the trainable does not have.
     """
     spec = resolved.spec
     if not pools.has_lanes(pool, resolved.paths):
-        pool = pools.DEFAULT  # the workers of a cluster, which is not asked, are not known
+        pool = pools.DEFAULT  # a cluster is not contacted, so its workers are unknown
     else:
         prepare.check_lanes(resolved)
     return {
@@ -274,7 +281,7 @@ def validation(
     every_s: float,
     pool: str = pools.DEFAULT,
 ) -> dict[str, Any]:
-    """`preview`, and what came of trying the trainable out, see `smoke_test`."""
+    """Return `preview` with the results of a smoke test of the trainable."""
     seen = preview(resolved, jobs, pool)
     lanes = LANES if pools.has_lanes(pool, resolved.paths) else None
     smoke = smoke_test(resolved, longest_s, show, every_s, lanes=lanes)

@@ -1,7 +1,7 @@
-"""Verification of a whole sweep: its ledger, its checkpoints, its copies, its files.
+"""Verify a whole sweep: its ledger, checkpoints, files and copies.
 
-The ledger comes first, since everything else is compared with it: one that is damaged ends the
-look. Beside a driver that writes, copies and files are not compared, as they change meanwhile.
+The ledger is first, since everything else is compared with it; a damaged ledger ends the check.
+While a driver runs, copies and files are not compared, because they change.
 """
 
 import contextlib
@@ -30,46 +30,47 @@ from trainables.errors import CheckpointError, CorruptCheckpoint, MissingCheckpo
 
 
 @dataclass(frozen=True)
-class Found:
-    """Everything that was found."""
+class Verification:
+    """The result of a verification."""
 
     damages: tuple[Damage, ...]
+    """All damages."""
     notes: tuple[str, ...]
-    """Parts that could not be compared, and the reasons."""
+    """Parts that were not compared, with the reasons."""
     checkpoints: int
-    """The number of checkpoints that were hashed, their segments included."""
+    """The number of checkpoints that were hashed, including their segments."""
 
 
-def verify(folder: Folder) -> Found:
-    """Look at everything; nothing is written."""
-    return look_at(folder, lookup.is_driven(folder))
+def verify(folder: Folder) -> Verification:
+    """Verify a sweep; nothing is written."""
+    return inspect_sweep(folder, lookup.is_driven(folder))
 
 
-def look_at(folder: Folder, driven: bool) -> Found:
-    """`verify`, for who knows whether a driver runs."""
+def inspect_sweep(folder: Folder, driven: bool) -> Verification:
+    """Verify a sweep; `driven` is true if a driver runs."""
     damages = ledger_check.check(folder.ledger)
     for part, what in (("ledger", "a damaged ledger"), ("schema", "a ledger of old tables")):
         if any(damage.part == part for damage in damages):
-            return Found(tuple(damages), (f"nothing else was compared with {what}",), 0)
-    history, wrong = _folded(folder)
+            return Verification(tuple(damages), (f"nothing else was compared with {what}",), 0)
+    history, wrong = _check_sums(folder)
     damages += wrong
     stored = store.of(folder)
-    lost = [*_trainable(folder), *_checkpoints(stored, history)]
+    lost = [*_check_trainable(folder), *_check_checkpoints(stored, history)]
     if driven:
-        named = _named(lookup.read_history(folder))
+        named = _named_checkpoints(lookup.read_history(folder))
         lost = [d for d in lost if d.trial < 0 or (d.trial, d.replica, d.digest) in named]
         note = "a driver runs: its copies and the files of its slices were not compared"
-        return Found((*damages, *lost), (note,), len(_named(history)))
-    differ, notes = _copies(sync.tracker_context(folder))
-    rest = (*lost, *_unnamed(stored, history), *differ)
-    return Found((*damages, *rest), notes, len(_named(history)))
+        return Verification((*damages, *lost), (note,), len(_named_checkpoints(history)))
+    differ, notes = _check_copies(sync.tracker_context(folder))
+    rest = (*lost, *_check_files(stored, history), *differ)
+    return Verification((*damages, *rest), notes, len(_named_checkpoints(history)))
 
 
-# ---- looking ------------------------------------------------------------------------------------
+# ---- the parts ----------------------------------------------------------------------------------
 
 
-def _folded(folder: Folder) -> tuple[History, list[Damage]]:
-    """The history by all its results, and the slices with other sums than these come to."""
+def _check_sums(folder: Folder) -> tuple[History, list[Damage]]:
+    """Return the history, and a damage for each event whose sums differ from its results."""
     wrong: list[Damage] = []
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         history = History(reading.objective(ledger), shows_unsaved=True)
@@ -77,30 +78,31 @@ def _folded(folder: Folder) -> tuple[History, list[Damage]]:
             history.extend([record])
             event = record.event
             if isinstance(event, Measured):
-                wrong.clear()  # those before it are of another metric, and nobody reads them
+                wrong.clear()  # earlier sums belong to another metric and are never read
             elif isinstance(event, Reported | Closed) and event.sums is not None:
                 replica = history.replica(event.trial, event.replica)
                 due = replica.sums_after(replica.iteration, ())
                 if repr(event.sums) != repr(due):  # NaN equals nothing
                     where = name_of((event.trial, event.replica))
-                    said = f"event {record.k} says that its results come to {event.sums}"
-                    wrong.append(Damage("results", where, f"{said}; they come to {due}"))
+                    said = f"event {record.k} has the sums {event.sums}"
+                    wrong.append(Damage("results", where, f"{said}; its results have {due}"))
     return history, wrong
 
 
-def _named(history: History) -> set[tuple[int, int, str]]:
+def _named_checkpoints(history: History) -> set[tuple[int, int, str]]:
+    """Return trial, replica and digest of each checkpoint in the history."""
     return {(r.trial, r.index, digest) for r in history.all_replicas for digest in r.checkpoints}
 
 
-def _trainable(folder: Folder) -> Iterator[Damage]:
-    """Yield the damages of the trainable of a script, which is hashed and not loaded."""
+def _check_trainable(folder: Folder) -> Iterator[Damage]:
+    """Yield the damages of a script's trainable, which is hashed but not loaded."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         spec = reading.spec_of(ledger)
         kept = pickled.newest(folder.trainable, ledger.sweep_id)
     if not pickled.is_of_script(spec.trainable):
         return
     if kept is None:
-        yield Damage("files", "trainable", "the trainable of a script, is missing")
+        yield Damage("files", "trainable", "the file of the script's trainable is missing")
         return
     try:
         file.verify(Path(kept.file))
@@ -108,16 +110,18 @@ def _trainable(folder: Folder) -> Iterator[Damage]:
         yield Damage("files", f"trainable/{Path(kept.file).name}", error.reason)
 
 
-def _checkpoints(stored: SweepStore, history: History) -> list[Damage]:
+def _check_checkpoints(stored: SweepStore, history: History) -> list[Damage]:
+    """Return the damages of all checkpoints."""
     return [
         damage
         for replica in history.all_replicas
         for saved in replica.checkpoints.values()
-        if (damage := _damaged(stored, replica, saved)) is not None
+        if (damage := _check_checkpoint(stored, replica, saved)) is not None
     ]
 
 
-def _damaged(stored: SweepStore, replica: Replica, saved: Saved) -> Damage | None:
+def _check_checkpoint(stored: SweepStore, replica: Replica, saved: Saved) -> Damage | None:
+    """Return the damage of a checkpoint, or None if it is intact."""
     its = stored.replica(replica.trial, replica.index)
     place = f"trials/{its.folder.name}/{saved.file}"
     whose = (replica.trial, replica.index, saved.digest)
@@ -125,20 +129,21 @@ def _damaged(stored: SweepStore, replica: Replica, saved: Saved) -> Damage | Non
         its.verify(saved)
     except (MissingCheckpoint, CorruptCheckpoint) as error:
         return Damage("checkpoints", place, error.reason, Remedy.DROP, *whose)
-    except CheckpointError as error:  # it may be good: nothing is derived from not knowing
+    except CheckpointError as error:  # it may be intact, so it is not dropped
         return Damage("checkpoints", place, error.reason, Remedy.NONE, *whose)
     return None
 
 
-def _unnamed(stored: SweepStore, history: History) -> Iterator[Damage]:
+def _check_files(stored: SweepStore, history: History) -> Iterator[Damage]:
+    """Yield a damage for each file that no row names."""
     for spare in stored.unnamed_files(history):
         whose = (spare.trial, spare.replica)
         place = f"trials/{replica_name(*whose)}/{spare.name}"
         yield Damage("files", place, "no row names it", Remedy.SWEEP_UP, *whose)
 
 
-def _copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
-    """Each tracker's copy, compared where it has everything and can be reached; else a note."""
+def _check_copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
+    """Compare each tracker's copy that is complete and reachable. Returns damages and notes."""
     damages: list[Damage] = []
     notes: list[str] = []
     behind = sync.count_missing_events(where)
@@ -146,7 +151,7 @@ def _copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
         notes.append(printable(f"{name} was not compared: {why}"))
     for name, tracker in sync.load_trackers(where, only_installed=True).items():
         try:
-            found = _differences(tracker, *behind[name])
+            found = _compare_copy(tracker, *behind[name])
         except Exception as error:  # noqa: BLE001 a store may fail in any way; the rest counts
             problem = without_password(str(error)) or type(error).__name__
             notes.append(printable(f"{name} was not compared: {problem.splitlines()[0]}"))
@@ -155,8 +160,8 @@ def _copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]:
     return damages, tuple(notes)
 
 
-def _differences(tracker: Tracker, had: int, misses: int) -> list[str]:
-    """Return the differences of a copy that `had` events; one that misses some is refused."""
+def _compare_copy(tracker: Tracker, had: int, misses: int) -> list[str]:
+    """Return the differences of a copy that has `had` events; StorageError if it misses some."""
     if not isinstance(tracker, Comparable):
         raise StorageError("the tracker has no method differences()")
     problem = tracker.unreadable() if had else ""

@@ -1,6 +1,6 @@
-"""Hyperparameters of rl-baselines3-zoo as settings of our trainers.
+"""Convert hyperparameters of rl-baselines3-zoo to settings of our trainers.
 
-What the file leaves out has the value that Stable-Baselines3 gives it, where ours is another.
+Missing hyperparameters get the defaults of Stable-Baselines3.
 """
 
 import ast
@@ -70,32 +70,41 @@ _DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "sac": {"learning_rate": 3e-4, **_CONTINUOUS},
     "td3": {"learning_rate": 1e-3, **_CONTINUOUS},
 }
-#: What makes our DQN that of Stable-Baselines3.
+#: Settings with which our DQN equals the one of Stable-Baselines3.
 _PLAIN_DQN = {"n_step": 1, "double_q": False, "dueling": False}
-#: What is said elsewhere in a spec, follows from the environment or is so anyway.
-_NOTHING_TO_DO = frozenset({"n_timesteps", "policy", "use_rms_prop", "frame_stack"})
+#: Keys that are converted elsewhere, follow from the environment or need no setting.
+_IGNORED_KEYS = frozenset({"n_timesteps", "policy", "use_rms_prop", "frame_stack"})
 _NOISE = {"normal": "GaussianNoise", "ornstein-uhlenbeck": "OrnsteinUhlenbeckNoise"}
-#: Results of a trial, about, where its rounds are short; and what sets the steps of one.
-_RESULTS, _PER_RESULT = 100, "timesteps_per_iteration"
-#: Factor around the learning rate that is searched, and trials.
-_AROUND, _TRIALS = 5.0, 16
+#: Approximate number of results of a trial with short rounds; setting for the steps of one result.
+_RESULTS, _STEPS_PER_RESULT = 100, "timesteps_per_iteration"
+#: The search range is the learning rate divided and multiplied by this factor; number of trials.
+_LR_FACTOR, _TRIALS = 5.0, 16
 
 
 def convert(
     raw: Mapping[str, Any], file: str, env: str | None, algorithm: str | None
 ) -> tuple[dict[str, Any], list[str]]:
-    """The keys of a spec but for its name, and what a person should know.
+    """Convert the content of a file of rl-baselines3-zoo.
+
+    Args:
+        raw: environment → hyperparameters.
+        file: name of the file.
+        env: environment to choose if the file has several.
+        algorithm: name of the algorithm; None to take it from the file name.
+
+    Returns:
+        The keys of a spec except its name, and notes for the user.
 
     Raises:
-        UsageError: the algorithm is none of ours, or no environment is named.
+        UsageError: the algorithm is not supported, or no environment is chosen.
     """
     kind = algorithm or Path(file).stem.lower()
     if kind not in _DEFAULTS:
         known = ", ".join(_DEFAULTS)
         raise UsageError(f"--algorithm: {kind} is not supported; choose one of {known}")
-    chosen = _chosen(raw, env)
+    chosen = _choose_environment(raw, env)
     found = _Settings(kind, {**_DEFAULTS[kind], **raw[chosen]})
-    made, note = _newest(env if env not in (None, chosen) else chosen)
+    made, note = _newest_version(env if env not in (None, chosen) else chosen)
     found.notes += note
     lr = float(found.config.pop("lr"))
     steps = found.steps
@@ -105,7 +114,14 @@ def convert(
         "metric": "episode_reward_mean",
         "mode": "max",
         "config": {"env": made, **found.config},
-        "space": {"lr": {"loguniform": [_round(lr / _AROUND), _round(lr * _AROUND)]}},
+        "space": {
+            "lr": {
+                "loguniform": [
+                    _round_to_2_digits(lr / _LR_FACTOR),
+                    _round_to_2_digits(lr * _LR_FACTOR),
+                ]
+            }
+        },
         "initial": [{"lr": lr}],
         "stop": {"timesteps_total": steps},
         "scheduler": {
@@ -118,8 +134,8 @@ def convert(
     return keys, found.notes
 
 
-def _chosen(raw: Mapping[str, Any], env: str | None) -> str:
-    """The key of the file that is meant."""
+def _choose_environment(raw: Mapping[str, Any], env: str | None) -> str:
+    """Return the key of the file for the environment `env`."""
     names = [str(name) for name in raw if "n_timesteps" in raw[name]]
     if env is None and len(names) == 1:
         return names[0]
@@ -134,8 +150,8 @@ def _chosen(raw: Mapping[str, Any], env: str | None) -> str:
     raise UnknownName("environment in the file", env, names)
 
 
-def _newest(env: str) -> tuple[str, list[str]]:
-    """The environment, or where it is gone its newest version, and a note about that."""
+def _newest_version(env: str) -> tuple[str, list[str]]:
+    """Return the environment id, or its newest version if it does not exist, and notes."""
     import gymnasium
     from gymnasium.envs import registration
 
@@ -147,16 +163,17 @@ def _newest(env: str) -> tuple[str, list[str]]:
         newest = registration.find_highest_version(namespace, name)
         if newest is not None:
             made = f"{env.rpartition('-v')[0]}-v{newest}"
-            return made, [f"{env} is no longer there; {made} is its newest version."]
+            return made, [f"gymnasium no longer has {env}; {made} is its newest version."]
     return env, []
 
 
-def _round(number: float) -> float:
+def _round_to_2_digits(number: float) -> float:
+    """Return a number rounded to two significant digits."""
     return float(f"{number:.2g}")
 
 
 class _Settings:
-    """The settings of one environment, taken one by one."""
+    """The converted settings of one environment; each key has a method or a translated name."""
 
     def __init__(self, kind: str, given: Mapping[str, Any]) -> None:
         cls: Any = plugins.trainables().find(kind)
@@ -169,22 +186,22 @@ class _Settings:
         left = [
             f"{key}: {shorten(value)}"
             for key, value in self.given.items()
-            if key not in _NOTHING_TO_DO and not self._take(key, value)
+            if key not in _IGNORED_KEYS and not self._take(key, value)
         ]
         if left:
-            self.notes.append(f"Not taken over: {'; '.join(left)}.")
+            self.notes.append(f"Not converted: {'; '.join(left)}.")
         self._group_rounds()
 
     def _group_rounds(self) -> None:
-        """Have a result for many short rounds: one after every step would cost more than it."""
+        """Combine short rounds into one result, since a result costs more than a short round."""
         fragment = int(self.config.get("rollout_fragment_length", self.steps))
         of_a_round = fragment * int(self.config.get("num_envs_per_worker", 1))
         rounds = -(-self.steps // (_RESULTS * of_a_round))
-        if rounds > 1 and _PER_RESULT in self.known:
-            self.config[_PER_RESULT] = rounds * of_a_round
+        if rounds > 1 and _STEPS_PER_RESULT in self.known:
+            self.config[_STEPS_PER_RESULT] = rounds * of_a_round
 
     def _take(self, key: str, value: Any) -> bool:
-        """Take one over; False: there is nothing like it."""
+        """Convert one setting. Returns false if our trainer has no equivalent."""
         own: Callable[[Any], bool] | None = getattr(self, f"_take_{key}", None)
         if own is not None:
             return own(value)
@@ -196,19 +213,21 @@ class _Settings:
         self.config[today] = value if isinstance(value, bool) else number
         return True
 
-    def _exploring(self, **settings: Any) -> bool:
+    def _set_exploration(self, **settings: Any) -> bool:
+        """Set options of the exploration. Returns false if the algorithm has none."""
         if "exploration_config" not in self.known:
             return False
         self.config.setdefault("exploration_config", {}).update(settings)
         return True
 
     def _take_learning_rate(self, value: Any) -> bool:
-        return self._scheduled(value, "lr", "lr_schedule")
+        return self._take_with_schedule(value, "lr", "lr_schedule")
 
     def _take_clip_range(self, value: Any) -> bool:
-        return self._scheduled(value, "clip_param", "clip_param_schedule")
+        return self._take_with_schedule(value, "clip_param", "clip_param_schedule")
 
-    def _scheduled(self, value: Any, key: str, schedule: str) -> bool:
+    def _take_with_schedule(self, value: Any, key: str, schedule: str) -> bool:
+        """Convert a number or a linear schedule such as ``lin_0.0003``."""
         number = _number(str(value).removeprefix("lin_"))
         if number is None or key not in self.known:
             return False
@@ -219,7 +238,7 @@ class _Settings:
 
     def _take_ent_coef(self, value: Any) -> bool:
         if not self._off_policy:
-            return self._scheduled(value, "entropy_coeff", "entropy_coeff_schedule")
+            return self._take_with_schedule(value, "entropy_coeff", "entropy_coeff_schedule")
         if value == "auto":
             return True
         number = _number(str(value).removeprefix("auto_"))
@@ -260,7 +279,7 @@ class _Settings:
             self.config["model"] = model
         left = [key for key in kwargs if key not in ("net_arch", "activation_fn", "ortho_init")]
         if left:
-            self.notes.append(f"Not taken over of policy_kwargs: {', '.join(map(str, left))}.")
+            self.notes.append(f"Not converted of policy_kwargs: {', '.join(map(str, left))}.")
         return True
 
     def _take_train_freq(self, value: Any) -> bool:
@@ -286,32 +305,36 @@ class _Settings:
         return True
 
     def _take_exploration_fraction(self, value: Any) -> bool:
-        return self._exploring(epsilon_timesteps=max(1, round(float(value) * self.steps)))
+        return self._set_exploration(epsilon_timesteps=max(1, round(float(value) * self.steps)))
 
     def _take_exploration_initial_eps(self, value: Any) -> bool:
-        return self._exploring(initial_epsilon=float(value))
+        return self._set_exploration(initial_epsilon=float(value))
 
     def _take_exploration_final_eps(self, value: Any) -> bool:
-        return self._exploring(final_epsilon=float(value))
+        return self._set_exploration(final_epsilon=float(value))
 
     def _take_noise_type(self, value: Any) -> bool:
         kind = _NOISE.get(str(value))
         if kind is None or "target_noise" not in self.known:
             return False
-        return self._exploring(type=kind, stddev=_number(self.given.get("noise_std")) or 0.1)
+        return self._set_exploration(type=kind, stddev=_number(self.given.get("noise_std")) or 0.1)
 
     def _take_noise_std(self, _value: Any) -> bool:
         return self.given.get("noise_type") in _NOISE and "target_noise" in self.known
 
     def _take_use_sde(self, value: Any) -> bool:
-        return not value or ("target_noise" not in self.known and self._sde())
+        return not value or (
+            "target_noise" not in self.known and self._take_state_dependent_noise()
+        )
 
-    def _sde(self) -> bool:
+    def _take_state_dependent_noise(self) -> bool:
+        """Set state-dependent exploration. Returns false if the algorithm has none."""
         more = _number(self.given.get("sde_sample_freq"))
         freq = {"sample_freq": int(more)} if more and more > 0 else {}
-        return not self._is_dqn() and self._exploring(type="StateDependentNoise", **freq)
+        return not self._is_dqn() and self._set_exploration(type="StateDependentNoise", **freq)
 
     def _is_dqn(self) -> bool:
+        """Return true if the algorithm is DQN."""
         return "double_q" in self.known
 
     def _take_sde_sample_freq(self, _value: Any) -> bool:
@@ -323,7 +346,7 @@ class _Settings:
 
 
 def _number(value: Any) -> int | float | None:
-    """A number, also one that stands as text, whole where it is; None: it is none."""
+    """Return a number, also from text, as an int if it is whole; None if it is no number."""
     if isinstance(value, bool) or value is None:
         return None
     try:
@@ -339,20 +362,21 @@ def _number(value: Any) -> int | float | None:
 def _literal(text: str) -> Any:
     """Return the value of a text such as ``dict(net_arch=[64], activation_fn=nn.ReLU)`` or None."""
     try:
-        return _evaluated(ast.parse(text.strip(), mode="eval").body)
+        return _evaluate(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError):
         return None
 
 
-def _evaluated(node: ast.expr) -> Any:
+def _evaluate(node: ast.expr) -> Any:
+    """Return the value of a parsed expression; names are returned as text."""
     match node:
         case ast.Call(func=ast.Name("dict"), args=[]):
-            return {one.arg: _evaluated(one.value) for one in node.keywords}
+            return {one.arg: _evaluate(one.value) for one in node.keywords}
         case ast.Dict():
-            keys = [_evaluated(key) for key in node.keys if key is not None]
-            return dict(zip(keys, map(_evaluated, node.values), strict=True))
+            keys = [_evaluate(key) for key in node.keys if key is not None]
+            return dict(zip(keys, map(_evaluate, node.values), strict=True))
         case ast.List() | ast.Tuple():
-            return [_evaluated(one) for one in node.elts]
+            return [_evaluate(one) for one in node.elts]
         case ast.Attribute() | ast.Name():
             return ast.unparse(node)
     return ast.literal_eval(node)

@@ -1,7 +1,7 @@
-"""Examination of all that a sweep needs: this machine, and the services it is run with.
+"""Check everything that a sweep needs: this machine and its services.
 
-examination  which parts are looked at, all at once, each for a bounded time
-finding      what one look has found
-machine      this machine: packages, the folder of all sweeps, the key, memory
-services     database, object storage, cluster, MLflow server
+examination  selects the checks and runs them
+finding      the result of a check, and running checks with a time limit
+machine      checks of this machine: packages, the root folder, the signing key, memory
+services     checks of the services: database, object storage, cluster, MLflow server
 """

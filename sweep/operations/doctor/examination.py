@@ -1,7 +1,7 @@
-"""Which parts are examined: this machine always, services where they are named or a sweep has them.
+"""Select and run the checks: of this machine, of named services, and of a sweep's services.
 
-All are looked at at once, each for a bounded time; nothing that is written stays but a signing key,
-where there was none and one is to be compared.
+All checks run at once, each with a time limit. Everything that they write is removed, except a new
+signing key if a cluster check needs one.
 """
 
 import contextlib
@@ -19,11 +19,11 @@ from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.signed import REMOTE
 from sweep.operations.doctor import machine, services
-from sweep.operations.doctor.finding import Finding, Look, look_at
+from sweep.operations.doctor.finding import Check, Finding, run_checks
 from sweep.slices import store
 
-#: Part → what it is called in the answer, where it is read from a sweep's folder.
-_SHOWN = {
+#: Service in a sweep's folder → the part's name in findings.
+_PART_NAMES = {
     "storage": "database",
     "checkpoints": "checkpoints",
     "tracking_uri": "mlflow",
@@ -37,41 +37,46 @@ class Services:
     """Addresses of the services; an empty one is not used."""
 
     address: str = ""
-    """Of the cluster's scheduler, behind the pool's name: ``dask@ADDRESS``."""
+    """Pool with the address of the cluster's scheduler: ``dask@ADDRESS``."""
     storage: str = ""
+    """URL of the ledger's PostgreSQL server."""
     checkpoints: str = ""
+    """URL of the checkpoints' object storage."""
     tracking_uri: str = ""
+    """URI of the MLflow server."""
 
 
 def examine(root: Path, name: str | None, named: Services, patience_s: float) -> list[Finding]:
-    """Look at this machine, at the services that are named, and at those of the sweep `name`.
+    """Check this machine, the named services, and the services of the sweep `name`.
 
     Args:
-        root: the folder of all sweeps.
-        name: a sweep; None: none.
-        named: what a person says counts before what the sweep has.
-        patience_s: seconds that each part has to answer.
+        root: folder of all sweeps.
+        name: name of a sweep, or None.
+        named: services given by the user; they replace those of the sweep.
+        patience_s: time limit of each check, in seconds.
 
     Raises:
-        UnknownName: there is no such sweep.
+        UnknownName: the sweep does not exist.
     """
     found: list[Finding] = []
     if name is not None:
-        named = _used_by(folders.find(root, name), named, found, patience_s)
-    looks = machine.looks(root)
+        named = _add_services_of_sweep(folders.find(root, name), named, found, patience_s)
+    checks = machine.checks(root)
     if named.storage:
-        looks.append(services.database(named.storage))
+        checks.append(services.database(named.storage))
     if named.checkpoints:
-        looks.append(services.checkpoints(named.checkpoints, patience_s))
+        checks.append(services.checkpoints(named.checkpoints, patience_s))
     if named.address:
-        looks.append(services.cluster(named.address, root, patience_s))
+        checks.append(services.cluster(named.address, root, patience_s))
     if named.tracking_uri:
-        looks.append(services.tracking(named.tracking_uri))
-    return [*look_at(looks, patience_s), *found]
+        checks.append(services.tracking(named.tracking_uri))
+    return [*run_checks(checks, patience_s), *found]
 
 
-def _used_by(folder: Folder, named: Services, found: list[Finding], patience_s: float) -> Services:
-    """The services of a sweep; what its files say that cannot be followed is `found`."""
+def _add_services_of_sweep(
+    folder: Folder, named: Services, found: list[Finding], patience_s: float
+) -> Services:
+    """Return `named` with the services of a sweep; problems in its files are added to `found`."""
     used: dict[str, str] = {}
     for part, said in (
         ("storage", _storage),
@@ -80,19 +85,21 @@ def _used_by(folder: Folder, named: Services, found: list[Finding], patience_s: 
         ("address", _address),
     ):
         if not getattr(named, part):
-            look = Look(_SHOWN[part], partial(_keep, used, part, said, folder), _VERIFY)
-            found += look_at([look], patience_s)
+            check = Check(_PART_NAMES[part], partial(_keep, used, part, said, folder), _VERIFY)
+            found += run_checks([check], patience_s)
     return replace(named, **used)
 
 
 def _keep(
     used: dict[str, str], part: str, said: Callable[[Folder], str], folder: Folder
 ) -> list[Finding]:
+    """Store the value that `said` reads from the folder as `used[part]`."""
     used[part] = said(folder)
     return []
 
 
 def _storage(folder: Folder) -> str:
+    """Return the URL of the sweep's PostgreSQL server, or an empty string."""
     if folder.ledger.suffix != REMOTE:
         return ""
     from sweep.ledger import postgres
@@ -101,17 +108,18 @@ def _storage(folder: Folder) -> str:
 
 
 def _tracking_uri(folder: Folder) -> str:
+    """Return the URI of the sweep's MLflow server, or an empty string."""
     tracked = sync.read_tracking(folder)
     if tracked is not None and not tracked.own:
         raise UsageError(
-            f"{folder.tracking_uri}: somebody else has set its server, which is not asked with "
-            f"your credentials; `sweep sync {folder.in_commands}` makes it yours"
+            f"{folder.tracking_uri}: was written by somebody else, so its server does not get "
+            f"your credentials; `sweep sync {folder.in_commands}` accepts it"
         )
     return "" if tracked is None else tracked.uri
 
 
 def _address(folder: Folder) -> str:
-    """Its pool, if that is on a cluster."""
+    """Return the sweep's pool if it is a cluster, or an empty string."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         newest = ledger.newest(TermBegan.kind)
     chosen = newest.pool if isinstance(newest, TermBegan) else ""

@@ -1,4 +1,4 @@
-"""The finding of one look at a part, and the bound on a look's time."""
+"""The result of a check, and running checks with a time limit."""
 
 import threading
 import time
@@ -9,31 +9,36 @@ from sweep.errors import SweepError, without_password
 from trainables.errors import SigningError, printable
 
 Level = Literal["ok", "warning", "problem"]
-#: Seconds by which another machine's clock may differ before it is said.
+#: Largest difference to another machine's clock that causes no warning, in seconds.
 CLOCK_S = 5.0
 
 
 class Finding(NamedTuple):
-    """One line of the answer."""
+    """One line of the result of `sweep doctor`."""
 
     part: str
+    """Name of the checked part, such as ``disk``."""
     level: Level
+    """Severity of the finding."""
     seen: str
+    """The observation, in words."""
     todo: str = ""
-    """The next step for the user; empty if there is none, or if `seen` names it."""
+    """Advice for the user; empty if none is needed, or if `seen` contains it."""
 
 
-class Look(NamedTuple):
-    """A look at one part, which may raise what it raises."""
+class Check(NamedTuple):
+    """A check of one part."""
 
     part: str
-    at: Callable[[], list[Finding]]
+    """Name of the checked part, such as ``disk``."""
+    run: Callable[[], list[Finding]]
+    """Function that returns the findings, or raises an error."""
     todo: str
-    """The next step for the user where the look fails in an unforeseen way."""
+    """Advice for the user if the check raises an error without advice."""
 
 
 def clock(part: str, whose: str, ahead_s: float) -> Finding:
-    """Return the finding about another machine's clock that is `ahead_s` seconds ahead of ours."""
+    """Return the finding about a machine whose clock is `ahead_s` seconds ahead of ours."""
     if abs(ahead_s) <= CLOCK_S:
         return Finding(part, "ok", f"{whose}: its clock is within {CLOCK_S:g} s of this one")
     apart = f"{abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} this machine's"
@@ -43,45 +48,46 @@ def clock(part: str, whose: str, ahead_s: float) -> Finding:
     )
 
 
-def look_at(looks: Sequence[Look], patience_s: float) -> list[Finding]:
-    """Return the findings of all looks, in order; one that takes longer than `patience_s` is left.
+def run_checks(checks: Sequence[Check], patience_s: float) -> list[Finding]:
+    """Return the findings of all checks, in order; a check that takes too long is a problem.
 
-    They run at once, in threads that do not keep the process alive.
+    The checks run at once, in daemon threads, for at most `patience_s` seconds.
     """
-    found: list[list[Finding]] = [[] for _ in looks]
+    found: list[list[Finding]] = [[] for _ in checks]
     threads = [
-        threading.Thread(target=_look, args=(look, into), name=look.part, daemon=True)
-        for look, into in zip(looks, found, strict=True)
+        threading.Thread(target=_run_check, args=(check, into), name=check.part, daemon=True)
+        for check, into in zip(checks, found, strict=True)
     ]
     until = time.monotonic() + patience_s
     for thread in threads:
         thread.start()
-    for look, into, thread in zip(looks, found, threads, strict=True):
+    for check, into, thread in zip(checks, found, threads, strict=True):
         thread.join(max(0.0, until - time.monotonic()))
         if thread.is_alive():
             late = f"no answer within {patience_s:g} s"
-            into[:] = [Finding(look.part, "problem", late, f"{look.todo}; --wait waits longer")]
-    return [_shown(one) for findings in found for one in findings]
+            into[:] = [Finding(check.part, "problem", late, f"{check.todo}; --wait waits longer")]
+    return [_make_printable(one) for findings in found for one in findings]
 
 
-def _look(look: Look, into: list[Finding]) -> None:
+def _run_check(check: Check, into: list[Finding]) -> None:
+    """Run one check, and append its findings, or its error as a finding, to `into`."""
     try:
-        came = look.at()
+        came = check.run()
     except (SweepError, SigningError) as error:
-        came = [_of_error(look, error)]
+        came = [_finding_of_error(check, error)]
     except Exception as error:  # noqa: BLE001 a client of a service raises what it likes
         said = " ".join(str(error).split())
-        came = [Finding(look.part, "problem", said or type(error).__name__, look.todo)]
+        came = [Finding(check.part, "problem", said or type(error).__name__, check.todo)]
     into.extend(came)
 
 
-def _of_error(look: Look, error: SweepError | SigningError) -> Finding:
-    """Our own errors have the next step in them where there is one: behind the last semicolon."""
+def _finding_of_error(check: Check, error: SweepError | SigningError) -> Finding:
+    """Return one of our own errors as a finding; its advice is after the last semicolon."""
     seen, _, todo = str(error).rpartition("; ")
-    return Finding(look.part, "problem", seen or todo, todo if seen else look.todo)
+    return Finding(check.part, "problem", seen or todo, todo if seen else check.todo)
 
 
-def _shown(finding: Finding) -> Finding:
-    """The same on one line, without a secret."""
+def _make_printable(finding: Finding) -> Finding:
+    """Return a finding on one line, without passwords."""
     seen, todo = (without_password(printable(text)) for text in (finding.seen, finding.todo))
     return finding._replace(seen=seen, todo=todo)

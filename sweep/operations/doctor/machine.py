@@ -1,4 +1,4 @@
-"""This machine: packages, the folder of all sweeps, the signing key, cores and memory."""
+"""Check this machine: packages, the folder of all sweeps, the signing key, cores and memory."""
 
 import os
 import secrets
@@ -12,55 +12,56 @@ import joblib
 import psutil
 
 from sweep import pickled
-from sweep.operations.doctor.finding import Finding, Look
+from sweep.operations.doctor.finding import Check, Finding
 from sweep.spec.sections import in_words
 from trainables.checkpoint import disk, signing
 
-#: What pip knows the project by.
+#: Name of the project's distribution for pip.
 DISTRIBUTION = "sweep-rl"
-#: Free bytes of a disk below which a sweep may soon end.
-LITTLE_DISK = 10**9
-#: Free bytes of memory that processes share; a container has 64 MB unless it is given more.
-LITTLE_SHARED = 32 * 10**6
-#: Bytes of memory for each core below which not every core can take a trial.
-LITTLE_MEMORY = 5 * 10**8
-_SHARED = Path("/dev/shm")  # noqa: S108 nothing is made in it
-_ELSEWHERE = "give --root a folder that you may write"
+#: Free bytes of a disk below which there is a warning.
+LOW_DISK = 10**9
+#: Free bytes of shared memory below which there is a warning; containers have 64 MB by default.
+LOW_SHARED = 32 * 10**6
+#: Bytes of memory that one trial needs, for the warning about too little memory.
+LOW_MEMORY = 5 * 10**8
+_SHARED = Path("/dev/shm")  # noqa: S108 nothing is created in it
+_OTHER_ROOT = "choose a writable folder with --root"
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def looks(root: Path) -> list[Look]:
-    """Everything of this machine that is looked at."""
+def checks(root: Path) -> list[Check]:
+    """Return all checks of this machine."""
     return [
-        Look("packages", _packages, f"pip install --upgrade {DISTRIBUTION}"),
-        Look("root", lambda: _rights(root), _ELSEWHERE),
-        Look("disk", lambda: _disk(root), "free some space, or give --root another disk"),
-        Look("key", _key, "see that ~/.config/sweep can be read"),
-        Look("memory", lambda: [_memory(), _shared()], "see what this system allows"),
+        Check("packages", _packages, f"pip install --upgrade {DISTRIBUTION}"),
+        Check("root", lambda: _rights(root), _OTHER_ROOT),
+        Check("disk", lambda: _disk(root), "free some space, or choose another disk with --root"),
+        Check("key", _key, "make ~/.config/sweep readable"),
+        Check("memory", lambda: [_memory(), _shared()], "check the limits of this system"),
     ]
 
 
-def nearest(root: Path) -> Path:
-    """The folder of all sweeps, or where it is to be made."""
+def existing_ancestor(root: Path) -> Path:
+    """Return the folder of all sweeps, or its nearest parent that exists."""
     root = root.absolute()
     return next(path for path in (root, *root.parents) if path.is_dir())
 
 
 def _packages() -> list[Finding]:
+    """Check the installed packages against the requirements."""
     has = ", ".join(f"{name} {version}" for name, version in pickled.libraries().items())
     try:
         required = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
-        seen = f"{has}; what is needed beside is not known: {DISTRIBUTION} is not installed by pip"
+        seen = f"{has}; other requirements are unknown: {DISTRIBUTION} is not installed by pip"
         return [Finding("packages", "warning", seen, f"pip install {DISTRIBUTION}")]
-    if wrong := list(unfit(required)):
+    if wrong := list(unmet_requirements(required)):
         todo = f"pip install --upgrade {DISTRIBUTION}"
         return [Finding("packages", "problem", ", ".join(wrong), todo)]
     return [Finding("packages", "ok", has)]
 
 
-def unfit(required: Iterable[str]) -> Iterator[str]:
-    """Yield the requirements that are not met by what is installed, extras left out."""
+def unmet_requirements(required: Iterable[str]) -> Iterator[str]:
+    """Yield a message for each requirement that is not met, extras ignored."""
     from packaging.requirements import Requirement
 
     for needed in map(Requirement, required):
@@ -72,11 +73,12 @@ def unfit(required: Iterable[str]) -> Iterator[str]:
             yield f"{needed.name} is not installed"
             continue
         if not needed.specifier.contains(version, prereleases=True):
-            yield f"{needed.name} is {version}, needed is {needed.specifier}"
+            yield f"{needed.name} is {version}, required is {needed.specifier}"
 
 
 def _rights(root: Path) -> list[Finding]:
-    folder = nearest(root)
+    """Check that a file can be written to the root's folder and synced to the disk."""
+    folder = existing_ancestor(root)
     name = f".sweep-doctor-{secrets.token_hex(8)}"
     began = time.perf_counter()
     try:
@@ -86,51 +88,55 @@ def _rights(root: Path) -> list[Finding]:
             disk.sync(descriptor)
     except OSError as error:
         why = f"{folder}: nothing can be written there ({error.strerror})"
-        return [Finding("root", "problem", why, _ELSEWHERE)]
+        return [Finding("root", "problem", why, _OTHER_ROOT)]
     took = 1000 * (time.perf_counter() - began)
-    return [Finding("root", "ok", f"{folder}: written and put on the disk in {took:.0f} ms")]
+    return [Finding("root", "ok", f"{folder}: a file was written and synced in {took:.0f} ms")]
 
 
 def _disk(root: Path) -> list[Finding]:
-    folder = nearest(root)
+    """Check the free space of the root's disk."""
+    folder = existing_ancestor(root)
     found = shutil.disk_usage(folder)
     seen = f"{folder}: {in_words(found.free)} free of {in_words(found.total)}"
-    if found.free >= LITTLE_DISK:
+    if found.free >= LOW_DISK:
         return [Finding("disk", "ok", seen)]
-    return [Finding("disk", "warning", seen, "`sweep gc` deletes what nobody needs")]
+    return [Finding("disk", "warning", seen, "`sweep gc` deletes files that are no longer needed")]
 
 
 def _key() -> list[Finding]:
+    """Check that there is a signing key, or that one can be created."""
     trust = signing.load_trust()
     if trust.key:
         return [Finding("key", "ok", f"your signing key {trust.name}, readable by you alone")]
-    folder = nearest(Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"))
+    folder = existing_ancestor(Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"))
     if os.access(folder, os.W_OK):
-        return [Finding("key", "ok", "you have no signing key yet; the first sweep makes one")]
-    todo = "set XDG_CONFIG_HOME to a folder of yours"
-    return [Finding("key", "problem", f"there is no signing key, and {folder} is no place", todo)]
+        return [Finding("key", "ok", "you have no signing key yet; the first sweep creates one")]
+    todo = "set XDG_CONFIG_HOME to a folder that you may write"
+    return [Finding("key", "problem", f"no signing key, and {folder} is not writable", todo)]
 
 
 def _memory() -> Finding:
+    """Check that the memory is enough for one trial on each core."""
     cores = joblib.cpu_count()
     bound = min([psutil.virtual_memory().total, *_limits()])
     seen = f"{cores} cores, {in_words(bound)} of memory"
-    if bound >= cores * LITTLE_MEMORY:
+    if bound >= cores * LOW_MEMORY:
         return Finding("memory", "ok", seen)
-    fit = max(1, bound // LITTLE_MEMORY)
+    fit = max(1, bound // LOW_MEMORY)
     return Finding("memory", "warning", seen, f"begin with --jobs {fit}")
 
 
 def _limits() -> Iterator[int]:
-    """Yield the limits of memory of this container or service, in bytes."""
+    """Yield the memory limits of this container or service, in bytes."""
     for name in _LIMITS:
         try:
             yield int(Path(name).read_text())
-        except (OSError, ValueError):  # none, or the word "max"
+        except (OSError, ValueError):  # no file, or the word "max"
             continue
 
 
 def _shared() -> Finding:
+    """Check the shared memory."""
     try:
         free = shutil.disk_usage(_SHARED).free
     except OSError:
@@ -138,9 +144,9 @@ def _shared() -> Finding:
     if _SHARED.exists() and not os.access(
         _SHARED, os.W_OK
     ):  # also where its file system is read-only
-        todo = "mount it so that worker processes can write it, or use --pool inline"
+        todo = "make it writable for worker processes, or use --pool inline"
         return Finding("memory", "problem", f"{_SHARED}: cannot be written", todo)
     seen = f"{_SHARED}: {in_words(free)} free"
-    if free >= LITTLE_SHARED:
+    if free >= LOW_SHARED:
         return Finding("memory", "ok", seen)
     return Finding("memory", "warning", seen, "give the container more, such as --shm-size=1g")

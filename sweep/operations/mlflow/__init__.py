@@ -1,8 +1,8 @@
-"""Files and pages of MLflow beside the rows of the tracker.
+"""Files and pages of MLflow, in addition to the rows of the tracker.
 
-attaching    when it is given what it has of a finished sweep beside its rows
-attachments  makes and sends it: report, curves, card and models
-register     an exported model, by a name
-page         the page of a root's sweeps
-page_server  the page's server, which ends with the process that wanted it
+attaching    starts the process that sends a finished sweep's attachments
+attachments  creates and sends the attachments: report, curves, card and models
+register     saves an exported model in MLflow and registers it
+page         serves the page of all sweeps in a root
+page_server  the server process of the page, which ends with its parent
 """

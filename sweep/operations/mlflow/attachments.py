@@ -1,11 +1,11 @@
-"""Attachments of a finished sweep in MLflow: report, curves, card, models, late media.
+"""Create and send the attachments of finished sweeps: report, curves, card, models, late media.
 
-A process of its own makes and sends them, started by `sweep.operations.mlflow.attaching`:
+`sweep.operations.mlflow.attaching` starts this module as a process:
 
-    python -m sweep.operations.mlflow.attachments ROOT PATIENCE_S NAME…
+    python -m sweep.operations.mlflow.attachments ROOT PATIENCE_S NAME...
 
-Killed at any instant, the next one goes on: a file of the same name takes the place of the older
-one, and the model of a checkpoint is there once. One process at a time does it for a sweep.
+After a kill, the next process continues: files are replaced by name, and a checkpoint has one
+model. A lock allows one process at a time for each sweep.
 """
 
 import contextlib
@@ -41,57 +41,60 @@ from trainables.errors import printable
 
 Say = Callable[[str], None]
 
-#: Between two looks whether another process has done it.
-LOOK_S = 0.1
+#: Seconds between two attempts to lock the log.
+POLL_S = 0.1
 
 
 def attach(folder: Folder, say: Say, patience_s: float) -> None:
-    """Send what is due of a sweep; a failure is tried again for so long, then said in one line.
+    """Send all attachments of a sweep that are due, and report a failure in one line.
 
     Args:
-        folder: the sweep's.
-        say: called with a sentence, which goes to the sweep's ``attachments.log``, too.
-        patience_s: how long a server that is away, or another process, is waited for.
+        folder: folder of the sweep.
+        say: called with each message, which also goes to the sweep's ``attachments.log``.
+        patience_s: seconds during which failures are retried and another process is waited for.
     """
     deadline, failures = time.monotonic() + patience_s, 0
     try:
-        with _alone(folder, deadline) as log:
+        with _locked_log(folder, deadline) as log:
             while k := sync.attachments_due(where := sync.tracker_context(folder)):
                 try:
-                    _attach(where, k, lambda text: _say_twice(say, log, text))
+                    _send_once(where, k, lambda text: _say_twice(say, log, text))
                 except Exception as error:  # noqa: BLE001 a store may fail in any way
                     failures += 1
                     wait = outbox.longest_wait(failures)
                     if time.monotonic() + wait > deadline:
-                        _say_twice(say, log, _lacks(folder, _reason(error)))
+                        _say_twice(say, log, _describe_failure(folder, _reason(error)))
                         return
                     time.sleep(wait)
                 else:
                     return
     except (OSError, StorageError) as error:
-        say(_lacks(folder, _reason(error)))
+        say(_describe_failure(folder, _reason(error)))
     except KeyboardInterrupt:
-        say(_lacks(folder, "Ctrl-C"))
+        say(_describe_failure(folder, "Ctrl-C"))
 
 
-def _lacks(folder: Folder, why: str) -> str:
+def _describe_failure(folder: Folder, why: str) -> str:
+    """Return the message that attachments are missing in MLflow."""
     what = "MLflow lacks the report, a model or media"
     return printable(f"{what}: {why}; `sweep sync {folder.in_commands}` sends it")
 
 
 def _reason(error: Exception) -> str:
+    """Return the first line of an error, without passwords."""
     return (without_password(str(error)).splitlines() or [type(error).__name__])[0]
 
 
 def _say_twice(say: Say, log: TextIO, text: str) -> None:
+    """Report `text` to `say` and write it to the log."""
     say(text)
     log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(text)}\n")
     log.flush()
 
 
 @contextlib.contextmanager
-def _alone(folder: Folder, deadline: float) -> Iterator[TextIO]:
-    """The sweep's log of attachments, locked; StorageError if another process keeps it."""
+def _locked_log(folder: Folder, deadline: float) -> Iterator[TextIO]:
+    """Open and lock the log of attachments; StorageError if another process holds the lock."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     with os.fdopen(disk.open_file(folder.attachments_log, flags), "w", encoding="utf-8") as log:
         while True:
@@ -101,23 +104,25 @@ def _alone(folder: Folder, deadline: float) -> Iterator[TextIO]:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise StorageError("another process is still sending it") from None
-                time.sleep(LOOK_S)
+                time.sleep(POLL_S)
         yield log
 
 
-def _attach(where: TrackerContext, k: int, say: Say) -> None:
-    """Send everything as of event `k`, and remember that."""
+def _send_once(where: TrackerContext, k: int, say: Say) -> None:
+    """Send all attachments as of event `k`, and record that."""
     folder = where.folder
     if sync.count_missing_events(where)["mlflow"][1]:
-        raise StorageError("MLflow also lacks results of it")
+        raise StorageError("MLflow also lacks results of this sweep")
     store = look(where, only_read=False)
-    if store is not None:  # else a person has deleted the experiment
+    if store is not None:  # None if the experiment was deleted
         with contextlib.closing(store), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # MLflow's and matplotlib's are none of a person's
+            warnings.simplefilter("ignore")  # MLflow and matplotlib warn about their own code
             runs = {run.name: run for run in store.runs() if not run.deleted}
             if where.tracking_uri is None or _keeps_files(where, runs.values()):
                 with tempfile.TemporaryDirectory(prefix="sweep-attached-") as draft:
-                    said = _fill(where, lookup.read(folder), store, runs, Path(draft), say)
+                    said = _send_report_and_models(
+                        where, lookup.read(folder), store, runs, Path(draft), say
+                    )
                     said += _send_media(where, k, runs) if where.tracking_uri else ""
                 say(f"MLflow has {folder.name}'s {said}")
             else:
@@ -127,7 +132,7 @@ def _attach(where: TrackerContext, k: int, say: Say) -> None:
     failpoints.reach("attached")
 
 
-def _fill(
+def _send_report_and_models(
     where: TrackerContext,
     sweep: Sweep,
     store: Store,
@@ -135,15 +140,19 @@ def _fill(
     draft: Path,
     say: Say,
 ) -> str:
-    """Make everything in the folder `draft`, and add it to the runs that are there; what it was."""
+    """Create report, curves and models in `draft`, and add them to their runs.
+
+    Returns:
+        The names of what was sent, in words.
+    """
     parent = runs.get("")
     if parent is not None:
         report = draft / "report.html"
         page.write(report, page.build(sweep, time.time()))
-        _add(where, store, parent, [report, *pictures.write(sweep, draft, say, ["curves"])])
+        _add_files(where, store, parent, [report, *pictures.write(sweep, draft, say, ["curves"])])
         failpoints.reach("report attached")
     made = []
-    for trial in _wanted(where, sweep, say):
+    for trial in _find_trials_with_models(where, sweep, say):
         above = parent if trial is sweep.history.best else None
         if (run := runs.get(run_name(trial.number, WHOLE))) is not None and _send_model(
             where, store, run, above, trial, draft / f"trial-{trial.number}", say
@@ -156,7 +165,7 @@ def _fill(
 
 
 def _send_media(where: TrackerContext, k: int, runs: Mapping[str, StoredRun]) -> str:
-    """Add what callbacks show of episodes, where a server has not taken it; how much that was."""
+    """Send episode media that the server lacks. Returns their number in words."""
     client, content, sent = open_client(where), Content(where), 0
     there: dict[str, set[str]] = {}
     for event in (record.event for records in where.earlier_events(k) for record in records):
@@ -175,14 +184,14 @@ def _send_media(where: TrackerContext, k: int, runs: Mapping[str, StoredRun]) ->
 
 
 def _keeps_files(where: TrackerContext, runs: Iterable[StoredRun]) -> bool:
-    """Return whether the server keeps artifacts; else MLflow's client would write them here."""
+    """Return true if the server stores artifacts; else MLflow's client would write them here."""
     client = open_client(where)
     places = (client.get_run(run.id).info.artifact_uri for run in runs)
     return urlsplit(next(places, "")).scheme not in ("", "file")
 
 
-def _wanted(where: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
-    """The trials of which MLflow shall have a model, as far as code may be run for that here."""
+def _find_trials_with_models(where: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
+    """Return the trials whose models MLflow should get, if their code may run here."""
     best = sweep.history.best
     everyone = sync.wants_all_models(where.folder, where.sweep_id)
     trials = sweep.history.trials if everyone else [best] if best else []
@@ -191,7 +200,7 @@ def _wanted(where: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
         return []
     if not sync.may_make_models(where.folder, sweep.history):
         say(
-            f"no model is sent, as it would run code that no driver of yours ended with; "
+            f"no model is sent, because your drivers have not run the sweep's current code; "
             f"`sweep resume {where.folder.in_commands}` does"
         )
         return []
@@ -201,12 +210,13 @@ def _wanted(where: TrackerContext, sweep: Sweep, say: Say) -> list[Trial]:
         say(f"no model is sent: {_reason(error)}")
         return []
     if not hasattr(trainable, "describe_model"):
-        say(f"no model is sent: {trainable.__name__} has none that MLflow could keep")
+        say(f"no model is sent: {trainable.__name__} has no describe_model()")
         return []
     return wanted
 
 
-def _add(where: TrackerContext, store: Store, run: StoredRun, files: Iterable[Path]) -> None:
+def _add_files(where: TrackerContext, store: Store, run: StoredRun, files: Iterable[Path]) -> None:
+    """Add files to a run."""
     for file in files:
         if isinstance(store, FileStore):
             store.attach(run, file)
@@ -226,9 +236,9 @@ def _send_model(
     """Add a trial's best model to its run, and its card to the `parent`, unless they are there.
 
     Returns:
-        Whether they are there now.
+        False if the model could not be created.
     """
-    choices = networks.key(trial)
+    choices = networks.candidates_digest(trial)
     lacking = [r for r in (run, parent) if r and r.tags.get(register.MODEL) != choices]
     if not lacking:
         return True
@@ -237,7 +247,7 @@ def _send_model(
     try:
         card = export.export_model(where.folder, choice, ("onnx",), folder, episodes)
     except (OSError, StorageError):
-        raise  # a full disk may be emptied
+        raise  # retried, since a full disk may get free space
     except Exception as error:  # noqa: BLE001 a person's code may raise anything
         say(f"no model of trial {trial.number} is sent: {_reason(error)}")
         return False
@@ -245,7 +255,7 @@ def _send_model(
         if its is run:
             register.log(where, card, folder, run.id)
         else:
-            _add(where, store, its, [folder / "card.md"])
+            _add_files(where, store, its, [folder / "card.md"])
         with store.writing():
             store.log(its, (), {register.MODEL: choices}, {})
         failpoints.reach("model attached")
@@ -253,12 +263,13 @@ def _send_model(
 
 
 def _say(text: str) -> None:
+    """Print a message on standard error, if that is still open."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"sweep: {text}\n")
 
 
 def main(root: str, patience_s: str, *names: str) -> None:
-    """Send what is due of these sweeps, one after the other."""
+    """Send the attachments of these sweeps, one after the other."""
     for name in names:
         attach(Folder(Path(root), name), _say, float(patience_s))
 

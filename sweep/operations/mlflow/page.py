@@ -1,4 +1,4 @@
-"""The MLflow page of a root's sweeps: a server of MLflow's own, for as long as it is wanted."""
+"""Serve the MLflow page of a root's sweeps with MLflow's own server."""
 
 import contextlib
 import os
@@ -23,9 +23,9 @@ from sweep.trackers._shared.mlflow_store import ENVIRONMENT, PARENT, store_url
 from sweep.trackers._shared.mlflow_view import MODE, TAG, address
 
 HOST = "127.0.0.1"
-#: Addresses that mean every one of the machine; a browser on it asks for the first one.
+#: Address of all interfaces → the loopback address for a browser on this machine.
 EVERYWHERE = {"0.0.0.0": HOST, "::": "[::1]"}  # noqa: S104 compared with, not bound to
-#: A person needs none of the server's libraries' warnings.
+#: Environment variables of the server; its libraries' warnings do not help the user.
 SERVER_ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PYTHONWARNINGS": "ignore"}
 
 
@@ -44,15 +44,15 @@ class Page:
 
     @property
     def server(self) -> str:
-        """The URL of the server for a browser on this machine."""
+        """URL of the server for a browser on this machine."""
         host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{EVERYWHERE.get(self._host, host)}:{self._port}"
 
     @property
     def url(self) -> str:
-        """Of the sweep's trials, compared, best first; without a name, of all experiments.
+        """URL of the sweep's trials, best first; without a sweep, of all experiments.
 
-        MLflow's page begins in a mode for language models unless its address says otherwise.
+        The URL selects the mode for training runs, since MLflow's default is for language models.
         """
         with contextlib.suppress(sqlite3.Error), self._database() as database:
             if (number := self._experiment(database)) is not None:
@@ -65,20 +65,20 @@ class Page:
         return f"{self.server}/#/experiments?{urlencode(MODE)}"
 
     def serve(self, show: bool = False) -> int:
-        """Run the server until it ends, or until Ctrl-C; returns the exit code.
+        """Run the server until it ends or Ctrl-C. Returns the exit code.
 
         Args:
-            show: open the page in the person's browser as soon as it is there.
+            show: True to open the page in the browser when the server is ready.
         """
         where = [str(os.getpid()), store_url(self._folder), self._host, str(self._port)]
         command = [sys.executable, "-m", "sweep.operations.mlflow.page_server", *where]
         environment = {**ENVIRONMENT, **SERVER_ENVIRONMENT, **os.environ}
         for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _leave)
-        # A group of its own: Ctrl-C reaches this process alone, which ends the server quietly.
+            signal.signal(number, _exit_on_signal)
+        # In a session of its own, so that Ctrl-C only reaches this process, which ends the server.
         server = subprocess.Popen(command, env=environment, start_new_session=True)  # noqa: S603 ours
         try:
-            if show and self._answers(server):
+            if show and self._wait_until_ready(server):
                 webbrowser.open(self.url)
             return server.wait()
         except KeyboardInterrupt:
@@ -86,8 +86,8 @@ class Page:
         finally:
             _end(server)
 
-    def _answers(self, server: "subprocess.Popen[bytes]") -> bool:
-        """Wait until the server answers; whether it did before it ended."""
+    def _wait_until_ready(self, server: "subprocess.Popen[bytes]") -> bool:
+        """Wait until the server responds. Returns False if its process exits first."""
         while server.poll() is None:
             with contextlib.suppress(OSError), urlopen(f"{self.server}/health", timeout=5):  # noqa: S310 http
                 return True
@@ -95,24 +95,25 @@ class Page:
         return False
 
     def _experiment(self, database: sqlite3.Connection) -> int | None:
+        """Return the id of the sweep's experiment, or None."""
         query = "SELECT experiment_id FROM experiments WHERE name = ?"
         found = database.execute(query, (self._name,)).fetchone()
         return int(found[0]) if found else None
 
     @contextlib.contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
-        """The file itself, since MLflow takes seconds to import."""
+        """Open MLflow's database directly, since importing MLflow takes seconds."""
         with contextlib.closing(tables.connect_read_only(self._folder.mlflow)) as database:
             yield database
 
 
 def may_show() -> bool:
-    """Return whether a person with a browser is likely to be there."""
+    """Return true if the user probably has a browser: a display and a terminal."""
     has_display = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
     return bool(has_display) and sys.stdout.isatty()
 
 
-#: The newest sweep of an experiment, if it has a view.
+#: Query for the id of an experiment's newest sweep that has a saved view.
 _VIEWED = f"""
 SELECT sweep.value FROM tags AS sweep
 JOIN runs ON runs.run_uuid = sweep.run_uuid
@@ -125,9 +126,9 @@ ORDER BY runs.start_time DESC LIMIT 1
 
 
 def _trials_of(database: sqlite3.Connection, experiment: int) -> dict[str, str]:
-    """Return the settings by which the page shows a sweep's trials, best first, without a view.
+    """Return URL parameters that show a sweep's trials, best first; empty if there is no run.
 
-    Nothing while it has no run. MLflow hides runs below their parent while it sorts by date.
+    They are needed without a saved view: MLflow hides child runs while it sorts by date.
     """
     newest = database.execute(_SWEEPS_RUN, (experiment,)).fetchone()
     if newest is None:
@@ -139,7 +140,7 @@ def _trials_of(database: sqlite3.Connection, experiment: int) -> dict[str, str]:
     }
 
 
-#: The tag ``sweep.metric`` has the sweep's own run alone.
+#: Query for the newest run of a sweep itself, the only run with the tag ``sweep.metric``.
 _SWEEPS_RUN = """
 SELECT runs.run_uuid FROM runs
 JOIN tags AS metric ON metric.run_uuid = runs.run_uuid AND metric.key = 'sweep.metric'
@@ -149,6 +150,7 @@ ORDER BY runs.start_time DESC LIMIT 1
 
 
 def _check_free(host: str, port: int) -> None:
+    """Raise BadConfig if the server cannot bind to this address and port."""
     try:
         family, kind, _, _, at = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:
@@ -163,11 +165,13 @@ def _check_free(host: str, port: int) -> None:
             raise BadConfig("--port", port, "a free port", problem=problem) from error
 
 
-def _leave(number: int, _frame: FrameType | None) -> None:
+def _exit_on_signal(number: int, _frame: FrameType | None) -> None:
+    """Exit with the code that shells use for a signal."""
     raise SystemExit(128 + number)
 
 
 def _end(server: "subprocess.Popen[bytes]") -> None:
+    """End the server's process group, and wait."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(server.pid, signal.SIGTERM)
     server.wait()

@@ -1,10 +1,9 @@
-"""Serves MLflow's page of a store, until the process ends that wanted it, however it ends.
+"""Serve MLflow's page of a store until the parent process ends.
 
-python -m sweep.operations.mlflow.page_server PARENT STORE_URL HOST PORT
+    python -m sweep.operations.mlflow.page_server PARENT STORE_URL HOST PORT
 
-It is MLflow's own server, but for one line in the page: MLflow opens its assistant, a chat with a
-language model, over a third of the page of everybody who comes for the first time, and has no
-setting against it but what the browser remembers. Whoever wants it opens it with its button.
+It is MLflow's own server with one change: its assistant, a chat that covers a third of the page on
+the first visit, starts closed. MLflow has no setting for that. The assistant's button opens it.
 """
 
 import os
@@ -15,10 +14,10 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-#: MLflow's names of what its command hands to its server.
+#: Environment variables that MLflow's command sets for its server.
 STORES = ("_MLFLOW_SERVER_FILE_STORE", "_MLFLOW_SERVER_REGISTRY_STORE")
 ARTIFACTS = {"_MLFLOW_SERVER_ARTIFACT_ROOT": "mlflow-artifacts:/", "_MLFLOW_SGI_NAME": "uvicorn"}
-#: Has the browser remember that the assistant was open once; what a person opened later stays.
+#: Script that closes the assistant once; if the user opens it later, it stays open.
 ASSISTANT_CLOSED = """<script>
 if (!localStorage.getItem("sweep.assistantClosed")) {
   localStorage.setItem("sweep.assistantClosed", "true");
@@ -29,11 +28,11 @@ if (!localStorage.getItem("sweep.assistantClosed")) {
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve until a signal, or until the parent is gone."""
+    """Serve until a signal arrives or the parent ends."""
     parent, store, host, port = arguments
-    threading.Thread(target=_watch, args=(int(parent),), daemon=True).start()
+    threading.Thread(target=_exit_with_parent, args=(int(parent),), daemon=True).start()
     os.environ.update(dict.fromkeys(STORES, store) | ARTIFACTS)
-    import uvicorn  # MLflow finds out by its being there that it is a server
+    import uvicorn  # MLflow checks for this module to detect that it runs in a server
     from mlflow.server import app, fastapi_app
 
     app.view_functions["serve"] = page(app.view_functions["serve"])
@@ -41,7 +40,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def page(serve: Callable[[], object]) -> Callable[[], object]:
-    """MLflow's page with `ASSISTANT_CLOSED`; as it is where it is not found."""
+    """Return a view that serves MLflow's page with `ASSISTANT_CLOSED` inserted.
+
+    The view calls `serve`, MLflow's own view, if the page's file is not found.
+    """
 
     def served() -> object:
         import mlflow.server
@@ -54,7 +56,8 @@ def page(serve: Callable[[], object]) -> Callable[[], object]:
     return served
 
 
-def _watch(parent: int) -> None:
+def _exit_with_parent(parent: int) -> None:
+    """Kill this process when the parent has ended."""
     try:
         descriptor = os.pidfd_open(parent)
         if os.getppid() == parent:

@@ -1,8 +1,8 @@
-"""An exported model as MLflow keeps it: a folder, in its trial's run, as a version of a name.
+"""Save an exported model in MLflow's format, log it to its trial's run, and register it.
 
-MLflow's onnx flavour, with the signature and an input example, so that `mlflow.pyfunc.load_model`
-and `mlflow models serve` take and give what the policy does. In a run the card lies beside the
-model. MLflow's client is used, without its global experiment and active run.
+It uses MLflow's ONNX flavour with signature and input example, so `mlflow.pyfunc.load_model` and
+`mlflow models serve` have the policy's inputs and outputs. It uses MLflow's client, without its
+global experiment and active run.
 """
 
 import importlib.metadata
@@ -20,13 +20,12 @@ from sweep.trackers._shared.mlflow_store import look, open_client, prepare
 from trainables.core import failpoints
 from trainables.core.importing import large_import
 
-#: What a model needs where it is loaded.
-NEEDED = ("mlflow", "numpy", "onnx", "onnxruntime")
-#: The tag of a model: the digest of the checkpoint that it is made from. Of a run that has one: of
-#: the checkpoints that it was chosen from.
+#: Packages that a model needs where it is loaded.
+REQUIREMENTS = ("mlflow", "numpy", "onnx", "onnxruntime")
+#: Tag with a digest: on a model, of its checkpoint; on a run, of the candidates (see `networks`).
 MODEL = "sweep.model"
-#: The ONNX file in MLflow's folder of a model.
-IN_FOLDER = "model.onnx"
+#: Name of the ONNX file in MLflow's folder of a model.
+ONNX_NAME = "model.onnx"
 
 
 def register(where: TrackerContext, card: Mapping[str, Any], out: Path, name: str) -> str:
@@ -36,24 +35,24 @@ def register(where: TrackerContext, card: Mapping[str, Any], out: Path, name: st
         The URI of the version.
 
     Raises:
-        UsageError: MLflow has no run of the trial, or the model is no ONNX file.
-        StorageError: MLflow refused, or somebody else has named its server.
+        UsageError: MLflow has no run of the trial, or the model is not an ONNX file.
+        StorageError: MLflow reported an error, or somebody else chose its server.
     """
     if not card["files"].keys() & {"onnx", "mlflow"}:
         raise UsageError("export-model: --register needs --format onnx or mlflow")
     run = find_run(where, card["trial"])
     try:
-        return _registered(where, card, out, name, run)
+        return _register_version(where, card, out, name, run)
     except Exception as error:  # a store may fail in any way
         why = without_password(str(error)).splitlines() or [type(error).__name__]
         raise StorageError(f"export-model: {name} was not registered: {why[0]}") from error
 
 
 def find_run(where: TrackerContext, trial: int) -> str:
-    """The id of a trial's run in MLflow; raises as `register`."""
+    """Return the id of a trial's run in MLflow; raises as `register`."""
     if not where.uri_is_own:
         raise StorageError(
-            "somebody else chose its MLflow server (the file tracking-uri); `sweep sync` accepts it"
+            "the file tracking-uri was written by somebody else; `sweep sync` accepts its server"
         )
     is_there = where.tracking_uri is not None or where.folder.mlflow.is_file()
     store = look(where, only_read=True) if is_there else None
@@ -63,16 +62,16 @@ def find_run(where: TrackerContext, trial: int) -> str:
     found = [run.id for run in runs if run.name == wanted and not run.deleted]
     if not found:
         raise UsageError(
-            f"export-model: MLflow has no run of trial {trial}; `sweep sync "
-            f"{where.folder.in_commands}` sends what it misses, where the sweep's trackers have "
-            f"mlflow"
+            f"export-model: MLflow has no run of trial {trial}; if the sweep's trackers include "
+            f"mlflow, `sweep sync {where.folder.in_commands}` sends the missing runs"
         )
     return found[0]
 
 
-def _registered(
+def _register_version(
     where: TrackerContext, card: Mapping[str, Any], out: Path, name: str, run: str
 ) -> str:
+    """Log the model to the run, and register it. Returns the URI of the version."""
     model = log(where, card, out, run)
     client = open_client(where)
     import mlflow
@@ -83,7 +82,7 @@ def _registered(
     except MlflowException as error:
         if error.error_code != "RESOURCE_ALREADY_EXISTS":
             raise
-    mlflow.set_tracking_uri(client.tracking_uri)  # where it looks for the model
+    mlflow.set_tracking_uri(client.tracking_uri)  # create_model_version reads the global URI
     try:
         made = client.create_model_version(name, f"models:/{model}", run, model_id=model)
     finally:
@@ -92,9 +91,9 @@ def _registered(
 
 
 def log(where: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -> str:
-    """Add the model in the folder `out` to a run, with its card; returns the model's id.
+    """Add the model in the folder `out` and its card to a run. Returns the model's id.
 
-    The model of a checkpoint is there once: one that was begun before is completed.
+    A checkpoint has one model: one that an earlier process started is completed.
     """
     client = open_client(where)
     from mlflow.entities import LoggedModelOutput, LoggedModelStatus
@@ -123,9 +122,9 @@ def log(where: TrackerContext, card: Mapping[str, Any], out: Path, run: str) -> 
 
 
 def onnx_file(card: Mapping[str, Any], out: Path) -> Path:
-    """The ONNX file of an exported folder, which the format mlflow has inside."""
+    """Return the path of the ONNX file in an exported folder."""
     files: Mapping[str, str] = card["files"]
-    return out / files["onnx"] if "onnx" in files else out / files["mlflow"] / IN_FOLDER
+    return out / files["onnx"] if "onnx" in files else out / files["mlflow"] / ONNX_NAME
 
 
 def save(
@@ -135,17 +134,17 @@ def save(
     run: str | None = None,
     model: str | None = None,
 ) -> None:
-    """Write MLflow's folder of the model in an ONNX file.
+    """Write a model in MLflow's format into a new folder.
 
     Args:
-        folder: that is made.
-        file: the model.
-        described: what it takes and gives, see `Trainable.describe_model`.
-        run: that it belongs to, if any.
-        model: its id in MLflow, if it has one.
+        folder: folder to create.
+        file: the ONNX file.
+        described: inputs and outputs, see `Trainable.describe_model`.
+        run: id of the model's run, if any.
+        model: id of the model in MLflow, if it has one.
     """
     with large_import(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # MLflow's are about MLflow
+        warnings.simplefilter("ignore")  # MLflow warns about its own code
         prepare()
         import mlflow.onnx
         import onnx
@@ -157,23 +156,26 @@ def save(
             mlflow_model=Model(run_id=run, model_id=model),
             signature=_signature(described),
             input_example={name: _example(port) for name, port in described["inputs"].items()},
-            pip_requirements=[f"{one}=={importlib.metadata.version(one)}" for one in NEEDED],
+            pip_requirements=[f"{one}=={importlib.metadata.version(one)}" for one in REQUIREMENTS],
             onnx_execution_providers=["CPUExecutionProvider"],
             save_as_external_data=False,
         )
 
 
 def _shape(port: Mapping[str, Any], free: int) -> tuple[int, ...]:
+    """Return the shape of an input or output, with `free` for sizes that vary."""
     return tuple(free if isinstance(size, str) else size for size in port["shape"])
 
 
 def _example(port: Mapping[str, Any]) -> Any:
+    """Return an example of an input: zeros of batch size 1."""
     import numpy as np
 
     return np.zeros(_shape(port, 1), port["dtype"])
 
 
 def _signature(model: Mapping[str, Any]) -> Any:
+    """Return MLflow's signature for a model's description of inputs and outputs."""
     import numpy as np
     from mlflow.models import ModelSignature
     from mlflow.types.schema import Schema, TensorSpec

@@ -60,7 +60,7 @@ def test_a_sweep_of_wandb_runs(here: Here, capsys: pytest.CaptureFixture[str]) -
         "wrote mine/sweep.schema.json",
         "try it:  sweep run mine/space.yaml",
     ]
-    assert "Not taken over: strange." in err
+    assert "Not converted: strange." in err
     few = ["--set", "trackers=[]", "--pool", "inline"]
     code, out, _ = here("run", "mine/space.yaml", *few)
     assert (code, "finished: 3 of 3 trials" in out) == (0, True)
@@ -214,7 +214,7 @@ def test_what_the_zoo_has_and_we_do_not_is_told(
     assert main(["init", "a", "--from", "tqc.yml"]) == 2
     assert "tqc is not supported; choose one of ppo, a2c, dqn, sac, td3" in capsys.readouterr().err
     assert main(["init", "a", "--from", "tqc.yml", "--algorithm", "td3"]) == 0
-    assert "Not taken over: strange: 3." in capsys.readouterr().err
+    assert "Not converted: strange: 3." in capsys.readouterr().err
     assert main(["init", "b", "--from", "ppo.yml"]) == 2
     assert "choose one of CartPole-v1, MountainCar-v0, LunarLander-v2" in capsys.readouterr().err
     assert main(["init", "b", "--from", "ppo.yml", "--env", "LunarLander-v2"]) == 0

@@ -149,7 +149,7 @@ def test_an_exam_of_a_trial_that_does_not_exist_is_a_damaged_ledger(
     assert len(err.strip().splitlines()) == 1
     code, out, _ = here("verify", "demo")
     assert code == 6
-    assert "tests trial 9, which no event makes" in out
+    assert "tests trial 9, which no event creates" in out
 
 
 @pytest.mark.parametrize("stop", [{}, {"score": 100.0}])

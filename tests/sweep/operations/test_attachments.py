@@ -89,10 +89,10 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Processes are begun as for a person, and none outlives the test."""
     monkeypatch.setenv(attaching.VARIABLE, "beside")
     yield
-    for process in attaching.begun:
+    for process in attaching.background_processes:
         process.kill()
         process.wait()
-    attaching.begun.clear()
+    attaching.background_processes.clear()
 
 
 @pytest.mark.usefixtures("beside")
@@ -101,17 +101,17 @@ def test_however_short_a_sweep_is_a_process_for_which_nobody_waits_sends_it(
 ) -> None:
     spec = write_spec(tmp_path, trials=2, trackers=["mlflow"])
     assert here("run", spec, "--pool", "inline")[0] == 0
-    (process,) = attaching.begun
+    (process,) = attaching.background_processes
     assert os.getpriority(os.PRIO_PROCESS, process.pid) >= attaching.NICENESS
     assert process.wait(PATIENCE_S) == 0
     assert attached(here.root) == WITHOUT_A_MODEL
     assert logged(Folder(here.root, "demo")) == [
-        "no model is sent: Quadratic has none that MLflow could keep",
+        "no model is sent: Quadratic has no describe_model()",
         "MLflow has demo's report",
     ]
     assert here("resume", "demo", "--trials", 3, "--pool", "inline")[0] == 0
-    assert len(attaching.begun) == 1
-    assert attaching.begun[0].wait(PATIENCE_S) == 0
+    assert len(attaching.background_processes) == 1
+    assert attaching.background_processes[0].wait(PATIENCE_S) == 0
     assert len(logged(Folder(here.root, "demo"))) == 4
 
 
@@ -202,7 +202,7 @@ def test_what_cannot_be_sent_is_said_and_stays_due(
 
     said = list[str]()
     with monkeypatch.context() as broken:
-        broken.setattr(attachments, "_add", refuse)
+        broken.setattr(attachments, "_add_files", refuse)
         attachments.attach(finished, said.append, 0.0)
     why = "lacks the report, a model or media: the disk is full"
     then = f"`sweep sync {finished.in_commands}` sends it"
@@ -225,7 +225,7 @@ def test_code_that_no_driver_of_ones_own_has_run_is_not_run_for_a_model(
     assert here("sync", "demo")[0] == 0
     assert (tmp_path / "whistle.py").exists()
     assert attached(here.root) == WITHOUT_A_MODEL
-    assert "it would run code that no driver of yours ended with" in logged(finished)[0]
+    assert "your drivers have not run the sweep's current code" in logged(finished)[0]
 
 
 class Killed(BaseException):

@@ -145,7 +145,7 @@ def test_what_killed_processes_left_elsewhere_stops_no_gc(here: Here) -> None:
         os.utime(draft, (0, 0))
     code, out, err = here("gc")
     assert (code, f"{near.name}: freed" in out) == (0, True)
-    assert f"{far.name} is passed over: {far}/sweep.postgresql: says no place of a ledger" in err
+    assert f"{far.name} was skipped: {far}/sweep.postgresql: says no place of a ledger" in err
     assert (far.exists(), near.exists()) == (True, False)
 
 
@@ -155,7 +155,7 @@ def test_a_sweep_that_is_driven_is_neither_cleaned_nor_removed(here: Here) -> No
         assert here("rm", "demo", "--yes")[0] == 3
         assert here("gc", "demo")[0] == 3
         code, _, err = here("gc")
-    assert (code, "demo is passed over" in err) == (0, True)
+    assert (code, "demo was skipped" in err) == (0, True)
     assert folder.ledger.exists()
 
 
@@ -192,7 +192,7 @@ def test_a_sweep_that_cannot_be_read_keeps_no_other_from_being_cleaned(here: Her
     sweeps.make(here.root, name="broken").ledger.write_bytes(b"no database")
     whole = sweeps.make(here.root, name="whole")
     code, out, err = here("gc")
-    assert (code, "broken is passed over" in err, f"{whole.name}: freed" in out) == (0, True, True)
+    assert (code, "broken was skipped" in err, f"{whole.name}: freed" in out) == (0, True, True)
     assert here("gc", "broken")[0] != 0
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from sweep.cli.main import main
 from sweep.operations.doctor import finding, machine
-from sweep.operations.doctor.finding import Finding, Look
+from sweep.operations.doctor.finding import Check, Finding
 from sweep.pools._shared import cluster as cluster_pool
 from tests.support import mlflow_server, postgres, s3, sweeps
 from tests.support.cluster import running
@@ -95,7 +95,7 @@ def test_a_root_that_takes_nothing_is_a_problem(doctor: Doctor) -> None:
 def test_a_full_disk_and_a_small_container_are_warnings(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("LITTLE_DISK", "LITTLE_SHARED", "LITTLE_MEMORY"):
+    for name in ("LOW_DISK", "LOW_SHARED", "LOW_MEMORY"):
         monkeypatch.setattr(machine, name, 10**18)
     rows = doctor()
     assert [row["level"] for row in (*rows["disk"], *rows["memory"])] == ["warning"] * 3
@@ -135,9 +135,9 @@ def test_a_key_that_others_can_read_is_a_problem(
 
 def test_packages_that_do_not_fit_are_named() -> None:
     required = ["numpy<1", "no-such-thing>=1", "torch>=2", "absent-extra>=1; extra == 'x'"]
-    wrong, missing = machine.unfit(required)
+    wrong, missing = machine.unmet_requirements(required)
     assert wrong.startswith("numpy is ")
-    assert wrong.endswith(", needed is <1")
+    assert wrong.endswith(", required is <1")
     assert missing == "no-such-thing is not installed"
 
 
@@ -148,7 +148,7 @@ def test_a_part_that_hangs_costs_its_patience_and_no_more() -> None:
         release.wait()
         return []
 
-    (slow,) = finding.look_at([Look("slow", hang, "wait")], 0.2)
+    (slow,) = finding.run_checks([Check("slow", hang, "wait")], 0.2)
     release.set()
     assert (slow.level, slow.seen) == ("problem", "no answer within 0.2 s")
     assert "--wait" in slow.todo
@@ -158,7 +158,7 @@ def test_an_error_of_any_kind_is_one_line_without_a_secret() -> None:
     def fail() -> list[Finding]:
         raise RuntimeError("https://me:hunter2@host/?token=hunter2\nrefused\x1b[31m")
 
-    (row,) = finding.look_at([Look("it", fail, "see it")], 10)
+    (row,) = finding.run_checks([Check("it", fail, "see it")], 10)
     assert row == Finding("it", "problem", "https://***@host/?token=*** refused\\x1b[31m", "see it")
 
 
@@ -303,7 +303,7 @@ def test_an_address_of_another_engine_is_refused_and_a_pool_without_a_cluster_is
     assert row["seen"] == "--address: the pool ray has no cluster"
     assert "the head's host and port" in row["todo"]
     (row,) = doctor("--pool", "loky")["loky"]
-    assert row["seen"] == "it runs on this machine, and has no cluster"
+    assert row["seen"] == "it runs on this machine, without a cluster"
 
 
 def test_a_cluster_that_is_open_is_away_or_says_nothing_is_one_line(
@@ -345,7 +345,7 @@ class _Answers(BaseHTTPRequestHandler):
     ("code", "seen", "todo"),
     [
         (401, "refuses access (status 401)", "set MLFLOW_TRACKING_USERNAME"),
-        (404, "is not an MLflow server (status 404)", "see that `mlflow server` runs there"),
+        (404, "is not an MLflow server (status 404)", "check that `mlflow server` runs there"),
     ],
 )
 def test_a_server_that_refuses_or_is_another_is_a_problem(
@@ -398,6 +398,6 @@ def test_a_sweep_of_somebody_else_is_not_asked_with_ones_own_credentials(
         path.write_text(json.dumps(said))
     doctor.root = folder.root
     rows = doctor(folder.name, code=2)
-    assert "somebody else has set its server" in rows["mlflow"][0]["seen"]
+    assert "was written by somebody else" in rows["mlflow"][0]["seen"]
     assert "as somebody else has said" in rows["checkpoints"][0]["seen"]
     assert rows["checkpoints"][0]["todo"].startswith("`sweep resume")

@@ -319,7 +319,7 @@ def test_a_checkpoint_that_a_driver_deletes_meanwhile_is_chosen_again(
 
     def looking(replica: Replica, wanted: str) -> Saved:
         looks.append(wanted)
-        if len(looks) == trained.CHOICES:
+        if len(looks) == trained.ATTEMPTS:
             for moved, path in zip(aside, paths, strict=True):
                 moved.rename(path)  # as the newer one of a driver
         return find(replica, wanted)

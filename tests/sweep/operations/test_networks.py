@@ -106,7 +106,7 @@ def test_one_checkpoint_that_was_asked_for_plays_fresh_episodes_too(
 def test_a_single_network_says_that_there_is_no_other(here: Here, tmp_path: Path) -> None:
     run(here, tmp_path, seeds=1, checkpoint=None, stop={"training_iteration": 1})
     played = card(here, tmp_path / "out", "--episodes", 2)["played"]
-    assert played["remark"] == "it is the only network of these settings that can be had"
+    assert played["remark"] == "it is the only network of these settings that has a checkpoint"
     assert (played["compared"], played["fresh"]["episodes"]) == ([], 2)
 
 
@@ -115,7 +115,7 @@ def test_by_a_metric_that_is_no_mean_of_episodes_networks_are_not_compared(
 ) -> None:
     run(here, tmp_path, metric="timesteps_total", stop={"training_iteration": 3})
     played = card(here, tmp_path / "out", "--episodes", 2)["played"]
-    assert "timesteps_total is no mean of episodes" in played["remark"]
+    assert "timesteps_total does not average episodes" in played["remark"]
     assert (played["compared"], played["fresh"]["episodes"]) == ([], 2)
 
 
@@ -130,7 +130,7 @@ def test_where_less_is_better_the_network_with_less_is_exported(here: Here, tmp_
 def test_the_cost_is_capped(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = run(here, tmp_path)
     monkeypatch.setattr(networks, "STEPS_PER_EPISODE", 40)
-    with networks.chosen(folder, Choice(checkpoint=networks.COMPARED), 20) as (_, played):
+    with networks.restore_chosen(folder, Choice(checkpoint=networks.COMPARED), 20) as (_, played):
         pass
     assert "environment steps were used up" in played["remark"]
     assert len(played["compared"]) < 3
@@ -146,7 +146,7 @@ def test_episodes_without_an_end_are_left_out(
         here, tmp_path, config=config, metric="timesteps_total", stop={"training_iteration": 1}
     )
     monkeypatch.setattr(networks, "STEPS_PER_EPISODE", 50)
-    with networks.chosen(folder, Choice(checkpoint=networks.COMPARED), 5) as (_, played):
+    with networks.restore_chosen(folder, Choice(checkpoint=networks.COMPARED), 5) as (_, played):
         assert played["fresh"] is None
         assert "5 episodes take more than 1,000 environment steps" in played["remark"]
 
@@ -162,7 +162,10 @@ def test_a_trainable_without_episodes_hands_over_its_best_by_the_metric(
         raise NotImplementedError("it has no episodes to play")
 
     monkeypatch.setattr("trainables.trainer.trainer.Trainer.play", play)
-    with networks.chosen(folder, Choice(checkpoint=networks.COMPARED), 5) as (found, played):
+    with networks.restore_chosen(folder, Choice(checkpoint=networks.COMPARED), 5) as (
+        found,
+        played,
+    ):
         assert played["remark"] == "its networks were not compared: it has no episodes to play"
         assert found.saved == found.trial.leader.best_checkpoint
     assert len(asked) == 1, "the others cannot either"
@@ -171,11 +174,11 @@ def test_a_trainable_without_episodes_hands_over_its_best_by_the_metric(
 def test_what_there_is_to_choose_from_has_a_key(here: Here, tmp_path: Path) -> None:
     run(here, tmp_path)
     trial = sweep.load("demo", root=here.root)._now().history.trials[0]
-    before = networks.key(trial)
+    before = networks.candidates_digest(trial)
     found = networks.candidates(trial)
     assert found[0].saved == trial.leader.best_checkpoint
     del trial.replicas[-1].checkpoints[found[-1].saved.digest]
-    assert networks.key(trial) != before
+    assert networks.candidates_digest(trial) != before
 
 
 def test_a_wrong_number_of_episodes_or_a_wrong_format_is_refused(

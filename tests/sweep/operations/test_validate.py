@@ -174,7 +174,7 @@ def test_a_trainable_that_cannot_save_is_trained_all_the_same(here: Here, tmp_pa
     told = here.json("validate", spec)
     assert told["costs"]["iterations_per_trial"] == 9
     assert told["costs"]["checkpoint_bytes"] is None
-    assert "cannot be resumed" in told["restore"][0]
+    assert "cannot be paused or resumed" in told["restore"][0]
     (warning,) = told["warnings"]
     assert warning.startswith("metric: the first 3 results have no x; they have done, ")
     spec.write_text(spec.read_text().replace('"n": 3', '"m": 3'))
@@ -206,8 +206,8 @@ class DoneAtOnce(Trainable):
 @pytest.mark.parametrize(
     ("trainable", "why"),
     [
-        ("returns_at_once", "it came to no checkpoint: it was done at iteration 1"),
-        ("DoneAtOnce", "it is done at its first checkpoint"),
+        ("returns_at_once", "it has no checkpoint: it ended at iteration 1"),
+        ("DoneAtOnce", "it ends at its first checkpoint"),
     ],
 )
 def test_a_trainable_that_is_done_in_one_iteration_is_no_mistake(
@@ -357,11 +357,11 @@ def test_a_time_that_nobody_can_wait_is_refused(seconds: str, here: Here, tmp_pa
         ({"n": {"randint": [1, 5]}, "x": {"choice": [1, 2], "when": {"n": 3}}}, []),
         (
             {"n": {"randint": [1, 5]}, "x": {"choice": [1, 2], "when": "n * n == 5"}},
-            ["x is not there at any point: n * n == 5 never holds"],
+            ["x is not used at any point: n * n == 5 never holds"],
         ),
         (
             {"n": {"uniform": [1, 5]}, "x": {"choice": [1, 2], "when": "n < 0"}},
-            ["x is not there at any of 2000 points drawn by chance: n < 0 never holds"],
+            ["x is not used at any of 2000 random points: n < 0 never holds"],
         ),
         (
             {"_n": {"randint": [1, 4]}, "size": {"value": "_n // 2"}},

@@ -17,7 +17,7 @@ from sweep.ledger.folder import Folder
 from sweep.operations import repair as repairing
 from sweep.operations.ledger_check import Remedy
 from sweep.operations.repair import Mended
-from sweep.operations.verify import Found, verify
+from sweep.operations.verify import Verification, verify
 from sweep.trackers import Comparable
 from tests.support import sweeps
 from tests.support.command_line import Here
@@ -55,7 +55,7 @@ def execute(database: Path, *statements: str) -> list[Any]:
         return [connection.execute(statement).fetchall() for statement in statements][-1]
 
 
-def told(found: Found) -> list[tuple[str, str, Remedy]]:
+def told(found: Verification) -> list[tuple[str, str, Remedy]]:
     return [(damage.part, damage.place, damage.remedy) for damage in found.damages]
 
 
@@ -129,7 +129,7 @@ def test_a_lost_checkpoint_is_named_and_a_resume_falls_back_after_its_repair(
     assert told(verify(folder)) == [("checkpoints", place, Remedy.DROP)]
     mended = repair(folder)
     assert told(mended.left) == []
-    assert "trial 0: 1 lost checkpoints were let go" in mended.done[0]
+    assert "trial 0: 1 lost checkpoints were dropped" in mended.done[0]
     assert not path.exists()
     assert newest(folder, 0).exists()
     assert sweeps.run(folder, trials=6) == "finished"
@@ -180,13 +180,13 @@ def test_statuses_that_differ_are_folded_from_the_events_again(folder: Folder) -
     ("statement", "problem"),
     [
         ("DELETE FROM events WHERE k = 4", "events between them are missing"),
-        ("UPDATE events SET epoch = 0 WHERE k = 5", "is of term 0"),
+        ("UPDATE events SET epoch = 0 WHERE k = 5", "belongs to term 0"),
         ("UPDATE events SET body = '{' WHERE k = 5", "cannot be read"),
         ("UPDATE events SET kind = 'odd' WHERE k = 5", "cannot be read"),
         (
             "UPDATE events SET trial = 77, body = replace(body, '\"trial\":0', '\"trial\":77')"
             " WHERE kind = 'slice' AND trial = 0",
-            "no event makes",
+            "no event creates",
         ),
         ("UPDATE results SET metrics = '{' WHERE trial = 1 AND iteration = 1", "cannot be read"),
         ("INSERT INTO superseded VALUES (5, 0, 0, 1, '{')", "cannot be read"),
