@@ -1,4 +1,4 @@
-"""Searches, schedules and resumes trials of reinforcement-learning trainers.
+"""Search, schedule and resume trials of reinforcement-learning trainers.
 
     import sweep
 
@@ -6,25 +6,25 @@
     found.best().settings
 
 
-errors      every error of a sweep, by who can act on it; where a setting was written
-plugins     a name, a dotted path or an entry point → a class
-stats       what a few noisy scores say
-version     which one this is
-pickled     the trainable of a script or a notebook, as a signed file
-__main__    where the program `sweep` starts
-api         the same from Python: run, resume, load
-cli         arguments in, text out; the only place that prints
-operations  what is done with a sweep beside driving it: validate, verify, repair, export
-report      a sweep as a page to look at and to send
-testing     a simulated pool and clock, for people who write a scheduler
+errors      every error of a sweep; the place of a setting in its file
+plugins     finds a class by name, dotted path or entry point
+stats       statistics of few noisy scores
+version     the version number and the supported systems
+pickled     saves the trainable of a script or a notebook as a signed file
+__main__    entry point of the program `sweep`
+api         the Python interface: run, resume, load
+cli         the commands: parses arguments and prints; the only package that prints
+operations  operations on a sweep other than driving it: validate, verify, repair, export
+report      the HTML report of a sweep
+testing     a simulated pool and clock, for authors of schedulers
 driver      history → plan → slices → history
-views       what a sweep says, as plain data
+views       the state of a sweep as plain data
 pools       run slices in slots; one file each
-slices      one stretch of a trial's training, in a worker process
-trackers    copy the history to where people look at it; one file each
-schedulers  decide which trials run, and up to where; one file each
+slices      run one stretch of a trial's training in a worker process
+trackers    copy the history to MLflow and other tools; one file each
+schedulers  decide which trials run, and how far; one file each
 searchers   propose settings; one file each
-ledger      the history on disk, its lock and its tables
+ledger      the history on disk: its tables, lock and folder
 history     the history in memory: events, trials, replicas
 spec        the YAML file as typed data
 space       the language of search spaces
@@ -41,12 +41,12 @@ from sweep.version import __version__
 if TYPE_CHECKING:
     from sweep.api import Sweep, Trial, load, resume, run
 
-_OF_PYTHON = ("Sweep", "Trial", "load", "resume", "run")
+_API_NAMES = ("Sweep", "Trial", "load", "resume", "run")
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when it is first asked for: the command line needs none of it."""
-    if name not in _OF_PYTHON:
+    """Import a name of `sweep.api` on first access, since the command line does not need it."""
+    if name not in _API_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from trainables.core.importing import large_import
 
@@ -56,10 +56,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _import_progress_bars() -> None:
-    """Import tqdm, as optuna and MLflow do, without its advice in notebooks to install widgets.
-
-    None of their bars is ever shown.
-    """
+    """Import tqdm, which optuna and MLflow need, without its warning about notebook widgets."""
     if "ipykernel.zmqshell" in sys.modules:
         with warnings.catch_warnings(), contextlib.suppress(ImportError):
             warnings.simplefilter("ignore")

@@ -1,10 +1,10 @@
-"""The program `sweep`, also as ``python -m sweep``; from its start on Ctrl-C ends it in a line."""
+"""The program `sweep`, also ``python -m sweep``; Ctrl-C ends it with one line."""
 
 
 def entry() -> int:
-    """Run one command as a process of its own; returns the exit code.
+    """Run one command. Returns the exit code.
 
-    What the command line imports takes most of the start, so nothing is imported before this.
+    Imports take most of the start, so they are inside ``try``, where Ctrl-C is handled.
     """
     try:
         from sweep.cli import main
@@ -14,7 +14,7 @@ def entry() -> int:
         import sys
 
         sys.stderr.write("sweep: interrupted\n")
-        return 130  # as a shell says of SIGINT, and main
+        return 130  # the exit code of shells for SIGINT
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Sweeps from Python: a script or a notebook starts them, looks at them and goes on with them.
+"""Start, resume and read sweeps from Python, in a script or a notebook.
 
     found = sweep.run(train, space={...}, metric="loss", mode="min", trials=20, name="first")
     found.results()                          # a pandas DataFrame, one row per trial, best first
     found.best().settings
     sweep.load("first").resume(trials=30)
 
-The same files, checks and driver as the command line's: what one has started the other goes on
-with. What a sweep is asked is read from its ledger each time, so it is always what stands there.
+It uses the files, checks and driver of the command line, so each can resume the other's sweeps.
+Every call reads the ledger again, so the results are current.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ from sweep.driver.launch import Launch
 from sweep.errors import BadConfig, Gathering, NameTaken, Source, UsageError, without_password
 from sweep.history.events import UNSAVED, Saved
 from sweep.history.replica import Replica
-from sweep.history.trial import Trial as TrialOfHistory
+from sweep.history.trial import Trial as HistoryTrial
 from sweep.ledger import folder as folders
 from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
@@ -59,7 +59,7 @@ ROOT = "sweeps"
 
 
 class SpecKeys(TypedDict, total=False):
-    """The keys of a spec as arguments; `sweep.spec.SweepSpec` says what each one means."""
+    """The keys of a spec as keyword arguments; `sweep.spec.SweepSpec` describes them."""
 
     name: str
     trials: int
@@ -90,16 +90,16 @@ class SpecKeys(TypedDict, total=False):
 
 
 class Policy(Protocol):
-    """A trained policy with its filters, which acts."""
+    """A trained policy with its filters."""
 
     def compute_action(self, obs: Any, *, explore: bool = False) -> Any:
-        """The action for one observation, both as the environment knows them."""
+        """Return the action for one observation, both in the environment's format."""
 
     def stop(self) -> None:
-        """End what it needs; it cannot be used afterwards."""
+        """Release its resources; the policy cannot be used afterwards."""
 
 
-# ---- starting and going on ----------------------------------------------------------------------
+# ---- starting and resuming ----------------------------------------------------------------------
 
 
 def run(
@@ -117,44 +117,46 @@ def run(
     progress: bool = True,
     **spec: Unpack[SpecKeys],
 ) -> "Sweep":
-    """Run a sweep to its end, or go on with the one of this name if all its settings are the same.
+    """Run a sweep to its end, or resume the sweep of this name if its settings are the same.
 
     Args:
-        trainable: a function, a subclass of `trainables.Trainable`, or a name such as ``ppo``.
-            What no other process can import, as from a script or a notebook, is kept in the
-            sweep's folder, signed with your key.
+        trainable: a function, a subclass of `trainables.Trainable`, or a name such as ``ppo``. If
+            other processes cannot import it, it is saved in the sweep's folder, signed with your
+            key.
         root: folder of all sweeps.
-        jobs: trials at once; None: as many as the processor cores can take.
+        jobs: number of trials at once; None for as many as the processor cores allow.
         pool: ``loky`` (processes), ``inline`` (this process), ``dask@ADDRESS`` or ``ray@ADDRESS``
-            (a cluster) or one of your own.
-        timeout: seconds after which it saves and stops.
-        retry_failed: try failed trials again, as after a mistake was mended.
-        strict: refuse to go on with a sweep whose code or libraries have changed.
+            (a cluster) or your own pool.
+        timeout: seconds after which the sweep saves and stops.
+        retry_failed: True to retry failed trials.
+        strict: True to refuse to resume a sweep if its code or libraries have changed.
         tracking_uri: MLflow server instead of ``ROOT/mlflow.db``.
-        storage: PostgreSQL server for the ledger instead of a file, as
+        storage: PostgreSQL server for the ledger instead of a file, for example
             ``postgresql+psycopg://HOST/DATABASE``.
-        checkpoints: folder in object storage for the checkpoints, such as ``s3://bucket/prefix``.
-        progress: show what happens.
-        spec: the keys of a spec. Without `name` it is the trainable's, with the time. A `space`
-            may be a file, or the name of a shipped one: a whole spec, over which the others go.
+        checkpoints: folder in object storage for the checkpoints, for example
+            ``s3://bucket/prefix``.
+        progress: True to show the progress.
+        spec: the keys of a spec. The default for `name` is the trainable's name with the time.
+            `space` may be a file or the name of a shipped spec, whose keys the other arguments
+            replace.
 
     Raises:
-        UsageError: an argument cannot work; nothing was written.
+        UsageError: an argument is not allowed; nothing was written.
         KeyboardInterrupt: Ctrl-C; the sweep is saved.
     """
     if why := unsupported():
         raise UsageError(why)
     _check_numbers(jobs, timeout)
-    resolved, text = _prepared(trainable, spec)
+    resolved, text = _prepare_spec(trainable, spec)
     folder = Folder(Path(root).absolute(), resolved.spec.name)
     if folder.ledger.exists():
-        _refuse_another(folder, resolved)
-        _refuse_elsewhere(folder, tracking_uri, storage)
-        more = _total(folder, resolved.spec.trials)
+        _refuse_other_settings(folder, resolved)
+        _refuse_other_services(folder, tracking_uri, storage)
+        more = _larger_total(folder, resolved.spec.trials)
         own = resolved.trainable if _is_of_script(folder) else None
         changed = {"retry_failed": retry_failed, "strict": strict, "checkpoints": checkpoints}
         launch = prepare.prepare_existing(folder, jobs, pool, more, options.say, own, **changed)
-        return _driven(launch, timeout, progress)
+        return _run_driver(launch, timeout, progress)
     for remark in prepare.remarks(resolved):
         options.say(remark)
     launch = prepare.start(
@@ -168,7 +170,7 @@ def run(
         storage=storage,
         checkpoints=checkpoints,
     )
-    return _driven(launch, timeout, progress)
+    return _run_driver(launch, timeout, progress)
 
 
 def resume(
@@ -190,30 +192,31 @@ def resume(
     checkpoints: str | None = None,
     progress: bool = True,
 ) -> "Sweep":
-    """Go on with a sweep, however it ended; see `run` and `sweep resume --help`.
+    """Resume a sweep, however it ended; see also `run`.
 
     Args:
-        name: of the sweep.
+        name: name of the sweep.
         root: folder of all sweeps.
-        trials: the new total.
-        trainable: what a script or a notebook defines now, in place of what is kept. That it has
-            changed is recorded, and refused with `strict`.
-        jobs: trials at once; None: as before.
-        pool: None: as before.
-        timeout: seconds after which it saves and stops.
-        retry_failed: try failed trials again.
-        strict: refuse if code or library versions have changed.
-        space: a wider one from now on, or a file with it.
-        metric: what trials are compared by from now on.
-        budget: keys of the spec's budget that get another value.
-        max_disk: another size for all checkpoints, such as ``40GB``.
-        other_kernel: go on where the compiled kernel that a trial began with is not built.
-        checkpoints: the folder in object storage that they were moved to, or are shared in.
-        progress: show what happens.
+        trials: the new total number of trials.
+        trainable: the current definition in a script or a notebook, which replaces the saved one. A
+            change is recorded; with `strict` it is refused.
+        jobs: number of trials at once; None for the previous number.
+        pool: None for the previous pool.
+        timeout: seconds after which the sweep saves and stops.
+        retry_failed: True to retry failed trials.
+        strict: True to refuse if code or library versions have changed.
+        space: a wider space from now on, or a file that contains it.
+        metric: name of the result by which trials are compared from now on.
+        budget: keys of the spec's budget with their new values.
+        max_disk: new limit for the size of all checkpoints, for example ``40GB``.
+        other_kernel: True to continue if a compiled kernel that a trial used is not available.
+        checkpoints: folder in object storage to which the checkpoints were moved or which is
+            shared.
+        progress: True to show the progress.
 
     Raises:
-        UnknownName: there is no such sweep.
-        UsageError: an argument cannot work; nothing was written.
+        UnknownName: the sweep does not exist.
+        UsageError: an argument is not allowed; nothing was written.
     """
     _check_numbers(jobs, timeout, trials)
     folder = folders.find(Path(root).absolute(), name)
@@ -241,16 +244,16 @@ def resume(
         max_disk=size.max_disk,
         other_kernel=other_kernel,
     )
-    return _driven(launch, timeout, progress)
+    return _run_driver(launch, timeout, progress)
 
 
 def load(name: str, *, root: str | Path = ROOT) -> "Sweep":
-    """A sweep that exists; UnknownName otherwise. Nothing of it is run."""
+    """Return an existing sweep without running anything; UnknownName if it does not exist."""
     return Sweep(folders.find(Path(root).absolute(), name))
 
 
-def _driven(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
-    """Run the driver; a signal that ended it goes on to whom it was meant for."""
+def _run_driver(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
+    """Run the driver, then raise the signal that ended it, if any."""
     with contextlib.ExitStack() as until:
         if progress:
             console = Terminal(sys.stdout)
@@ -268,21 +271,24 @@ def _driven(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":
 
 
 def _check_numbers(jobs: int | None, timeout: float | None, trials: int | None = None) -> None:
+    """Raise BadConfig if a number is out of range."""
     for place, number in (("jobs", jobs), ("trials", trials)):
         if number is not None and not (type(number) is int and number >= 1):
             raise BadConfig(place, number, "a whole number from 1 on")
-    if timeout is not None and not _can_be_waited(timeout):
+    if timeout is not None and not _is_waitable(timeout):
         longest = f"seconds, more than 0 and at most {threading.TIMEOUT_MAX:.0f}"
         raise BadConfig("timeout", timeout, longest)
 
 
-def _can_be_waited(seconds: object) -> bool:
+def _is_waitable(seconds: object) -> bool:
+    """Return true if timers accept this number of seconds."""
     if isinstance(seconds, bool) or not isinstance(seconds, Real):
         return False
     return 0 < float(seconds) <= threading.TIMEOUT_MAX
 
 
 def _mapping(value: object, place: str) -> dict[str, Any]:
+    """Return a mapping as a dict, empty for None; BadConfig for other values."""
     if value is None:
         return {}
     if not isinstance(value, Mapping):
@@ -290,8 +296,8 @@ def _mapping(value: object, place: str) -> dict[str, Any]:
     return dict(value)
 
 
-def _prepared(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
-    """The spec of the arguments, checked, and its text."""
+def _prepare_spec(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, str]:
+    """Return the checked spec of the arguments, and its text."""
     keys, found = {}, Gathering()
     for key, value in spec.items():
         with found.one():
@@ -308,7 +314,7 @@ def _prepared(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, 
         if not isinstance(trainable, str):
             cls = pickled.class_of(trainable)
         if "name" not in keys and not isinstance(keys.get("space"), str):
-            keys["name"] = _name_at(time.strftime("%Y%m%d-%H%M%S"), named.rpartition(":")[2])
+            keys["name"] = _default_name(time.strftime("%Y%m%d-%H%M%S"), named.rpartition(":")[2])
     paths = [*_own_paths(), str(Path.cwd())]
     space = keys.get("space")
     if not isinstance(space, str):
@@ -324,13 +330,13 @@ def _prepared(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolved, 
     )
 
 
-def _name_at(stamp: str, trainable: str) -> str:
-    """A name that a sweep may have, from that of its trainable and the time."""
+def _default_name(stamp: str, trainable: str) -> str:
+    """Return a valid name of a sweep from the trainable's name and the time."""
     return f"{name_from(trainable, LONGEST_NAME - len(stamp) - 1)}-{stamp}"
 
 
 def _own_paths() -> Iterator[str]:
-    """The folders from which this process imports and others might not."""
+    """Yield the folders of this process's import path outside Python's installation."""
     installed = [Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)]
     for place in sys.path:
         path = Path(place).resolve()
@@ -339,11 +345,12 @@ def _own_paths() -> Iterator[str]:
 
 
 def _is_of_script(folder: Folder) -> bool:
+    """Return true if the sweep's trainable is defined in a script or notebook."""
     return pickled.is_of_script(lookup.read_spec(folder)[0].trainable)
 
 
-def _refuse_another(folder: Folder, resolved: Resolved) -> None:
-    """Raises NameTaken where the sweep of this name has other settings than are asked for."""
+def _refuse_other_settings(folder: Folder, resolved: Resolved) -> None:
+    """Raise NameTaken if the existing sweep of this name has other settings."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         first = specs.from_json(ledger.spec)
     asked, now = resolved.spec, lookup.read_spec(folder)[0]
@@ -355,14 +362,14 @@ def _refuse_another(folder: Folder, resolved: Resolved) -> None:
     ]
     if other:
         raise NameTaken(
-            f"name: the sweep '{folder.name}' exists already in {folder.root}, with another "
+            f"name: the sweep '{folder.name}' exists already in {folder.root} with another "
             f"{', '.join(other)}; give another name, delete it with `sweep rm "
             f"{folder.in_commands}`, or look at it with sweep.load({folder.name!r})"
         )
 
 
-def _refuse_elsewhere(folder: Folder, tracking_uri: str | None, storage: str | None) -> None:
-    """Raises BadConfig where the sweep is tracked, or its ledger lies, elsewhere than is asked."""
+def _refuse_other_services(folder: Folder, tracking_uri: str | None, storage: str | None) -> None:
+    """Raise BadConfig if the existing sweep uses another MLflow server or ledger."""
     tracked = None if tracking_uri is None else sync.read_tracking(folder)
     uri = None if tracked is None else tracked.uri
     url = None if storage is None else ledgers.url_of(folder.ledger)
@@ -372,113 +379,118 @@ def _refuse_elsewhere(folder: Folder, tracking_uri: str | None, storage: str | N
                 place,
                 without_password(str(asked)),
                 "no argument" if kept is None else f"{without_password(kept)!r}, or no argument",
-                "leave it out to go on, or give another name",
-                problem=f"the sweep '{folder.name}' exists already in {folder.root}, with another",
+                "leave it out to resume the sweep, or give another name",
+                problem=f"the sweep '{folder.name}' exists in {folder.root} with another value",
             )
 
 
 def _written(spec: SweepSpec, key: str) -> Any:
+    """Return one key of a spec as plain data."""
     return spec.model_dump(include={key})[key]
 
 
-def _total(folder: Folder, trials: int) -> int | None:
-    """The new total of trials where more are wanted than before."""
+def _larger_total(folder: Folder, trials: int) -> int | None:
+    """Return `trials` if it is more than the sweep's total, or None."""
     before = lookup.read_history(folder).wanted or lookup.read_spec(folder)[0].trials
     return trials if trials > before else None
 
 
-# ---- looking ------------------------------------------------------------------------------------
+# ---- reading ------------------------------------------------------------------------------------
 
 
 class Sweep:
-    """A sweep in its folder: what `load`, `run` and `resume` return."""
+    """A sweep in its folder, as returned by `load`, `run` and `resume`."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
     def __repr__(self) -> str:
-        row = overview.overview(self._now(), time.time())
+        row = overview.overview(self._read(), time.time())
         return f"<sweep {self.name}: {row['state']}, {row['done']} of {row['wanted']} trials done>"
 
     def _repr_html_(self) -> str:
+        """Return the results as an HTML table, for notebooks."""
         shown: str = self.results().to_html(index=False)
         return shown
 
-    def _now(self) -> lookup.Sweep:
+    def _read(self) -> lookup.Sweep:
+        """Read the current state of the sweep."""
         return lookup.read(self._folder)
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the sweep."""
         return self._folder.name
 
     @property
     def path(self) -> Path:
-        """Its folder."""
+        """Folder of the sweep."""
         return self._folder.path
 
     @property
     def spec(self) -> SweepSpec:
-        """Its spec, with the space and the metric that hold now."""
+        """Spec of the sweep, with its current space and metric."""
         return lookup.read_spec(self._folder)[0]
 
     @property
     def status(self) -> str:
-        """Its state: ``running``, ``finished``, ``stopped``, ``interrupted`` or ``paused``."""
+        """State: ``running``, ``finished``, ``stopped``, ``interrupted`` or ``paused``."""
         return lookup.state(self._folder, lookup.read_history(self._folder)).value
 
     @property
     def trials(self) -> list["Trial"]:
-        """All trials, by number."""
-        now = self._now()
+        """All trials, ordered by number."""
+        now = self._read()
         return [Trial(now, trial) for trial in now.history.trials]
 
     def trial(self, number: int) -> "Trial":
-        """One trial; UsageError if there is none of this number."""
-        now = self._now()
+        """Return one trial; UsageError if it does not exist."""
+        now = self._read()
         return Trial(now, overview.find_trial(now.history, self.name, number))
 
     def best(self) -> "Trial":
-        """The trial whose settings are expected to score best under a new seed.
+        """Return the trial with the best expected score under a new seed.
 
-        UsageError while none has a score.
+        With several objectives it is the trial of `front` with the best metric.
 
-        With several objectives it is the best of the `front` in the metric.
+        Raises:
+            UsageError: no trial has a score yet.
         """
-        now = self._now()
+        now = self._read()
         return Trial(now, overview.best_trial(now.history, self._folder))
 
     def front(self) -> list["Trial"]:
-        """The trials that none is better than in every objective, best in the metric first.
+        """Return the trials that no other trial beats in every objective, best metric first.
 
-        Where there is one objective these are the best trial, and those expected to be as good.
+        With one objective these are the best trial and those expected to be as good.
         """
-        now = self._now()
+        now = self._read()
         return [Trial(now, trial) for trial in now.history.front()]
 
     def results(self) -> "DataFrame":
-        """One row per trial, best first, those without a score last.
+        """Return one row per trial, best first, those without a score last.
 
-        Columns ``trial``, ``status``, ``score``, ``expected`` (on a new seed), ``expected_error``
+        Columns: ``trial``, ``status``, ``score``, ``expected`` (on a new seed), ``expected_error``
         (its standard error), ``iterations``, ``steps``, ``config.NAME`` for each searched setting,
-        the further objectives, ``parent`` and ``reason``. An objective that is called as another
-        column stands under ``objectives/NAME``.
+        further objectives, ``parent`` and ``reason``. An objective with the name of another column
+        is called ``objectives/NAME``.
         """
         from pandas import DataFrame
 
-        rows = overview.results(self._now())["trials"]
+        rows = overview.results(self._read())["trials"]
         return DataFrame(
-            [_result(row) for row in rows], columns=None if rows else [*_FIRST, *_LAST]
+            [_result_row(row) for row in rows],
+            columns=None if rows else [*_FIRST_COLUMNS, *_LAST_COLUMNS],
         )
 
     def curves(self) -> "DataFrame":
-        """The metric of every trial at each iteration: one row per trial, seed and iteration.
+        """Return the metric of every trial: one row per trial, seed and iteration.
 
-        Where results were lost with a process there is a column ``unsaved``, true for these.
+        If results were lost with a process, the column ``unsaved`` is true for them.
         """
         from pandas import DataFrame
 
-        now = self._now()
+        now = self._read()
         time_attr, metric = now.history.objective.time_attr, now.spec.metric
         lost = any(trial.lost_results for trial in now.history.trials)
         named = ("trial", "seed_index", "iteration", time_attr, metric, *[UNSAVED] * lost)
@@ -499,18 +511,18 @@ class Sweep:
         return DataFrame(rows, columns=columns)
 
     def report(self, path: str | Path | None = None) -> Path:
-        """Write one HTML file with everything about the sweep; returns where it lies.
+        """Write an HTML report about the sweep. Returns its path.
 
         Args:
-            path: the file; ``NAME.html`` in the current folder if it is left out.
+            path: the file; None for ``NAME.html`` in the current folder.
 
         Raises:
-            StorageError: the disk does not let it be written.
+            StorageError: the file cannot be written.
         """
         from sweep.report import page
 
         written = Path(f"{self.name}.html" if path is None else path)
-        page.write(written, page.build(self._now(), time.time()))
+        page.write(written, page.build(self._read(), time.time()))
         return written
 
     def export_model(
@@ -522,19 +534,19 @@ class Sweep:
         formats: Sequence[str] = (),
         episodes: int = networks.EPISODES,
     ) -> dict[str, Any]:
-        """Write a model and its card into a folder that runs without this; returns the card.
+        """Write a model and its card into a folder that runs without sweep. Returns the card.
 
         Args:
-            folder: one that is empty or does not exist yet.
+            folder: a folder that is empty or does not exist yet.
             trial: ``best``, or a trial's number.
-            checkpoint: ``compared``, the best network of its seeds in fresh episodes; ``best`` by
-                the metric, ``last``, or the iteration that it was saved at.
-            formats: ``onnx``, ``torch-export``, ``safetensors`` or ``mlflow``, or several.
-            episodes: fresh ones that each network plays; 0: none, and the metric decides.
+            checkpoint: ``compared`` for the best network of the trial's seeds in fresh episodes,
+                ``best`` by the metric, ``last``, or the iteration of a checkpoint.
+            formats: any of ``onnx``, ``torch-export``, ``safetensors`` and ``mlflow``.
+            episodes: fresh episodes that each network plays; 0 to choose by the metric alone.
 
         Raises:
             UsageError: no such trial or checkpoint, or `folder` is in use.
-            TrainableError: the checkpoint cannot be used.
+            TrainableError: the checkpoint is unusable.
         """
         if not isinstance(episodes, int) or isinstance(episodes, bool) or episodes < 0:
             raise BadConfig("episodes", episodes, "a whole number of at least 0")
@@ -546,51 +558,51 @@ class Sweep:
     def suggest(
         self, settings: Mapping[str, Any], *, why: str = "", by: str | None = None, wait: float = 60
     ) -> str:
-        """Let the next new trial have certain settings; the searcher proposes the others.
+        """Suggest settings for the next new trial; the searcher proposes the other settings.
 
         Args:
             settings: searched parameter → value.
-            why: the reason, which the history keeps.
-            by: the author; None: the user of this process.
-            wait: seconds to wait for the answer of a driver that runs in another process.
+            why: the reason, which is recorded in the history.
+            by: the author; None for the user of this process.
+            wait: seconds to wait for the answer of a driver in another process.
 
         Returns:
-            The driver's answer in words. It is empty if there is none yet: the suggestion waits
-            for the driver, or for the next `resume`.
+            The driver's answer in words; empty if it is still pending. Then the driver, or the next
+            `resume`, handles the suggestion.
 
         Raises:
-            UsageError: the settings do not belong to the space, or all trials are taken.
+            UsageError: the settings do not belong to the space, or no trials are left.
         """
         given = plain(_mapping(settings, "settings"), "settings")
         answer, _ = control_client.suggest(self._folder, given, why, by, wait)
         return "" if answer is None else answer.text
 
     def resume(self, **options: Any) -> "Sweep":
-        """Go on with it, with the arguments of `sweep.resume`."""
+        """Resume the sweep, with the arguments of `sweep.resume`."""
         return resume(self.name, root=self._folder.root, **options)
 
 
-#: Columns of `Sweep.results`, before and after what a sweep adds.
-_FIRST = ("trial", "status", "score", "expected", "expected_error", "iterations", "steps")
-_LAST = ("parent", "reason")
+#: Fixed columns of `Sweep.results`, before and after the columns of settings and objectives.
+_FIRST_COLUMNS = ("trial", "status", "score", "expected", "expected_error", "iterations", "steps")
+_LAST_COLUMNS = ("parent", "reason")
 
 
-def _result(row: overview.Data) -> dict[str, Any]:
-    """A trial as a row of `Sweep.results`."""
-    first = {key: row[key] for key in _FIRST}
+def _result_row(row: overview.Data) -> dict[str, Any]:
+    """Return a trial as a row of `Sweep.results`."""
+    first = {key: row[key] for key in _FIRST_COLUMNS}
     first |= {f"config.{name}": value for name, value in row["settings"].items()}
-    taken = {*first, *_LAST}
+    taken = {*first, *_LAST_COLUMNS}
     others = {
         f"objectives/{name}" if name in taken else name: value
         for name, value in row.get("objectives", {}).items()
     }
-    return first | others | {key: row[key] for key in _LAST}
+    return first | others | {key: row[key] for key in _LAST_COLUMNS}
 
 
 class Trial:
-    """One trial as it was when its sweep was asked for it."""
+    """One trial in the state in which it was read."""
 
-    def __init__(self, sweep: lookup.Sweep, trial: TrialOfHistory) -> None:
+    def __init__(self, sweep: lookup.Sweep, trial: HistoryTrial) -> None:
         self._sweep = sweep
         self._trial = trial
 
@@ -600,105 +612,108 @@ class Trial:
 
     @property
     def number(self) -> int:
-        """Its number in the sweep."""
+        """Number of the trial in its sweep."""
         return self._trial.number
 
     @property
     def status(self) -> str:
-        """``COMPLETED``, ``PRUNED``, ``FAILED``, ``RUNNING`` and so on."""
+        """Status of the trial: ``COMPLETED``, ``PRUNED``, ``FAILED``, ``RUNNING`` and so on."""
         return self._trial.status.value
 
     @property
     def score(self) -> float | None:
-        """The score by which the trial is compared; None if no result of it counts yet."""
+        """Score by which the trial is compared; None if it has none yet."""
         return self._trial.score
 
     @property
     def expected(self) -> float | None:
-        """The expected score of its settings under a new seed at the end of training."""
+        """Expected score of the settings under a new seed at the end of training, or None."""
         found = self._sweep.history.expected(self._trial)
         return None if found is None else found.value
 
     @property
     def expected_error(self) -> float | None:
-        """The standard error of `expected`; None if there are too few trials to estimate it."""
+        """Standard error of `expected`; None if there are too few trials to estimate it."""
         found = self._sweep.history.expected(self._trial)
         return None if found is None else found.error
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The searched settings, by name."""
+        """Searched settings by name."""
         return dict(self._trial.searched)
 
     @property
     def config(self) -> dict[str, Any]:
-        """All settings that the trainable was given."""
+        """All settings of the trainable by name."""
         return dict(self._trial.config)
 
     @property
     def iterations(self) -> int:
-        """The number of iterations that the trial has finished."""
+        """Number of finished iterations."""
         return self._trial.iteration
 
     @property
     def reason(self) -> str:
-        """Why it has its status."""
+        """Reason for the status."""
         return self._trial.reason
 
     @property
     def error(self) -> str:
-        """The newest traceback; empty: nothing was raised."""
+        """Newest traceback; empty if there is none."""
         return self._trial.deciding_replica.error
 
     def results(self) -> "DataFrame":
-        """Everything it reported, one row per iteration; of several seeds, the best one's."""
+        """Return all results of the trial's best seed, one row per iteration."""
         from pandas import DataFrame
 
         rows = lookup.read_results(self._sweep.folder, self._leader)
-        first = {"iteration": 0}  # so that it is the first column, and no result is in its place
+        first = {"iteration": 0}  # makes it the first column
         return DataFrame([{**first, **r.metrics, "iteration": r.iteration} for r in rows])
 
     def log(self) -> str:
-        """The end of what it printed."""
+        """Return the end of what the trial printed."""
         return lookup.read_log(self._sweep.folder, self._trial)
 
     def checkpoint(self, which: str | int = "best") -> "Checkpoint":
-        """One of its checkpoints; UsageError if it has none such.
+        """Return one of the trial's checkpoints; UsageError if it does not exist.
 
         Args:
-            which: ``best`` by the metric, ``last``, or the iteration that it was saved at.
+            which: ``best`` by the metric, ``last``, or the iteration of a checkpoint.
         """
         saved = trained.find_checkpoint(self._leader, str(which), "checkpoint")
         its = store.of(self._sweep.folder).replica(self.number, self._leader.index)
         return Checkpoint(its.path(saved), saved, its)
 
     def load(self, checkpoint: str | int = "best") -> Trainable:
-        """Its trainable as it stood at a checkpoint; `stop()` it when it is of no use any more.
+        """Return the trainable in the state of a checkpoint; call its `stop()` after use.
 
-        Where that is gone, as the trial has gone on since this was read, it is chosen again.
+        If the checkpoint was deleted since the trial was read, it is chosen again.
 
         Raises:
-            TrainableError: the checkpoint cannot be used.
+            UsageError: no such checkpoint.
+            TrainableError: the checkpoint is unusable.
         """
         now = self._sweep
         return trained.restore(now.folder, now.spec, self._trial, str(checkpoint))
 
     def load_policy(self, checkpoint: str | int = "best") -> Policy:
-        """The policy that it had at a checkpoint, with its filters: ``compute_action(obs)``.
+        """Return the policy in the state of a checkpoint, with its filters.
 
         Raises:
-            UsageError: its trainable has no `compute_action`.
+            UsageError: no such checkpoint, or the trainable has no `compute_action`.
+            TrainableError: the checkpoint is unusable.
         """
         found: Any = self.load(checkpoint)
         if not callable(getattr(found, "compute_action", None)):
             found.stop()
             name = self._sweep.spec.trainable
-            raise UsageError(f"{name} has no compute_action(); load() gives the trainable itself")
+            raise UsageError(f"{name} has no compute_action(); load() returns the trainable itself")
         policy: Policy = found
         return policy
 
     @property
     def _leader(self) -> Replica:
+        """Replica of the trial's best seed."""
         return self._trial.leader
 
 
@@ -707,34 +722,35 @@ class Checkpoint:
     """A checkpoint of a trial."""
 
     path: Path
-    """Its file; where checkpoints lie in object storage, it may be there alone."""
+    """Path of its file; if checkpoints are in object storage, the file may exist only there."""
     saved: Saved
-    """The ledger's entry: iteration, digest, size, and the metric there (``value``)."""
+    """The ledger's entry: iteration, digest, size, and the metric (``value``)."""
     _store: Store
+    """Store that contains the checkpoint's file."""
 
     @property
     def iteration(self) -> int:
-        """The iteration that it was saved at."""
+        """Iteration at which it was saved."""
         return self.saved.iteration
 
     @property
     def value(self) -> float | None:
-        """The metric at that iteration."""
+        """Metric at that iteration, or None."""
         return self.saved.value
 
     def load(self, folder: str | Path | None = None) -> Any:
-        """Return the data that the trainable saved, or `folder`, into which its files are written.
+        """Return the saved data, or write the saved files into `folder` and return it.
 
         Raises:
-            CheckpointError: it cannot be used, or somebody else signed it.
-            UsageError: it holds files, and no folder is given.
+            CheckpointError: it is unusable, or somebody else signed it.
+            UsageError: it contains files, and `folder` is None.
         """
         loaded = self._store.read(self.saved)
         kept = saved_by_function(loaded.state["trainable"])
         if not kept["files"]:
             return kept["data"]
         if folder is None:
-            problem = "this checkpoint holds files"
+            problem = "this checkpoint contains files"
             raise BadConfig("folder", folder, "a folder to write them to", problem=problem)
         write_files(Path(folder), kept["files"])
         return Path(folder)

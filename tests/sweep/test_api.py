@@ -773,7 +773,7 @@ def test_a_checkpoint_of_files_is_put_into_a_folder(root: Path, tmp_path: Path) 
 
     found = sweep.run(train, root=root, **HERE, **{**QUICK, "stop": {"training_iteration": 1}})
     best = found.best()
-    with pytest.raises(UsageError, match=r"^folder: this checkpoint holds files; expected a "):
+    with pytest.raises(UsageError, match=r"^folder: this checkpoint contains files; expected a "):
         best.checkpoint().load()
     folder = best.checkpoint().load(tmp_path / "out")
     assert (folder / "weights.txt").read_text() == str(best.settings["lr"])
