@@ -1,17 +1,17 @@
-"""The command line: arguments in, text out; the only room that prints.
+"""The command line: parses arguments and prints; the only package that prints.
 
 main          the program: commands, exit codes, messages
-options       options and ways of answering that several commands share
-train         init, run, resume
-results       ls, status, results, show, best, explain, report, curves
-control       stop, pause, unpause, clone, set
-check         validate, check-env, doctor, verify, sync
-export        play, export-model, ui, trust
-disk          gc, rm
-completion    completion, and what is offered for each argument
-tables        a sweep as tables
-trial_tables  one trial as text
-check_tables  what the commands of `check` print
-live          what a person sees while a sweep runs
-terminal      the console, which outlives its reader
+options       options and output functions that several commands share
+train         commands init, run, resume
+results       commands ls, status, results, show, best, explain, report, curves
+control       commands stop, pause, unpause, clone, set
+check         commands validate, check-env, doctor, verify, sync
+export        commands play, export-model, ui, trust
+disk          commands gc, rm
+completion    command completion, and the candidates for each argument
+tables        renders a sweep as tables
+trial_tables  renders one trial as text
+check_tables  renders the output of the commands in `check`
+live          displays a running sweep
+terminal      the console, which survives the loss of its reader
 """

@@ -1,4 +1,4 @@
-"""The commands that try out or check: validate, schema, check-env, doctor, verify, sync."""
+"""Commands that check something: validate, schema, check-env, doctor, verify, sync."""
 
 from pathlib import Path
 from typing import Any
@@ -7,48 +7,48 @@ import click
 
 from sweep.cli import completion, options
 
-#: Exit code of a sweep in which something is damaged.
-DAMAGED = 6
-#: Exit code where a tracker could not be sent everything.
-AWAY = 4
-#: Exit code where something that a sweep needs cannot be used.
-UNUSABLE = 2
-#: Seconds that `sync` waits for trackers, and `doctor` for each part, by default.
+#: Exit code if a sweep is damaged.
+EXIT_DAMAGED = 6
+#: Exit code if a tracker did not receive everything.
+EXIT_UNSENT = 4
+#: Exit code if something that a sweep needs is unusable.
+EXIT_UNUSABLE = 2
+#: Default time limits of `sync` for trackers, and of `doctor` for each part, in seconds.
 PATIENCE_S, ANSWER_S = 60.0, 15.0
 
 
-@click.command(cls=options.OfSpaces)
+@click.command(cls=options.SpaceCommand)
 @click.argument("space", shell_complete=completion.spaces)
 @options.override_options
 @options.jobs_option
 @click.option(
     "--pool",
     metavar="NAME",
-    help="The pool of the sweep; with stack, two lanes are tried out together; default: loky.",
+    help="The pool of the sweep; with stack, two lanes are tested together; default: loky.",
 )
 @click.option(
     "--for",
     "longest_s",
     type=click.FloatRange(min=0, min_open=True),
-    callback=options.waitable,
+    callback=options.check_waitable,
     default=60.0,
     metavar="SECONDS",
-    help="How long the trainable may be tried out; what was not tried by then is named, "
-    "and is no error; default: 60.",
+    help="Time limit of the test of the trainable; steps that were not reached are listed, which "
+    "is not an error; default: 60.",
 )
 @options.sweep_options
 def validate(space: str, **given: Any) -> None:
     """Check a spec, its cost, and whether its trainable works.
 
-    Its trainable is tried out: it is trained, saved, restored and compared. Nothing is written.
+    The trainable is trained, saved, restored and compared for a short time. Nothing is written.
     """
     from sweep import pools
     from sweep.cli import check_tables
     from sweep.driver import prepare
     from sweep.operations import validate as preview
 
-    with options.answering(given["as_json"]) as answer:
-        with options.telling_imports() as parsed:
+    with options.open_answer(given["as_json"]) as answer:
+        with options.announcing_imports() as parsed:
             resolved, _text = prepare.prepare(space, options.overrides(given), parsed)
         pool = pools.choose_pool(options.pool({**given, "address": None}))
         for remark in (*resolved.spec.source.remarks, *prepare.fixed_lists(resolved.spec)):
@@ -64,49 +64,51 @@ def validate(space: str, **given: Any) -> None:
 def schema() -> None:
     """Print the JSON Schema of specs, for editors.
 
-    It has the options of all plugins and the settings of all trainables that are installed. Where
-    a spec begins with `# yaml-language-server: $schema=sweep.schema.json`, as those of `sweep init`
-    do, editors check and complete it by that file, which `sweep schema > sweep.schema.json` renews.
+    It includes the options of all installed plugins and the settings of all installed trainables.
+    If a spec begins with `# yaml-language-server: $schema=sweep.schema.json`, as those of `sweep
+    init` do, editors check and complete it with that file; `sweep schema > sweep.schema.json`
+    updates it.
     """
     from sweep.operations import schema as schemas
 
-    with options.answering(as_json=False) as answer:
+    with options.open_answer(as_json=False) as answer:
         answer(schemas.text(), str.rstrip)
 
 
 @click.command("check-env")
 @click.argument("env")
-@click.option("--env-config", metavar="YAML", help="What it is made with, such as '{g: 9.0}'.")
+@click.option("--env-config", metavar="YAML", help="Its configuration, such as '{g: 9.0}'.")
 @click.option(
     "--steps",
     type=click.IntRange(min=1),
     default=2000,
     metavar="N",
-    help="Steps of each measure of speed; default: 2000.",
+    help="Steps of each measurement of speed; default: 2000.",
 )
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True, max=1e6),
     metavar="S",
-    help="Seconds that one call of it may take; default: 60.",
+    help="Time limit of one call of the environment; default: 60.",
 )
 @options.json_option
 def check_env(env: str, **given: Any) -> None:
     """Measure an environment: speed, faults, exactness.
 
-    How exact it is says what a checkpoint can hold of it: everything, or less.
+    The level of exactness describes how much of its state a checkpoint contains.
     """
     from sweep import plugins
     from sweep.cli import check_tables
     from trainables.envs import check
 
-    with options.answering(given["as_json"]) as answer:
+    with options.open_answer(given["as_json"]) as answer:
         plugins.add_paths([str(Path.cwd())])
-        config = _read(given["env_config"])
+        config = _read_env_config(given["env_config"])
         answer(check.check(env, config, given["steps"], given["timeout"]), check_tables.env_report)
 
 
-def _read(text: str | None) -> dict[str, Any]:
+def _read_env_config(text: str | None) -> dict[str, Any]:
+    """Return the value of the option ``--env-config``; BadConfig if it is not a mapping."""
     from sweep.errors import At, BadConfig
     from sweep.spec import yaml_source
 
@@ -124,21 +126,21 @@ def _read(text: str | None) -> dict[str, Any]:
     metavar="ADDRESS",
     help="A cluster: of Dask, such as tls://node-1:8786, or with --pool ray, such as node-1:6379.",
 )
-@click.option("--pool", metavar="NAME", help="What runs the cluster: dask or ray; default: dask.")
+@click.option("--pool", metavar="NAME", help="Kind of the cluster: dask or ray; default: dask.")
 @options.service_options
 @options.wait_option(ANSWER_S, "each part's answer")
 @options.sweep_options
 def doctor(name: str | None, wait: float, **given: Any) -> int:
     """Check this machine and the services that a sweep needs.
 
-    With NAME also the services that the sweep has. What is not well is said with what to do next;
-    nothing that is written stays. Exit code 2: something cannot be used.
+    With NAME, also check the services of that sweep. Each problem is printed with advice.
+    Everything that is written is removed. Exit code 2: something is unusable.
     """
     from sweep import pools
     from sweep.cli import check_tables
     from sweep.operations.doctor import examination
 
-    with options.answering(given["as_json"]) as answer:
+    with options.open_answer(given["as_json"]) as answer:
         asked = options.pool(given)
         named = examination.Services(
             "" if asked is None else pools.choose_pool(asked, "dask"),
@@ -148,15 +150,15 @@ def doctor(name: str | None, wait: float, **given: Any) -> int:
         )
         found = examination.examine(given["root"], name, named, wait)
         answer([one._asdict() for one in found], check_tables.examined)
-        return UNUSABLE if any(one.level == "problem" for one in found) else 0
+        return EXIT_UNUSABLE if any(one.level == "problem" for one in found) else 0
 
 
 @click.command()
 @completion.name_argument
-@click.option("--repair", is_flag=True, help="Mend what can be worked out from what is left.")
+@click.option("--repair", is_flag=True, help="Repair what the remaining files allow.")
 @options.sweep_options
 def verify(name: str, repair: bool, **given: Any) -> int:
-    """Check checkpoints, ledger, copies and files; mend them.
+    """Check checkpoints, ledger, copies and files; repair them.
 
     Exit code 6: something is damaged.
     """
@@ -164,7 +166,7 @@ def verify(name: str, repair: bool, **given: Any) -> int:
     from sweep.operations import repair as repairing
     from sweep.operations import verify as verifying
 
-    with options.answering(given["as_json"]) as answer:
+    with options.open_answer(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
         mended = repairing.repair(folder, options.say) if repair else None
         found = verifying.verify(folder) if mended is None else mended.left
@@ -179,7 +181,7 @@ def verify(name: str, repair: bool, **given: Any) -> int:
             "repaired": [] if mended is None else list(mended.done),
         }
         answer(data, check_tables.damage_report)
-        return DAMAGED if found.damages else 0
+        return EXIT_DAMAGED if found.damages else 0
 
 
 @click.command()
@@ -189,17 +191,18 @@ def verify(name: str, repair: bool, **given: Any) -> int:
 def sync(name: str, wait: float, **given: Any) -> int:
     """Send MLflow and Optuna's tables what they still miss.
 
-    Nothing is trained. MLflow gets the report and the best model of a finished sweep, too. Exit
-    code 4: not everything could be sent.
+    Nothing is trained. MLflow also gets the report and the best model of a finished sweep. Exit
+    code
+    4: not everything could be sent.
     """
     from sweep.cli import check_tables
     from sweep.driver import sync as sending
     from sweep.operations.mlflow import attaching
 
-    with options.answering(given["as_json"]) as answer:
+    with options.open_answer(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
         sent = attaching.send(folder, options.say, wait)
         rows = [{"tracker": s.tracker, "sent": s.events, "missing": s.missing} for s in sent]
         whole = not sending.attachments_due(sending.tracker_context(folder))
         answer({"name": name, "trackers": rows, "attached": whole}, check_tables.sent)
-        return 0 if whole and not any(s.missing for s in sent) else AWAY
+        return 0 if whole and not any(s.missing for s in sent) else EXIT_UNSENT

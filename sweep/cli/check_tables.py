@@ -1,4 +1,4 @@
-"""Output of `sweep validate`, `run --dry-run`, `check-env`, `doctor`, `verify` and `sync`."""
+"""Render the output of `validate`, `run --dry-run`, `check-env`, `doctor`, `verify` and `sync`."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,12 +13,12 @@ from sweep.spec.sections import in_words
 from sweep.views import formatting
 from trainables.errors import printable
 
-#: Of `sweep doctor`.
+#: Level of a finding of `sweep doctor` → its colour.
 _LEVELS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
 def preview(data: Data) -> RenderableType:
-    """`sweep validate` and `sweep run --dry-run`."""
+    """Render `sweep validate` and `sweep run --dry-run`."""
     points = "infinitely many" if data["points"] is None else f"{data['points']:,}"
     rungs = ", ".join(formatting.number(level) for level in data["rungs"])
     facts = [
@@ -48,6 +48,7 @@ def preview(data: Data) -> RenderableType:
 
 
 def _costs(costs: Data | None) -> list[RenderableType]:
+    """Render the expected costs; nothing if there are none."""
     if costs is None:
         return []
     per_trial = costs["iterations_per_trial"]
@@ -60,31 +61,39 @@ def _costs(costs: Data | None) -> list[RenderableType]:
     if per_trial is None:
         lines.append(Text("at most    no bound: stop names nothing that is counted"))
     else:
-        lines.append(Text(f"at most    {_total(costs, 'most')}, {per_trial} iterations a trial"))
+        lines.append(
+            Text(f"at most    {_cost_line(costs, 'most')}, {per_trial} iterations a trial")
+        )
         if costs["about_s"] < costs["most_s"]:
-            lines.append(Text(f"about      {_total(costs, 'about')}"))
+            lines.append(Text(f"about      {_cost_line(costs, 'about')}"))
     if size is not None:
         lines.append(Text(f"disk       at most {in_words(costs['most_bytes'])}"))
     return list(lines)
 
 
-def _total(costs: Data, which: str) -> str:
+def _cost_line(costs: Data, which: str) -> str:
+    """Render the ``most`` or ``about`` costs: steps and duration."""
     steps = costs[f"{which}_steps"]
     text = "" if steps is None else f"{formatting.count(steps)} steps, "
     return text + formatting.duration(costs[f"{which}_s"])
 
 
 def _samples(samples: Sequence[Data]) -> RenderableType:
+    """Render sample settings as a table."""
     names = dict.fromkeys(name for sample in samples for name in sample)
-    columns: list[Column] = [(printable(name), "wrap", partial(_sample, name)) for name in names]
+    columns: list[Column] = [
+        (printable(name), "wrap", partial(_sample_cell, name)) for name in names
+    ]
     return Padding(table(samples, *columns), (0, 0, 0, 2))
 
 
-def _sample(name: str, sample: Data) -> str:
+def _sample_cell(name: str, sample: Data) -> str:
+    """Render one setting of a sample; empty if the sample lacks it."""
     return formatting.setting(sample[name]) if name in sample else ""
 
 
 def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
+    """Render the comparison of the iterations after saving and restoring."""
     if differences is None:
         return []
     if not differences:
@@ -93,7 +102,7 @@ def _restore(differences: Sequence[str] | None) -> list[RenderableType]:
 
 
 def _cut_short(ended: Data | None) -> list[RenderableType]:
-    """The checks that were left out because the time was up."""
+    """Render the steps that were left out because the time was up."""
     if ended is None:
         return []
     after = f"{ended['after_s']:g}"
@@ -106,7 +115,7 @@ def _cut_short(ended: Data | None) -> list[RenderableType]:
 
 
 def env_report(data: Data) -> RenderableType:
-    """`sweep check-env`: facts, the level with its reasons, costs, faults."""
+    """Render `sweep check-env`: facts, the level with its reasons, costs, faults."""
     limit = data["time_limit"]
     rows: list[tuple[str, str]] = [
         ("observations", " ".join(data["observation_space"].split())),
@@ -127,6 +136,7 @@ def env_report(data: Data) -> RenderableType:
 
 
 def _speed(data: Data) -> str:
+    """Render the speed of one environment, and of several in one process."""
     from trainables.envs.check import WIDTH
 
     alone, many = data["steps_per_s"], data[f"steps_per_s_in_{WIDTH}"]
@@ -139,6 +149,7 @@ def _speed(data: Data) -> str:
 
 
 def _saving(data: Data) -> str:
+    """Render the size of a saved state, and the durations of saving and restoring."""
     if data["saved_bytes"] is None:
         return ""
     return (
@@ -148,21 +159,22 @@ def _saving(data: Data) -> str:
 
 
 def examined(data: Sequence[Data]) -> RenderableType:
-    """`sweep doctor`: a line for each thing that was looked at."""
+    """Render `sweep doctor`: one line for each finding."""
     return table(
         data,
         ("part", "l", itemgetter("part")),
         ("", "l", lambda its: Text(its["level"], style=_LEVELS[its["level"]])),
-        ("seen → what to do next", "wrap", _advised),
+        ("seen → what to do next", "wrap", _seen_and_advice),
     )
 
 
-def _advised(its: Data) -> str:
+def _seen_and_advice(its: Data) -> str:
+    """Render a finding's observation with its advice."""
     return f"{its['seen']} → {its['todo']}" if its["todo"] else its["seen"]
 
 
 def damage_report(data: Data) -> RenderableType:
-    """`sweep verify`: what was repaired, what is wrong, what was not compared."""
+    """Render `sweep verify`: repairs, damages, and parts that were not compared."""
     parts: list[RenderableType] = [Text(printable(f"repaired: {t}")) for t in data["repaired"]]
     if data["damages"]:
         found = table(
@@ -181,7 +193,7 @@ def damage_report(data: Data) -> RenderableType:
 
 
 def sent(data: Data) -> RenderableType:
-    """`sweep sync`: what each tracker was sent, and what it still misses."""
+    """Render `sweep sync`: the events that each tracker received and still misses."""
     if not data["trackers"]:
         return Text("no trackers")
     return table(
@@ -193,4 +205,5 @@ def sent(data: Data) -> RenderableType:
 
 
 def _missing(events: int) -> str:
+    """Render the number of events that a tracker misses."""
     return f"misses {formatting.plural(events, 'event')}" if events else "has all"

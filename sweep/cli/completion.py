@@ -1,4 +1,4 @@
-"""Completions of the shell at Tab: commands, options, sweeps and their trials."""
+"""Shell completion: commands, options, sweeps and their trials."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 def names(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """The sweeps in the folder that ``--root`` names."""
+    """Return the sweeps in the folder of ``--root`` whose names start with `begun`."""
     from sweep.ledger import folder
 
     return [name for name in folder.list_sweeps(_root(context)) if name.startswith(begun)]
 
 
 def trials(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """The numbers of the sweep's trials that have a folder; a database is not opened for it."""
+    """Return the numbers of the sweep's trials that start with `begun`, from its folders' names."""
     lie = _root(context) / (context.params.get("name") or "") / "trials"
     found = {path.name.partition(".")[0] for path in lie.glob("[0-9]*")}
     numbers = sorted(filter(str.isdecimal, found), key=int)
@@ -26,24 +26,25 @@ def trials(context: click.Context, _parameter: click.Parameter, begun: str) -> l
 def spaces(
     _context: click.Context, _parameter: click.Parameter, begun: str
 ) -> list[CompletionItem]:
-    """The shipped search spaces by name, and files."""
+    """Return the shipped search spaces, and files, that start with `begun`."""
     from sweep import spec
 
     found = [name for name in spec.shipped() if name.startswith(begun)]
     if not found:
         return [CompletionItem(begun, type="file")]
-    # bash takes either words or its own look at files, so beside words they are words, too
+    # bash completes either words or files, so the files are added as words
     beside = (f"{path.name}/" if path.is_dir() else path.name for path in sorted(Path().iterdir()))
     found += [name for name in beside if name.startswith(begun) and _is_plain(name)]
     return [CompletionItem(name) for name in found]
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a file's name is one word, and not that of a hidden file."""
+    """Return true if a file's name is one printable word and not hidden."""
     return not name.startswith(".") and name.isprintable() and " " not in name
 
 
 def _root(context: click.Context) -> Path:
+    """Return the folder of ``--root``."""
     return Path(context.params.get("root") or "sweeps")
 
 
@@ -62,7 +63,7 @@ trial_option = click.option(
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print what makes a shell complete commands and names.
+    """Print the script that makes a shell complete commands and names.
 
     \b
     bash   echo 'eval "$(sweep completion bash)"' >> ~/.bashrc

@@ -1,4 +1,4 @@
-"""The commands that ask something of a driver: stop, pause, unpause, clone, suggest, set."""
+"""Commands that send a request to a driver: stop, pause, unpause, clone, suggest, set."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from sweep.cli import completion, options
 
 
 def answer_text(data: dict[str, Any]) -> str:
-    """The driver's answer to a request, or what the request waits for."""
+    """Return the driver's answer to a request, or the reason why there is none yet."""
     from sweep.ledger.folder import root_option
     from trainables.errors import printable
 
@@ -21,11 +21,12 @@ def answer_text(data: dict[str, Any]) -> str:
     return f"{name}: noted; no driver runs, `{again}` begins with this"
 
 
-#: Seconds that a driver is given to answer: with trials in its process it answers between slices.
+#: Default seconds to wait for an answer; a driver with the pool inline answers between slices.
 PATIENCE_S = 60.0
 
 
-def _common(command: options.F) -> options.F:
+def _common_options(command: options.F) -> options.F:
+    """Add the options ``--wait``, ``--root`` and ``--json`` to a command."""
     for option in (
         options.json_option,
         options.root_option,
@@ -35,30 +36,32 @@ def _common(command: options.F) -> options.F:
     return command
 
 
-def _for_trials(verb: str, text: str) -> click.Command:
+def _make_trials_command(verb: str, text: str) -> click.Command:
+    """Return the command `verb` for trials, or for the whole sweep."""
+
     @click.command(verb, help=text)
     @completion.name_argument
     @click.argument(
         "trials", nargs=-1, type=click.IntRange(min=0), shell_complete=completion.trials
     )
-    @_common
+    @_common_options
     def command(name: str, trials: tuple[int, ...], **given: Any) -> None:
-        _ask(name, verb, {"trials_named": list(trials)}, given)
+        _request(name, verb, {"trials_named": list(trials)}, given)
 
     return command
 
 
-stop = _for_trials(
+stop = _make_trials_command(
     "stop",
     "End trials, or the whole sweep, at their next checkpoint.\n\n"
     "Without TRIALS it is the sweep that ends, as by Ctrl-C.",
 )
-pause = _for_trials(
+pause = _make_trials_command(
     "pause",
     "Pause trials, or the whole sweep, until `sweep unpause`.\n\n"
     "They pause at their next checkpoint; without TRIALS it is the sweep that pauses.",
 )
-unpause = _for_trials("unpause", "Let paused trials, or the whole sweep, go on.")
+unpause = _make_trials_command("unpause", "Continue paused trials, or the whole sweep.")
 
 
 @click.command()
@@ -68,13 +71,13 @@ unpause = _for_trials("unpause", "Let paused trials, or the whole sweep, go on."
     "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A searched setting to change."
 )
 @click.option(
-    "--from-checkpoint", is_flag=True, help="Go on from the trial's newest checkpoint, not anew."
+    "--from-checkpoint", is_flag=True, help="Continue from the trial's newest checkpoint."
 )
-@_common
+@_common_options
 def clone(
     name: str, trial: int, settings: tuple[str, ...], from_checkpoint: bool, **given: Any
 ) -> None:
-    """Make a trial with the settings of another, some changed.
+    """Create a trial with the settings of another, some changed.
 
     It does not count for --trials.
     """
@@ -82,16 +85,16 @@ def clone(
 
     changed = {override.path: override.value for override in map(Override.parse, settings)}
     body = {"trials_named": [trial], "settings": changed, "from_checkpoint": from_checkpoint}
-    _ask(name, "clone", body, given)
+    _request(name, "clone", body, given)
 
 
 @click.command()
 @completion.name_argument
 @click.argument("settings", nargs=-1, required=True, metavar="KEY=VALUE...")
-@click.option("--why", default="", metavar="TEXT", help="The reason, which the history keeps.")
-@_common
+@click.option("--why", default="", metavar="TEXT", help="The reason, recorded in the history.")
+@_common_options
 def suggest(name: str, settings: tuple[str, ...], why: str, **given: Any) -> None:
-    """Let the next new trial have certain settings.
+    """Suggest settings for the next new trial.
 
     The searcher proposes the settings that are not given, and learns from the trial as from any
     other. It counts for --trials. With grid, the trials after it take the values that it left out.
@@ -105,7 +108,7 @@ def suggest(name: str, settings: tuple[str, ...], why: str, **given: Any) -> Non
         if override.path in found:
             raise click.UsageError(f"{override.path} is given twice; give each setting once")
         found[override.path] = override.value
-    _ask(name, "suggest", {"settings": found, "why": why, "by": control_client.user()}, given)
+    _request(name, "suggest", {"settings": found, "why": why, "by": control_client.user()}, given)
 
 
 @click.command("set")
@@ -114,21 +117,22 @@ def suggest(name: str, settings: tuple[str, ...], why: str, **given: Any) -> Non
 @options.jobs_option
 @options.budget_option
 @options.max_disk_option
-@_common
+@_common_options
 def set_(name: str, trials: int | None, jobs: int | None, **given: Any) -> None:
-    """Change how many trials, how many at once, or the budget."""
+    """Change the number of trials, trials at once, or budget."""
     body = {"trials": trials, "jobs": jobs, **options.read_budget(given)}
     changed = {key: value for key, value in body.items() if value}
     if not changed:
         raise click.UsageError("nothing to set; give --trials, --jobs, --budget or --max-disk")
-    _ask(name, "set", changed, given)
+    _request(name, "set", changed, given)
 
 
-def _ask(name: str, verb: str, body: dict[str, Any], given: dict[str, Any]) -> None:
+def _request(name: str, verb: str, body: dict[str, Any], given: dict[str, Any]) -> None:
+    """Send a request to the sweep's driver, and print the answer."""
     from sweep.ledger.requests import Verb
     from sweep.operations import control_client
 
-    with options.answering(given["as_json"]) as answer:
+    with options.open_answer(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
         done, driven = control_client.ask(folder, Verb(verb), body, given["wait"])
         data = {

@@ -1,4 +1,4 @@
-"""The commands that free disk space: gc, rm."""
+"""Commands that free disk space: gc, rm."""
 
 import sys
 from pathlib import Path
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
     metavar="K",
     help="Best trials that keep their best checkpoint; default: 3.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would go; delete nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be deleted; delete nothing.")
 @click.option(
     "--mlflow",
     is_flag=True,
-    help="Also mark deleted in ROOT/mlflow.db what belongs to sweeps or trials that are not here.",
+    help="Also mark runs in ROOT/mlflow.db as deleted whose sweep or trial no longer exists.",
 )
-@click.option("--yes", is_flag=True, help="Do not ask before that.")
+@click.option("--yes", is_flag=True, help="With --mlflow: do not ask.")
 @options.sweep_options
 def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bool) -> None:
-    """Delete checkpoints and files that nobody needs any more.
+    """Delete checkpoints and files that are no longer needed.
 
-    That is of all sweeps, or of those named. A sweep can be resumed afterwards as before:
-    trials that may go on keep what they need.
+    Without names, this is done for all sweeps. Each sweep can be resumed afterwards as before,
+    since trials that may continue keep what they need.
     """
     dry_run, mlflow = given["dry_run"], given["mlflow"]
     if mlflow and names:
-        raise click.UsageError("--mlflow is about all sweeps of the root; leave the names out")
+        raise click.UsageError("--mlflow applies to all sweeps of the root; leave the names out")
     if mlflow and not (dry_run or given["yes"] or sys.stdin.isatty()):
         raise click.UsageError("no terminal to ask at; --yes deletes without asking")
     from sweep.errors import SweepError
@@ -46,7 +46,7 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
     from sweep.operations import cleaning
     from trainables.errors import printable
 
-    with options.answering(as_json) as answer:
+    with options.open_answer(as_json) as answer:
         freed = []
         for name in names or folders.list_sweeps(root):
             try:
@@ -59,12 +59,12 @@ def gc(names: tuple[str, ...], keep: int, root: Path, as_json: bool, **given: bo
         if not names:
             freed += cleaning.clean_root(root, options.say, dry_run)
         if mlflow:
-            freed += _orphaned(root, dry_run, given["yes"])
-        answer([vars(one) for one in freed], lambda rows: _lines(rows, dry_run))
+            freed += _delete_orphaned(root, dry_run, given["yes"])
+        answer([vars(one) for one in freed], lambda rows: _freed_lines(rows, dry_run))
 
 
-def _orphaned(root: Path, dry_run: bool, yes: bool) -> "list[cleaning.Freed]":
-    """Mark deleted in MLflow what belongs to nothing here, if the person agrees."""
+def _delete_orphaned(root: Path, dry_run: bool, yes: bool) -> "list[cleaning.Freed]":
+    """Mark runs in MLflow that belong to no sweep as deleted, if the user agrees."""
     from sweep.operations import cleaning
     from sweep.views.formatting import plural
     from trainables.errors import printable
@@ -91,30 +91,30 @@ def _orphaned(root: Path, dry_run: bool, yes: bool) -> "list[cleaning.Freed]":
 def rm(names: tuple[str, ...], mlflow: bool, yes: bool, root: Path, as_json: bool) -> None:
     """Delete sweeps with all their checkpoints.
 
-    Their runs stay on the MLflow page unless --mlflow is given; what it marks deleted can be
-    restored there until `mlflow gc` deletes it for good.
+    Their runs stay on the MLflow page unless --mlflow is given. Deleted runs can be restored there
+    until `mlflow gc` deletes them for good.
     """
     from sweep.operations import cleaning
 
-    with options.answering(as_json) as answer:
+    with options.open_answer(as_json) as answer:
         found = [options.find_sweep(root, name) for name in dict.fromkeys(names)]
         if not yes:
             if not sys.stdin.isatty():
                 raise click.UsageError("no terminal to ask at; --yes deletes without asking")
             listed = ", ".join(folder.name for folder in found)
             click.confirm(f"Delete {listed} with all checkpoints?", abort=True, err=True)
-        for folder in found:  # all of them, before anything of the first one is gone
+        for folder in found:  # check all sweeps before the first one is deleted
             cleaning.check_removable(folder)
         tracked = [folder.name for folder in found if _is_in_mlflow(folder)]
         removed = [cleaning.remove(folder, mlflow) for folder in found]
-        answer([vars(one) for one in removed], lambda rows: _lines(rows, dry_run=False))
+        answer([vars(one) for one in removed], lambda rows: _freed_lines(rows, dry_run=False))
         if tracked and not mlflow:
             names_of = ", ".join(tracked)
-            options.say(f"what MLflow has of {names_of} stays there; --mlflow deletes it, too")
+            options.say(f"the MLflow runs of {names_of} were kept; --mlflow deletes them, too")
 
 
 def _is_in_mlflow(folder: "Folder") -> bool:
-    """Return whether MLflow may have runs of the sweep."""
+    """Return true if MLflow may have runs of the sweep."""
     from sweep.errors import SweepError
     from sweep.views import lookup
 
@@ -122,11 +122,12 @@ def _is_in_mlflow(folder: "Folder") -> bool:
         return False
     try:
         return "mlflow" in lookup.read_spec(folder)[0].trackers
-    except SweepError:  # nobody can read what it was
+    except SweepError:  # the spec is unreadable
         return True
 
 
-def _lines(rows: list[dict[str, Any]], dry_run: bool) -> str:
+def _freed_lines(rows: list[dict[str, Any]], dry_run: bool) -> str:
+    """Render the results of gc and rm, one line for each sweep."""
     from sweep.spec.sections import in_words
     from sweep.views.formatting import plural
     from trainables.errors import printable

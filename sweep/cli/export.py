@@ -1,4 +1,4 @@
-"""The commands that show a policy, hand one over or accept one: play, export-model, ui, trust."""
+"""Commands that play, export, display or trust a policy: play, export-model, ui, trust."""
 
 import shutil
 import tempfile
@@ -12,7 +12,10 @@ import click
 from sweep.cli import completion, options
 
 checkpoint_option = click.option(
-    "--checkpoint", default="best", metavar="best|last|STEP", help="Which one of it; default: best."
+    "--checkpoint",
+    default="best",
+    metavar="best|last|STEP",
+    help="Which checkpoint; default: best.",
 )
 
 if TYPE_CHECKING:
@@ -27,14 +30,14 @@ if TYPE_CHECKING:
     "--checkpoint",
     default="compared",
     metavar="compared|best|last|STEP",
-    help="Which one of it; default: compared, the best of its seeds' networks in fresh episodes.",
+    help="Which checkpoint; default: compared, the best network of its seeds in fresh episodes.",
 )
 @click.option(
     "--episodes",
     type=click.IntRange(0, 100_000),
     default=20,
     metavar="N",
-    help="Fresh episodes that each network plays; 0: none, the metric decides; default: 20.",
+    help="Fresh episodes that each network plays; 0 to choose by the metric; default: 20.",
 )
 @click.option(
     "--format",
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     multiple=True,
     help="The format, or several; default: onnx.",
 )
-@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Where to.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR", help="Folder to write.")
 @click.option(
     "--register", metavar="MODEL", help="Add it to the trial's MLflow run, as MODEL's next version."
 )
@@ -51,16 +54,16 @@ if TYPE_CHECKING:
 def export_model(name: str, root: Path, **given: Any) -> None:
     """Write a trial's model and a card into a folder.
 
-    A function or class with an export_model(folder) of its own writes what it likes. With
-    --register it is added to the trial's run in MLflow, and --out may be left out.
+    A function or class with its own export_model(folder) writes its own files. With --register the
+    model is added to the trial's run in MLflow, and --out may be omitted.
     """
     from sweep.cli import trial_tables
 
-    with options.answering(given["as_json"]) as answer:
-        answer(_exported(options.find_sweep(root, name), **given), trial_tables.card)
+    with options.open_answer(given["as_json"]) as answer:
+        answer(_export(options.find_sweep(root, name), **given), trial_tables.card)
 
 
-def _exported(
+def _export(
     folder: "Folder",
     trial: str,
     checkpoint: str,
@@ -70,6 +73,7 @@ def _exported(
     episodes: int,
     **_: Any,
 ) -> dict[str, Any]:
+    """Export the model, and register it if requested. Returns the card for the answer."""
     from sweep.driver import sync
     from sweep.errors import SweepError
     from sweep.operations import export
@@ -82,7 +86,7 @@ def _exported(
     with tempfile.TemporaryDirectory(prefix="sweep-export-") as scratch:
         where = out or Path(scratch) / "model"
         with options.progress() as (show, every_s):
-            say = _seldom(show, every_s)
+            say = _throttle(show, every_s)
             card = export.export_model(folder, choice, formats, where, episodes, say)
         said = {"out": None if out is None else str(out)}
         if register is None:
@@ -90,13 +94,13 @@ def _exported(
         try:
             uri = registering.register(sync.tracker_context(folder), card, where, register)
         except SweepError:
-            shutil.rmtree(where)  # the corrected command finds it free
+            shutil.rmtree(where)  # so that the corrected command can use the folder
             raise
         return {**card, **said, "registered": uri}
 
 
-def _seldom(show: Callable[[str], None], every_s: float) -> Callable[[str], None]:
-    """Show a text if the one before it was shown so long ago; the first one after that time."""
+def _throttle(show: Callable[[str], None], every_s: float) -> Callable[[str], None]:
+    """Return a function that shows a text if the last one was shown at least `every_s` ago."""
     last = time.monotonic()
 
     def say(text: str) -> None:
@@ -136,7 +140,7 @@ def play(name: str, root: Path, **given: Any) -> None:
     from sweep.ledger import folder as folders
     from sweep.operations import export, trained
 
-    with options.answering(given["as_json"]) as answer:
+    with options.open_answer(given["as_json"]) as answer:
         choice = trained.Choice(given["trial"], given["checkpoint"])
         how = trained.Playing(given["episodes"], given["seed"], given["video"], given["window"])
         if (Path(name) / export.CARD).is_file() and name not in folders.list_sweeps(root):
@@ -148,10 +152,11 @@ def play(name: str, root: Path, **given: Any) -> None:
 
 
 def _refuse_choice(choice: "Choice") -> None:
+    """Raise UsageError if a trial or checkpoint of an exported folder was chosen."""
     for option, value in (("--trial", choice.trial), ("--checkpoint", choice.checkpoint)):
         if value != "best":
             raise click.UsageError(
-                f"{option} {value}: an exported folder holds one model; leave it out"
+                f"{option} {value}: an exported folder contains one model; leave {option} out"
             )
 
 
@@ -163,7 +168,7 @@ def _refuse_choice(choice: "Choice") -> None:
     "--open/--no-open",
     "show",
     default=None,
-    help="Open it in a browser; default: where a screen is.",
+    help="Open it in a browser; default: if there is a screen.",
 )
 @options.root_option
 def ui(name: str | None, port: int, host: str, show: bool | None, root: Path) -> int:
@@ -191,9 +196,8 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
     """Let checkpoints that somebody else signed be restored.
 
     They may run code as you. FILE may also be the card.json of an exported model, which can then be
-    played, and the file sweep.postgresql or checkpoints of a sweep's folder, whose server is then
-    asked with your credentials. It counts for these very files, wherever they lie, and for you
-    alone.
+    played, and the file sweep.postgresql or checkpoints of a sweep's folder, whose server then gets
+    your credentials. Trust applies to these very files, wherever they are, and only to you.
     """
     from sweep.ledger import signed
     from sweep.ledger.folder import CHECKPOINTS
@@ -201,7 +205,7 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
     from trainables.checkpoint import file as checkpoint_file
     from trainables.checkpoint import signing
 
-    with options.answering(as_json) as answer:
+    with options.open_answer(as_json) as answer:
         trusted = []
         for file in files:
             if file.suffix == signed.REMOTE or file.name == CHECKPOINTS:
@@ -216,10 +220,11 @@ def trust(files: tuple[Path, ...], as_json: bool) -> None:
             found: dict[str, Any] = {"file": str(file), "digest": digest, "step": step}
             trusted.append({**found, "signed_by": said.get("key")})
         signing.trust_checkpoints(found["digest"] for found in trusted)
-        answer(trusted, _lines)
+        answer(trusted, _trusted_lines)
 
 
-def _lines(trusted: Sequence[dict[str, Any]]) -> str:
+def _trusted_lines(trusted: Sequence[dict[str, Any]]) -> str:
+    """Render the trusted files, one line each."""
     from trainables.errors import printable
 
     return "\n".join(

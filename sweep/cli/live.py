@@ -1,4 +1,4 @@
-"""Output of a running sweep: a table that is redrawn, or lines of text in a pipe.
+"""Display a running sweep: a table that is redrawn, or lines of text in a pipe.
 
 view.begin(context, warnings)
 view.update(records)           # at every tick of the driver, mostly with nothing
@@ -22,7 +22,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweep.cli import tables
-from sweep.cli.terminal import Terminal, whole
+from sweep.cli.terminal import Terminal, unwrapped
 from sweep.history.events import (
     Closed,
     End,
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
     from sweep.driver.session import View
 
 # -------------------------------------------------------------------------------------------------
-# Events as lines of text. A slice that only continues a trial is none; what happens to many trials
-# at once is one line.
+# Events as lines of text. A slice that only continues a trial gets no line; an event of many trials
+# at once gets one line.
 
-#: Moves of one kind in one transaction that get a line each; more get one line together.
+#: Largest number of equal moves in one update that get a line each; more share one line.
 MOST_MOVES = 3
 
 
@@ -67,16 +67,19 @@ class Kind(StrEnum):
     STOPPED = "stopped"
     FAILED = "failed"
     NOTICE = "notice"
-    """A remark, such as about a tracker that is away."""
+    """A remark, for example about an unreachable tracker."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line; the text is without the trial's number."""
+    """One line of text."""
 
     kind: Kind
+    """Subject of the line, which decides its colour."""
     trial: int | None
+    """Number of the trial, or None if the line is about several or none."""
     text: str
+    """The text without the trial's number."""
 
     def __str__(self) -> str:
         return self.text if self.trial is None else f"trial {self.trial} {self.text}"
@@ -92,9 +95,10 @@ _ENDED = {
 
 
 class Narrator:
-    """Turns records of the driver's history into lines; remembers each trial's goal, for changes.
+    """Converts records of the driver's history to lines.
 
-    Going on from a rung is a line only where a trial `is_waiting` there.
+    A trial that continues from a rung gets a line only if the scheduler pauses trials there
+    (`waits`).
     """
 
     def __init__(self, history: History, waits: bool = True) -> None:
@@ -105,24 +109,26 @@ class Narrator:
         self._goals: dict[int, Goal] = {t.number: t.goal for t in history.trials if t.slices}
 
     def lines(self, records: Sequence[Recorded]) -> list[Line]:
-        """The lines for records that are in the history."""
+        """Return the lines for records that are already in the history."""
         lines: list[Line] = []
         for record in records:
             lines += self._line(record)
-        return [*lines, *_moves([r.event for r in records if isinstance(r.event, Moved)])]
+        return [*lines, *_moved_lines([r.event for r in records if isinstance(r.event, Moved)])]
 
     def _line(self, record: Recorded) -> Iterable[Line]:
+        """Return the lines for one record, except moves."""
         match record.event:
             case Opened() as opened:
-                return self._opened(opened)
+                return self._opened_lines(opened)
             case Closed() as closed:
-                return self._closed(closed)
+                return self._closed_lines(closed)
             case SpaceExhausted(reason):
                 return [Line(Kind.NOTICE, None, f"nothing is left to search: {printable(reason)}")]
             case _:
                 return ()
 
-    def _opened(self, event: Opened) -> Iterable[Line]:
+    def _opened_lines(self, event: Opened) -> Iterable[Line]:
+        """Yield lines for a slice that starts: a new trial, a new seed or a new goal."""
         if is_test(event.replica):
             return
         if event.slice == 0 and self._replica(event).joined_at is not None:
@@ -136,15 +142,16 @@ class Narrator:
         elif before != event.goal and (self._waits or not event.why.startswith("goes on")):
             yield Line(Kind.PROMOTED, event.trial, printable(event.why))
 
-    def _closed(self, event: Closed) -> Iterable[Line]:
-        whose = self._whose(event)
+    def _closed_lines(self, event: Closed) -> Iterable[Line]:
+        """Yield lines for a slice that ended."""
+        whose = self._seed_prefix(event)
         for skipped in event.skipped:
             text = f"{whose}skips a checkpoint: {printable(skipped)}"
             yield Line(Kind.NOTICE, event.trial, text)
-        reason, standing = printable(event.reason), self._standing(event)
+        reason, standing = printable(event.reason), self._progress_suffix(event)
         if event.end in (End.GOAL, End.UNMEASURED, End.DONE):
-            yield from self._without_metric(event)
-            yield from self._never_waited(event)
+            yield from self._warn_unmeasured(event)
+            yield from self._explain_unsaved(event)
         if event.status is not Status.PAUSED:
             kind, word = _ENDED[event.status]
             yield Line(kind, event.trial, f"{whose}{word}{standing}: {reason}")
@@ -157,8 +164,8 @@ class Narrator:
         elif event.end is End.ASKED:
             yield Line(Kind.SAVED, event.trial, f"{whose}is saved{standing}")
 
-    def _never_waited(self, event: Closed) -> Iterable[Line]:
-        """Says once that trials cannot be ended early."""
+    def _explain_unsaved(self, event: Closed) -> Iterable[Line]:
+        """Yield one line, once, if trials cannot be ended early because they do not save."""
         from sweep.driver import decisions  # commands that only look at a sweep need no driver
 
         note = decisions.never_waited(self._replica(event), event)
@@ -167,26 +174,29 @@ class Narrator:
             said = note.removeprefix("; it ")
             yield Line(Kind.NOTICE, event.trial, f"cannot be ended early: it {printable(said)}")
 
-    def _without_metric(self, event: Closed) -> Iterable[Line]:
+    def _warn_unmeasured(self, event: Closed) -> Iterable[Line]:
+        """Yield one line, once, if results lack the metric and no trial has it so far."""
         metric = self._history.objective.metric
         unseen = not any(metric in row.metrics for row in event.rows)
         if unseen and event.rows and not self._warned and self._history.best is None:
             self._warned = True
             noted = event.reason.partition("; ")[2] or f"its results had no metric '{metric}'"
-            said = f"{noted}; no trial has it so far, and those without it are compared with nobody"
+            said = f"{noted}; no trial has it so far, and trials without it are not compared"
             yield Line(Kind.NOTICE, event.trial, f"cannot be compared: {printable(said)}")
 
     def _replica(self, event: Opened | Closed) -> Replica:
+        """Return the replica of an event."""
         return self._history.replica(event.trial, event.replica)
 
-    def _whose(self, event: Closed) -> str:
-        """Which seed a line is about, if its trial has several."""
+    def _seed_prefix(self, event: Closed) -> str:
+        """Return the seed of an event for its line; empty if the trial has only one."""
         if is_test(event.replica):
             return f"test {event.replica - FIRST_TEST} "
         several = len(self._history.trials[event.trial].replicas) > 1
         return f"seed {event.replica} " if several else ""
 
-    def _standing(self, event: Closed) -> str:
+    def _progress_suffix(self, event: Closed) -> str:
+        """Return the iterations and the score of an event's replica for its line."""
         replica = self._replica(event)
         after, score = formatting.plural(replica.iteration, "iteration"), replica.score_at()
         if score is None:
@@ -195,8 +205,8 @@ class Narrator:
         return f" after {after}, {metric} {formatting.number(score)}"
 
 
-def _moves(moves: Sequence[Moved]) -> Iterable[Line]:
-    """Yield a line for each trial; what happens to one happens to all its seeds."""
+def _moved_lines(moves: Sequence[Moved]) -> Iterable[Line]:
+    """Yield a line for each moved trial; all seeds of a trial move together."""
     for status in Status:
         same = list({move.trial: move for move in moves if move.status is status}.values())
         kind, word = _ENDED.get(status, (Kind.NOTICE, status.lower()))
@@ -209,19 +219,18 @@ def _moves(moves: Sequence[Moved]) -> Iterable[Line]:
             yield Line(kind, move.trial, f"{word}: {printable(move.reason)}")
 
 
-#: Seconds between two pictures.
+#: Smallest time between two pictures, in seconds.
 REDRAW_S = 0.25
-#: Seconds that drawing one may take; after one that takes longer, as of a sweep with many trials,
-#: the next is later in proportion.
+#: Time budget for drawing a picture, in seconds; a slower one delays the next in proportion.
 PICTURE_S = 0.01
-#: Lines of the log under the table.
+#: Number of lines of the log below the table.
 LOG_LINES = 8
-#: Seconds between two readings of `sweep status --watch`.
+#: Time between two updates of `sweep status --watch`, in seconds.
 WATCH_S = 1.0
-#: Lines of a picture that are not running trials.
+#: Number of lines of a picture without the running trials.
 _OTHER_LINES = LOG_LINES + 10
 
-#: Columns of a picture below a cell of a notebook.
+#: Width of a picture in a notebook, in characters.
 NOTEBOOK_WIDTH = 100
 
 _STYLES = {
@@ -234,20 +243,20 @@ _STYLES = {
 
 
 def make_view(console: Terminal) -> "View":
-    """A table where lines can be redrawn, plain text elsewhere."""
+    """Return a view: a table if lines can be redrawn, plain text otherwise."""
     if in_notebook() and not console.live:
         return NotebookView(Terminal(sys.stdout, width=NOTEBOOK_WIDTH))
     return LiveView(console) if console.live else PlainView(console)
 
 
 def in_notebook() -> bool:
-    """Return whether this process is the kernel of a notebook."""
+    """Return true if this process is the kernel of a notebook."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return getattr(shell, "kernel", None) is not None
 
 
 class PlainView:
-    """Prints lines below each other."""
+    """Prints one line for each event."""
 
     def __init__(self, console: Terminal) -> None:
         self._console = console
@@ -269,20 +278,21 @@ class PlainView:
         self._flush()
 
     def say(self, text: str) -> None:
-        """Printed at the next tick, by the driver's thread."""
+        """Queue a text, which the driver's thread prints at the next tick."""
         self._said.append(text)
 
     def end(self) -> None:
-        """Print what is left to say."""
+        """Print the remaining texts."""
         self._flush()
 
     def _flush(self) -> None:
+        """Print all queued texts."""
         while self._said:
             self._console.say(printable(self._said.popleft()))
 
 
 class LiveView:
-    """Running trials, progress, the best so far and the newest events, redrawn in place."""
+    """Displays running trials, progress, the best trial and the newest events, redrawn in place."""
 
     def __init__(self, console: Terminal) -> None:
         self._console = console
@@ -290,7 +300,7 @@ class LiveView:
         self._trained_to: dict[tuple[int, int], float] = {}
         self._notes = progress.NewestNotes()
         self._next_at = 0.0
-        self._live: Live | _Output | None = None
+        self._live: Live | _NotebookOutput | None = None
 
     def begin(self, context: "DriverContext", warnings: Sequence[str]) -> None:
         """Draw the first picture."""
@@ -305,11 +315,12 @@ class LiveView:
         self._live.start()
         self._draw()
 
-    def _screen(self) -> "Live | _Output":
+    def _screen(self) -> "Live | _NotebookOutput":
+        """Return the display for the pictures."""
         return Live(console=self._console, auto_refresh=False, transient=True)
 
     def update(self, records: Sequence[Recorded]) -> None:
-        """Log the records; draw if the last picture is old enough."""
+        """Log the records, and draw a picture if the last one is old enough."""
         for record in records:
             if isinstance(record.event, Opened | Reported):
                 self._trained_to[record.event.trial, record.event.replica] = record.at
@@ -319,17 +330,18 @@ class LiveView:
             self._draw()
 
     def say(self, text: str) -> None:
-        """Goes into the log, drawn with the next picture."""
+        """Add a text to the log, for the next picture."""
         self._log.append(Line(Kind.NOTICE, None, printable(text)))
 
     def end(self) -> None:
-        """Leave the newest events on the screen, without the table."""
+        """Replace the table by the newest events."""
         if self._live is not None:
             self._live.stop()
             self._live = None
             self._console.show(title(self._context), *self._log_lines(kept=True))
 
     def _draw(self) -> None:
+        """Draw a picture, and compute the time of the next one."""
         began = time.monotonic()
         if self._live is not None:
             self._live.update(self._picture(), refresh=True)
@@ -337,6 +349,7 @@ class LiveView:
         self._next_at = ended + REDRAW_S * max(1.0, (ended - began) / PICTURE_S)
 
     def _picture(self) -> RenderableType:
+        """Return the current picture."""
         context = self._context
         notes = self._notes.read(context.folder, context.history)
         now = ledger.now()
@@ -355,6 +368,7 @@ class LiveView:
         return Group(*shown, Text(), *self._log_lines())
 
     def _running(self, rows: list[overview.Data]) -> list[RenderableType]:
+        """Return the table of running trials, as many as the screen has room for."""
         room = max(1, self._console.height - _OTHER_LINES)
         objective = self._context.history.objective
         shown: list[RenderableType] = [
@@ -365,6 +379,7 @@ class LiveView:
         return shown
 
     def _bar(self, share: float, elapsed: float) -> RenderableType:
+        """Return the progress bar with elapsed and remaining time and the number of trials."""
         history = self._context.history
         left = progress.time_left(elapsed, share, self._began_with)
         rest = "" if left is None else f", about {formatting.duration(left)} left"
@@ -385,23 +400,24 @@ class LiveView:
         return Group(bar, Text(f"{started}: {counts}" if counts else started))
 
     def _log_lines(self, kept: bool = False) -> list[Text]:
-        """The newest events, a line each; of those that are `kept`, notices are not cut."""
-        lines = [whole(str(line), _STYLES.get(line.kind, "")) for line in self._log]
+        """Return the newest events, one line each; if `kept`, notices are not cut."""
+        lines = [unwrapped(str(line), _STYLES.get(line.kind, "")) for line in self._log]
         for line, event in zip(lines, self._log, strict=True):
-            if not (kept and event.kind is Kind.NOTICE):  # what it says to do may be at its end
+            if not (kept and event.kind is Kind.NOTICE):  # its advice is at its end
                 line.overflow = "ellipsis"
         return lines
 
 
 class NotebookView(LiveView):
-    """The same below the cell of a notebook that runs the sweep."""
+    """Displays the same below the cell of a notebook."""
 
-    def _screen(self) -> "_Output":
-        return _Output(self._console)
+    def _screen(self) -> "_NotebookOutput":
+        """Return the display for the pictures."""
+        return _NotebookOutput(self._console)
 
 
-class _Output:
-    """One output of a cell, as text that is replaced."""
+class _NotebookOutput:
+    """The output of a notebook's cell, as text that is replaced."""
 
     def __init__(self, console: Terminal) -> None:
         self._console = console
@@ -422,7 +438,7 @@ class _Output:
 
 
 def title(context: "DriverContext") -> Text:
-    """The sweep's name, how it searches and where it lies."""
+    """Return the sweep's name, its searcher, scheduler and metric, and its folder."""
     spec = context.spec
     how = f"{spec.searcher.name} · {spec.scheduler.name} · {spec.mode} {printable(spec.metric)}"
     where = printable(str(context.folder.path))
@@ -430,14 +446,14 @@ def title(context: "DriverContext") -> Text:
 
 
 def status_now(folder: Folder, notes: progress.NewestNotes | None = None) -> overview.Data:
-    """Return the data that `sweep status` shows; `notes` keeps the progress read before."""
+    """Return the data for `sweep status`; `notes` caches the progress files."""
     sweep = lookup.read(folder, curves=False)
     read = (notes or progress.NewestNotes()).read(folder, sweep.history)
     return overview.status(sweep, read, time.time())
 
 
 def watch(folder: Folder, console: Terminal) -> None:
-    """Show the status until the sweep runs no more, or Ctrl-C; in a pipe only once."""
+    """Display the status until the sweep stops or Ctrl-C; in a pipe only once."""
     notes = progress.NewestNotes()
     data = status_now(folder, notes)
     if not console.live:
@@ -451,4 +467,4 @@ def watch(folder: Folder, console: Terminal) -> None:
             live.update(tables.status(data), refresh=True)
             time.sleep(WATCH_S)
             data = status_now(folder, notes)
-    console.show(tables.status(data))  # a picture that is redrawn is cut at the terminal's width
+    console.show(tables.status(data))  # a live picture is cut at the terminal's size

@@ -1,7 +1,7 @@
-"""The command line: commands, exit codes and error messages.
+"""The program: commands, exit codes and error messages.
 
 Exit codes: 0 done, or ended by `--timeout` or `sweep stop`, resumable · 1 some trials failed, or
-none has a score at the end · 2 the user's mistake, one line, or what `doctor` found · 3 the sweep
+none has a score at the end · 2 the user's mistake, or a problem that `doctor` found · 3 the sweep
 is active elsewhere · 4 a disk or database failed · 5 our own error · 6 something is damaged · 129,
 130, 143 ended by SIGHUP, SIGINT, SIGTERM, resumable.
 """
@@ -23,14 +23,14 @@ import click
 from sweep.cli import check, completion, control, disk, export, results, train
 from sweep.version import __version__, unsupported
 
-MISTAKE, OUTSIDE, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
-#: New objects after which Python looks for garbage in a command: what is imported and what a
-#: history holds stays until the end, and to look after every 700 takes a tenth of the start's time.
+MISTAKE, STORAGE_FAILED, OWN_ERROR, INTERRUPTED = 2, 4, 5, 130
+#: New objects between two garbage collections. Imported code and the history stay until the end,
+#: and collecting after every 700 objects takes a tenth of the start's time.
 GARBAGE_AFTER = 50_000
 
 
-#: What a person wants to do → the commands for it.
-_BY_PURPOSE = {
+#: Purpose → its commands, as listed by ``--help``.
+_PURPOSES = {
     "Train": (train.init, train.run, train.resume, check.validate, check.schema, check.check_env),
     "Look": (
         *(results.ls, results.status, results.results, results.best, results.show),
@@ -48,8 +48,8 @@ _BY_PURPOSE = {
 }
 
 
-#: What other programs call a command → ours.
-_ELSEWHERE = {
+#: Name of a command in other programs → our command.
+_OTHER_NAMES = {
     "watch": "status --watch",
     "runs": "ls",
     "trials": "results",
@@ -66,8 +66,8 @@ _ELSEWHERE = {
 }
 
 
-#: Words of click's → what a person says.
-_PLAINLY = {
+#: Phrase in click's messages → plainer phrase.
+_PLAIN_WORDS = {
     "a valid integer range": "a whole number",
     "a valid integer": "a whole number",
     "a valid float range": "a number",
@@ -75,19 +75,21 @@ _PLAINLY = {
 }
 
 
-class _ByPurpose(click.Group):
-    """Lists its commands by what a person wants to do."""
+class _GroupedCommands(click.Group):
+    """A group that lists its commands by purpose."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] in _ELSEWHERE:
-            ctx.fail(f"No such command '{args[0]}'; here it is `sweep {_ELSEWHERE[args[0]]}`")
+        """Find a command; for a name from another program, raise an error with our name."""
+        if args[0] in _OTHER_NAMES:
+            ctx.fail(f"No such command '{args[0]}'; here it is `sweep {_OTHER_NAMES[args[0]]}`")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands of each purpose below a heading."""
         width = max(map(len, self.commands))
-        for purpose, members in _BY_PURPOSE.items():
+        for purpose, members in _PURPOSES.items():
             room = formatter.width - width - 6
             with formatter.section(purpose):
                 formatter.write_dl(
@@ -96,7 +98,7 @@ class _ByPurpose(click.Group):
 
 
 @click.group(
-    cls=_ByPurpose,
+    cls=_GroupedCommands,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -108,79 +110,79 @@ def commands(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for command in itertools.chain(*_BY_PURPOSE.values()):
+for command in itertools.chain(*_PURPOSES.values()):
     commands.add_command(command)
 
 
 def entry() -> int:
-    """`main` as a process of its own, which ends when everything in it has ended.
+    """Run `main` as a process that ends as soon as its exit handlers have run.
 
-    What is registered to be called at the end is called. What libraries left in memory is not freed
-    piece by piece: after MLflow and torch that takes a second, and the system does it at once.
+    The memory of libraries is not freed piece by piece, which takes a second after MLflow and
+    torch.
     """
     gc.set_threshold(GARBAGE_AFTER)
-    # A command computes nothing large, and what trains in its process (`--pool inline`) has the one
-    # thread that workers have, and so rounds as they do. numpy's threads, started with it, look for
-    # work for a tenth of a second, on the core on which the first worker starts.
+    # Training in this process (`--pool inline`) uses one thread, as workers do, so it rounds like
+    # them. numpy's other threads would poll for work on the core where the first worker starts.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Where joblib finds no semaphores it says so at its import; who needs one meets an error.
+    # joblib warns at import if there are no semaphores; code that needs one raises an error.
     warnings.filterwarnings("ignore", ".*joblib will operate in serial mode", UserWarning)
     codes: list[int] = []
-    atexit.register(_leave, codes)  # the first to be registered is the last to be called
+    atexit.register(_exit_at_once, codes)  # handlers are called in reverse order, so this is last
     codes.append(main())
     return codes[0]
 
 
-def _leave(codes: Sequence[int]) -> None:
+def _exit_at_once(codes: Sequence[int]) -> None:
+    """Flush the output, and end the process with the exit code."""
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
                 stream.flush()
     except (OSError, ValueError):
-        return  # the interpreter has its own answer to that
+        return  # the interpreter reports it
     if codes:
         os._exit(codes[0])
 
 
 def _with_help(error: click.ClickException) -> str:
-    """The message; behind what click itself finds, the command that says what is possible."""
+    """Return an error's message in plain words, with the help command if click found the error."""
     message, context = error.format_message(), getattr(error, "ctx", None)
-    for words, plain in _PLAINLY.items():
+    for words, plain in _PLAIN_WORDS.items():
         message = message.replace(words, plain)
     return f"{message.removesuffix('.')}; see {context.command_path} --help" if context else message
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit code."""
+    """Run one command. Returns the exit code."""
     with _open_streams():
         if why := unsupported():
-            return _complain(why, MISTAKE)
+            return _print_error(why, MISTAKE)
         try:
             code = commands.main(
                 None if arguments is None else list(arguments), "sweep", standalone_mode=False
             )
-            sys.stdout.flush()  # an error at the interpreter's end would have no exit code of ours
+            sys.stdout.flush()  # an error at the interpreter's exit would change the exit code
             return code if isinstance(code, int) else 0
         except click.ClickException as error:
-            return _complain(_with_help(error), MISTAKE)
+            return _print_error(_with_help(error), MISTAKE)
         except (KeyboardInterrupt, click.Abort):
-            return _complain("interrupted", INTERRUPTED)
+            return _print_error("interrupted", INTERRUPTED)
         except BrokenPipeError:
             _silence_if_lost()
             return 0
         except Exception as error:  # noqa: BLE001 every error becomes an exit code
             if isinstance(error, OSError):
                 _silence_if_lost()
-            return _explain(error)
+            return _report_error(error)
 
 
 @contextlib.contextmanager
 def _open_streams() -> Iterator[None]:
-    """Standard output and error that take any character; those that are closed go nowhere."""
+    """Make standard output and error accept any character; open the null device if closed."""
     with contextlib.ExitStack() as until:
         for name, number in (("stdout", 1), ("stderr", 2)):
             if getattr(sys, name) is None:
-                file = os.fdopen(_nowhere(number), "w", encoding="utf-8")
+                file = os.fdopen(_open_null(number), "w", encoding="utf-8")
                 setattr(sys, name, until.enter_context(file))
                 until.callback(setattr, sys, name, None)
             reconfigure = getattr(getattr(sys, name), "reconfigure", None)
@@ -189,10 +191,10 @@ def _open_streams() -> Iterator[None]:
         yield
 
 
-def _nowhere(number: int) -> int:
-    """A descriptor of the null device: `number` if it is free, which workers then inherit.
+def _open_null(number: int) -> int:
+    """Open the null device as descriptor `number` if that is closed, else as another one.
 
-    Otherwise the next file that is opened would get it, and prints would go into that file.
+    If the descriptor stayed closed, the next opened file would get it, and with it all output.
     """
     try:
         os.fstat(number)
@@ -207,7 +209,7 @@ def _nowhere(number: int) -> int:
 
 
 def _silence_if_lost() -> None:
-    """Discard what cannot be written to standard output, or the interpreter fails on it again."""
+    """Discard buffered output that cannot be written, before the interpreter fails on it."""
     from sweep.cli.terminal import silence
 
     try:
@@ -216,35 +218,35 @@ def _silence_if_lost() -> None:
         silence(sys.stdout)
 
 
-def _explain(error: Exception) -> int:
-    """One line for errors that were foreseen, a traceback for ours."""
+def _report_error(error: Exception) -> int:
+    """Print one line for an expected error, a traceback for others. Returns the exit code."""
     from sweep.errors import Mistakes, SweepError
     from trainables.errors import ConfigError, TrainableError
 
     if isinstance(error, Mistakes):
-        return max(_complain(str(mistake), mistake.exit_code) for mistake in error.mistakes)
+        return max(_print_error(str(mistake), mistake.exit_code) for mistake in error.mistakes)
     if isinstance(error, SweepError):
-        return _complain(str(error), error.exit_code)
+        return _print_error(str(error), error.exit_code)
     if isinstance(error, ConfigError):
-        return max(_complain(str(mistake), MISTAKE) for mistake in error.all)
+        return max(_print_error(str(mistake), MISTAKE) for mistake in error.all)
     if isinstance(error, TrainableError):
-        return _complain(str(error), MISTAKE)
+        return _print_error(str(error), MISTAKE)
     if isinstance(error, PermissionError) and error.filename is not None:
-        return _complain(_forbidden(os.fsdecode(error.filename)), OUTSIDE)
+        return _print_error(_describe_permission(os.fsdecode(error.filename)), STORAGE_FAILED)
     if isinstance(error, OSError):
-        return _complain(f"{error}{_remedy(error)}", OUTSIDE)
+        return _print_error(f"{error}{_remedy(error)}", STORAGE_FAILED)
     click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
-    return _complain(f"internal error: {type(error).__name__}: {error}", OWN_ERROR)
+    return _print_error(f"internal error: {type(error).__name__}: {error}", OWN_ERROR)
 
 
 def _remedy(error: OSError) -> str:
-    """Return the remedy of a system error whose text names none; empty if none is known."""
+    """Return the remedy of a system error whose text has none; empty if none is known."""
     is_short = error.errno in (errno.EMFILE, errno.ENFILE) and "ulimit" not in str(error)
     return "; allow more with `ulimit -n 1024`, or give fewer --jobs" if is_short else ""
 
 
-def _forbidden(path: str) -> str:
-    """Return words for a path that may not be used: its owner, and the remedy."""
+def _describe_permission(path: str) -> str:
+    """Return a message about a forbidden path, with its owner and a remedy."""
     import pwd
 
     there = Path(path).absolute()
@@ -252,18 +254,19 @@ def _forbidden(path: str) -> str:
         there = there.parent
     number = there.stat().st_uid
     if number == os.getuid():
-        return f"{path}: you may not use it, but {there} is yours; `chmod u+rwX` on it helps"
+        return f"{path}: permission denied; {there} is yours, so run `chmod u+rwX` on it"
     try:
         owner = pwd.getpwuid(number).pw_name
-    except KeyError:  # of another machine, or of a container's outside
+    except KeyError:  # a user of another machine, or outside of this container
         owner = f"user {number}"
     return (
-        f"{path}: you may not use it, as {there} belongs to {owner}; run this as {owner}, or let "
-        f"them give you the right to write there"
+        f"{path}: permission denied; {there} belongs to {owner}; run this as {owner}, or ask "
+        f"them for write permission"
     )
 
 
-def _complain(message: str, code: int) -> int:
+def _print_error(message: str, code: int) -> int:
+    """Print a message as one line on standard error. Returns `code`."""
     from sweep.errors import brief
     from trainables.errors import printable
 

@@ -1,6 +1,6 @@
-"""The options that several commands share, and how commands answer.
+"""Options and output functions that several commands share.
 
-Everything heavy is imported inside the commands, so that help is quick.
+Large modules are imported inside the commands, so that ``--help`` is quick.
 """
 
 import contextlib
@@ -27,20 +27,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 Answer = Callable[[Any, Callable[[Any], Any]], None]
 
 
-def waitable(
+def check_waitable(
     _context: click.Context, _option: click.Parameter, value: float | None
 ) -> float | None:
-    """Refuse a number of seconds that no timer accepts."""
-    if value is not None and not value <= threading.TIMEOUT_MAX:  # NaN is within every range
+    """Return a number of seconds; BadParameter if timers do not accept it."""
+    if value is not None and not value <= threading.TIMEOUT_MAX:  # FloatRange accepts NaN
         longest = f"at most {threading.TIMEOUT_MAX:.0f}"
-        raise click.BadParameter(f"{value:g} is no number of seconds that one can wait, {longest}.")
+        raise click.BadParameter(f"cannot wait {value:g} seconds; allowed is {longest}.")
     return value
 
 
-def beside_others(_context: click.Context, _option: object, value: Path | None) -> Path | None:
-    """A file to write, if the folder that it shall lie in is there."""
+def check_parent(_context: click.Context, _option: object, value: Path | None) -> Path | None:
+    """Return the path of a file to write; BadParameter if its folder does not exist."""
     if value is not None and not value.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {str(value.parent)!r}; make it first.")
+        raise click.BadParameter(f"there is no folder {str(value.parent)!r}; create it first.")
     return value
 
 
@@ -60,7 +60,7 @@ csv_option = click.option("--csv", "as_csv", is_flag=True, help="Print comma-sep
 
 
 def sweep_options(command: F) -> F:
-    """The options ``--root`` and ``--json``, last of all."""
+    """Add the options ``--root`` and ``--json`` to a command, after all others."""
     return root_option(json_option(command))
 
 
@@ -74,18 +74,18 @@ jobs_option = click.option(
 timeout_option = click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
-    callback=waitable,
+    callback=check_waitable,
     metavar="SECONDS",
     help="Save and stop after this long; the sweep can be resumed.",
 )
 
 
 def wait_option(seconds: float, what: str) -> Callable[[F], F]:
-    """The option ``--wait`` with `seconds` as its default; `what` is waited for."""
+    """Return the option ``--wait`` with default `seconds`; `what` is the subject for its help."""
     return click.option(
         "--wait",
         type=click.FloatRange(min=0),
-        callback=waitable,
+        callback=check_waitable,
         default=seconds,
         metavar="SECONDS",
         help=f"How long to wait for {what}; default: {seconds:g}.",
@@ -93,19 +93,19 @@ def wait_option(seconds: float, what: str) -> Callable[[F], F]:
 
 
 def pool_options(command: F) -> F:
-    """The options ``--pool`` and ``--address``, of which `pool` makes one."""
+    """Add the options ``--pool`` and ``--address`` to a command; `pool` combines their values."""
     for option in (
         click.option(
             "--address",
             metavar="ADDRESS",
-            help="Where the cluster's scheduler answers, such as tls://node-1:8786 (dask) or "
+            help="Address of the cluster's scheduler, such as tls://node-1:8786 (dask) or "
             "node-1:6379 (ray); default: as before.",
         ),
         click.option(
             "--pool",
             metavar="NAME",
             help="loky (processes), inline (this process), stack (lanes of one program), dask or "
-            "ray (a cluster, see --address) or one of your own; default: as before, or loky.",
+            "ray (a cluster, see --address) or your own pool; default: as before, or loky.",
         ),
     ):
         command = option(command)
@@ -113,10 +113,13 @@ def pool_options(command: F) -> F:
 
 
 def pool(given: dict[str, Any]) -> str | None:
-    """The pool of the options of `pool_options`, with its address; None: neither was given.
+    """Return the options ``--pool`` and ``--address`` as ``NAME@ADDRESS`` or ``NAME``.
+
+    Returns:
+        None if neither was given; ``@ADDRESS`` if only the address was given.
 
     Raises:
-        BadConfig: one of them is empty, as a variable is that nobody has set.
+        BadConfig: one of them is empty, for example because of an unset shell variable.
     """
     from sweep.errors import BadConfig
 
@@ -127,7 +130,7 @@ def pool(given: dict[str, Any]) -> str | None:
 
 
 def service_options(command: F) -> F:
-    """The options ``--tracking-uri``, ``--storage`` and ``--checkpoints``."""
+    """Add the options ``--tracking-uri``, ``--storage`` and ``--checkpoints`` to a command."""
     for option in (
         click.option(
             "--checkpoints",
@@ -158,27 +161,25 @@ set_option = click.option(
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Put a setting over the file's, such as config.gamma=0.9.",
+    help="Replace a setting of the file, such as config.gamma=0.9.",
 )
 budget_option = click.option(
     "--budget",
     "budget",
     multiple=True,
     metavar="KEY=NUMBER",
-    help="Give the budget another value, such as time_s=7200.",
+    help="Change a value of the budget, such as time_s=7200.",
 )
 max_disk_option = click.option(
-    "--max-disk", metavar="SIZE", help="Allow checkpoints another size, such as 40GB."
+    "--max-disk", metavar="SIZE", help="Change the size limit of checkpoints, such as 40GB."
 )
 
 
 def override_options(command: F) -> F:
-    """The options that change a spec."""
+    """Add the options that change a spec to a command."""
     for option in (
-        click.option("--trials", type=int, metavar="N", help="How many trials, in all."),
-        click.option(
-            "--seed", type=int, metavar="S", help="The seed of everything that is random."
-        ),
+        click.option("--trials", type=int, metavar="N", help="Total number of trials."),
+        click.option("--seed", type=int, metavar="S", help="Seed of all random numbers."),
         click.option("--name", metavar="NAME", help="Name of the sweep."),
         set_option,
     ):
@@ -186,11 +187,11 @@ def override_options(command: F) -> F:
     return command
 
 
-class OfSpaces(click.Command):
-    """A command that is given a search space; its help names the shipped ones."""
+class SpaceCommand(click.Command):
+    """A command with a search space as an argument; its help lists the shipped ones."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write their names behind the options."""
+        """Write the names of the shipped search spaces after the options."""
         names = sorted(file.name for file in resources.files("search_spaces").iterdir())
         with formatter.section("Shipped search spaces"):
             shipped = [name for name in names if name.endswith(".yaml")]
@@ -199,7 +200,7 @@ class OfSpaces(click.Command):
 
 
 def overrides(given: dict[str, Any]) -> "list[Override]":
-    """The overrides given by the options of `override_options`, ``--set`` first."""
+    """Return the overrides given by the options of `override_options`, ``--set`` first."""
     from sweep.spec import Override
 
     named = [(key, given[key]) for key in ("trials", "seed", "name") if given[key] is not None]
@@ -208,7 +209,7 @@ def overrides(given: dict[str, Any]) -> "list[Override]":
 
 
 def read_budget(given: dict[str, Any]) -> dict[str, Any]:
-    """The values of the options ``--budget`` and ``--max-disk``."""
+    """Return the values of the options ``--budget`` and ``--max-disk``."""
     from sweep.errors import At, Source
     from sweep.spec import Budget, CheckpointPolicy, Override
     from sweep.spec.validation import validate
@@ -223,17 +224,27 @@ def read_budget(given: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def answering(as_json: bool, as_csv: bool = False, columns: Sequence[str] = ()) -> Iterator[Answer]:
-    """Gives ``answer(data, renderer)``: data as JSON, its rows as CSV, or the renderer's text.
+def open_answer(
+    as_json: bool, as_csv: bool = False, columns: Sequence[str] = ()
+) -> Iterator[Answer]:
+    """Yield the function ``answer(data, renderer)``, which prints JSON, CSV or the renderer's text.
 
-    The CSV has `columns` first, whatever the rows have. With JSON, all other output goes to
-    standard error: until the answer is written, that of child processes and of libraries in C too.
-    Text that is a string is to be pasted or parsed: a terminal folds it, and its lines stay whole.
-    An answer that cannot be written is an error, unless its reader has gone away.
+    With JSON, all other output goes to standard error until the answer is printed, also that of
+    child processes and of libraries in C. If a renderer returns a string, its lines are not
+    wrapped.
+
+    Args:
+        as_json: True to print data as JSON.
+        as_csv: True to print rows as CSV.
+        columns: first columns of the CSV, even without rows.
+
+    Raises:
+        UsageError: JSON and CSV were both requested.
+        StorageError: the answer cannot be written, for any reason except a closed pipe.
     """
     if as_json and as_csv:
-        raise click.UsageError("--json and --csv are two forms of the same; give one of them")
-    from sweep.cli.terminal import Terminal, whole
+        raise click.UsageError("--json and --csv exclude each other; give one of them")
+    from sweep.cli.terminal import Terminal, unwrapped
     from sweep.errors import StorageError
     from trainables.errors import printable
 
@@ -244,44 +255,45 @@ def answering(as_json: bool, as_csv: bool = False, columns: Sequence[str] = ()) 
         terminal = Terminal(out)
         if as_json or as_csv:
             written = csv_text(data, columns) if as_csv else json_text(data)
-            if terminal.is_terminal:  # which a text in a cell could steer; a file has it as it is
+            if terminal.is_terminal:  # control characters in the data must not reach a terminal
                 written = "\n".join(map(printable, written.split("\n")))
             terminal.file.write(written.rstrip("\n") + "\n")
             terminal.file.flush()
         else:
             shown = renderer(data)
-            terminal.show(whole(shown) if isinstance(shown, str) else shown)
-        if terminal.lost is not None and not isinstance(terminal.lost, BrokenPipeError):
-            raise StorageError(f"the answer could not be written: {terminal.lost.strerror}")
+            terminal.show(unwrapped(shown) if isinstance(shown, str) else shown)
+        if terminal.failure is not None and not isinstance(terminal.failure, BrokenPipeError):
+            raise StorageError(f"the answer could not be written: {terminal.failure.strerror}")
 
     aside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     with aside, until_answered:
         if as_json:
-            until_answered.enter_context(_descriptor_aside(out))
+            until_answered.enter_context(_redirect_descriptor(out))
         yield answer
 
 
 @contextlib.contextmanager
-def _descriptor_aside(out: TextIO) -> Iterator[None]:
-    """Lead what is written to descriptor 1, which children inherit, to standard error."""
+def _redirect_descriptor(out: TextIO) -> Iterator[None]:
+    """Redirect descriptor 1, which child processes inherit, to standard error."""
     out.flush()
     kept = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # what was written to it meanwhile is no answer either
+        with contextlib.suppress(OSError):  # text in its buffer is not part of the answer
             out.flush()
         os.dup2(kept, 1)
         os.close(kept)
 
 
 def json_text(data: Any) -> str:
-    """Data as JSON, which has no NaN and no infinity: they are null."""
+    """Return data as JSON; NaN and infinity become null."""
     return json.dumps(_finite(data), allow_nan=False, indent=2)
 
 
 def _finite(data: Any) -> Any:
+    """Return data with null for each number that is not finite."""
     from sweep.views import formatting
 
     if isinstance(data, Mapping):
@@ -292,12 +304,11 @@ def _finite(data: Any) -> Any:
 
 
 def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> str:
-    """Rows as comma-separated values with a head; inner mappings become ``outer/inner``.
+    """Return rows as CSV with a header; nested mappings become columns ``outer/inner``.
 
-    `columns` come first, also without rows. Lists stand there as JSON, and what is missing is
-    empty; a mapping that a row does not have is no column of its own.
+    `columns` come first, even without rows. Lists are written as JSON, missing values are empty.
     """
-    flat = [dict(_flat(row)) for row in rows]
+    flat = [dict(_flatten(row)) for row in rows]
     names = dict.fromkeys(itertools.chain(columns, *flat))
     outer = {name[:end] for name in names for end, sign in enumerate(name) if sign == "/"}
     empty = {name for name in outer if all(row.get(name) is None for row in flat)}
@@ -309,10 +320,11 @@ def csv_text(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] = ()) -> 
     return text.getvalue()
 
 
-def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+def _flatten(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield name and value of each cell of a row, with ``/`` in names of nested values."""
     for key, value in row.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{key}/")
+            yield from _flatten(value, f"{before}{key}/")
         elif isinstance(value, list | bool):
             yield before + key, json.dumps(value)
         else:
@@ -320,18 +332,18 @@ def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]
 
 
 def say(text: str) -> None:
-    """Print a message that is no part of the answer on standard error, if that still works."""
+    """Print a message on standard error, if that is still open."""
     with contextlib.suppress(OSError):
         click.echo(f"sweep: {text}", err=True)
 
 
-#: Seconds between two lines of progress; on a terminal, one line is redrawn.
+#: Seconds between two lines of progress, and between two updates of the line on a terminal.
 _EVERY_S, _REDRAWN_EVERY_S = 2.0, 0.5
 
 
 @contextlib.contextmanager
 def progress() -> Iterator[tuple[Callable[[str], None], float]]:
-    """Shows progress on standard error, and how often it is to be called, seconds."""
+    """Yield a function that shows progress on standard error, and the seconds between its calls."""
     from rich.text import Text
 
     from sweep.cli.terminal import Terminal
@@ -345,17 +357,18 @@ def progress() -> Iterator[tuple[Callable[[str], None], float]]:
         yield lambda text: status.update(Text(printable(text))), _REDRAWN_EVERY_S
 
 
-#: Seconds that an import takes before it is told.
+#: Seconds after which a running import is reported.
 IMPORT_S = 1.0
 
 
 @contextlib.contextmanager
-def telling_imports(
+def announcing_imports(
     parsed: "Callable[[SweepSpec], None]" = lambda _spec: None,
 ) -> "Iterator[Callable[[SweepSpec], None]]":
-    """Gives what is called with a spec before what it names is imported, and tells if that lasts.
+    """Yield a function to call with the spec before its imports; long imports are reported.
 
-    `parsed` is called with the spec, too.
+    Args:
+        parsed: function that is also called with the spec.
     """
     timers: list[threading.Timer] = []
 
@@ -375,7 +388,7 @@ def telling_imports(
 
 
 def find_sweep(root: Path, name: str) -> "Folder":
-    """The folder of an existing sweep; UnknownName otherwise."""
+    """Return the folder of an existing sweep; UnknownName if it does not exist."""
     from sweep.ledger import folder
 
     return folder.find(root, name)

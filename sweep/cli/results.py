@@ -1,7 +1,4 @@
-"""The commands that show what was found and decided.
-
-ls, status, results, show, best, explain, export-schedule, report, curves.
-"""
+"""Commands that display results: ls, status, results, show, best, explain, report, curves."""
 
 import functools
 from pathlib import Path
@@ -17,10 +14,10 @@ if TYPE_CHECKING:
     from sweep.ledger.folder import Folder
     from sweep.views.lookup import Sweep
 
-#: Least seconds between two pages of a sweep that runs; more where making one takes long.
+#: Smallest time between two reports of a running sweep, in seconds.
 WATCH_S = 10.0
-#: Trials that are tested unless `--top` is given: the best, and the one that it is compared with.
-TOP = 2
+#: Default of `--top`: the best trial and its runner-up.
+TESTED = 2
 
 
 @click.command()
@@ -33,7 +30,7 @@ def ls(root: Path, as_json: bool, as_csv: bool) -> None:
     from sweep.cli import tables
     from sweep.views import lookup, overview
 
-    with options.answering(as_json, as_csv, overview.OVERVIEW) as answer:
+    with options.open_answer(as_json, as_csv, overview.OVERVIEW) as answer:
         sweeps, problems = lookup.read_all(root)
         for problem in problems:
             click.echo(f"sweep: {problem}", err=True)
@@ -46,12 +43,12 @@ def ls(root: Path, as_json: bool, as_csv: bool) -> None:
 @click.option("--watch", is_flag=True, help="Redraw every second until the sweep stops.")
 @options.sweep_options
 def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
-    """Show how far a sweep is."""
+    """Show the progress of a sweep."""
     from sweep.cli import live, tables
     from sweep.cli.terminal import terminal
 
     folder = options.find_sweep(root, name)
-    with options.answering(as_json) as answer:
+    with options.open_answer(as_json) as answer:
         if watch and not as_json:
             live.watch(folder, terminal())
         else:
@@ -67,24 +64,24 @@ def results(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
     from sweep.cli import tables
     from sweep.views import overview
 
-    with options.answering(as_json, as_csv, overview.RESULTS) as answer:
+    with options.open_answer(as_json, as_csv, overview.RESULTS) as answer:
         data = overview.results(_without_curves(options.find_sweep(root, name)))
-        answer([_compared(row) for row in data["trials"]] if as_csv else data, tables.results)
+        answer([_without_config(row) for row in data["trials"]] if as_csv else data, tables.results)
 
 
 def _without_curves(folder: "Folder") -> "Sweep":
-    """The sweep as it is now, for a command that ends when it has shown it."""
+    """Read the sweep without its curves, for a command that ends soon."""
     import gc
 
     from sweep.views import lookup
 
     sweep = lookup.read(folder, curves=False)
-    gc.freeze()  # all of it stays, and to look through it again for what does not takes long
+    gc.freeze()  # none of it becomes garbage, so scanning it again would waste time
     return sweep
 
 
-def _compared(row: dict[str, Any]) -> dict[str, Any]:
-    """A trial without what all have in common, which says nothing in a table."""
+def _without_config(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a trial's row without the settings that all trials share."""
     return {key: value for key, value in row.items() if key != "config"}
 
 
@@ -98,7 +95,7 @@ def show(name: str, trial: str, log: bool, root: Path, as_json: bool) -> None:
     from sweep.cli import trial_tables
     from sweep.views import lookup, overview
 
-    with options.answering(as_json) as answer:
+    with options.open_answer(as_json) as answer:
         folder = options.find_sweep(root, name)
         sweep = lookup.read(folder)
         found = overview.asked_trial(sweep.history, folder, trial, "TRIAL")
@@ -115,10 +112,10 @@ def show(name: str, trial: str, log: bool, root: Path, as_json: bool) -> None:
     "--test-seeds",
     type=click.IntRange(2, 10_000),
     metavar="N",
-    help="First train the best trials from the beginning under N seeds that no decision has seen.",
+    help="First retrain the best trials with N new seeds that no decision has seen.",
 )
 @click.option(
-    "--top", type=click.IntRange(min=1), metavar="K", help=f"How many of them; default: {TOP}."
+    "--top", type=click.IntRange(min=1), metavar="K", help=f"Trials to retrain; default: {TESTED}."
 )
 @options.jobs_option
 @options.pool_options
@@ -127,40 +124,42 @@ def show(name: str, trial: str, log: bool, root: Path, as_json: bool) -> None:
 def best(name: str, **given: Any) -> int:
     """Show the best trial: score, settings, checkpoint.
 
-    The settings are YAML for a spec; with --test-seeds they are trained anew under other seeds.
+    The settings are YAML for a spec. With --test-seeds the best trials are first retrained with new
+    seeds.
     """
     from sweep.cli import trial_tables
     from sweep.driver.final_evaluation import FinalEvaluation
     from sweep.views import lookup, overview
 
-    with options.answering(given["as_json"]) as answer:
+    with options.open_answer(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
         code = 0
         if given["test_seeds"] is None:
-            _refuse_without_tests(given)
+            _refuse_test_options(given)
         else:
             past = lookup.read_history(folder)
-            overview.best_trial(past, folder)  # refuses a sweep without a score
-            wanted = FinalEvaluation(given["test_seeds"], given["top"] or TOP)
-            code = _test(folder, wanted, given, past)
+            overview.best_trial(past, folder)  # raises UsageError without a score
+            wanted = FinalEvaluation(given["test_seeds"], given["top"] or TESTED)
+            code = _run_final_evaluation(folder, wanted, given, past)
         answer(overview.best(_without_curves(folder)), trial_tables.best)
     return code
 
 
-def _refuse_without_tests(given: dict[str, Any]) -> None:
+def _refuse_test_options(given: dict[str, Any]) -> None:
+    """Raise BadConfig for options that are only allowed with ``--test-seeds``."""
     from sweep.errors import BadConfig
 
     for option in ("top", "jobs", "pool", "address", "timeout"):
         if given[option] is not None:
-            hint = "or say under how many seeds: --test-seeds 10"
-            problem = f"{given[option]} is about test seeds, and none are asked for"
+            hint = "or add the number of seeds: --test-seeds 10"
+            problem = f"{given[option]} needs --test-seeds"
             raise BadConfig(f"--{option}", given[option], "no such option", hint, problem=problem)
 
 
-def _test(
+def _run_final_evaluation(
     folder: "Folder", final_evaluation: "FinalEvaluation", given: dict[str, Any], past: "History"
 ) -> int:
-    """Run the final evaluation, with what the search was run with; returns the exit code."""
+    """Run the final evaluation with the pool of the search. Returns the exit code."""
     from sweep import pools
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
@@ -188,14 +187,14 @@ def _test(
 @completion.trial_argument
 @options.sweep_options
 def explain(name: str, trial: str, root: Path, as_json: bool) -> None:
-    """Tell why a trial was paused, promoted, stopped or bred.
+    """Explain why a trial was paused, promoted, stopped or bred.
 
-    Each decision stands there with the numbers that were compared.
+    Each decision is printed with the numbers that were compared.
     """
     from sweep.cli import trial_tables
     from sweep.views import explanation, lookup, overview
 
-    with options.answering(as_json) as answer:
+    with options.open_answer(as_json) as answer:
         folder = options.find_sweep(root, name)
         sweep = lookup.read(folder)
         found = overview.asked_trial(sweep.history, folder, trial, "TRIAL")
@@ -211,11 +210,11 @@ def explain(name: str, trial: str, root: Path, as_json: bool) -> None:
 def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json: bool) -> None:
     """Write a trial's settings over time, for pbt_replay.
 
-    They are those of its ancestors, and when each began.
+    They include those of its ancestors, each with its start.
     """
     from sweep.views import explanation, lookup
 
-    with options.answering(as_json) as answer:
+    with options.open_answer(as_json) as answer:
         data = explanation.schedule(lookup.read(options.find_sweep(root, name)), trial)
         written = explanation.text(data)
         if out is not None:
@@ -230,11 +229,11 @@ def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json
     "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
-    callback=options.beside_others,
+    callback=options.check_parent,
     metavar="FILE",
     help="Where to write it; default: ./NAME.html.",
 )
-@click.option("--watch", is_flag=True, help="Write it anew until the sweep stops.")
+@click.option("--watch", is_flag=True, help="Update it until the sweep stops.")
 @click.option(
     "--png",
     type=click.Path(file_okay=False, path_type=Path),
@@ -257,17 +256,18 @@ def report(name: str, out: Path | None, watch: bool, png: Path | None, root: Pat
         _write_pictures(folder, png)
         return
     path = out or Path(f"{name}.html")
-    sweep, seconds = _write(folder, path, watch)
+    sweep, seconds = _write_page(folder, path, watch)
     click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
     with contextlib.suppress(KeyboardInterrupt):
         while watch and page.runs(sweep):
-            _wait(folder, max(WATCH_S, 5 * seconds))
-            sweep, seconds = _write(folder, path, watch)
+            _wait_while_driven(folder, max(WATCH_S, 5 * seconds))
+            sweep, seconds = _write_page(folder, path, watch)
         return
-    _write(folder, path, watch=False)  # nobody renews it any more
+    _write_page(folder, path, watch=False)  # without automatic reloading
 
 
 def _write_pictures(folder: "Folder", to: Path) -> None:
+    """Write the report's pictures as PNG files, and print their paths."""
     from sweep.report import pictures
     from sweep.views import lookup
 
@@ -281,8 +281,8 @@ def _write_pictures(folder: "Folder", to: Path) -> None:
         click.echo(f"{folder.name} has no results to draw yet")
 
 
-def _wait(folder: "Folder", seconds: float) -> None:
-    """Wait so long, or until nobody drives the sweep."""
+def _wait_while_driven(folder: "Folder", seconds: float) -> None:
+    """Wait for `seconds`, or until no driver runs."""
     import time
 
     from sweep.views import lookup
@@ -295,7 +295,7 @@ def _wait(folder: "Folder", seconds: float) -> None:
 @click.command()
 @completion.name_argument
 @click.option(
-    "--top", type=click.IntRange(1, 6), default=6, metavar="K", help="How many are in colour."
+    "--top", type=click.IntRange(1, 6), default=6, metavar="K", help="Number of coloured curves."
 )
 @options.sweep_options
 def curves(name: str, top: int, root: Path, as_json: bool) -> None:
@@ -307,7 +307,7 @@ def curves(name: str, top: int, root: Path, as_json: bool) -> None:
     from sweep.report.curves import curves as curves_of
     from sweep.views import lookup
 
-    with options.answering(as_json) as answer:
+    with options.open_answer(as_json) as answer:
         sweep = lookup.read(options.find_sweep(root, name))
         found, objective = curves_of(sweep, top), sweep.history.objective
         named = {"name": name, "metric": objective.metric, "time_attr": objective.time_attr}
@@ -316,8 +316,8 @@ def curves(name: str, top: int, root: Path, as_json: bool) -> None:
         answer({**named, **asdict(found)}, lambda data: tables.curves(data, found, size))
 
 
-def _write(folder: "Folder", path: Path, watch: bool) -> "tuple[Sweep, float]":
-    """Write the page once; the sweep that it shows, and how long that took."""
+def _write_page(folder: "Folder", path: Path, watch: bool) -> "tuple[Sweep, float]":
+    """Write the report once. Returns the sweep and the duration in seconds."""
     import time
 
     from sweep.report import page

@@ -1,4 +1,4 @@
-"""The data of `sweep.views.overview` as tables and text, for 80 columns or a pipe."""
+"""Render the data of `sweep.views.overview` as tables and text, for 80 columns or a pipe."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.segment import Segment
 from rich.text import Text
 
-from sweep.cli.terminal import whole
+from sweep.cli.terminal import unwrapped
 from sweep.history.events import Status
 from sweep.ledger.folder import root_option
 from sweep.report import braille
@@ -33,33 +33,36 @@ _STYLES = {
 }
 
 
-#: Columns of a terminal below which what is wrapped gets lines of its own.
+#: Smallest width of a wrapped column, in characters; if there is less room it gets its own lines.
 _LEAST_WRAPPED = 16
 
-#: Title, kind and the cell of a row. The kind is ``l`` or ``r`` for left or right, or ``cut`` or
-#: ``wrap`` for columns that give way where there is no room.
+#: Title, kind, and function from a row to its cell. The kind is the alignment ``l`` or ``r``, or
+#: the reaction to a lack of room, ``cut`` or ``wrap``.
 Column = tuple[str, str, Callable[[Any], str | Text]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows below titles, without lines; in a pipe, where nothing is cut, as plain text at once."""
+    """Rows below titles, without borders; in a pipe rendered as plain text, uncut."""
 
     rows: Sequence[Sequence[str | Text]]
+    """Cells of each row."""
     columns: Sequence[Column]
+    """One entry for each cell of a row."""
     head: bool
+    """True to show the titles."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines = None if console.is_terminal else self._lines(options.max_width)
         if lines is not None:
             yield Segment("".join(f"{line}\n" for line in lines))
         elif self._is_too_wide(options.max_width):
-            yield from self._apart(console, options)
+            yield from self._draw_wrapped_apart(console, options)
         else:
-            yield self._drawn()
+            yield self._draw()
 
     def _lines(self, most: int) -> list[str] | None:
-        """The table as it stands in a pipe; None: it is too wide, or a cell is no line of text."""
+        """Return the lines for a pipe, or None if they are too wide or a cell is not printable."""
         rows = [[str(cell) for cell in row] for row in self.rows]
         if self.head:
             rows.insert(0, [title for title, _, _ in self.columns])
@@ -72,7 +75,7 @@ class Table:
         return ["  ".join(map(_justified, row, widths, right)) for row in rows]
 
     def _is_too_wide(self, most: int) -> bool:
-        """Return whether wrapped columns would become too narrow to be read beside others."""
+        """Return true if wrapped columns would become too narrow to read."""
         needed, wrapped = 0, 0
         for place, (title, kind, _) in enumerate(self.columns):
             cells = [str(row[place]) for row in self.rows] + [title] * self.head
@@ -82,16 +85,16 @@ class Table:
             wrapped += kind == "wrap"
         return 0 < wrapped < len(self.columns) and needed - 2 > most
 
-    def _apart(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Each row on a line, and what is wrapped on lines of its own.
+    def _draw_wrapped_apart(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield each row on one line, and its wrapped columns on separate lines.
 
-        They stand above where the first column is one of these, a name mostly, and else below.
+        These are above the row if the first column, usually a name, is wrapped; otherwise below.
         """
         above = self.columns[0][1] == "wrap"
         wrapped = [place for place, (_, kind, _) in enumerate(self.columns) if kind == "wrap"]
         others = [place for place in range(len(self.columns)) if place not in wrapped]
         rest = [[_one_line(row[place]) for place in others] for row in self.rows]
-        drawn = Table(rest, [self.columns[place] for place in others], self.head)._drawn()
+        drawn = Table(rest, [self.columns[place] for place in others], self.head)._draw()
         lines = [
             Text.assemble(*((part.text, part.style or "") for part in line))
             for line in console.render_lines(
@@ -104,7 +107,8 @@ class Table:
             yield from words if above else [line]
             yield from (Padding(one, (0, 0, 0, 2)) for one in ([line] if above else words))
 
-    def _drawn(self) -> rich.table.Table:
+    def _draw(self) -> rich.table.Table:
+        """Return the table as a table of rich."""
         made = rich.table.Table(
             box=None,
             pad_edge=False,
@@ -122,20 +126,23 @@ class Table:
 
 
 def table(rows: Iterable[Any], *columns: Column, head: bool = True) -> Table:
-    """A table of what `columns` say of each row; `head` says whether the titles are shown."""
+    """Return a table with one row for each of `rows`; `head` is true to show the titles."""
     return Table([[cell(row) for _, _, cell in columns] for row in rows], columns, head)
 
 
 def _justified(text: str, width: int, right: bool) -> str:
+    """Return text padded to a width."""
     blanks = " " * (width - cell_len(text))
     return f"{blanks}{text}" if right else f"{text}{blanks}"
 
 
 def _one_line(cell: str | Text) -> str | Text:
+    """Return a cell without line breaks and control characters."""
     return printable(cell) if isinstance(cell, str) else cell
 
 
 def _cell(cell: str | Text, kind: str) -> Text:
+    """Return a cell as rich text that is wrapped or cut."""
     text = Text(cell) if isinstance(cell, str) else cell
     text.overflow = "fold" if kind == "wrap" else "ellipsis"
     text.no_wrap = kind != "wrap"
@@ -143,26 +150,26 @@ def _cell(cell: str | Text, kind: str) -> Text:
 
 
 def section(title: str, lines: Sequence[str], style: str = "bold") -> list[RenderableType]:
-    """A title with indented lines below it; nothing without lines."""
+    """Return a title with indented lines below it; nothing if there are no lines."""
     if not lines:
         return []
     text = "\n".join(f"  {printable(line)}" for line in lines)
-    return [Text(), Text(title, style=style), whole(text)]
+    return [Text(), Text(title, style=style), unwrapped(text)]
 
 
-def word(value: str) -> Text:
-    """A status or state in its colour."""
+def status_text(value: str) -> Text:
+    """Return a status or state in its colour."""
     return Text(value.lower(), style=_STYLES.get(value, ""))
 
 
 def overviews(rows: Sequence[Data], root: str) -> RenderableType:
-    """`sweep ls`."""
+    """Render `sweep ls`."""
     if not rows:
         return f"no sweeps in {printable(root)}; start one with `sweep run quickstart`"
     return table(
         rows,
         ("sweep", "wrap", lambda row: printable(row["name"])),
-        ("state", "l", lambda row: word(row["state"])),
+        ("state", "l", lambda row: status_text(row["state"])),
         ("trials", "r", lambda row: f"{row['trials']}/{row['wanted']}"),
         ("best", "r", lambda row: formatting.number(row["best"] and row["best"]["score"])),
         ("metric", "cut", lambda row: printable(row["metric"])),
@@ -171,15 +178,15 @@ def overviews(rows: Sequence[Data], root: str) -> RenderableType:
 
 
 def status(data: Data) -> RenderableType:
-    """`sweep status`."""
+    """Render `sweep status`."""
     metric = f"{printable(data['metric'])} ({data['mode']})"
     head = Text.assemble(
         (printable(data["name"]), "bold"),
         "  ",
-        word(data["state"]),
+        status_text(data["state"]),
         f"  {data['searcher']} · {data['scheduler']}  {metric}",
     )
-    shown: list[RenderableType] = [head, Text(standing(data)), *exhausted_line(data)]
+    shown: list[RenderableType] = [head, Text(progress_line(data)), *exhausted_line(data)]
     if data["pool_remark"]:
         shown.append(Text(printable(data["pool_remark"])))
     for one in data["suggested"]:
@@ -196,17 +203,17 @@ def status(data: Data) -> RenderableType:
         shown.append(Text(formatting.describe_outlook(data["outlook"], data["metric"])))
     if data["state"] in ("stopped", "interrupted"):
         again = f"sweep resume {printable(data['name'])}{root_option(data['root'])}"
-        shown += [Text(), whole(f"go on with: {again}")]
+        shown += [Text(), unwrapped(f"go on with: {again}")]
     return Group(*shown)
 
 
 def exhausted_line(data: Data) -> list[Text]:
-    """Why there are fewer trials than were wanted, if the space has no more points."""
+    """Return the reason why the space has no more points; nothing if it has."""
     reason = data["exhausted"]
     return [Text(f"nothing is left to search: {printable(reason)}")] if reason else []
 
 
-def standing(data: Data) -> str:
+def progress_line(data: Data) -> str:
     """Return the progress of the sweep, on one line."""
     jobs = ""
     if data["jobs"] is not None:
@@ -223,12 +230,12 @@ def standing(data: Data) -> str:
 
 
 def in_words(counts: Mapping[str, int]) -> str:
-    """``3 running, 12 paused``."""
+    """Return counts in words, for example ``3 running, 12 paused``."""
     return ", ".join(f"{count} {status.lower()}" for status, count in counts.items())
 
 
 def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
-    """One line per running trial."""
+    """Return a table with one line per running trial."""
     counted = time_attr != "training_iteration"
     goal = formatting.last_part(time_attr) if counted else "rung"
     on_cluster = any(row["worker"] for row in rows)
@@ -239,19 +246,20 @@ def running(rows: Sequence[Data], metric: str, time_attr: str) -> Table:
         *[workers] * on_cluster,
         ("iter", "r", lambda row: str(row["iteration"])),
         (formatting.last_part(metric), "r", lambda row: formatting.number(row["value"])),
-        (goal, "r", lambda row: _towards(row, counted)),
+        (goal, "r", lambda row: _goal_cell(row, counted)),
         ("time", "r", lambda row: formatting.duration(row["seconds"])),
         ("settings", "cut", lambda row: formatting.settings(row["settings"])),
     )
 
 
-def _towards(row: Data, counted: bool) -> str:
+def _goal_cell(row: Data, counted: bool) -> str:
+    """Return the cell for a trial's goal, with its progress if `counted`."""
     goal = "end" if row["goal"] is None else formatting.count(row["goal"])
     return f"{formatting.count(row['time'])} / {goal}" if counted else goal
 
 
 def best_line(best: Data) -> Text:
-    """The best trial so far, on one line."""
+    """Return the best trial so far, on one line."""
     return Text.assemble(
         ("best", "bold"),
         f"  trial {best['trial']}: {formatting.number(best['score'])}{_expected(best)}  ",
@@ -262,13 +270,14 @@ def best_line(best: Data) -> Text:
 
 
 def _expected(best: Data) -> str:
+    """Return the expected score of the best trial for its line; empty if it is unknown."""
     if best["expected_error"] is None:
         return ""
     return f", on a new seed {formatting.give_or_take(best['expected'], best['expected_error'])}"
 
 
 def results(data: Data) -> RenderableType:
-    """`sweep results`."""
+    """Render `sweep results`."""
     order = "best on a new seed first" if data["front"] is None else "front by front"
     title = f"{printable(data['name'])}: {printable(data['metric'])}, {order}"
     shown = [Text(title), *front_line(data["front"]), Text()]
@@ -276,7 +285,7 @@ def results(data: Data) -> RenderableType:
 
 
 def front_line(front: Sequence[int] | None) -> list[Text]:
-    """The trials of the front, on one line; nothing where there is one objective."""
+    """Return the trials of the front, on one line; nothing if there is one objective."""
     if front is None:
         return []
     numbers = ", ".join(str(number) for number in front) or "none yet"
@@ -284,10 +293,10 @@ def front_line(front: Sequence[int] | None) -> list[Text]:
 
 
 def ranking(rows: Sequence[Data], settings: str) -> Table:
-    """Trials as a table, in the order given; `settings` is the kind of that column."""
+    """Return a table of trials in the given order; `settings` is the kind of that column."""
     columns: list[Column] = [
         ("trial", "r", lambda row: str(row["trial"])),
-        ("status", "l", lambda row: word(row["status"])),
+        ("status", "l", lambda row: status_text(row["status"])),
         ("score", "r", lambda row: formatting.number(row["score"])),
     ]
     if any(row["expected_error"] is not None for row in rows):
@@ -312,15 +321,17 @@ def ranking(rows: Sequence[Data], settings: str) -> Table:
 
 
 def _on_a_new_seed(row: Data) -> str:
+    """Return the cell with the expected score on a new seed and its error."""
     return formatting.give_or_take(row["expected"], row["expected_error"])
 
 
 def _other_score(path: str, row: Data) -> str:
+    """Return the cell with the score in the objective `path`."""
     return formatting.number(row["objectives"][path])
 
 
 def summary(data: Data, python: bool = False) -> RenderableType:
-    """The end of `sweep run` and `sweep resume`, or of the same in `python`."""
+    """Render the end of `sweep run` and `sweep resume`, with advice for Python if `python`."""
     name = printable(data["name"])
     facts = f"{in_words(data['counts'])} · {formatting.duration(data['seconds'])}"
     if data["steps"] is not None:
@@ -331,7 +342,7 @@ def summary(data: Data, python: bool = False) -> RenderableType:
     if data["why"]:
         shown.append(Text(printable(data["why"])))
     if data["how"] == "finished" and not (data["trained"] or data["why"]):
-        shown.append(whole(_nothing_trained(data, python)))
+        shown.append(unwrapped(_nothing_trained(data, python)))
     if first := data["first_error"]:
         failed = f"trial {first['trial']} failed: {printable(first['reason'])}"
         shown += [Text(), Text(failed, style="red")]
@@ -340,28 +351,28 @@ def summary(data: Data, python: bool = False) -> RenderableType:
     elif has_no_score(data):
         why = ": where it counts it was NaN or infinite" if data["reported"] else ""
         shown.append(Text(f"no trial has a score in {printable(data['metric'])}{why}"))
-    return Group(*shown, Text(), whole("\n".join(_next_steps(data, python))))
+    return Group(*shown, Text(), unwrapped("\n".join(_next_steps(data, python))))
 
 
 def has_no_score(data: Data) -> bool:
-    """Return whether a sweep finished without a score."""
+    """Return true if a sweep finished without a score."""
     return bool(data["how"] == "finished" and data["counts"] and not data["top"])
 
 
 def _not_shown(data: Data) -> list[Text]:
-    """Return a line with the number of trials left out and the command that lists them."""
+    """Return a line with the number of omitted trials and the command that lists them."""
     left_out = sum(data["counts"].values()) - len(data["top"])
     if not left_out:
         return []
     command = f"sweep results {printable(data['name'])}{root_option(data['root'])}"
-    return [whole(f"and {formatting.plural(left_out, 'trial')} more: {command}", "dim")]
+    return [unwrapped(f"and {formatting.plural(left_out, 'trial')} more: {command}", "dim")]
 
 
 def _nothing_trained(data: Data, python: bool) -> str:
-    """Return the advice for a sweep that was run again and had nothing left to train."""
+    """Return the advice for a resumed sweep that had nothing left to train."""
     where = f"{printable(data['name'])}{root_option(data['root'])}"
     if data["counts"].get(Status.FAILED):
-        then = f"`{_trying_again(data, python)}` tries the failed ones again"
+        then = f"`{_retry_command(data, python)}` tries the failed ones again"
     elif python:
         then = "a larger trials= adds some"
     else:
@@ -373,8 +384,8 @@ def _nothing_trained(data: Data, python: bool) -> str:
     )
 
 
-def _trying_again(data: Data, python: bool) -> str:
-    """Return the command, or the call in Python, that tries failed trials again."""
+def _retry_command(data: Data, python: bool) -> str:
+    """Return the command, or the call in Python, that retries failed trials."""
     name = printable(data["name"])
     if not python:
         return f"sweep resume {name}{root_option(data['root'])} --retry-failed"
@@ -383,20 +394,21 @@ def _trying_again(data: Data, python: bool) -> str:
 
 
 def _next_steps(data: Data, python: bool) -> list[str]:
+    """Return lines with commands for a sweep that has ended."""
     name = printable(data["name"])
     where = root_option(data["root"])
-    lines = _going_on(data, python)
+    lines = _continue_lines(data, python)
     if data["top"] and "mlflow" in data["trackers"]:
         lines.append(f"compare     sweep ui {name}{where}")
     if data["top"]:
         lines.append(f"report      sweep report {name}{where}")
     if data["top"] and data["exports"]:
         out = f"--out exported-{name}"
-        lines.append(f"take away   sweep export-model {name}{where}{_whose_model(data)} {out}")
+        lines.append(f"take away   sweep export-model {name}{where}{_trial_option(data)} {out}")
     return lines
 
 
-def _going_on(data: Data, python: bool) -> list[str]:
+def _continue_lines(data: Data, python: bool) -> list[str]:
     """Return one line for each command that sends, trains or explains the rest."""
     name = printable(data["name"])
     where = root_option(data["root"])
@@ -411,24 +423,24 @@ def _going_on(data: Data, python: bool) -> list[str]:
     if has_no_score(data):
         lines.append(f"look into   sweep show {name} 0{where}")
     if data["counts"].get(Status.FAILED):
-        lines.append(f"try again   {_trying_again(data, python)}")
+        lines.append(f"try again   {_retry_command(data, python)}")
     return lines
 
 
-def _whose_model(data: Data) -> str:
-    """The option that names a trial where none is the best: with several objectives."""
+def _trial_option(data: Data) -> str:
+    """Return the option for a trial of the front if there are several objectives; else empty."""
     if data["front"] is None:
         return ""
     front: Sequence[int] = data["front"] or [data["top"][0]["trial"]]
     return f" --trial {front[0]}"
 
 
-#: The colours of the best, in their order; the others are dim.
-_PAINTS = ("bold bright_blue", "yellow", "green", "magenta", "red", "cyan")
+#: Colours of the best trials, best first; the others are dim.
+_CURVE_COLOURS = ("bold bright_blue", "yellow", "green", "magenta", "red", "cyan")
 
 
 def curves(data: Data, found: Curves, size: tuple[int, int]) -> RenderableType:
-    """`sweep curves`, on so many columns and lines."""
+    """Render `sweep curves` on `size` (columns, lines)."""
     title = Text(f"{printable(data['name'])}: {printable(data['metric'])}", style="bold")
     if not found.drawn:
         return Group(title, Text("no trial has reported it yet"))
@@ -441,7 +453,7 @@ def curves(data: Data, found: Curves, size: tuple[int, int]) -> RenderableType:
         label = formatting.number(labels[place]) if place in labels else ""
         line = Text.assemble((f"{label:>10} ", "dim"))
         for character, owner in row:
-            line.append(character, style="dim" if owner is None else _paint(found, owner))
+            line.append(character, style="dim" if owner is None else _curve_colour(found, owner))
         shown.append(line)
     ends = formatting.count(first), formatting.count(last)
     room = max(0, len(picture.rows[0]) - len(ends[0]) - len(ends[1]))
@@ -449,12 +461,16 @@ def curves(data: Data, found: Curves, size: tuple[int, int]) -> RenderableType:
     shown.append(Text(f"{under}{ends[1]}", style="dim"))
     best = sorted((c.place, place, c) for place, c in enumerate(found.drawn) if c.place is not None)
     names = [
-        (f"━ {curve.trial}: {formatting.number(curve.points[-1][1])}  ", _paint(found, place))
+        (
+            f"━ {curve.trial}: {formatting.number(curve.points[-1][1])}  ",
+            _curve_colour(found, place),
+        )
         for _, place, curve in best
     ]
     return Group(*shown, Text.assemble(f"{'trial':>10} ", *names))
 
 
-def _paint(found: Curves, place: int) -> str:
+def _curve_colour(found: Curves, place: int) -> str:
+    """Return the colour of a curve."""
     rank = found.drawn[place].place
-    return "dim" if rank is None else _PAINTS[rank % len(_PAINTS)]
+    return "dim" if rank is None else _CURVE_COLOURS[rank % len(_CURVE_COLOURS)]

@@ -1,8 +1,8 @@
-"""The console that everything is printed to; it outlives its reader.
+"""The console for all output, which survives the loss of its reader.
 
-On a terminal rich's styles and widths apply. In a pipe or a file there are no control codes and
-lines are as long as they need be. When the reader goes away (``| head``, a closed window) or the
-disk of a redirected file is full, printing ends and the work goes on; `Terminal.lost` says so.
+A terminal gets styles and its own width. A pipe or a file gets no control codes and uncut lines. If
+the reader is gone (``| head``, a closed window) or the disk of a file is full, output is discarded
+and the program continues; `Terminal.failure` has the error.
 """
 
 import contextlib
@@ -13,21 +13,21 @@ from typing import IO, Any, TextIO, cast
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-#: Columns of what is not a terminal: nothing is cut or wrapped there.
+#: Width of output that is not a terminal, so that nothing is cut or wrapped.
 _PIPE_WIDTH = 10_000
 
 
 class Terminal(Console):
-    """A console that goes on when printing fails.
+    """A console that continues when printing fails.
 
     Args:
-        stream: where to print; a terminal gets styles and its own width.
-        options: of rich's Console, over those that follow from `stream`.
+        stream: output; a terminal gets styles and its own width.
+        options: options of rich's Console, which replace our defaults.
     """
 
     def __init__(self, stream: TextIO, **options: Any) -> None:
         interactive = stream.isatty()
-        self._lasting = _Lasting(stream)
+        self._lasting = _LastingStream(stream)
         chosen: dict[str, Any] = {
             "file": cast("IO[str]", self._lasting),
             "force_terminal": interactive,
@@ -41,7 +41,7 @@ class Terminal(Console):
         super().__init__(**{**chosen, **options})
 
     def show(self, *renderables: RenderableType, **options: Any) -> None:
-        """Print one below the other; what is `whole` is longer than the terminal is wide."""
+        """Print one below the other; texts of `unwrapped` are not wrapped."""
         shown = Group(*renderables)
         options = {"crop": False, **options}
         if self.is_terminal:
@@ -52,21 +52,22 @@ class Terminal(Console):
         self._write(captured.get())
 
     def say(self, text: str) -> None:
-        """Print plain text, whatever its length; in a pipe at a tenth of the cost."""
+        """Print plain text uncut; in a pipe this is ten times as fast as `show`."""
         if self.is_terminal or "\t" in text:
             self.show(Text(text), soft_wrap=True)
         else:
             self._write(f"{Text(text).plain}\n")
 
     def _write(self, text: str) -> None:
-        # A table's last column is filled with blanks, which a pipe need not have.
+        """Write text without trailing blanks, and flush it."""
+        # A table's last column is padded with blanks, which a pipe does not need.
         self.file.write("".join(f"{line.rstrip()}\n" for line in text.splitlines()))
         self.file.flush()
 
     @property
-    def lost(self) -> OSError | None:
-        """Why something could not be printed, if anything could not."""
-        return self._lasting.lost
+    def failure(self) -> OSError | None:
+        """Error of the first failed output, or None."""
+        return self._lasting.failure
 
     @property
     def live(self) -> bool:
@@ -74,23 +75,23 @@ class Terminal(Console):
         return self.is_terminal and not self.is_dumb_terminal
 
 
-def whole(text: str, style: str = "") -> Text:
-    """Text to paste or to parse: the terminal folds its lines, which stay as long as they are."""
+def unwrapped(text: str, style: str = "") -> Text:
+    """Return text to paste or to parse, whose lines are not wrapped."""
     return Text(text, style=style, no_wrap=True, overflow="ignore")
 
 
 def terminal() -> Terminal:
-    """A console on what is standard output now."""
+    """Return a console on the current standard output."""
     return Terminal(sys.stdout)
 
 
-class _Lasting:
-    """A stream that accepts everything, also when its reader is gone."""
+class _LastingStream:
+    """A stream that discards output after an error."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.encoding = stream.encoding
-        self.lost: OSError | None = None
+        self.failure: OSError | None = None
 
     def write(self, text: str) -> int:
         try:
@@ -106,7 +107,8 @@ class _Lasting:
             self._end(error)
 
     def _end(self, error: OSError) -> None:
-        self.lost = self.lost or error
+        """Record an error, and discard further output."""
+        self.failure = self.failure or error
         silence(self._stream)
 
     def isatty(self) -> bool:
@@ -117,7 +119,7 @@ class _Lasting:
 
 
 def silence(stream: TextIO) -> None:
-    """Discard what is in the buffer of `stream`, and what is written to it from now on."""
+    """Discard the buffer of `stream` and everything that is written to it from now on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         with contextlib.suppress(OSError, ValueError):  # no file behind it

@@ -1,4 +1,4 @@
-"""The commands that begin and train: init, run, resume."""
+"""Commands that create and run sweeps: init, run, resume."""
 
 import contextlib
 import re
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from sweep.ledger.folder import Folder
     from sweep.spec import SweepSpec
 
-#: Kind → file to write → template.
-KINDS = {
+#: Kind of `sweep init` → file to write → template.
+TEMPLATES = {
     "function": {"space.yaml": "space.yaml", "trainer.py": "trainer.py"},
     "ppo": {"space.yaml": "ppo_space.yaml", "environment.py": "environment.py"},
 }
@@ -26,7 +26,7 @@ KINDS = {
 log_models_option = click.option(
     "--log-models",
     is_flag=True,
-    help="Add the models of all trials to MLflow, not of the best alone.",
+    help="Add the models of all trials to MLflow, not only the best one.",
 )
 attach_option = click.option(
     "--attach",
@@ -41,25 +41,25 @@ attach_option = click.option(
 @click.argument("folder", type=click.Path(file_okay=False, path_type=Path), default=Path())
 @click.option(
     "--kind",
-    type=click.Choice(list(KINDS)),
+    type=click.Choice(list(TEMPLATES)),
     default="function",
-    help="A training function of one's own (the default), or PPO on an environment of one's own.",
+    help="Your own training function (the default), or PPO on your own environment.",
 )
 @click.option(
     "--from",
     "source",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="A sweep of W&B, or hyperparameters of rl-baselines3-zoo: write the spec for it.",
+    help="Convert this file: a sweep of W&B, or hyperparameters of rl-baselines3-zoo.",
 )
-@click.option("--env", metavar="ID", help="With --from: which of the file's environments.")
+@click.option("--env", metavar="ID", help="With --from: environment in the file.")
 @click.option(
-    "--algorithm", metavar="NAME", help="With --from: what trains, if not what the file is called."
+    "--algorithm", metavar="NAME", help="With --from: algorithm; default: the name of the file."
 )
 def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
-    """Write a spec and what it trains; both run as they are. The sweep is called as FOLDER.
+    """Write a spec and its trainable; both run as they are. The sweep is named like FOLDER.
 
-    Beside the spec lies its JSON Schema, with which editors check and complete it.
+    The JSON Schema of the spec is written, too, with which editors check and complete it.
     """
     from sweep.operations import schema
     from sweep.spec.sections import name_from
@@ -67,10 +67,10 @@ def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
     if source is not None:
         _convert(source, folder, **given)
         return
-    files = KINDS[kind]
+    files = TEMPLATES[kind]
     if there := sorted(name for name in files if (folder / name).exists()):
         raise click.UsageError(
-            f"{folder / there[0]} exists already; nothing was written, give another folder"
+            f"{folder / there[0]} exists already; nothing was written; give another folder"
         )
     folder.mkdir(parents=True, exist_ok=True)
     templates = resources.files("search_spaces") / "templates"
@@ -79,7 +79,7 @@ def init(folder: Path, kind: str, source: Path | None, **given: Any) -> None:
             text = (templates / template).read_text(encoding="utf-8")
             if name == "space.yaml":
                 file.write(schema.modeline())
-            file.write(_named(text, name_from(folder.resolve().name)))
+            file.write(_fill_template(text, name_from(folder.resolve().name)))
         click.echo(f"wrote {folder / name}")
     _write_schema(folder)
     click.echo(f"try it:  sweep run {shlex.quote(str(folder / 'space.yaml'))}")
@@ -98,7 +98,7 @@ def _write_schema(folder: Path) -> None:
 
 
 def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None) -> None:
-    """Write the spec for a file of another tool, and say what is to be done in it."""
+    """Write the spec for a file of another tool, and print what is left to do."""
     from sweep import spec as specs
     from sweep.driver import prepare
     from sweep.errors import UsageError
@@ -107,7 +107,7 @@ def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None)
 
     path = folder / "space.yaml"
     if path.exists():
-        raise click.UsageError(f"{path} exists already; nothing was written, give another folder")
+        raise click.UsageError(f"{path} exists already; nothing was written; give another folder")
     called = name_from(source.stem if folder == Path() else folder.resolve().name)
     converted = conversion.convert(specs.text_of(source), str(source), called, env, algorithm)
     text = converted.text(source.name)
@@ -123,19 +123,19 @@ def _convert(source: Path, folder: Path, env: str | None, algorithm: str | None)
             schema.modeline() + text, str(path), [str(folder.resolve()), str(Path.cwd())]
         )
     except UsageError as error:
-        options.say(f"what is left to do in it: {error}")
+        options.say(f"complete the spec before the first run: {error}")
         return
     click.echo(f"try it:  sweep run {shlex.quote(str(path))}")
 
 
-def _named(template: str, name: str) -> str:
-    """A template whose sweep is called `name`, in quotes where YAML would read no text."""
+def _fill_template(template: str, name: str) -> str:
+    """Return a template with `name` as the sweep's name, quoted if YAML would not read text."""
     is_text = re.fullmatch(r"(?i:(?!(null|true|false)$)[a-z].*)", name)
     text = template.replace("\nname: mine\n", f"\nname: {name if is_text else repr(name)}\n")
     return re.sub(r"\bmine\b", name, text)
 
 
-@click.command(cls=options.OfSpaces)
+@click.command(cls=options.SpaceCommand)
 @click.argument("space", shell_complete=completion.spaces)
 @options.override_options
 @options.jobs_option
@@ -149,12 +149,12 @@ def _named(template: str, name: str) -> str:
 @options.json_option
 def run(space: str, **given: Any) -> int:
     """Start a sweep. SPACE is a YAML file, or the name of a shipped one such as quickstart."""
-    with options.answering(given["as_json"]) as answer, _early_workers(space, given) as begin:
+    with options.open_answer(given["as_json"]) as answer, _early_workers(space, given) as begin:
         from sweep.cli.live import make_view
         from sweep.cli.terminal import terminal
         from sweep.driver import prepare, session, sync
 
-        with options.telling_imports(begin) as parsed:
+        with options.announcing_imports(begin) as parsed:
             overrides = options.overrides(given)
             resolved, text = prepare.prepare(space, overrides, parsed, given["root"])
         for remark in prepare.remarks(resolved):
@@ -183,23 +183,23 @@ def run(space: str, **given: Any) -> int:
         if given["log_models"]:
             sync.want_all_models(launch.folder)
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
-        return _report(ended, launch.folder, answer, given["attach"])
+        return _answer_result(ended, launch.folder, answer, given["attach"])
 
 
 @contextlib.contextmanager
 def _early_workers(space: str, given: Mapping[str, Any]) -> Iterator[Callable[["SweepSpec"], None]]:
-    """Start the sweep's first workers, which import beside this process, on cores that it leaves.
+    """Start the sweep's first workers, which import in parallel on the other cores.
 
-    Gives what is called with the spec when it is read: then as many are started as were asked for
-    and fit, and import what trains.
+    Yields a function to call with the spec: it starts as many workers as were requested and fit,
+    and lets them import the trainable.
     """
     pool = given["pool"] or "loky"
-    if given["dry_run"] or pool != "loky" or not _is_there(space):
+    if given["dry_run"] or pool != "loky" or not _may_be_space(space):
         yield lambda _spec: None
         return
     from trainables.core.processes import reaping
 
-    reaping.start()  # before all that a worker's start imports: its own takes as long
+    reaping.start()  # first, since its own imports take as long as those of a worker's start
     import joblib
 
     from trainables.core.processes import worker
@@ -211,7 +211,7 @@ def _early_workers(space: str, given: Mapping[str, Any]) -> Iterator[Callable[["
         from sweep.driver import capacity
 
         count = min(asked, cores, spec.trials, capacity.most_at_once(spec))
-        if spec.resources.gpu:  # each is started for devices of its own
+        if spec.resources.gpu:  # each worker is started for its own devices
             count = 0
         shipped = plugins.trainables().is_shipped(spec.trainable)
         names = [f"{plugins.trainables().package}.{spec.trainable}"] if shipped else []
@@ -221,10 +221,10 @@ def _early_workers(space: str, given: Mapping[str, Any]) -> Iterator[Callable[["
         yield begin
 
 
-def _is_there(space: str) -> bool:
-    """Return whether there is a file that SPACE may mean; a misspelt name is reported at once."""
+def _may_be_space(space: str) -> bool:
+    """Return true if a file for SPACE exists, so that a misspelt name is reported at once."""
     shipped = resources.files("search_spaces") / f"{space}.yaml"
-    with contextlib.suppress(OSError, ValueError):  # no name that a file could have
+    with contextlib.suppress(OSError, ValueError):  # for example a name that is too long
         return Path(space).is_file() or shipped.is_file()
     return False
 
@@ -238,7 +238,7 @@ def _is_there(space: str) -> bool:
 @options.timeout_option
 @options.budget_option
 @options.max_disk_option
-@click.option("--retry-failed", is_flag=True, help="Try failed trials again.")
+@click.option("--retry-failed", is_flag=True, help="Retry failed trials.")
 @click.option(
     "--space",
     type=click.Path(path_type=Path),
@@ -248,27 +248,29 @@ def _is_there(space: str) -> bool:
 @click.option(
     "--metric",
     metavar="NAME",
-    help="Compare trials by another result from now on, also by what they have reported so far.",
+    help="Compare trials by another result from now on, including their earlier results.",
 )
 @click.option("--strict", is_flag=True, help="Refuse if code or library versions have changed.")
 @click.option(
     "--other-kernel",
     is_flag=True,
-    help="Go on where the compiled kernel that a trial began with is not built.",
+    help="Continue even if a compiled kernel that a trial used is not available.",
 )
 @click.option(
-    "--checkpoints", metavar="URL", help="The folder that they were moved to, or are shared in."
+    "--checkpoints",
+    metavar="URL",
+    help="Folder to which they were moved or in which they are shared.",
 )
 @log_models_option
 @attach_option
 @options.json_option
 def resume(name: str, **given: Any) -> int:
-    """Go on with a sweep, however it ended, or widen it."""
+    """Resume a sweep, however it ended, or widen it."""
     from sweep.cli.live import make_view
     from sweep.cli.terminal import terminal
     from sweep.driver import prepare, session, sync
 
-    with options.answering(given["as_json"]) as answer:
+    with options.open_answer(given["as_json"]) as answer:
         folder = options.find_sweep(given["root"], name)
         launch = prepare.prepare_existing(
             folder,
@@ -287,13 +289,13 @@ def resume(name: str, **given: Any) -> int:
         if given["log_models"]:
             sync.want_all_models(folder)
         ended = session.run_driver(launch, make_view(terminal()), given["timeout"])
-        return _report(ended, folder, answer, given["attach"])
+        return _answer_result(ended, folder, answer, given["attach"])
 
 
-def _report(
+def _answer_result(
     ended: "RunResult", folder: "Folder", answer: options.Answer, attach: str | None
 ) -> int:
-    """Answer how it ended, and have MLflow's copy completed; returns the exit code."""
+    """Print the result, and complete MLflow's copy. Returns the exit code."""
     from sweep.cli import tables
     from sweep.history.events import Status
     from sweep.operations.mlflow import attaching
@@ -307,7 +309,7 @@ def _report(
 
 
 def summary(ended: "RunResult", folder: "Folder") -> dict[str, Any]:
-    """Return the data of a driver's end, as `sweep.cli.tables.summary` shows it."""
+    """Return the data of a driver's end for `sweep.cli.tables.summary`."""
     from sweep.driver import launch
     from sweep.views import overview
 

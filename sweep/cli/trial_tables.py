@@ -1,4 +1,4 @@
-"""One trial as text: what `sweep best`, `show` and `export-model` print."""
+"""Render one trial as text, for `sweep best`, `show`, `explain`, `play` and `export-model`."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from sweep.cli.tables import Column, Data, Table, front_line, section, table, word
+from sweep.cli.tables import Column, Data, Table, front_line, section, status_text, table
 from sweep.ledger.folder import root_option
 from sweep.stats import LEVEL
 from sweep.views import formatting
@@ -19,18 +19,18 @@ from trainables.errors import printable
 def final_evaluation_remarks(data: Data) -> Iterator[str]:
     """Yield the remarks of `sweep best` on a trial's seeds and its final evaluation."""
     several = [formatting.number(score) for score in data["scores"]]
-    yield from _pick(data)
+    yield from _pick_lines(data)
     if len(several) > 1:
         how = data["aggregate"] if isinstance(data["aggregate"], str) else "lower bound"
         yield f"{how} of {len(several)} seeds: {', '.join(several)}"
     if data["final_evaluation"] is not None:
         yield from _final_evaluation(data, data["final_evaluation"])
     elif len(several) == 1 and data["scored"] > 1:
-        yield f"it has one seed; {_again(data)} --test-seeds 10 trains it anew under others"
+        yield f"it has one seed; {_command(data)} --test-seeds 10 retrains it with new seeds"
 
 
-def _pick(data: Data) -> Iterator[str]:
-    """Yield two lines: what is expected and how much of the score was luck; the runner-up."""
+def _pick_lines(data: Data) -> Iterator[str]:
+    """Yield a line on the expected score, with the share of luck, and a line on the runner-up."""
     pick = data["pick"]
     if pick is None:
         return
@@ -55,9 +55,10 @@ def _pick(data: Data) -> Iterator[str]:
 
 
 def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
+    """Yield the lines on the scores with test seeds."""
     yield f"under test seeds ({final_evaluation['estimates']}, {LEVEL:.0%} interval):"
     for tested in final_evaluation["trials"]:
-        yield "  " + _tested(tested)
+        yield "  " + _test_line(tested)
     found = final_evaluation["comparison"]
     if found is not None:
         yield (
@@ -67,15 +68,16 @@ def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
     done, wanted = final_evaluation["done"], final_evaluation["wanted"]
     if done < wanted:
         options = f"--test-seeds {final_evaluation['seeds']} --top {len(final_evaluation['asked'])}"
-        yield f"{done} of {wanted} tests have ended; go on with: {_again(data)} {options}"
+        yield f"{done} of {wanted} tests have ended; go on with: {_command(data)} {options}"
 
 
-def _again(data: Data) -> str:
-    """The command that has shown this."""
+def _command(data: Data) -> str:
+    """Return the command line of this `sweep best`."""
     return f"sweep best {printable(data['name'])}{root_option(data['root'])}"
 
 
-def _tested(tested: Data) -> str:
+def _test_line(tested: Data) -> str:
+    """Return the line on one tested trial."""
     interval, ended, missing = tested["estimate"], tested["ended"], tested["without_score"]
     if interval is None:
         none = "no score" if ended else "no score yet"
@@ -91,7 +93,7 @@ def _tested(tested: Data) -> str:
 
 
 def best(data: Data) -> str:
-    """`sweep best`: a line of facts, and the settings as YAML for a spec."""
+    """Render `sweep best`: facts as comments, and the settings as YAML for a spec."""
     facts = (
         f"trial {data['trial']} of {printable(data['name'])}: {printable(data['metric'])} "
         f"{formatting.number(data['score'])} after "
@@ -119,20 +121,20 @@ def best(data: Data) -> str:
 
 
 def show(data: Data) -> RenderableType:
-    """`sweep show`."""
+    """Render `sweep show`."""
     score = f"{printable(data['metric'])} {formatting.number(data['score'])} ({data['mode']})"
     steps = "" if data["steps"] is None else f", {formatting.count(data['steps'])} steps"
     facts = [
         f"{score} after {formatting.plural(data['iterations'], 'iteration')}{steps}",
         printable(data["reason"]),
         formatting.describe_lost_results(data["unsaved"]),
-        _resumes(data["exactness"]) if data["exactness"] else "",
+        _exactness_line(data["exactness"]) if data["exactness"] else "",
     ]
-    shown: list[RenderableType] = [_head(data), *(Text(fact) for fact in facts if fact)]
+    shown: list[RenderableType] = [_title(data), *(Text(fact) for fact in facts if fact)]
     shown += section("settings", formatting.yaml_lines(data["settings"]))
     if len(data["seeds"]) > 1:
         shown += [Text(), Text("seeds", style="bold"), _seeds(data["seeds"])]
-    shown += _curve(data)
+    shown += _curve_lines(data)
     if data["checkpoints"]:
         shown += [Text(), Text("checkpoints", style="bold"), _checkpoints(data["checkpoints"])]
     if data["decisions"]:
@@ -141,21 +143,23 @@ def show(data: Data) -> RenderableType:
     return Group(*shown)
 
 
-def _resumes(exactness: str) -> str:
-    """Return the line about the exactness of the trial's checkpoints, its level at the end."""
+def _exactness_line(exactness: str) -> str:
+    """Return the line on the exactness of the trial's checkpoints."""
     level, _, said = printable(exactness).partition(" ")
     said = f"{said} (level {level})" if len(level) == 1 else printable(exactness)
     return f"exactness of checkpoints: {said}"
 
 
-def _head(data: Data) -> Text:
+def _title(data: Data) -> Text:
+    """Return the trial's number, its sweep and its status."""
     name = f" of {printable(data['name'])}  "
-    return Text.assemble((f"trial {data['trial']}", "bold"), name, word(data["status"]))
+    return Text.assemble((f"trial {data['trial']}", "bold"), name, status_text(data["status"]))
 
 
-def _curve(data: Data) -> list[RenderableType]:
+def _curve_lines(data: Data) -> list[RenderableType]:
+    """Render the trial's curve as a sparkline, or the band of its seeds."""
     if data["band"]:
-        return _band(data)
+        return _band_lines(data)
     values = [point["value"] for point in data["curve"] if point["value"] is not None]
     if not values:
         return []
@@ -165,8 +169,8 @@ def _curve(data: Data) -> list[RenderableType]:
     return section(title, [formatting.sparkline(values), ends + extremes])
 
 
-def _band(data: Data) -> list[RenderableType]:
-    """Return the curves of the greatest, the mean and the least of a trial's seeds."""
+def _band_lines(data: Data) -> list[RenderableType]:
+    """Render the greatest, the mean and the least of the seeds' curves."""
     rows: list[Data] = data["band"]
     ends = min(row["least"] for row in rows), max(row["greatest"] for row in rows)
     seeds, last = formatting.plural(len(data["scores"]), "seed"), rows[-1]
@@ -180,6 +184,7 @@ def _band(data: Data) -> list[RenderableType]:
 
 
 def _checkpoints(rows: Sequence[Data]) -> Table:
+    """Return the table of checkpoints."""
     return table(
         rows,
         ("  iter", "r", lambda row: str(row["iteration"])),
@@ -190,10 +195,11 @@ def _checkpoints(rows: Sequence[Data]) -> Table:
 
 
 def _seeds(rows: Sequence[Data]) -> Table:
+    """Return the table of seeds."""
     return table(
         rows,
         ("  trial", "r", lambda row: row["name"]),
-        ("status", "l", lambda row: word(row["status"])),
+        ("status", "l", lambda row: status_text(row["status"])),
         ("score", "r", lambda row: formatting.number(row["score"])),
         ("iter", "r", lambda row: str(row["iterations"])),
         ("seed", "cut", lambda row: str(row["seed"])),
@@ -201,6 +207,7 @@ def _seeds(rows: Sequence[Data]) -> Table:
 
 
 def _decisions(rows: Sequence[Data]) -> Table:
+    """Return the table of decisions."""
     return table(
         rows,
         ("", "l", lambda row: f"  {_moment(row['at'])}"),
@@ -211,11 +218,12 @@ def _decisions(rows: Sequence[Data]) -> Table:
 
 
 def _moment(seconds: float) -> str:
+    """Return a time in seconds since 1970 as local date and time."""
     return time.strftime("%m-%d %H:%M:%S", time.localtime(seconds))
 
 
 def played(data: Data) -> str:
-    """`sweep play`."""
+    """Render `sweep play`."""
     rewards = [one["episode_reward"] for one in data["episodes"]]
     lengths = sum(one["episode_len"] for one in data["episodes"]) / len(rewards)
     interval = ""
@@ -235,13 +243,13 @@ def played(data: Data) -> str:
 
 
 def log(data: Data) -> str:
-    """`sweep show --log`."""
+    """Render `sweep show --log`."""
     lines = [printable(line) for line in data["log"].rstrip().splitlines()]
     return "\n".join(lines) or "it printed nothing"
 
 
 def card(data: Data) -> str:
-    """`sweep export-model`."""
+    """Render `sweep export-model`."""
     score = f"{printable(data['metric'])} {formatting.number(data['checkpoint']['value'])}"
     out = None if data["out"] is None else printable(data["out"])
     files = [
@@ -260,15 +268,15 @@ def card(data: Data) -> str:
 
 
 def explanation(data: Data) -> RenderableType:
-    """`sweep explain`: the decisions in their order, each with its numbers under it."""
+    """Render `sweep explain`: the decisions in order, each with its numbers."""
     aim = f"{data['mode']} of {data['metric']}; {data['scheduler']} counts {data['time_attr']}"
-    shown: list[RenderableType] = [_head(data), Text(printable(aim))]
+    shown: list[RenderableType] = [_title(data), Text(printable(aim))]
     if data["children"]:
         shown.append(Text(f"children: {', '.join(map(str, data['children']))}"))
     for step in data["decisions"]:
         shown += [Text(), Text(f"{_moment(step['at'])}  {step['what']}", style="bold")]
         shown.append(Padding(Text(printable(step["why"])), (0, 0, 0, 2)))
-        shown += [Padding(_numbers(numbers), (0, 0, 0, 4)) for numbers in step["tables"]]
+        shown += [Padding(_numbers_table(numbers), (0, 0, 0, 4)) for numbers in step["tables"]]
     if data["stands"] is not None:
         facts = data["stands"]["facts"]
         rung = f"{data['time_attr']} {facts['rung']:g}"
@@ -277,15 +285,16 @@ def explanation(data: Data) -> RenderableType:
         if data["stands"]["interpolated"]:
             said = f"scores at {rung}, interpolated where a trial reported before and after it"
             shown.append(Padding(Text(printable(said)), (0, 0, 0, 2)))
-        shown += [Padding(_numbers(t), (0, 0, 0, 4)) for t in data["stands"]["tables"]]
+        shown += [Padding(_numbers_table(t), (0, 0, 0, 4)) for t in data["stands"]["tables"]]
     return Group(*shown)
 
 
-#: List of a decision's evidence → the heading of its column.
+#: Name of a list in a decision's evidence → title of its column.
 _HEADINGS = {"places": "place", "trials": "trial", "scores": "score", "steps": "step"}
 
 
-def _numbers(data: Data) -> RenderableType:
+def _numbers_table(data: Data) -> RenderableType:
+    """Return a table of the numbers of a decision."""
     columns: list[Column] = [
         (_HEADINGS.get(name, printable(name)), "r", partial(_cell, place))
         for place, name in enumerate(data["columns"])
@@ -294,6 +303,7 @@ def _numbers(data: Data) -> RenderableType:
 
 
 def _cell(place: int, row: Sequence[Any]) -> str:
+    """Return the cell of column `place`."""
     value = row[place]
     if value is None or isinstance(value, float):
         return formatting.number(value)

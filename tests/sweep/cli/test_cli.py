@@ -814,7 +814,7 @@ def test_a_right_that_is_missing_is_one_line_with_whose_it_is_and_what_to_do(
     code, _, err = here("ls")
     assert code == 4
     assert "Errno" not in err
-    assert err.startswith(f"sweep: {tmp_path / 'demo' / 'run.lock'}: you may not use it, ")
+    assert err.startswith(f"sweep: {tmp_path / 'demo' / 'run.lock'}: permission denied; ")
     owner = tmp_path.owner()
     then = f"{tmp_path} is yours" if mine else f"{tmp_path} belongs to {owner}; run this as {owner}"
     assert then in err

@@ -118,11 +118,11 @@ def test_a_paused_sweep_says_so_and_goes_on(live: Folder, here: Here) -> None:
         (["suggest", "demo", "lr=0.1"], "`sweep set NAME --trials 2` makes room for one more"),
         (
             ["set", "demo", "--trials", "3", "--wait", "nan"],
-            "'--wait': nan is no number of seconds",
+            "'--wait': cannot wait nan seconds",
         ),
-        (["clone", "demo", "0", "--wait", "inf"], "'--wait': inf is no number of seconds"),
+        (["clone", "demo", "0", "--wait", "inf"], "'--wait': cannot wait inf seconds"),
         (["stop", "demo", "--wait", "-1"], "'--wait': -1.0 is not in the range x>=0"),
-        (["sync", "demo", "--wait", "nan"], "'--wait': nan is no number of seconds"),
+        (["sync", "demo", "--wait", "nan"], "'--wait': cannot wait nan seconds"),
         (["unpause", "nobody"], "unknown sweep 'nobody'; known: demo"),
     ],
 )

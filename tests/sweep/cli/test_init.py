@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sweep.cli.main import main
-from sweep.cli.train import KINDS
+from sweep.cli.train import TEMPLATES
 from tests.support.command_line import Here
 
 
@@ -18,7 +18,7 @@ def here(
     return Here(capsys, tmp_path / "sweeps")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TEMPLATES)
 def test_what_is_written_runs_and_learns(kind: str, here: Here, tmp_path: Path) -> None:
     assert main(["init", "mine", "--kind", kind]) == 0
     few = ["--trials", "3", "--set", "trackers=[]", "--pool", "inline"]
@@ -27,7 +27,7 @@ def test_what_is_written_runs_and_learns(kind: str, here: Here, tmp_path: Path) 
     scores = [trial["score"] for trial in here.json("results", "mine")["trials"]]
     assert max(scores) > -0.5
     written = {path.name for path in (tmp_path / "mine").iterdir()} - {"__pycache__"}
-    assert written == {*KINDS[kind], "sweep.schema.json"}
+    assert written == {*TEMPLATES[kind], "sweep.schema.json"}
 
 
 @pytest.mark.parametrize(

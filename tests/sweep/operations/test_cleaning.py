@@ -213,7 +213,7 @@ def test_runs_of_a_removed_sweep_stay_in_mlflow_unless_they_are_to_go(
         spec = write_spec(tmp_path, name=name, trials=2, trackers=["mlflow"])
         assert here("run", spec, "--pool", "inline")[0] == 0
     code, _, err = here("rm", "kept", "--yes")
-    said = "sweep: what MLflow has of kept stays there; --mlflow deletes it, too\n"
+    said = "sweep: the MLflow runs of kept were kept; --mlflow deletes them, too\n"
     assert (code, err) == (0, said)
     sweeps.make(here.root, name="elsewhere", trackers=["csv"])
     assert here("rm", "elsewhere", "--yes")[2] == ""

@@ -13,7 +13,7 @@ import pytest
 from sweep import schedulers, searchers
 from sweep import spec as specs
 from sweep.cli.main import main
-from sweep.cli.train import KINDS
+from sweep.cli.train import TEMPLATES
 from sweep.errors import UsageError
 from sweep.operations import schema
 from sweep.plugins import find_trainable
@@ -105,7 +105,7 @@ def test_every_documented_spec_is_valid() -> None:
         assert mistakes(read(body)) == [], page
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", TEMPLATES)
 def test_what_init_writes_is_valid_and_names_the_schema_beside_it(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -304,7 +304,7 @@ def test_where_it_cannot_be_written_one_line_says_so(here: Here, tmp_path: Path)
     assert "is a directory" in err
     code, out, err = here("report", "demo", "-o", tmp_path / "none" / "page.html")
     assert (code, out) == (2, "")
-    assert f"there is no folder '{tmp_path / 'none'}'; make it first" in err
+    assert f"there is no folder '{tmp_path / 'none'}'; create it first" in err
 
 
 @pytest.mark.slow
