@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from sweep.cli.main import main
-from sweep.cli.options import answering
+from sweep.cli.options import open_answer
 from tests.support.command_line import write_spec
 
 Screen = Callable[..., str]
@@ -79,7 +79,7 @@ def test_csv_cannot_steer_a_terminal_and_is_as_it_is_elsewhere(
 ) -> None:
     stream = kind()
     monkeypatch.setattr("sys.stdout", stream)
-    with answering(as_json=False, as_csv=True) as answer:
+    with open_answer(as_json=False, as_csv=True) as answer:
         answer([{"why": "\x1b]0;owned\x07"}], str)
     assert stream.getvalue() == shown
 

@@ -173,7 +173,7 @@ def test_a_trainable_without_episodes_hands_over_its_best_by_the_metric(
 
 def test_what_there_is_to_choose_from_has_a_key(here: Here, tmp_path: Path) -> None:
     run(here, tmp_path)
-    trial = sweep.load("demo", root=here.root)._now().history.trials[0]
+    trial = sweep.load("demo", root=here.root)._read().history.trials[0]
     before = networks.candidates_digest(trial)
     found = networks.candidates(trial)
     assert found[0].saved == trial.leader.best_checkpoint
