@@ -368,7 +368,7 @@ class MultiAgentTrainer(Trainer):
         """Return the workers that read experience, by policy."""
         me, of = weakref.proxy(self), self.settings
         rows = RowsByPolicy(
-            lambda: {pid: one.readable(of_agents=True) for pid, one in me.members.items()}
+            lambda: {pid: one.row_form(of_agents=True) for pid, one in me.members.items()}
         )
         self._estimate_from = context, rows
         asked = spec.columns.union(*(one.worker_spec().columns for one in self.members.values()))
