@@ -211,7 +211,14 @@ def _iterations(
     levels: Sequence[float],
     advance: Mapping[str, float],
 ) -> int | None:
-    """Return the iterations of a trial that is never stopped early, or None if unbounded."""
+    """Return the iterations of a trial that is never stopped early, or None if unbounded.
+
+    Args:
+        stop: result → value at which a trial ends.
+        time_attr: result that the scheduler counts.
+        levels: rungs of the scheduler; a trial ends at the last one.
+        advance: result → its increase by one iteration.
+    """
     bounds = list(stop.items())
     if levels:
         bounds.append((time_attr, levels[-1]))

@@ -221,9 +221,11 @@ class _Settings:
         return True
 
     def _take_learning_rate(self, value: Any) -> bool:
+        """Convert the learning rate and its schedule. Returns false if it is not supported."""
         return self._take_with_schedule(value, "lr", "lr_schedule")
 
     def _take_clip_range(self, value: Any) -> bool:
+        """Convert the clip range and its schedule. Returns false if it is not supported."""
         return self._take_with_schedule(value, "clip_param", "clip_param_schedule")
 
     def _take_with_schedule(self, value: Any, key: str, schedule: str) -> bool:
@@ -237,6 +239,7 @@ class _Settings:
         return True
 
     def _take_ent_coef(self, value: Any) -> bool:
+        """Convert the entropy coefficient, or SAC's alpha. Returns false if not supported."""
         if not self._off_policy:
             return self._take_with_schedule(value, "entropy_coeff", "entropy_coeff_schedule")
         if value == "auto":
@@ -250,6 +253,7 @@ class _Settings:
         return True
 
     def _take_normalize(self, value: Any) -> bool:
+        """Convert the normalization of observations and rewards. Returns true."""
         said = value
         if isinstance(value, str):
             said = _literal(value)
@@ -263,6 +267,7 @@ class _Settings:
         return True
 
     def _take_policy_kwargs(self, value: Any) -> bool:
+        """Convert the network's sizes and activation. Returns false if they cannot be read."""
         kwargs = _literal(value) if isinstance(value, str) else value
         if not isinstance(kwargs, Mapping):
             return False
@@ -283,6 +288,7 @@ class _Settings:
         return True
 
     def _take_train_freq(self, value: Any) -> bool:
+        """Convert the steps between two updates. Returns false if they are no number."""
         number = _number(value)
         if number is None:
             return False
@@ -290,6 +296,7 @@ class _Settings:
         return True
 
     def _take_gradient_steps(self, value: Any) -> bool:
+        """Convert the updates per round; -1 is one per step. Returns false for no number."""
         number = _number(value)
         if number is not None and number < 0:
             number = (_number(self.given.get("train_freq")) or 1) * int(self.given.get("n_envs", 1))
@@ -299,30 +306,37 @@ class _Settings:
         return True
 
     def _take_target_update_interval(self, value: Any) -> bool:
+        """Convert the steps between two copies to the target network. Returns true."""
         self.config["target_network_update_freq"] = int(value)
         if "tau" not in self.given:
             self.config["tau"] = None
         return True
 
     def _take_exploration_fraction(self, value: Any) -> bool:
+        """Convert the share of training with decreasing epsilon. Returns false without epsilon."""
         return self._set_exploration(epsilon_timesteps=max(1, round(float(value) * self.steps)))
 
     def _take_exploration_initial_eps(self, value: Any) -> bool:
+        """Convert the first epsilon. Returns false if the algorithm has no exploration options."""
         return self._set_exploration(initial_epsilon=float(value))
 
     def _take_exploration_final_eps(self, value: Any) -> bool:
+        """Convert the last epsilon. Returns false if the algorithm has no exploration options."""
         return self._set_exploration(final_epsilon=float(value))
 
     def _take_noise_type(self, value: Any) -> bool:
+        """Convert the action noise with its deviation. Returns false if it is not supported."""
         kind = _NOISE.get(str(value))
         if kind is None or "target_noise" not in self.known:
             return False
         return self._set_exploration(type=kind, stddev=_number(self.given.get("noise_std")) or 0.1)
 
     def _take_noise_std(self, _value: Any) -> bool:
+        """Return true if `_take_noise_type` converts the deviation of the noise."""
         return self.given.get("noise_type") in _NOISE and "target_noise" in self.known
 
     def _take_use_sde(self, value: Any) -> bool:
+        """Convert state-dependent exploration. Returns false if requested but not supported."""
         return not value or (
             "target_noise" not in self.known and self._take_state_dependent_noise()
         )
@@ -338,15 +352,20 @@ class _Settings:
         return "double_q" in self.known
 
     def _take_sde_sample_freq(self, _value: Any) -> bool:
+        """Return true, since `_take_use_sde` converts it."""
         return True
 
     def _take_env_wrapper(self, value: Any) -> bool:
+        """Return true if all wrappers are AtariWrapper, which our trainers include."""
         wrappers = value if isinstance(value, list) else [value]
         return all(str(one).endswith("AtariWrapper") for one in wrappers)
 
 
 def _number(value: Any) -> int | float | None:
-    """Return a number, also from text, as an int if it is whole; None if it is no number."""
+    """Return a number, also from text, or None if it is no number.
+
+    Whole numbers become an int, except floats below 1000.
+    """
     if isinstance(value, bool) or value is None:
         return None
     try:
