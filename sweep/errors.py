@@ -57,6 +57,11 @@ def place_of(url: str) -> str:
     return without_password(f"{scheme}{mark}{before}").partition("?")[0]
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message without passwords, or the name of its type."""
+    return (without_password(str(error)).splitlines() or [type(error).__name__])[0]
+
+
 def brief(text: str) -> str:
     """Return `text`, or its beginning and end if it is longer than `LONGEST` characters."""
     if len(text) <= LONGEST:

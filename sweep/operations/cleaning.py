@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from sweep.driver import sync
 from sweep.driver.limits import to_drop
-from sweep.errors import StorageError, SweepError, SweepLocked, UsageError, without_password
+from sweep.errors import StorageError, SweepError, SweepLocked, UsageError, first_line
 from sweep.history.events import Dropped
 from sweep.history.history import History
 from sweep.ledger import folder as folders
@@ -130,9 +130,9 @@ def _delete_runs(folder: Folder) -> int:
             for run in runs:
                 store.delete(run)
     except Exception as error:  # a store may fail in any way
-        why = without_password(str(error)).splitlines() or [type(error).__name__]
-        text = f"{folder.name} was kept, because its MLflow runs were not deleted: {why[0]}"
-        raise StorageError(text) from error
+        raise StorageError(
+            f"{folder.name} was kept: its MLflow runs were not deleted: {first_line(error)}"
+        ) from error
     return len(runs)
 
 
@@ -242,8 +242,7 @@ def _mlflow_client(root: Path) -> "Iterator[MlflowClient]":
             warnings.simplefilter("ignore")  # MLflow warns about its own code
             yield mlflow_store.client_of(mlflow_store.store_url(Folder(root, "")))
     except Exception as error:  # a store may fail in any way
-        why = str(error).splitlines() or [type(error).__name__]
-        raise StorageError(f"{Folder(root, '').mlflow}: {why[0]}") from error
+        raise StorageError(f"{Folder(root, '').mlflow}: {first_line(error)}") from error
 
 
 def _runs(client: "MlflowClient", experiment: str) -> Iterator[StoredRun]:

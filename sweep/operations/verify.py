@@ -12,7 +12,7 @@ from pathlib import Path
 
 from sweep import pickled
 from sweep.driver import sync
-from sweep.errors import StorageError, without_password
+from sweep.errors import StorageError, first_line
 from sweep.history.events import Closed, Measured, Reported, Saved
 from sweep.history.history import History
 from sweep.history.replica import Replica
@@ -153,8 +153,7 @@ def _check_copies(where: TrackerContext) -> tuple[list[Damage], tuple[str, ...]]
         try:
             found = _compare_copy(tracker, *behind[name])
         except Exception as error:  # noqa: BLE001 a store may fail in any way; the rest counts
-            problem = without_password(str(error)) or type(error).__name__
-            notes.append(printable(f"{name} was not compared: {problem.splitlines()[0]}"))
+            notes.append(printable(f"{name} was not compared: {first_line(error)}"))
         else:
             damages += [Damage(name, "copy", text, Remedy.SEND) for text in found]
     return damages, tuple(notes)

@@ -21,7 +21,7 @@ from typing import TextIO
 from urllib.parse import urlsplit
 
 from sweep.driver import launch, outbox, sync
-from sweep.errors import StorageError, without_password
+from sweep.errors import StorageError, first_line
 from sweep.history.events import Closed, Reported
 from sweep.history.trial import Trial
 from sweep.ledger.folder import Folder
@@ -63,13 +63,13 @@ def attach(folder: Folder, say: Say, patience_s: float) -> None:
                     failures += 1
                     wait = outbox.longest_wait(failures)
                     if time.monotonic() + wait > deadline:
-                        _say_twice(say, log, _describe_failure(folder, _reason(error)))
+                        _say_twice(say, log, _describe_failure(folder, first_line(error)))
                         return
                     time.sleep(wait)
                 else:
                     return
     except (OSError, StorageError) as error:
-        say(_describe_failure(folder, _reason(error)))
+        say(_describe_failure(folder, first_line(error)))
     except KeyboardInterrupt:
         say(_describe_failure(folder, "Ctrl-C"))
 
@@ -78,11 +78,6 @@ def _describe_failure(folder: Folder, why: str) -> str:
     """Return the message that attachments are missing in MLflow."""
     what = "MLflow lacks the report, a model or media"
     return printable(f"{what}: {why}; `sweep sync {folder.in_commands}` sends it")
-
-
-def _reason(error: Exception) -> str:
-    """Return the first line of an error, without passwords."""
-    return (without_password(str(error)).splitlines() or [type(error).__name__])[0]
 
 
 def _say_twice(say: Say, log: TextIO, text: str) -> None:
@@ -207,7 +202,7 @@ def _find_trials_with_models(where: TrackerContext, sweep: Sweep, say: Say) -> l
     try:
         trainable = launch.trainable_of(where.folder)
     except Exception as error:  # noqa: BLE001 a person's module may raise anything
-        say(f"no model is sent: {_reason(error)}")
+        say(f"no model is sent: {first_line(error)}")
         return []
     if not hasattr(trainable, "describe_model"):
         say(f"no model is sent: {trainable.__name__} has no describe_model()")
@@ -249,7 +244,7 @@ def _send_model(
     except (OSError, StorageError):
         raise  # retried, since a full disk may get free space
     except Exception as error:  # noqa: BLE001 a person's code may raise anything
-        say(f"no model of trial {trial.number} is sent: {_reason(error)}")
+        say(f"no model of trial {trial.number} is sent: {first_line(error)}")
         return False
     for its in lacking:
         if its is run:

@@ -13,7 +13,7 @@ from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
-from sweep.errors import StorageError, UsageError, without_password
+from sweep.errors import StorageError, UsageError, first_line
 from sweep.trackers import TrackerContext
 from sweep.trackers._shared.mlflow_content import WHOLE, run_name
 from sweep.trackers._shared.mlflow_store import look, open_client, prepare
@@ -44,8 +44,9 @@ def register(where: TrackerContext, card: Mapping[str, Any], out: Path, name: st
     try:
         return _register_version(where, card, out, name, run)
     except Exception as error:  # a store may fail in any way
-        why = without_password(str(error)).splitlines() or [type(error).__name__]
-        raise StorageError(f"export-model: {name} was not registered: {why[0]}") from error
+        raise StorageError(
+            f"export-model: {name} was not registered: {first_line(error)}"
+        ) from error
 
 
 def find_run(where: TrackerContext, trial: int) -> str:
