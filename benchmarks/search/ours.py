@@ -21,31 +21,38 @@ OTHERS = "{others}"
 SETTLED = ", settled"
 """End of the name of a method that is another one with a budget by which it ends itself."""
 ASHA: Keys = {"name": "asha", "grace_period": 1, "reduction_factor": 3}
+#: Optuna's model alone, without random proposals beside it.
+MODEL: Keys = {"name": "tpe", "prior": "none", "random_fraction": 0}
+#: The searcher of a spec that names none, which knows all other games.
+DEFAULT: Keys = {"name": "tpe", "prior": OTHERS}
 #: Method → keys of a spec. In their text ``{game}`` is the game's name.
 METHODS: Mapping[str, Keys] = {
-    "asha, tpe": {"searcher": "tpe", "scheduler": ASHA},
-    "asha, tpe, seeds": {"searcher": "tpe", "scheduler": ASHA, "seeds": "auto"},
-    "asha, tpe, 3 seeds": {"searcher": "tpe", "scheduler": ASHA, "seeds": 3},
-    "asha, tpe, prior": {
-        "searcher": {"name": "tpe", "prior": OTHERS},
+    "asha, tpe": {"searcher": MODEL, "scheduler": ASHA, "seeds": 1},
+    "asha, tpe, half random": {
+        "searcher": {**MODEL, "random_fraction": 0.5},
         "scheduler": ASHA,
+        "seeds": 1,
     },
-    "asha, tpe, prior, seeds": {
-        "searcher": {"name": "tpe", "prior": OTHERS},
+    "asha, random": {"searcher": "random", "scheduler": ASHA, "seeds": 1},
+    "asha, random, prior": {
+        "searcher": {**DEFAULT, "name": "random"},
+        "scheduler": ASHA,
+        "seeds": 1,
+    },
+    "default, one seed": {"searcher": DEFAULT, "scheduler": ASHA, "seeds": 1},
+    "default": {"searcher": DEFAULT, "scheduler": ASHA, "seeds": "auto"},
+    f"default{SETTLED}": {
+        "searcher": DEFAULT,
         "scheduler": ASHA,
         "seeds": "auto",
+        "budget": {"settled": 0.02},
     },
-    "asha, random": {"searcher": "random", "scheduler": ASHA},
-    f"asha, tpe{SETTLED}": {"searcher": "tpe", "scheduler": ASHA, "budget": {"settled": 0.02}},
-    "asha, random, prior": {
-        "searcher": {"name": "random", "prior": OTHERS},
-        "scheduler": ASHA,
-    },
-    "hyperband, tpe, prior": {
-        "searcher": {"name": "tpe", "prior": OTHERS},
+    "hyperband, default": {
+        "searcher": DEFAULT,
         "scheduler": {**ASHA, "name": "hyperband"},
+        "seeds": 1,
     },
-    "random": {"searcher": "random", "scheduler": "fifo"},
+    "random": {"searcher": "random", "scheduler": "fifo", "seeds": 1},
 }
 #: Kind of a parameter in a table → in a spec.
 KINDS = {"log": "loguniform", "int": "randint", "logint": "lograndint"}

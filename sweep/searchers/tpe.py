@@ -21,6 +21,12 @@ from sweep.searchers._shared import study
 from sweep.searchers._shared.prior import PriorOptions
 from sweep.searchers._shared.study import AsComplete, WithRungs
 from sweep.space import Settings, Space
+from trainables.core import rng
+
+#: Options that Optuna's sampler does not have.
+OURS = {"duplicates", "prior", "random_fraction", "window"}
+#: Default fraction of random proposals with a scheduler that has rungs.
+RANDOM_WITH_RUNGS = 0.5
 
 
 class Options(PriorOptions):
@@ -43,6 +49,14 @@ class Options(PriorOptions):
         True,
         description="Count the settings of running trials as bad, so that similar ones are not "
         "proposed at the same time.",
+    )
+    random_fraction: float | None = Field(
+        None,
+        ge=0,
+        le=1,
+        description="Fraction of proposals that are drawn at random after the start. By default a "
+        "half with a scheduler that has rungs, where the first lucky trials would decide "
+        "everything, else 0.",
     )
     window: int | None = Field(
         200,
@@ -78,7 +92,13 @@ class Searcher(searchers.Searcher):
             raise BadConfig("searcher.group", True, "false, as multivariate is false")
 
     def suggest(self, request: Request) -> Settings:
-        """Return settings that resemble the history's good ones more than its other ones."""
+        """Return settings that resemble the history's good ones more than its other ones.
+
+        Some are random (`Options.random_fraction`): a model of what reached the upper rungs would
+        otherwise propose the same again, and never learn whether anything else is better.
+        """
+        if rng.generator(request.seed, "tpe").random() < self._random_fraction(request):
+            return request.space.draw(request.seed)
         several = len(request.objective.signs) > 1  # Optuna then compares only complete trials
         view = AsComplete() if several else WithRungs(request.levels)
         changed = self._cache.update(request, view)
@@ -86,12 +106,17 @@ class Searcher(searchers.Searcher):
         self._ranking.update(frozen, changed, request.objective.signs[0])
         good = [] if several else self._ranking.good_indices()
         known = frozen if self._limit is None else _select_window(frozen, good, self._limit)
-        settings = self.options.model_dump(exclude={"duplicates", "prior", "window"})
+        settings = self.options.model_dump(exclude=OURS)
         with study.without_warnings():
             sampler = _Sampler(seed=request.seed % 2**32, **settings)
         if not several:
             sampler._gamma = lambda _: len(good)
         return study.suggest(request, sampler, known)
+
+    def _random_fraction(self, request: Request) -> float:
+        """Return the probability of a random proposal."""
+        given = self.options.random_fraction
+        return (RANDOM_WITH_RUNGS if request.levels else 0.0) if given is None else given
 
     @property
     def _limit(self) -> int | None:

@@ -30,7 +30,7 @@ from sweep.space import Space
 from sweep.testing import check_kills
 from sweep.views import lookup, overview
 from tests.support import sweeps
-from tests.support.searches import FINITE, FRESH, LEVELS, MIXED, Search
+from tests.support.searches import FINITE, FRESH, LEVELS, MIXED, Search, build
 from trainables.core import rng
 
 #: Each different point of FINITE: 3 * (5 + 2 * 4).
@@ -378,6 +378,21 @@ def test_tpe_is_handed_its_options() -> None:
     options = tpe.Options(n_startup_trials=3, group=True)
     assert isinstance(tpe.Searcher(options).options, tpe.Options)
     assert optuna.__version__ == "5.0.0"  # what is private there was read in this version
+
+
+@pytest.mark.parametrize(
+    ("levels", "options", "share"),
+    [(LEVELS, {}, 0.5), ((), {}, 0.0), (LEVELS, {"random_fraction": 0.2}, 0.2)],
+)
+def test_beside_the_model_of_tpe_a_share_of_proposals_is_random(
+    levels: tuple[float, ...], options: dict[str, float], share: float
+) -> None:
+    made = Search("random", {"x": {"uniform": [0.0, 1.0]}}).run(12)
+    drawn = 0
+    for seed in range(200):
+        request = Request(made.space, made.objective, made.history.trials, levels, seed)
+        drawn += build("tpe", options).suggest(request) == made.space.draw(seed)
+    assert drawn == pytest.approx(200 * share, abs=25 if share else 0)
 
 
 class Walked(list[Trial]):
