@@ -52,11 +52,11 @@ GAMES: Mapping[str, Game] = {
     "LunarLander, ppo": Game("lunarlander_ppo", 3_000_000, 300_000),
     "CartPole, dqn": Game("cartpole_dqn", 600_000, 50_000),
 }
-#: Method → keys of its spec.
-METHODS: Mapping[str, Mapping[str, Any]] = {
-    "one seed": {"seeds": 1, "prior": "none"},
-    "seeds: auto": {"seeds": "auto", "prior": "none"},
-    "seeds: auto, prior": {"seeds": "auto", "prior": OTHERS},
+#: Method → its seeds, and options of its searcher, which is tpe.
+METHODS: Mapping[str, tuple[int | str, Mapping[str, Any]]] = {
+    "tpe, one seed": (1, {"prior": "none", "random_fraction": 0}),
+    "default without prior": ("auto", {"prior": "none"}),
+    "default": ("auto", {"prior": OTHERS}),
 }
 
 
@@ -76,10 +76,10 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
 
     name = f"{match.game}-{match.method}-{match.number}".replace(", ", "-").replace(": ", "-")
     name = name.replace(" ", "-").lower()
-    keys = METHODS[match.method]
-    others = keys["prior"]
-    if others == OTHERS:
+    seeds, searcher = METHODS[match.method]
+    if searcher["prior"] == OTHERS:
         others = prior.other_games(match.game.split(",")[0], match.game.split()[-1])
+        searcher = {**searcher, "prior": others}
     found = sweep.run(
         space=game.space,
         name=name,
@@ -87,8 +87,8 @@ def play(match: Match, game: Game, fresh: int, folder: Path, jobs: int) -> dict[
         jobs=jobs,
         trials=1_000_000,  # more than it can begin: the budget ends it
         seed=match.number,
-        seeds=keys["seeds"],
-        searcher={"name": "tpe", "multivariate": True, "prior": others},
+        seeds=seeds,
+        searcher={"name": "tpe", **searcher},
         budget={"timesteps": game.budget},
         trackers=[],
         progress=False,

@@ -12,7 +12,7 @@ def line(**changes: Any) -> dict[str, Any]:
     """Return the line of a sweep whose pick is worth 400."""
     found = {
         "game": "CartPole, ppo",
-        "method": "one seed",
+        "method": "tpe, one seed",
         "number": 0,
         "expected": 450.0,
         "steps": 80_000,
@@ -28,7 +28,7 @@ def test_the_page_says_what_was_played() -> None:
 def test_the_worth_of_a_pick_is_its_mean_under_fresh_seeds() -> None:
     lines = [line(), line(number=1, returns=[500.0, 500.0])]
     assert list(live.rows(lines))[2:] == [
-        "| CartPole, ppo | one seed | 2 | 80,000 | 450.0 ± 50.0 | 400.0 | 0.0 ± 50.0 |"
+        "| CartPole, ppo | tpe, one seed | 2 | 80,000 | 450.0 ± 50.0 | 400.0 | 0.0 ± 50.0 |"
     ]
 
 
@@ -42,13 +42,13 @@ def test_a_sweep_is_played_once_and_its_pick_trained_anew(
     page = tmp_path / "seeds.md"
     page.write_text(f"before\n{live.BEGIN}\n{live.END}\nafter\n", encoding="utf-8")
     monkeypatch.setattr(live, "PAGE", page)
-    words = ["--games", "CartPole, ppo", "--methods", "seeds: auto, prior", "--sweeps", "1"]
+    words = ["--games", "CartPole, ppo", "--methods", "default", "--sweeps", "1"]
     words += ["--fresh", "2", "--out", str(tmp_path / "sweeps")]
     live.main(words)
     (played,) = log.read(live.LINES)
     assert len(played["returns"]) == 2
     assert played["steps"] >= 80_000
-    assert "| CartPole, ppo | seeds: auto, prior | 1 |" in page.read_text("utf-8")
+    assert "| CartPole, ppo | default | 1 |" in page.read_text("utf-8")
     capsys.readouterr()
     live.main(words)
     assert " of 1:" not in capsys.readouterr().err
