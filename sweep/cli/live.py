@@ -90,7 +90,7 @@ _ENDED = {
     Status.PRUNED: (Kind.STOPPED, "pruned"),
     Status.STOPPED: (Kind.STOPPED, "stopped"),
     Status.FAILED: (Kind.FAILED, "failed"),
-    Status.PAUSED: (Kind.RETRIED, "goes on"),
+    Status.PAUSED: (Kind.RETRIED, "continues"),
 }
 
 

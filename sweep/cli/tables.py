@@ -203,7 +203,7 @@ def status(data: Data) -> RenderableType:
         shown.append(Text(formatting.describe_outlook(data["outlook"], data["metric"])))
     if data["state"] in ("stopped", "interrupted"):
         again = f"sweep resume {printable(data['name'])}{root_option(data['root'])}"
-        shown += [Text(), unwrapped(f"go on with: {again}")]
+        shown += [Text(), unwrapped(f"continue with: {again}")]
     return Group(*shown)
 
 
@@ -417,9 +417,9 @@ def _continue_lines(data: Data, python: bool) -> list[str]:
         behind = ", ".join(data["unsent"])
         lines.append(f"{behind} still misses some results; `sweep resume {name}{where}` sends them")
     if data["why"].startswith("budget."):
-        lines.append(f"go on       sweep resume {name}{where} --budget KEY=NUMBER")
+        lines.append(f"continue    sweep resume {name}{where} --budget KEY=NUMBER")
     if data["how"] != "finished":
-        lines.append(f"go on       sweep resume {name}{where}")
+        lines.append(f"continue    sweep resume {name}{where}")
     if has_no_score(data):
         lines.append(f"look into   sweep show {name} 0{where}")
     if data["counts"].get(Status.FAILED):

@@ -68,7 +68,7 @@ def _final_evaluation(data: Data, final_evaluation: Data) -> Iterator[str]:
     done, wanted = final_evaluation["done"], final_evaluation["wanted"]
     if done < wanted:
         options = f"--test-seeds {final_evaluation['seeds']} --top {len(final_evaluation['asked'])}"
-        yield f"{done} of {wanted} tests have ended; go on with: {_command(data)} {options}"
+        yield f"{done} of {wanted} tests have ended; continue with: {_command(data)} {options}"
 
 
 def _command(data: Data) -> str:

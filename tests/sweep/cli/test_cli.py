@@ -346,7 +346,7 @@ def test_a_time_limit_ends_the_sweep_resumable(here: Here, tmp_path: Path) -> No
     limits = ["--set", "limits.slice_s=0.01"]
     code, out, _ = here("run", endless, *limits, "--pool", "inline", "--timeout", 0.05)
     assert code == 0
-    assert "go on       sweep resume demo" in out
+    assert "continue    sweep resume demo" in out
     assert here.json("status", "demo")["state"] == "stopped"
 
 

@@ -215,4 +215,4 @@ def test_an_exam_that_was_stopped_says_how_to_go_on(tmp_path: Path) -> None:
     shown = io.StringIO()
     Terminal(shown).show(trial_tables.best(data))
     again = f"sweep best demo --root {folder.root} --test-seeds 2 --top 2"
-    assert f"# 1 of 4 tests have ended; go on with: {again}" in shown.getvalue()
+    assert f"# 1 of 4 tests have ended; continue with: {again}" in shown.getvalue()

@@ -97,7 +97,7 @@ def test_a_signal_saves_and_the_sweep_goes_on_exactly(
     assert running.returncode == code
     assert err == ""
     assert "slices save and end" in out
-    assert "go on       sweep resume demo" in out
+    assert "continue    sweep resume demo" in out
 
     folder = Folder(tmp_path / "sweeps", "demo")
     stopped = sweeps.history(folder)
@@ -229,7 +229,7 @@ def test_a_killed_sweep_is_interrupted_and_can_be_resumed(
     looked = start("status", "demo", cwd=tmp_path)
     out, _ = looked.communicate(timeout=240)
     assert "interrupted" in out
-    assert "go on with: sweep resume demo" in out
+    assert "continue with: sweep resume demo" in out
 
 
 @pytest.mark.slow

@@ -148,7 +148,7 @@ def test_a_sweep_that_nobody_drives_is_interrupted_until_it_is_finished(tmp_path
 
 def test_the_way_on_from_a_sweep_that_stopped_names_its_root(tmp_path: Path) -> None:
     shown = printed(tables.status(overview.status(lookup.read(sweeps.make(tmp_path)), {}, 0.0)))
-    assert f"go on with: sweep resume demo --root {tmp_path}\n" in shown
+    assert f"continue with: sweep resume demo --root {tmp_path}\n" in shown
 
 
 def test_a_look_at_a_sweep_leaves_its_lock_to_the_driver(tmp_path: Path) -> None:
