@@ -63,7 +63,7 @@ trial_option = click.option(
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that makes a shell complete commands and names.
+    """Print the script for completion in a shell.
 
     \b
     bash   echo 'eval "$(sweep completion bash)"' >> ~/.bashrc

@@ -77,7 +77,7 @@ unpause = _make_trials_command("unpause", "Continue paused trials, or the whole 
 def clone(
     name: str, trial: int, settings: tuple[str, ...], from_checkpoint: bool, **given: Any
 ) -> None:
-    """Create a trial with the settings of another, some changed.
+    """Clone a trial with some settings changed.
 
     It does not count for --trials.
     """

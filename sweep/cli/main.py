@@ -32,16 +32,16 @@ GARBAGE_AFTER = 50_000
 #: Purpose → its commands, as listed by ``--help``.
 _PURPOSES = {
     "Train": (train.init, train.run, train.resume, check.validate, check.schema, check.check_env),
-    "Look": (
+    "Show": (
         *(results.ls, results.status, results.results, results.best, results.show),
         *(results.explain, results.report, results.curves, export.play, export.ui),
     ),
-    "Steer a running sweep": (
+    "Control a running sweep": (
         *(control.stop, control.pause, control.unpause),
         *(control.clone, control.suggest, control.set_),
     ),
-    "Take away": (export.export_model, results.export_schedule),
-    "Look after": (
+    "Export": (export.export_model, results.export_schedule),
+    "Maintain": (
         *(check.doctor, check.verify, check.sync, disk.gc, disk.rm, export.trust),
         completion.completion,
     ),

@@ -187,7 +187,7 @@ def _run_final_evaluation(
 @completion.trial_argument
 @options.sweep_options
 def explain(name: str, trial: str, root: Path, as_json: bool) -> None:
-    """Explain why a trial was paused, promoted, stopped or bred.
+    """Explain why a trial was paused, stopped or bred.
 
     Each decision is printed with the numbers that were compared.
     """

@@ -404,7 +404,7 @@ def _next_steps(data: Data, python: bool) -> list[str]:
         lines.append(f"report      sweep report {name}{where}")
     if data["top"] and data["exports"]:
         out = f"--out exported-{name}"
-        lines.append(f"take away   sweep export-model {name}{where}{_trial_option(data)} {out}")
+        lines.append(f"export      sweep export-model {name}{where}{_trial_option(data)} {out}")
     return lines
 
 
