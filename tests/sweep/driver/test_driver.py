@@ -378,7 +378,7 @@ def test_a_turn_looks_at_no_slice_that_still_runs(
 class Remarking(Endless):
     said = ""
 
-    def remark(self) -> str:
+    def describe_speed(self) -> str:
         return self.said
 
 
