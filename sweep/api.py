@@ -300,7 +300,7 @@ def _prepare_spec(trainable: Given | str | None, spec: SpecKeys) -> tuple[Resolv
     """Return the checked spec of the arguments, and its text."""
     keys, found = {}, Gathering()
     for key, value in spec.items():
-        with found.one():
+        with found.collect():
             keys[key] = plain(value, key)
     found.check()
     cls: type[Trainable] | None = None

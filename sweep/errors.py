@@ -145,14 +145,14 @@ class UnknownName(UsageError):
         self.name = name
         self.known = tuple(known)
         self.hint = hint
-        self.meant = _meant(kind, name, self.known)
+        self.suggestion = _meant(kind, name, self.known)
         """``; did you mean 'x'?`` for the most similar known name, or empty."""
         names = ", ".join(self.known) or "none"
-        text = f"unknown {kind} {shorten(name)}; known: {names}{self.meant}"
+        text = f"unknown {kind} {shorten(name)}; known: {names}{self.suggestion}"
         super().__init__(f"{text}; {hint}" if hint else text)
 
 
-class At(NamedTuple):
+class Place(NamedTuple):
     """The place of a setting: a file or the option of a command, and the line in it."""
 
     file: str = ""
@@ -170,7 +170,7 @@ class BadConfig(UsageError):
         value: the refused value.
         allowed: description of the accepted values.
         hint: advice on what to do next; empty if `allowed` is enough.
-        at: file and line if known, else None.
+        place: file and line if known, else None.
         problem: description of the mistake; by default that the value is not allowed.
     """
 
@@ -181,7 +181,7 @@ class BadConfig(UsageError):
         allowed: str,
         hint: str = "",
         *,
-        at: At | None = None,
+        place: Place | None = None,
         problem: str = "",
     ) -> None:
         self.key = key
@@ -189,11 +189,11 @@ class BadConfig(UsageError):
         self.allowed = allowed
         self.hint = hint
         self.problem = problem
-        self.file, self.line = at or At()
+        self.file, self.line = place or Place()
         seen = problem or f"{shorten(value)} is not allowed"
         text = f"{key}: {seen}; expected {allowed}"
-        if at is not None and at.file:
-            text = f"{at}: {text}"
+        if place is not None and place.file:
+            text = f"{place}: {text}"
         super().__init__(f"{text}; {hint.removeprefix('; ')}" if hint else text)
 
 
@@ -246,14 +246,14 @@ class Gathering:
             line = error.line
         self._found.setdefault(str(error), (math.inf if line is None else line, error))
 
-    def one(self, key: str = "") -> "_Taking":
+    def collect(self, key: str = "") -> "_Collector":
         """Return a context manager that adds a UsageError raised in its body, and suppresses it."""
-        return _Taking(self, key)
+        return _Collector(self, key)
 
     def run(self, function: Callable[[], T], *reads: str) -> T | None:
         """Call `function` unless a key in `reads` has a mistake; None if skipped or failed."""
         if not self._refused.intersection(reads):
-            with self.one(reads[0] if reads else ""):
+            with self.collect(reads[0] if reads else ""):
                 return function()
         return None
 
@@ -271,7 +271,7 @@ class Gathering:
 
 
 @dataclass(frozen=True)
-class _Taking:
+class _Collector:
     gathering: Gathering
     key: str
 
@@ -377,7 +377,7 @@ class Source:
 
     file: str = field(default="", compare=False)
     """File name as the user wrote it; empty if not read from a file."""
-    marks: Mapping[KeyPath, At] = field(default_factory=dict, compare=False, repr=False)
+    marks: Mapping[KeyPath, Place] = field(default_factory=dict, compare=False, repr=False)
     """Path → place of its key or list item."""
     above: KeyPath = field(default=(), compare=False)
     """Path in the spec to which all other paths are relative."""
@@ -388,13 +388,13 @@ class Source:
         """Return this source with paths relative to one part of it."""
         return Source(self.file, self.marks, (*self.above, *parts))
 
-    def locate(self, path: KeyPath) -> At:
+    def locate(self, path: KeyPath) -> Place:
         """Return the place of `path`, or of the innermost setting around it that was written."""
         full = (*self.above, *path)
         for end in range(len(full), -1, -1):
             if full[:end] in self.marks:
                 return self.marks[full[:end]]
-        return At(self.file)
+        return Place(self.file)
 
     def key(self, path: KeyPath) -> str:
         """Return `path` as a text, for example ``space.lr.loguniform[0]``."""
@@ -410,4 +410,4 @@ class Source:
     ) -> BadConfig:
         """Return the error for a mistake at `path`; does not raise it."""
         kind = BadSpace if (*self.above, *path)[:1] in _OF_THE_SPACE else BadConfig
-        return kind(self.key(path), value, allowed, hint, at=self.locate(path), problem=problem)
+        return kind(self.key(path), value, allowed, hint, place=self.locate(path), problem=problem)

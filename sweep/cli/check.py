@@ -109,13 +109,15 @@ def check_env(env: str, **given: Any) -> None:
 
 def _read_env_config(text: str | None) -> dict[str, Any]:
     """Return the value of the option ``--env-config``; BadConfig if it is not a mapping."""
-    from sweep.errors import At, BadConfig
+    from sweep.errors import BadConfig, Place
     from sweep.spec import yaml_source
 
     said = f"--env-config {text}"
     value = {} if text is None else yaml_source.read_value(text, said, ("env_config",))
     if not isinstance(value, dict):
-        raise BadConfig("--env-config", value, "a mapping", "for example '{g: 9.0}'", at=At(said))
+        raise BadConfig(
+            "--env-config", value, "a mapping", "for example '{g: 9.0}'", place=Place(said)
+        )
     return value
 
 

@@ -210,16 +210,16 @@ def overrides(given: dict[str, Any]) -> "list[Override]":
 
 def read_budget(given: dict[str, Any]) -> dict[str, Any]:
     """Return the values of the options ``--budget`` and ``--max-disk``."""
-    from sweep.errors import At, Source
+    from sweep.errors import Place, Source
     from sweep.spec import Budget, CheckpointPolicy, Override
     from sweep.spec.validation import validate
 
     read = [Override.parse(text, "--budget", "time_s=7200") for text in given["budget"]]
     changes = {override.path: override.value for override in read}
-    said = Source(marks={(): At("--budget")})
+    said = Source(marks={(): Place("--budget")})
     Budget().changed(changes, said)
     size = {"max_disk": given["max_disk"]}
-    policy = validate(CheckpointPolicy, size, Source(marks={(): At("--max-disk")}))
+    policy = validate(CheckpointPolicy, size, Source(marks={(): Place("--max-disk")}))
     return {"budget": changes, "max_disk": policy.max_disk}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from sweep.driver.decisions import topped_up
 from sweep.driver.limits import check_changed
 from sweep.driver.proposals import Proposer
-from sweep.errors import At, Source, UsageError
+from sweep.errors import Place, Source, UsageError
 from sweep.history import order
 from sweep.history.events import (
     FINISHED,
@@ -142,7 +142,7 @@ class RequestHandler:
             )
         if not (given := request.body.get("settings", {})):
             raise UsageError("suggest: no settings; give at least one, such as lr=0.001")
-        settings = initial.suggestion(self.space, given, Source(marks={(): At("suggest")}))
+        settings = initial.suggestion(self.space, given, Source(marks={(): Place("suggest")}))
         before = len(self.history.suggested)
         if self.history.exhausted:
             raise UsageError(f"suggest: nothing is left to search: {self.history.exhausted}")

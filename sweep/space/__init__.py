@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from sweep.errors import At, BadSpace, Gathering, Source, SweepError
+from sweep.errors import BadSpace, Gathering, Place, Source, SweepError
 from sweep.space import checks, groups, reader
 from sweep.space.checks import Clause, Forbidden, read_clauses
 from sweep.space.domains import (
@@ -126,7 +126,7 @@ class Space:
         below = whole.sub_source("space")
         found, parameters = Gathering(), {}
         for entry in groups.entries(raw, reader.WORDS, below):
-            with found.one():
+            with found.collect():
                 parameters[entry.name] = reader.read(entry, below)
         found.check()
         space = cls(parameters, raw, below)
@@ -232,7 +232,7 @@ class Space:
             refusal.value,
             "a space of which more than a thousandth is left",
             "narrow the ranges, or forbid less",
-            at=At(refusal.file, refusal.line),
+            place=Place(refusal.file, refusal.line),
             problem=f"of {DRAWS} points drawn by chance none is allowed; the last: {refusal}",
         )
 

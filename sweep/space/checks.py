@@ -39,10 +39,10 @@ def check(parameters: Mapping[str, Parameter], where: Source) -> None:
     for parameter in parameters.values():
         if isinstance(parameter.role, Derived):
             for name in parameter.role.expression.names:
-                with found.one():
+                with found.collect():
                     check_name(name, parameters, (*parameter.path, "value"), where)
         for condition in parameter.when:
-            with found.one():
+            with found.collect():
                 check_known(condition, parameters, (*parameter.path, "when"), where)
     found.check()
     _check_order(parameters, where)
@@ -228,7 +228,7 @@ class Forbidden(BadSpace):
             clause.where.key(clause.path),
             clause.describe(),
             "a point that is not forbidden",
-            at=clause.where.locate(clause.path),
+            place=clause.where.locate(clause.path),
             problem=f"{clause.describe()} is forbidden, at {given}",
         )
 

@@ -80,7 +80,7 @@ def check(space: Space, initial: Sequence[Any], where: Source) -> None:
     found = Gathering()
     for index, given in enumerate(initial):
         path = ("initial", index)
-        with found.one():
+        with found.collect():
             if not isinstance(given, Mapping):
                 raise where.refuse(path, given, "a mapping such as {lr: 1e-3}")
             _check_one(space, list(_entries(space, given)), path, where)

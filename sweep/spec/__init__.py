@@ -34,7 +34,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from sweep.errors import At, BadConfig, Gathering, Source, UnknownName, UsageError
+from sweep.errors import BadConfig, Gathering, Place, Source, UnknownName, UsageError
 from sweep.space import Space, initial
 from sweep.spec import sections
 from sweep.spec.objective import (
@@ -415,7 +415,7 @@ def survey(
         source = replace(source, remarks=(*source.remarks, *filter(None, [remark])))
     found.source = source
     known = {key: value for key, value in raw.items() if key in SweepSpec.model_fields}
-    with found.one():
+    with found.collect():
         spec = validate(SweepSpec, raw, source)
         if not found.refused:
             return spec, found
@@ -424,7 +424,7 @@ def survey(
         left = {key: value for key, value in known.items() if key not in refused}
         if "space" in refused:  # which depends on the space
             left.pop("forbid", None)
-        with found.one():
+        with found.collect():
             return validate(SweepSpec, {**_PLACEHOLDERS, **left}, source, refused), found
         if found.refused == refused:  # nothing more can be removed
             found.check()
@@ -465,20 +465,20 @@ def text_of(path: Path) -> str:
     from sweep.spec import yaml_source
 
     allowed = f"a readable file in UTF-8 of at most {yaml_source.LARGEST_FILE} bytes"
-    at = At(str(path))
+    at = Place(str(path))
     if not _is_file(path):
-        raise BadConfig("the spec", str(path), allowed, "there is no such file", at=at)
+        raise BadConfig("the spec", str(path), allowed, "there is no such file", place=at)
     try:
         with path.open("rb") as stream:
             content = stream.read(yaml_source.LARGEST_FILE + 1)
         if len(content) > yaml_source.LARGEST_FILE:
             raise BadConfig(
-                "the spec", f"more than {yaml_source.LARGEST_FILE} bytes", allowed, at=at
+                "the spec", f"more than {yaml_source.LARGEST_FILE} bytes", allowed, place=at
             )
         return content.decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadConfig("the spec", str(path), allowed, f"{reason}", at=at) from error
+        raise BadConfig("the spec", str(path), allowed, f"{reason}", place=at) from error
 
 
 # -------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sweep.errors import At, BadConfig, KeyPath, Source
+from sweep.errors import BadConfig, KeyPath, Place, Source
 
 #: Maximum number of an option's characters in messages.
 LONGEST_SAID = 80
@@ -41,11 +41,11 @@ class Override:
         path = path.strip()
         if not equals or not all(path.split(".")):
             hint = f"for example {option} {example}"
-            raise BadConfig(option, text, "key=value", hint, at=At(said))
+            raise BadConfig(option, text, "key=value", hint, place=Place(said))
         if path.count(".") >= yaml_source.DEEPEST:
             found = f"{path.count('.') + 1} names with dots between them"
             few = f"at most {yaml_source.DEEPEST}"
-            raise BadConfig(option, path, few, at=At(said), problem=found)
+            raise BadConfig(option, path, few, place=Place(said), problem=found)
         return cls(path, yaml_source.read_value(value, said, tuple(path.split("."))), said)
 
     @classmethod
@@ -78,7 +78,7 @@ def apply_overrides(
         remarks += _drop_options(changed, raw, path)
         marks = {key: at for key, at in marks.items() if key[: len(path)] != path}
         for end in range(1, len(path) + 1):  # created parents belong to the option too
-            marks.setdefault(path[:end], At(given.said))
+            marks.setdefault(path[:end], Place(given.said))
     return changed, Source(source.file, marks, remarks=tuple(remarks))
 
 
@@ -110,7 +110,7 @@ def _set_value(raw: dict[str, Any], override: Override) -> KeyPath:
                 ".".join(path),
                 inner,
                 "a mapping, because the option sets a key inside it",
-                at=At(override.said),
+                place=Place(override.said),
             )
         key, remaining = _next_key(inner, remaining, flat=path[:1] != () and path[0] in _FLAT)
         path = (*path, key)

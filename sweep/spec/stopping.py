@@ -108,7 +108,7 @@ def _read(raw: Any, info: ValidationInfo) -> Stop:
     fallen: dict[str, int | float] = {}
     plateau = None
     for key, value in raw.items():
-        with found.one():
+        with found.collect():
             if key == PLATEAU and not _is_number(value):
                 plateau = _plateau(value, info.data, source)
                 continue

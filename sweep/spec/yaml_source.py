@@ -25,7 +25,7 @@ from ruamel.yaml.events import (
     StreamEndEvent,
 )
 
-from sweep.errors import At, BadConfig, Gathering, KeyPath, Source
+from sweep.errors import BadConfig, Gathering, KeyPath, Place, Source
 from trainables.errors import shorten
 
 LARGEST_FILE = 500_000
@@ -71,7 +71,7 @@ def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
     Raises:
         BadConfig: the rest of `text` cannot be read.
     """
-    builder = _Builder(text, At(file, 1))
+    builder = _Builder(text, Place(file, 1))
     try:
         value = builder.document()
         if not isinstance(value, dict):
@@ -85,7 +85,7 @@ def survey(text: str, file: str) -> tuple[dict[str, Any], Source, Gathering]:
 
 def read_value(text: str, said: str, above: KeyPath) -> Any:
     """Return the value of an option such as ``--set lr=0.1`` (`said`) for the key `above`."""
-    builder = _Builder(text, At(said), above)
+    builder = _Builder(text, Place(said), above)
     value = builder.document()
     builder.found.check()
     return value
@@ -94,12 +94,12 @@ def read_value(text: str, said: str, above: KeyPath) -> Any:
 class _Builder:
     """Builds plain data from the parser's events, refusing mistakes as early as possible."""
 
-    def __init__(self, text: str, start: At, above: KeyPath = ()) -> None:
+    def __init__(self, text: str, start: Place, above: KeyPath = ()) -> None:
         self._text = text
         self._start = start
         self._above = above
         self._nodes = 0
-        self.marks: dict[KeyPath, At] = {(): start}
+        self.marks: dict[KeyPath, Place] = {(): start}
         self.found = Gathering()
 
     def refuse(
@@ -144,7 +144,7 @@ class _Builder:
     def _node(self, event: Any, path: KeyPath) -> Any:
         """Return the value of a node; None if it has a mistake."""
         self._check_size(path)
-        with self.found.one():
+        with self.found.collect():
             self._check_node(event, path)
         match event:
             case SequenceStartEvent():
@@ -152,7 +152,7 @@ class _Builder:
             case MappingStartEvent():
                 return self._mapping(path)
             case ScalarEvent():
-                with self.found.one():
+                with self.found.collect():
                     return self._scalar(event, path)
         return None
 
@@ -250,13 +250,13 @@ class _Builder:
                 raise self.refuse(path, text, "text without control characters")
         return text
 
-    def _place_of(self, event: Any) -> At:
+    def _place_of(self, event: Any) -> Place:
         """Return the place of an event."""
         return self._at_line(event.start_mark.line)
 
-    def _at_line(self, line: int) -> At:
+    def _at_line(self, line: int) -> Place:
         """Return the place of line `line`, from 0; command-line options have no lines."""
-        return self._start if self._start.line is None else At(self._start.file, line + 1)
+        return self._start if self._start.line is None else Place(self._start.file, line + 1)
 
     def _unreadable(self, error: MarkedYAMLError) -> BadConfig:
         """Return the error for a syntax error of the parser."""

@@ -150,7 +150,7 @@ def _find_others(spec: SweepSpec, paths: Sequence[str], found: Gathering) -> Non
         ("callbacks", spec.callbacks, callbacks.find),
     ):
         for index, name in enumerate(names):
-            with found.one(key), _written_at(spec, key, index):
+            with found.collect(key), _written_at(spec, key, index):
                 find(name, paths)
 
 
@@ -224,10 +224,10 @@ def _written_at(spec: SweepSpec, *path: str | int) -> Iterator[None]:
     except UnknownName as error:
         problem = f"unknown {error.kind} {shorten(error.name)}"
         known = ", ".join([f"one of {', '.join(error.known)}", *filter(None, [error.hint])])
-        raise spec.source.refuse(path, error.name, known, error.meant, problem) from error
+        raise spec.source.refuse(path, error.name, known, error.suggestion, problem) from error
     except BadConfig as error:
         if error.file:
             raise
         at = spec.source.locate(tuple(error.key.split(".")) if error.key else path)
         mistake = (error.key, error.value, error.allowed, error.hint)
-        raise BadConfig(*mistake, at=at, problem=error.problem) from error
+        raise BadConfig(*mistake, place=at, problem=error.problem) from error
