@@ -111,7 +111,7 @@ def _are_whole(raw: Mapping[str, Any], *words: str) -> bool:
 
 
 def _kind_and_value(distribution: str, raw: Mapping[str, Any], where: Source) -> tuple[str, Any]:
-    """Return our keyword and its value."""
+    """Return the keyword of a parameter in a spec for a W&B distribution, and its value."""
     bare = distribution.removeprefix("q_")
     if bare in ("normal", "log_normal"):
         return bare.replace("_", ""), [raw.get(word, OPTIONAL[word]) for word in ("mu", "sigma")]

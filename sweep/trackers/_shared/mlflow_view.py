@@ -47,7 +47,7 @@ def view(where: TrackerContext, parent: str) -> str:
 
 
 def _view(where: TrackerContext, parent: str, names: Sequence[str]) -> str:
-    """Return the value of the tag with these settings."""
+    """Return the value of the tag: a view as JSON, with columns for these settings."""
     spec = where.spec
     score, metric, params = score_key(spec.metric), key(spec.metric), [key(name) for name in names]
     section = f"{where.sweep_id[:12]}-section"
