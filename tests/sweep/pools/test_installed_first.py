@@ -1,33 +1,69 @@
 """Files that are called as what is installed disturb no process of a sweep."""
 
+import subprocess
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
 
+from sweep.history.events import Status
+from sweep.ledger.folder import Folder
+from tests.support import sweeps
 from tests.support.command_line import Here, start, write_spec
+
+#: A function that cannot end before a file lies beside it.
+WAITS = """
+import time
+from pathlib import Path
+from trainables import get_checkpoint, report
+
+def train(config):
+    for i in range((get_checkpoint() or {"i": 0})["i"] + 1, 4):
+        report({"loss": float(i)}, checkpoint={"i": i})
+        while not Path(__file__).with_name("free").exists():
+            time.sleep(0.05)
+"""
 
 
 @pytest.mark.slow
-def test_a_file_called_as_an_installed_package_is_named_and_never_imported(tmp_path: Path) -> None:
+def test_a_file_called_as_an_installed_package_is_named_and_never_imported_nor_after_a_kill(
+    tmp_path: Path,
+) -> None:
     names = ("sweep", "trainables", "optuna", "joblib", "random")
     for name in names:
         (tmp_path / f"{name}.py").write_text("raise SystemExit('the wrong one was imported')\n")
-    spec = write_spec(tmp_path, trials=2, stop={"training_iteration": 1}, scheduler="fifo")
+    (tmp_path / "own.py").write_text(WAITS)
+    settings = {"trials": 3, "stop": {}, "config": {}, "scheduler": "fifo", "deterministic": None}
+    spec = write_spec(tmp_path, trainable="own:train", **settings)
     # As the installed program: `python -m` would put the current folder first itself.
     program = [
         "-c",
         "import sys; del sys.path[0]; from sweep.cli.main import main; sys.exit(main())",
     ]
-    for words in (["run", spec], ["resume", "demo", "--trials", 4]):
-        begun = start(*words, cwd=tmp_path, program=program)
-        out, err = begun.communicate(timeout=240)
-        assert begun.returncode == 0, out + err
+    begun = start("run", spec, "--jobs", 2, cwd=tmp_path, program=program, stderr=subprocess.STDOUT)
+    assert begun.stdout is not None
+    said: list[str] = []
+    while not said or not said[-1].startswith("trial 1 starts"):
+        said.append(begun.stdout.readline())
+        assert said[-1], said
+    begun.kill()
+    begun.communicate(timeout=240)
+    (tmp_path / "free").touch()
+    for name in names:
+        whose = "belongs to Python" if name == "random" else "is installed"
+        assert f"{name}.py is not imported: {name}, which {whose}, comes first" in "".join(said)
+    folder = Folder(tmp_path / "sweeps", "demo")
+    before = sweeps.history(folder).trials
+    assert [trial.status for trial in before] == [Status.RUNNING] * 2
+
+    for trials in (3, 4):
+        resumed = start("resume", "demo", "--trials", trials, cwd=tmp_path, program=program)
+        out, err = resumed.communicate(timeout=240)
+        assert resumed.returncode == 0, out + err
         assert "the wrong one was imported" not in out + err
-        if words[0] == "run":
-            for name in names:
-                whose = "belongs to Python" if name == "random" else "is installed"
-                assert f"{name}.py is not imported: {name}, which {whose}, comes first" in err
+        found = sweeps.history(folder).trials
+        assert [trial.status for trial in found] == [Status.COMPLETED] * trials
+        assert [trial.score for trial in found] == [3.0] * trials
 
 
 def test_a_file_is_named_if_a_module_of_its_name_comes_first(
