@@ -1,5 +1,7 @@
 """What a person is told of a sweep: what does not fit its results, and how far it is."""
 
+import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,7 @@ from tests.sweep.schedulers.test_pbt import SPEC, curve
 
 def warnings_of(tmp_path: Path, **changes: Any) -> list[str]:
     resolved, _text = prepare.prepare(str(tmp_path / write_spec(tmp_path, **changes)), [])
-    seen = validate.validation(resolved, 1, longest_s=60.0, show=lambda _: None, every_s=5.0)
+    seen = validate.validation(resolved, 1, longest_s=600.0, show=lambda _: None, every_s=5.0)
     found: list[str] = seen["warnings"]
     return found
 
@@ -63,6 +65,35 @@ def test_validate_does_not_doubt_a_metric_that_an_evaluation_brings_later(tmp_pa
         "metric: evaluation/score first came in iteration 4; the rungs 1, 3 of training_iteration "
         "lie before it and are taken there"
     )
+
+
+class NotANumber(Quadratic):
+    """Its metric is there in every result, and NaN before iteration `first`."""
+
+    def step(self) -> dict[str, Any]:
+        known = self.iteration + 1 >= self.config["first"]
+        return {**super().step(), "value": 1.0 if known else math.nan}
+
+
+@pytest.mark.parametrize(
+    ("first", "expected"),
+    [
+        (
+            3,
+            r"value first came in iteration 3; the rung 1 of training_iteration lies before it and "
+            r"is taken there",
+        ),
+        (
+            99,
+            r"the first \d+ results have no number in value; the rungs? 1.* of "
+            r"training_iteration lies? there, and trials train on to the first that has one",
+        ),
+    ],
+)
+def test_validate_takes_nan_for_no_metric(first: int, expected: str, tmp_path: Path) -> None:
+    spec = {"trainable": f"{__name__}:NotANumber", "metric": "value", "config": {"first": first}}
+    (said,) = warnings_of(tmp_path, **spec)
+    assert re.fullmatch(f"metric: {expected}", said)
 
 
 def test_the_examples_take_the_values_of_grids_in_turn_as_trials_do(tmp_path: Path) -> None:
