@@ -4,6 +4,9 @@ Hansen, The CMA Evolution Strategy: A Tutorial, arXiv:1604.00772, 2016. The stra
 stored: past generations are replayed, each with the scores known at the time.
 """
 
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import cmaes
@@ -50,6 +53,10 @@ class Searcher(searchers.Searcher):
         unfinished="does not wait for them; they belong to their generation",
     )
 
+    def __init__(self, options: SearcherOptions) -> None:
+        super().__init__(options)
+        self._replayed: _Replay | None = None
+
     def check(self, space: Space) -> None:
         """Raise BadSpace unless at least one ordered parameter is active in every trial."""
         if not modelled(space):
@@ -75,19 +82,17 @@ class Searcher(searchers.Searcher):
 
     def _replay(self, request: Request, domains: dict[str, Ordered]) -> cmaes.CMA:
         """Return the strategy after all generations that were complete when they were needed."""
-        strategy = self._begin(len(domains))
-        generations: list[int] = []
-        ready: list[int] = []
-        arrivals = evolution.Arrivals(request.trials)
-        for number in range(request.number + 1):
-            k = evolution.seen_by(request.trials, number)
-            ready += [n for n in arrivals.arrived_by(k) if generations[n] == strategy.generation]
-            if len(ready) >= strategy.population_size:
-                first = sorted(ready)[: strategy.population_size]
-                strategy.tell([_solution(request.trials[n], k, domains) for n in first])
-                ready.clear()
-            generations.append(strategy.generation)
-        return strategy
+        kept = self._replayed
+        if kept is None or kept.domains != domains or not kept.fits(request):
+            kept = self._replayed = _Replay(domains=domains, strategy=self._begin(len(domains)))
+        state = kept
+        for number in range(len(kept.generations), request.number + 1):
+            if state is kept and not evolution.is_recorded(request, number):
+                state = kept.copy()
+            state.step(request.trials, number)
+            if state is kept:
+                kept.trials.append(request.trials[number])
+        return state.strategy
 
     def _begin(self, count: int) -> cmaes.CMA:
         """Return a new strategy of `count` dimensions."""
@@ -100,6 +105,41 @@ class Searcher(searchers.Searcher):
             population_size=self.options.population_size,
             lr_adapt=self.options.lr_adapt,
         )
+
+
+@dataclass(kw_only=True)
+class _Replay(evolution.Replay):
+    """The strategy after the proposals of recorded trials."""
+
+    domains: dict[str, Ordered]
+    strategy: cmaes.CMA
+    generations: list[int] = field(default_factory=list)
+    """Generation of each trial."""
+    ready: list[int] = field(default_factory=list)
+    """Numbers of the scored trials of the present generation."""
+
+    def copy(self) -> "_Replay":
+        """Return a copy to replay proposals of trials that are not recorded yet."""
+        return replace(
+            self,
+            waiting=[*self.waiting],
+            strategy=copy.deepcopy(self.strategy),
+            generations=[*self.generations],
+            ready=[*self.ready],
+        )
+
+    def step(self, trials: Sequence[Trial], number: int) -> None:
+        """Replay what was known at the proposal of one trial."""
+        k, strategy = evolution.seen_by(trials, number), self.strategy
+        arrived = self.arrived_by(k, trials)
+        self.ready += [n for n in arrived if self.generations[n] == strategy.generation]
+        if len(self.ready) >= strategy.population_size:
+            first = sorted(self.ready)[: strategy.population_size]
+            strategy.tell([_solution(trials[n], k, self.domains) for n in first])
+            self.ready.clear()
+        self.generations.append(strategy.generation)
+        if number < len(trials):
+            self.add(trials[number])
 
 
 def _solution(

@@ -5,7 +5,8 @@ Optuna stores that choice in a study's attributes; here it is computed again.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from optuna.samplers import NSGAIIISampler, NSGAIISampler
@@ -19,7 +20,7 @@ from sweep.history.trial import Milestone, Trial
 from sweep.searchers import Request, SearcherOptions, Supports
 from sweep.searchers._shared import study as _study
 from sweep.searchers._shared.study import AsComplete
-from sweep.space import Settings
+from sweep.space import Settings, Space
 from trainables.core import rng
 
 # -------------------------------------------------------------------------------------------------
@@ -52,18 +53,39 @@ def first_score(trial: Trial) -> float:
     return next((rest.k for rest in trial.milestones if _is_scored(rest)), math.inf)
 
 
-class Arrivals:
-    """Searched trials in the order of their first scores, without offspring."""
+@dataclass
+class Replay:
+    """Progress of a replay, proposal by proposal, kept for the next one.
 
-    def __init__(self, trials: Sequence[Trial]) -> None:
-        self._waiting = sorted(
-            ((first_score(t), t.number) for t in trials if t.parent is None), reverse=True
-        )
+    Only proposals of recorded trials are kept, since these see the same history for ever.
+    """
 
-    def arrived_by(self, k: float) -> Iterator[int]:
-        """Yield the numbers of those that arrived by event `k`, each once over all calls."""
-        while self._waiting and self._waiting[-1][0] <= k and self._waiting[-1][0] < math.inf:
-            yield self._waiting.pop()[1]
+    trials: list[Trial] = field(default_factory=list)
+    """Recorded trials whose proposals were replayed."""
+    waiting: list[int] = field(default_factory=list)
+    """Numbers of the replayed trials without a score so far, except offspring."""
+
+    def fits(self, request: Request) -> bool:
+        """Return whether the replay can continue with the trials of a request."""
+        kept = zip(self.trials, request.trials, strict=False)
+        return len(self.trials) <= request.number and all(one is other for one, other in kept)
+
+    def arrived_by(self, k: float, trials: Sequence[Trial]) -> list[int]:
+        """Return and remove the waiting trials that have a score by event `k`, by its event."""
+        scored = ((first_score(trials[number]), number) for number in self.waiting)
+        arrived = [number for at, number in sorted(scored) if at <= k and at < math.inf]
+        self.waiting = [number for number in self.waiting if number not in arrived]
+        return arrived
+
+    def add(self, trial: Trial) -> None:
+        """Let a trial wait for its first score, unless it is offspring."""
+        if trial.parent is None:
+            self.waiting.append(trial.number)
+
+
+def is_recorded(request: Request, number: int) -> bool:
+    """Return whether trial `number` is in the ledger, rather than about to be proposed."""
+    return number < request.number and request.trials[number].k > 0
 
 
 def _is_scored(rest: Milestone) -> bool:
@@ -89,22 +111,44 @@ class EvolutionOptions(SearcherOptions):
     )
 
 
-def generations(trials: Sequence[Trial], population: int) -> list[int]:
-    """Return the generation of each trial and of the one to be proposed.
+@dataclass
+class Generations(Replay):
+    """Generations of the trials so far, and the parents of each.
 
-    It is the newest generation that any scored trial belongs to, or the next one if that one has
-    `population` such trials; Deb et al., 2002, made asynchronous as in Optuna.
+    A trial belongs to the newest generation that any scored trial belongs to, or to the next one
+    if that one has `population` such trials; Deb et al., 2002, made asynchronous as in Optuna.
     """
-    found: list[int] = []
-    newest, count = 0, 0
-    arrivals = Arrivals(trials)
-    for number in range(len(trials) + 1):
-        for arrived in arrivals.arrived_by(seen_by(trials, number)):
-            if found[arrived] > newest:
-                newest, count = found[arrived], 0
-            count += found[arrived] == newest
-        found.append(newest if count < population else newest + 1)
-    return found
+
+    numbers: list[int] = field(default_factory=list)
+    """Generation of each trial."""
+    newest: int = 0
+    count: int = 0
+    """Number of scored trials of the newest generation."""
+    parents: list[list[int]] = field(default_factory=list)
+    """Numbers of the parents of each generation from 1 on."""
+
+    def advance(self, request: Request, population: int) -> "Generations":
+        """Return the generations up to the trial to be proposed; keeps those of recorded ones."""
+        state = self
+        for number in range(len(self.numbers), request.number + 1):
+            if state is self and not is_recorded(request, number):
+                state = replace(
+                    self, waiting=[*self.waiting], numbers=[*self.numbers], parents=[*self.parents]
+                )
+            state._step(request.trials, number, population)
+            if state is self:
+                self.trials.append(request.trials[number])
+        return state
+
+    def _step(self, trials: Sequence[Trial], number: int, population: int) -> None:
+        """Find the generation of one trial."""
+        for arrived in self.arrived_by(seen_by(trials, number), trials):
+            if self.numbers[arrived] > self.newest:
+                self.newest, self.count = self.numbers[arrived], 0
+            self.count += self.numbers[arrived] == self.newest
+        self.numbers.append(self.newest if self.count < population else self.newest + 1)
+        if number < len(trials):
+            self.add(trials[number])
 
 
 class Evolving(searchers.Searcher):
@@ -126,6 +170,8 @@ class Evolving(searchers.Searcher):
         super().__init__(options)
         self._chosen: dict[Any, tuple[int, ...]] = {}
         """Candidates → chosen parents, cached: the choice depends only on the candidates."""
+        self._replayed = Generations()
+        self._frozen: tuple[Any, list[FrozenTrial]] = (None, [])
 
     def suggest(self, request: Request) -> Settings:
         """Return settings of an offspring of the newest generation's parents.
@@ -145,21 +191,35 @@ class Evolving(searchers.Searcher):
         return sampler
 
     def _parents(self, request: Request) -> list[FrozenTrial]:
-        """Return the parents of the newest generation, replaying all earlier choices."""
-        numbers = generations(request.trials, self.options.population_size)
-        elite: list[Trial] = []
-        k = 0.0
-        for generation in range(1, numbers[-1] + 1):
-            k = seen_by(request.trials, numbers.index(generation))
+        """Return the parents of the newest generation, after replaying all earlier choices."""
+        if not self._replayed.fits(request):
+            self._replayed = Generations()
+        state = self._replayed.advance(request, self.options.population_size)
+        numbers, trials = state.numbers, request.trials
+        elite, k = [trials[n] for n in state.parents[-1]] if state.parents else [], 0.0
+        for generation in range(len(state.parents) + 1, numbers[-1] + 1):
+            first = numbers.index(generation)
             members = [
-                t
-                for t in request.trials
-                if numbers[t.number] == generation - 1 and t.parent is None
+                t for t in trials if numbers[t.number] == generation - 1 and t.parent is None
             ]
+            k = seen_by(trials, first)
             pool = [t for t in (*members, *elite) if rest_of(t, k) is not None]
             elite = self._choose(request, pool, k, generation)
-        domains = request.space.domains
-        return [_study.freeze(t, domains, AsComplete(k)(t), n) for n, t in enumerate(elite)]
+            if is_recorded(request, first) and len(self._replayed.parents) == generation - 1:
+                self._replayed.parents.append([t.number for t in elite])
+        if elite:
+            k = seen_by(trials, numbers.index(numbers[-1]))
+        return self._freeze(request.space, elite, k)
+
+    def _freeze(self, space: Space, elite: Sequence[Trial], k: float) -> list[FrozenTrial]:
+        """Return parents as Optuna's trials, as seen at event `k`; those of a past event once."""
+        key = (space.parameters, space.pinned, [trial.number for trial in elite], k)
+        if k == math.inf or key != self._frozen[0]:
+            found = [
+                _study.freeze(t, space.domains, AsComplete(k)(t), n) for n, t in enumerate(elite)
+            ]
+            self._frozen = (key, found)
+        return self._frozen[1]
 
     def _choose(
         self, request: Request, pool: Sequence[Trial], k: float, generation: int

@@ -3,7 +3,7 @@
 import io
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from sweep.history.events import Closed, End, Goal, Opened, Row, Status
 from sweep.history.trial import Trial
 from sweep.searchers import Request, cmaes, tpe
 from sweep.searchers._shared import evolution, study
-from sweep.searchers._shared.evolution import generations
+from sweep.searchers._shared.evolution import Generations
 from sweep.searchers._shared.study import AsComplete, Seen, WithRungs
 from sweep.space import Space
 from sweep.testing import check_kills
@@ -220,23 +220,57 @@ def test_the_cached_study_is_the_one_that_is_built_anew() -> None:
 # ---- evolution ------------------------------------------------------------------------------
 
 
+def generations(made: Search, count: int | None = None) -> list[int]:
+    """Return the generations of the first `count` trials, and of the next one."""
+    request = Request(made.space, made.objective, made.history.trials[:count], (), 0)
+    return Generations().advance(request, 4).numbers
+
+
 def test_a_generation_ends_when_enough_of_it_have_a_score() -> None:
     made = Search("nsga2", MIXED, options={"population_size": 4})
     made.ends = [Status.COMPLETED]
     made.run(12)
-    assert generations(made.history.trials, 4) == [0] * 4 + [1] * 4 + [2] * 4 + [3]
+    assert generations(made) == [0] * 4 + [1] * 4 + [2] * 4 + [3]
     parallel = Search("nsga2", MIXED, slots=3, options={"population_size": 4})
     parallel.ends = [Status.COMPLETED]
-    found = generations(parallel.run(12).history.trials, 4)
+    found = generations(parallel.run(12))
     assert found == sorted(found)
     assert found[:5] == [0] * 5
 
 
 def test_past_generations_stay_what_they_were_whatever_comes_to_light_later() -> None:
     made = Search("nsga2", MIXED, slots=4, options={"population_size": 4}).run(20)
-    whole = generations(made.history.trials, 4)
+    whole = generations(made)
     for count in range(20):
-        assert generations(made.history.trials[:count], 4)[:count] == whole[:count]
+        assert generations(made, count)[:count] == whole[:count]
+
+
+@pytest.mark.parametrize("name", ["cmaes", "nsga2", "nsga3"])
+def test_a_kept_replay_proposes_what_a_new_one_does_and_replays_nothing_twice(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"population_size": 4}
+    made = Search(name, MIXED, slots=3, options=options).run(40)
+    steps = list[int]()
+
+    def counted(step: Callable[..., None]) -> Callable[..., None]:
+        def count(*given: Any) -> None:
+            steps.append(0)
+            step(*given)
+
+        return count
+
+    monkeypatch.setattr(cmaes._Replay, "step", counted(cmaes._Replay.step))
+    monkeypatch.setattr(Generations, "_step", counted(Generations._step))
+    kept = build(name, options)
+    for count in (*range(41), 6, 7, 8, 40):  # a shorter history is another one
+        trials = made.history.trials[:count]
+        request = Request(made.space, made.objective, trials, (), count, 5)
+        before = len(steps)
+        found = kept.suggest(request)
+        replayed = {0: 1, 6: len(steps) - before, 40: len(steps) - before}.get(count, 2)
+        assert len(steps) - before == replayed  # the newest recorded proposal, and this one
+        assert found == build(name, options).suggest(request)
 
 
 def test_nothing_is_pickled_or_kept_in_attributes(monkeypatch: pytest.MonkeyPatch) -> None:
