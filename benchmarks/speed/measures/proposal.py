@@ -1,11 +1,11 @@
-"""A proposal of searcher tpe in a sweep of so many trials: CPU milliseconds.
+"""A proposal of a searcher in a sweep of so many trials: CPU milliseconds.
 
-python -m benchmarks.speed.measures.proposal TRIALS [WINDOW | null]
+python -m benchmarks.speed.measures.proposal TRIALS [WINDOW | null] [--searcher NAME]
 """
 
+import argparse
 import json
 import statistics
-import sys
 import time
 from typing import Any
 
@@ -26,10 +26,15 @@ COUNTED = 20
 
 def main() -> None:
     """Propose in a row, each time with one trial more."""
-    trials, window = int(sys.argv[1]), sys.argv[2:]
+    parser = argparse.ArgumentParser()
+    parser.add_argument("trials", type=int)
+    parser.add_argument("window", nargs="?", type=json.loads, default=...)
+    parser.add_argument("--searcher", default="tpe")
+    given = parser.parse_args()
+    trials = given.trials
     objective, space = Objective("score", "max", Score()), Space.parse(SPEC["space"])
-    options: dict[str, Any] = {"window": json.loads(window[0])} if window else {}
-    cls = searchers.find("tpe")
+    options: dict[str, Any] = {} if given.window is ... else {"window": given.window}
+    cls = searchers.find(given.searcher)
     searcher, past, taken = cls(cls.Options(**options)), list[Trial](), list[float]()
     for number in range(trials + COUNTED):
         if number >= trials - 1:
@@ -45,7 +50,7 @@ def _done(number: int, objective: Objective) -> Trial:
     """A trial that is over."""
     x, y = (number * step % 1009 / 1009 for step in (331, 733))
     trial = Trial.new(number, {"x": x, "y": 1e-5 + 0.09 * y}, {}, objective)
-    trial.k, trial.replicas[0].status = number + 1, Status.COMPLETED
+    trial.seen, trial.k, trial.replicas[0].status = number, number + 1, Status.COMPLETED
     trial.replicas[0].curve = [Point(1, 1.0, x - y)]
     trial.milestones.append(Milestone(number + 1, Status.COMPLETED, x - y))
     return trial
