@@ -133,7 +133,7 @@ def test_media_that_a_server_did_not_take_are_sent_when_the_sweep_has_finished(
         monkeypatch.setattr(attachments, name, made)
     monkeypatch.setattr(attachments, "_keeps_files", lambda *_: True)
     monkeypatch.setattr(attachments, "_send_report_and_models", lambda *_: "report")
-    monkeypatch.setattr(sync, "where", lambda _: where)
+    monkeypatch.setattr(sync, "tracker_context", lambda _: where)
     said: list[str] = []
     attachments.attach(folder, said.append, 0.0)
     then = f"`sweep sync {folder.in_commands}` sends it"
