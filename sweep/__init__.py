@@ -40,8 +40,9 @@ from sweep.version import __version__
 
 if TYPE_CHECKING:
     from sweep.api import Sweep, Trial, load, resume, run
+    from sweep.operations.comparison import Comparison
 
-_API_NAMES = ("Sweep", "Trial", "load", "resume", "run")
+_API_NAMES = ("Comparison", "Sweep", "Trial", "load", "resume", "run")
 
 
 def __getattr__(name: str) -> Any:
@@ -63,4 +64,4 @@ def _import_progress_bars() -> None:
             import_module("tqdm.auto")
 
 
-__all__ = ["Sweep", "Trial", "__version__", "load", "resume", "run"]
+__all__ = ["Comparison", "Sweep", "Trial", "__version__", "load", "resume", "run"]

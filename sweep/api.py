@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypedDict, Unpack, overload
 
 from sweep import pickled
 from sweep import spec as specs
@@ -37,6 +37,7 @@ from sweep.ledger import storage as ledgers
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.operations import control_client, export, networks, trained
+from sweep.operations.comparison import Comparison
 from sweep.operations.mlflow import attaching
 from sweep.pickled import Given
 from sweep.slices import store
@@ -247,9 +248,29 @@ def resume(
     return _run_driver(launch, timeout, progress)
 
 
-def load(name: str, *, root: str | Path = ROOT) -> "Sweep":
-    """Return an existing sweep without running anything; UnknownName if it does not exist."""
-    return Sweep(folders.find(Path(root).absolute(), name))
+@overload
+def load(name: str, *, root: str | Path = ROOT) -> "Sweep": ...
+
+
+@overload
+def load(name: list[str] | tuple[str, ...], *, root: str | Path = ROOT) -> Comparison: ...
+
+
+def load(
+    name: str | list[str] | tuple[str, ...], *, root: str | Path = ROOT
+) -> "Sweep | Comparison":
+    """Return an existing sweep, or several side by side, without running anything.
+
+    Raises:
+        UnknownName: there is no such sweep.
+        UsageError: several sweeps have different metrics or modes, or one is named twice.
+    """
+    where = Path(root).absolute()
+    if isinstance(name, str):
+        return Sweep(folders.find(where, name))
+    if not isinstance(name, list | tuple) or not name:
+        raise BadConfig("name", name, "the name of a sweep, or a list of names")
+    return Comparison([folders.find(where, one) for one in name])
 
 
 def _run_driver(launch: Launch, timeout: float | None, progress: bool) -> "Sweep":

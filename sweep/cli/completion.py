@@ -9,10 +9,15 @@ _SHELLS = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
 
 
 def names(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
-    """Return the sweeps in the folder of ``--root`` whose names start with `begun`."""
+    """Return the sweeps in the folder of ``--root`` whose names start with `begun`.
+
+    Names that were given already are left out.
+    """
     from sweep.ledger import folder
 
-    return [name for name in folder.list_sweeps(_root(context)) if name.startswith(begun)]
+    taken = context.params.get("names") or ()
+    found = [name for name in folder.list_sweeps(_root(context)) if name not in taken]
+    return [name for name in found if name.startswith(begun)]
 
 
 def trials(context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
@@ -49,6 +54,9 @@ def _root(context: click.Context) -> Path:
 
 
 name_argument = click.argument("name", shell_complete=names)
+names_argument = click.argument(
+    "names", nargs=-1, required=True, metavar="NAME...", shell_complete=names
+)
 trial_argument = click.argument("trial", shell_complete=trials)
 trial_option = click.option(
     "--trial",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 #: Smallest time between two reports of a running sweep, in seconds.
 WATCH_S = 10.0
+#: File of the page of several sweeps, unless another is asked for.
+COMPARISON = "comparison.html"
 #: Default of `--top`: the best trial and its runner-up.
 TESTED = 2
 
@@ -56,17 +58,35 @@ def status(name: str, watch: bool, root: Path, as_json: bool) -> None:
 
 
 @click.command()
-@completion.name_argument
+@completion.names_argument
 @options.sweep_options
 @options.csv_option
-def results(name: str, root: Path, as_json: bool, as_csv: bool) -> None:
-    """List all trials, best first."""
+def results(names: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) -> None:
+    """List all trials, best first, or compare sweeps.
+
+    With several NAMEs, the best trials of these sweeps and their settings stand side by side.
+    """
     from sweep.cli import tables
     from sweep.views import overview
 
+    if len(names) > 1:
+        _compare(names, root, as_json, as_csv)
+        return
     with options.open_answer(as_json, as_csv, overview.RESULTS) as answer:
-        data = overview.results(_without_curves(options.find_sweep(root, name)))
+        data = overview.results(_without_curves(options.find_sweep(root, names[0])))
         answer([_without_config(row) for row in data["trials"]] if as_csv else data, tables.results)
+
+
+def _compare(names: tuple[str, ...], root: Path, as_json: bool, as_csv: bool) -> None:
+    """Print several sweeps side by side."""
+    from sweep.cli import tables
+    from sweep.views import comparison, lookup
+
+    with options.open_answer(as_json, as_csv, comparison.COLUMNS) as answer:
+        folders = [options.find_sweep(root, name) for name in names]
+        data = comparison.compare([lookup.read(folder, curves=False) for folder in folders])
+        rows = [{k: v for k, v in row.items() if k != "kinds"} for row in data["sweeps"]]
+        answer(rows if as_csv else data, tables.comparison)
 
 
 def _without_curves(folder: "Folder") -> "Sweep":
@@ -224,14 +244,14 @@ def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json
 
 
 @click.command()
-@completion.name_argument
+@completion.names_argument
 @click.option(
     "-o",
     "--out",
     type=click.Path(dir_okay=False, path_type=Path),
     callback=options.check_parent,
     metavar="FILE",
-    help="Where to write it; default: ./NAME.html.",
+    help="Where to write it; default: ./NAME.html, or ./comparison.html.",
 )
 @click.option("--watch", is_flag=True, help="Update it until the sweep stops.")
 @click.option(
@@ -241,12 +261,27 @@ def export_schedule(name: str, trial: str, out: Path | None, root: Path, as_json
     help="Write the pictures as PNG files instead.",
 )
 @options.root_option
-def report(name: str, out: Path | None, watch: bool, png: Path | None, root: Path) -> None:
-    """Write one HTML file: curves, importance, reasons."""
+def report(
+    names: tuple[str, ...], out: Path | None, watch: bool, png: Path | None, root: Path
+) -> None:
+    """Write one HTML file: curves, importance, reasons.
+
+    With several NAMEs it shows these sweeps side by side: the curves of their best trials, what
+    each found for how much training, and settings.
+    """
     import contextlib
 
     from sweep.report import page
 
+    if len(names) > 1:
+        if watch or png is not None:
+            raise click.UsageError(
+                f"{'--watch' if watch else '--png'} is for one sweep; leave it out, or give one "
+                "NAME"
+            )
+        _write_comparison(names, root, out or Path(COMPARISON))
+        return
+    (name,) = names
     folder = options.find_sweep(root, name)
     if png is not None:
         if watch or out is not None:
@@ -264,6 +299,18 @@ def report(name: str, out: Path | None, watch: bool, png: Path | None, root: Pat
             sweep, seconds = _write_page(folder, path, watch)
         return
     _write_page(folder, path, watch=False)  # without automatic reloading
+
+
+def _write_comparison(names: tuple[str, ...], root: Path, path: Path) -> None:
+    """Write the page of several sweeps."""
+    import time
+
+    from sweep.report import comparison, page
+    from sweep.views import lookup
+
+    folders = [options.find_sweep(root, name) for name in names]
+    page.write(path, comparison.build([lookup.read(one) for one in folders], time.time()))
+    click.echo(f"{path} ({path.stat().st_size / 1e6:.1f} MB)")
 
 
 def _write_pictures(folder: "Folder", to: Path) -> None:

@@ -18,6 +18,7 @@ from sweep.history.events import Status
 from sweep.ledger.folder import root_option
 from sweep.report import braille
 from sweep.report.curves import Curves
+from sweep.views import comparison as comparisons
 from sweep.views import formatting
 from trainables.errors import printable
 
@@ -474,3 +475,40 @@ def _curve_colour(found: Curves, place: int) -> str:
     """Return the colour of a curve."""
     rank = found.drawn[place].place
     return "dim" if rank is None else _CURVE_COLOURS[rank % len(_CURVE_COLOURS)]
+
+
+def comparison(data: Data) -> RenderableType:
+    """Return the text of `sweep results` for several sweeps."""
+    shown: list[RenderableType] = [
+        Text(f"{printable(data['metric'])} ({data['mode']}), the best trial of each sweep"),
+        Text(),
+        _best_of_sweeps(data["sweeps"]),
+    ]
+    if different := comparisons.different_scores(data):
+        shown += [Text(), Text(different)]
+    if data["settings"]:
+        shown += [Text(), Text("settings of these trials", style="bold"), _settings_of_sweeps(data)]
+    return Group(*shown)
+
+
+def _best_of_sweeps(rows: Sequence[Data]) -> Table:
+    """Return the table with one line for each sweep."""
+    return table(
+        rows,
+        ("sweep", "wrap", lambda row: printable(row["name"])),
+        ("state", "l", lambda row: status_text(row["state"])),
+        ("best", "r", lambda row: formatting.number(row["trial"])),
+        ("on a new seed", "r", _on_a_new_seed),
+        ("score", "r", lambda row: formatting.number(row["score"])),
+        ("seeds", "r", lambda row: str(row["seeds"] or formatting.ABSENT)),
+        ("trials", "r", lambda row: str(row["trials"])),
+        ("steps", "r", lambda row: formatting.count(row["steps"])),
+    )
+
+
+def _settings_of_sweeps(data: Data) -> Table:
+    """Return the table with one line for each setting and one column for each sweep."""
+    columns: list[Column] = [("setting", "wrap", printable)]
+    for row in data["sweeps"]:
+        columns.append((printable(row["name"]), "wrap", partial(comparisons.setting, row)))
+    return table(data["settings"], *columns)

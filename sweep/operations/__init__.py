@@ -10,6 +10,7 @@ verify          checks ledger, checkpoints, files and copies for damage
 ledger_check    checks that a ledger is readable and consistent
 repair          repairs the damage that the remaining files allow
 trained         restores a trial's model and plays its episodes
+comparison      shows several sweeps side by side, in Python
 networks        compares the networks of one trial on fresh episodes
 cleaning        deletes a sweep, or the files of it that are no longer needed
 export          writes a trial's model into a folder that runs without sweep

@@ -1,6 +1,7 @@
 """A report about a sweep: pictures and tables in one HTML file, made from views.
 
 page         the file: its sections, their data, the library that draws them; page.js and page.css
+comparison   several sweeps on one page
 pictures     the same pictures as PNG files
 sections     its texts and tables
 charts       its pictures as plain data

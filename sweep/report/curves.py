@@ -1,8 +1,8 @@
 """Learning curves, thinned to the resolution of a picture, with intervals over seeds."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 
 from sweep import stats
 from sweep.history.events import FINISHED, Status
@@ -15,9 +15,11 @@ BEST = 6
 #: Maximum number of curves drawn, and of their points in total.
 MOST_CURVES, MOST_POINTS = 800, 60_000
 #: Maximum number of points in a best trial's curve.
-_FINE = 400
+FINE = 400
 
 Point = tuple[float, float]
+#: Replica → the place on the axis of time for each point of its curve.
+Times = Callable[[Replica], Sequence[float]]
 
 
 @dataclass(frozen=True)
@@ -61,26 +63,37 @@ def curves(sweep: Sweep, best: int = BEST) -> Curves:
         others = [others[place * len(others) // room] for place in range(room)]
     most = max(12, MOST_POINTS // max(1, len(others)))
     leading = [history.trials[number] for number in reversed(places)]
-    drawn = [_make_curve(trial, None, min(most, _FINE)) for trial in others]
-    drawn += [_make_curve(trial, places[trial.number], _FINE) for trial in leading]
+    drawn = [curve_of(trial, min(most, FINE)) for trial in others]
+    drawn += [curve_of(trial, FINE, places[trial.number]) for trial in leading]
     points = sum(len(_values(r)) for trial in with_curve for r in trial.replicas)
     shown = sum(len(curve.points) * curve.seeds for curve in drawn)
     return Curves([curve for curve in drawn if curve.points], len(with_curve), points, shown)
 
 
-def _make_curve(trial: Trial, place: int | None, most: int) -> Curve:
-    """Return the curve of a trial with about `most` points."""
+def own_times(replica: Replica) -> Sequence[float]:
+    """Return the values of `time_attr` on a curve."""
+    return [point.time for point in replica.curve]
+
+
+def curve_of(trial: Trial, most: int, place: int | None = None, times: Times = own_times) -> Curve:
+    """Return the curve of a trial with about `most` points; `place` is its rank among the best."""
     early = trial.status in (FINISHED | {Status.PAUSED}) - {Status.COMPLETED}
-    seeds = [replica for replica in trial.counted if _values(replica)]
+    seeds = [_timed(replica, times) for replica in trial.counted if _values(replica)]
     if len(seeds) < 2:
         points = thinned(_values(seeds[0]) if seeds else [], most)
         return Curve(trial.number, points, place=place, ended_early=early)
     joint = joint_curve(seeds)
     means = [(row.time, stats.mean(row.values)) for row in joint]
-    kept = _kept_indices(means, most)
+    kept = thinned_indices(means, most)
     intervals = [stats.mean_interval(joint[row].values) for row in kept]
     low, high = [i.low for i in intervals], [i.high for i in intervals]
     return Curve(trial.number, [means[row] for row in kept], low, high, len(seeds), place, early)
+
+
+def _timed(replica: Replica, times: Times) -> Replica:
+    """Return a replica whose curve has other times."""
+    pairs = zip(replica.curve, times(replica), strict=True)
+    return replace(replica, curve=[point._replace(time=time) for point, time in pairs])
 
 
 def _values(replica: Replica) -> list[Point]:
@@ -95,10 +108,10 @@ def is_finite(value: float | None) -> bool:
 
 def thinned(points: Sequence[Point], most: int) -> list[Point]:
     """Return about `most` points: minimum and maximum of each stretch, and both ends."""
-    return [points[place] for place in _kept_indices(points, most)]
+    return [points[place] for place in thinned_indices(points, most)]
 
 
-def _kept_indices(points: Sequence[Point], most: int) -> list[int]:
+def thinned_indices(points: Sequence[Point], most: int) -> list[int]:
     """Return the indices of the points that `thinned` keeps."""
     if len(points) <= most:
         return list(range(len(points)))

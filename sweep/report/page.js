@@ -316,6 +316,35 @@
       })];
     },
 
+    // Of several sweeps: the curves of their best trials, with bands over seeds.
+    bests(data, page) {
+      const traces = [];
+      data.curves.forEach((curve) => {
+        const style = line(curve.place), group = String(curve.place);
+        if (curve.low) traces.push({
+          x: [...curve.x, ...[...curve.x].reverse()], y: [...curve.high, ...[...curve.low].reverse()], fill: "toself",
+          fillcolor: style.color, opacity: 0.12, line: { width: 0 }, mode: "lines", hoverinfo: "skip", showlegend: false, legendgroup: group,
+        });
+        traces.push({
+          x: curve.x, y: curve.y, mode: curve.x.length < 2 ? "markers" : "lines", name: named(curve), legendgroup: group, line: style,
+          hovertemplate: `${named(curve)}, trial ${curve.trial}<br>%{y:.5g} at %{x:.5g}<extra></extra>`,
+        });
+      });
+      const y = data.curves.flatMap((curve) => curve.y), room = 0.12 * (Math.max(...y) - Math.min(...y) || 1);
+      const whole = data.curves.some((curve) => curve.low) ? [Math.min(...y) - room, Math.max(...y) + room] : undefined;
+      return [traces, layout({ ...under(data.curves), xaxis: axis(last(data.time)), yaxis: axis(last(page.metric), { range: span(y) || whole }) })];
+    },
+
+    // Of several sweeps: the best score at each moment against the training until then.
+    found(data, page) {
+      const traces = data.curves.map((curve) => ({
+        x: curve.x, y: curve.y, customdata: curve.trials, mode: curve.x.length < 2 ? "markers" : "lines", name: named(curve),
+        line: { shape: "hv", ...line(curve.place) }, hovertemplate: `${named(curve)}, trial %{customdata}<br>%{y:.5g} after %{x:.5g}<extra></extra>`,
+      }));
+      const y = data.curves.flatMap((curve) => curve.y);
+      return [traces, layout({ ...under(data.curves), xaxis: axis(safe(data.spent), { rangemode: "tozero" }), yaxis: axis(last(page.metric), { range: span(y) }) })];
+    },
+
     front(data, page) {
       const rows = range(data.trials.length);
       const some = (wanted, style, name) => ({
@@ -336,6 +365,15 @@
     },
   };
 
+  const shortened = (name) => (name.length > 40 ? name.slice(0, 39) + "…" : name);
+  const named = (curve) => safe(shortened(curve.name));
+  const line = (place) => ({ color: palette()[place % 6], dash: ["solid", "dash", "dot", "dashdot"][Math.floor(place / 6) % 4], width: 2.2 });
+  // Room below the axis for the names of sweeps, which the legend puts into columns of equal width.
+  const under = (curves) => {
+    const longest = Math.max(...curves.map((curve) => shortened(curve.name).length)) * 6.5 + 48;
+    const rows = Math.ceil(curves.length / Math.max(1, Math.floor(widest() / longest)));
+    return { showlegend: true, margin: { l: 8, r: 8, t: 8, b: 50 + 19 * rows } };
+  };
   const percent = (share) => (share < 0.005 ? "" : Math.round(share * 100) + " %");
   const wrap = (words) => safe(words).replace(/(.{50}\S*)\s/g, "$1<br>");
   const powers = (low, high) => {
@@ -381,7 +419,8 @@
   const height = (kind, data) => {
     const small = phone();
     switch (kind) {
-      case "learning": return small ? 380 : paper() ? 370 : 440;
+      case "learning":
+      case "bests": return small ? 380 : paper() ? 370 : 440;
       case "parallel": return small ? 90 + 74 * (data.axes.length + 1) : paper() ? 340 : 420;
       case "importance": return 40 + 30 * (data.names.length + 1);
       case "levels": return Math.max(64, 32 * data.names.length) + (stands(data) ? 130 : 66);

@@ -13,6 +13,7 @@ import json
 import os
 import tempfile
 import time
+from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -54,7 +55,7 @@ def build(sweep: Sweep, now: float, reload_s: float = 0.0) -> str:
         tag("main", (sections.shown(part) for part in parts)),
         tag("footer", tag("p", foot)),
     ]
-    return _document(sweep.folder.name, body, data, reload_s)
+    return document(sweep.folder.name, body, data, reload_s)
 
 
 def _provenance(sweep: Sweep) -> Data:
@@ -108,7 +109,7 @@ def content(sweep: Sweep) -> tuple[Data, list[Section]]:
     return data, [part for part in parts if part is not None]
 
 
-def _chart(kind: str, **more: object) -> Markup:
+def chart(kind: str, **more: object) -> Markup:
     """Return the placeholder of a picture."""
     return tag("div", class_="chart", data_chart=kind, **more)
 
@@ -129,7 +130,7 @@ def _learning(data: Data) -> Section | None:
     if any("low" in curve for curve in its["curves"]):
         said.append("Of several seeds it is the mean, of the best two with its 95% interval.")
     note = " ".join(["The best trials in colour, those that were stopped early faded.", *said])
-    return Section("learning", "Learning curves", note, [_chart("learning")], "Curves")
+    return Section("learning", "Learning curves", note, [chart("learning")], "Curves")
 
 
 def _front(data: Data) -> Section | None:
@@ -140,7 +141,7 @@ def _front(data: Data) -> Section | None:
     note += _drawn_note(
         max(data["front"], key=lambda its: int(its["scored"])), "these and evenly others"
     )
-    body = [_chart("front", data_index=index) for index, _ in enumerate(data["front"])]
+    body = [chart("front", data_index=index) for index, _ in enumerate(data["front"])]
     return Section("front", "The front", note, body)
 
 
@@ -160,9 +161,9 @@ def _importance(data: Data) -> Section | None:
         f"Shares of the differences between trials. {how} A pair is what two settings do beyond "
         f"what each does alone. {_unexplained(its)}"
     )
-    body = [_chart("importance")]
+    body = [chart("importance")]
     if len(its["levels"]) > 1:
-        body += [tag("h3", "At each rung"), _chart("levels")]
+        body += [tag("h3", "At each rung"), chart("levels")]
     return Section("importance", "What decides", note, body)
 
 
@@ -194,7 +195,7 @@ def _contour(data: Data) -> Section | None:
         f"{one} and {other}: which share of the trials of the same rung such settings beat, on the "
         "average over all other settings. The dots are the trials."
     )
-    return Section("contour", "Two settings together", note, [_chart("contour")], "Contour")
+    return Section("contour", "Two settings together", note, [chart("contour")], "Contour")
 
 
 def _parallel(data: Data) -> Section | None:
@@ -210,7 +211,7 @@ def _parallel(data: Data) -> Section | None:
     note = "A line for each trial, the better the stronger; settings that decide most come first."
     if its["left_out"]:
         note += f" {formatting.plural(its['left_out'], 'further setting')} are left out."
-    body = [tag("div", buttons, class_="buttons"), _chart("parallel")]
+    body = [tag("div", buttons, class_="buttons"), chart("parallel")]
     return Section("parallel", "All settings together", note + _drawn_note(its), body, "Parallel")
 
 
@@ -220,7 +221,7 @@ def _slices(data: Data) -> Section | None:
     if its is None:
         return None
     note = "The score of each trial against each setting; the further it came, the stronger."
-    charts_of = [_chart("slice", data_index=index) for index in range(len(its["axes"][:_SLICES]))]
+    charts_of = [chart("slice", data_index=index) for index in range(len(its["axes"][:_SLICES]))]
     body = [tag("div", charts_of, class_="pictures")]
     return Section("slices", "Each setting alone", note + _drawn_note(its), body, "Slices")
 
@@ -239,7 +240,7 @@ def _search(data: Data) -> Section | None:
         return None
     note = "The score of each trial when it last reported, and the best so far."
     note += _drawn_note(data["search"], "evenly chosen")
-    return Section("search", "The search", note, [_chart("search")])
+    return Section("search", "The search", note, [chart("search")])
 
 
 def _lineage(data: Data) -> Section | None:
@@ -247,7 +248,7 @@ def _lineage(data: Data) -> Section | None:
     if data["lineage"] is None:
         return None
     note = "Each line is a trial, beginning where it was bred; in colour the ancestors of the best."
-    return Section("lineage", "Who was bred from whom", note, [_chart("lineage")], "Lineage")
+    return Section("lineage", "Who was bred from whom", note, [chart("lineage")], "Lineage")
 
 
 def _timeline(data: Data) -> Section | None:
@@ -261,7 +262,7 @@ def _timeline(data: Data) -> Section | None:
             f" Slices of one trial that follow each other are one: {len(its['bars']):,} bars of "
             f"{its['slices']:,} slices."
         )
-    return Section("timeline", "What ran when", note, [_chart("timeline")], "Timeline")
+    return Section("timeline", "What ran when", note, [chart("timeline")], "Timeline")
 
 
 def _rungs(data: Data) -> Section | None:
@@ -269,14 +270,14 @@ def _rungs(data: Data) -> Section | None:
     if data["timing"] is None or not data["timing"]["rungs"]:
         return None
     note = "How many trials came to each rung, and what became of them there."
-    return Section("rungs", "Rungs and promotions", note, [_chart("rungs")], "Rungs")
+    return Section("rungs", "Rungs and promotions", note, [chart("rungs")], "Rungs")
 
 
 # ---- the file -----------------------------------------------------------------------------------
 
 
-def _document(title: str, body: list[Markup], data: Data, reload_s: float) -> str:
-    """Return the HTML of the whole file."""
+def document(title: str, body: Sequence[Markup], data: Data, reload_s: float = 0.0) -> str:
+    """Return the HTML of the whole file; `data` are those of its pictures, by kind."""
     script, style = _asset("page.js"), _asset("page.css")
     library = _library()
     policy = (

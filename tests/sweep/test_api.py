@@ -878,6 +878,33 @@ def test_a_sweep_writes_its_report(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert found.report(tmp_path / "other.html") == tmp_path / "other.html"
 
 
+def test_several_sweeps_are_loaded_side_by_side(root: Path, tmp_path: Path) -> None:
+    sweep.run(Quadratic, root=root, **QUICK, **HERE)
+    other = {**QUICK, "name": "other", "config": {"lr": 0.25}, "space": {"x0": {"uniform": (1, 2)}}}
+    sweep.run(Quadratic, root=root, **other, **HERE)
+    found = sweep.load(["demo", "other"], root=root)
+    assert found.names == ["demo", "other"]
+    results = found.results()
+    for name, row in results.set_index("name").iterrows():
+        best = sweep.load(str(name), root=root).best()
+        assert (row["trial"], row["score"], row["expected"]) == (
+            *(best.number, best.score, best.expected),
+        )
+    assert list(results["config.lr"])[1] == 0.25
+    settings = found.settings().set_index("setting")
+    assert list(settings.loc["lr", ["demo.kind", "other.kind"]]) == ["searched", "fixed"]
+    assert list(settings.loc["x0", ["demo.kind", "other.kind"]]) == ["absent", "searched"]
+    assert found.report(tmp_path / "page.html").stat().st_size > 1e6
+    assert repr(found) == "<comparison of demo, other>"
+
+
+@pytest.mark.parametrize("names", [[], 3, ["demo", "demo"]])
+def test_names_that_cannot_be_compared_are_refused(root: Path, names: Any) -> None:
+    sweeps.make(root, trackers=())
+    with pytest.raises(UsageError, match="name"):
+        sweep.load(names, root=root)
+
+
 def test_what_it_imports_is_not_looked_through_for_garbage_and_what_comes_later_is() -> None:
     """That takes a third of the import's time."""
     asked = (

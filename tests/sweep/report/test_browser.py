@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sweep.report import page
+from sweep.report import comparison, page
 from sweep.views import lookup
 from tests.support import browser, sweeps
 from tests.support.browser import Browser
@@ -72,6 +72,33 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
         made.append(root / f"{folder.name}.html")
         page.write(made[-1], page.build(lookup.read(folder), 0.0))
     return made
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_several_sweeps_are_drawn_on_one_page_and_printed(
+    tab: Browser, tmp_path: Path, width: int
+) -> None:
+    """Their metric is hostile, and there are more of them than colours."""
+    made = []
+    for number in range(7):
+        name = f"a-long-name-of-a-sweep-{number}"
+        folder = sweeps.make(tmp_path, **{**HOSTILE, "name": name, "trials": 2, "seeds": 2})
+        sweeps.run(folder)
+        made.append(lookup.read(folder))
+    path = tmp_path / "page.html"
+    page.write(path, comparison.build(made, 0.0))
+    tab.trouble.clear()
+    tab.open_drawn(path, width)
+    assert tab.evaluate("document.querySelectorAll('.js-plotly-plot svg.main-svg').length") >= 2
+    names = (
+        "[...document.querySelectorAll('[data-chart=bests] .legendtext')].map(t => t.textContent)"
+    )
+    assert json.loads(tab.evaluate(f"JSON.stringify({names})")) == [its.folder.name for its in made]
+    assert tab.evaluate("typeof window.evil") == "undefined"
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    assert json.loads(tab.evaluate(RUN_TOGETHER)) == []
+    assert (37, 99, 235) in colours(tab.printed())
+    assert (tab.trouble, tab.requests) == ([], [])
 
 
 @pytest.mark.parametrize("width", [1280, 390])

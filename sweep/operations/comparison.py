@@ -1,0 +1,85 @@
+"""Several sweeps side by side in Python: what `sweep.load` returns for several names."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sweep.ledger.folder import Folder
+from sweep.views import comparison, lookup
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+
+class Comparison:
+    """Sweeps with the same metric and mode; each question is answered from their present state."""
+
+    def __init__(self, folders: Sequence[Folder]) -> None:
+        self._folders = tuple(folders)
+        self._data()  # refuses sweeps that cannot be compared
+
+    def __repr__(self) -> str:
+        return f"<comparison of {', '.join(self.names)}>"
+
+    def _repr_html_(self) -> str:
+        shown: str = self.results().to_html(index=False)
+        return shown
+
+    def _now(self, curves: bool = False) -> list[lookup.Sweep]:
+        return [lookup.read(folder, curves) for folder in self._folders]
+
+    def _data(self) -> dict[str, Any]:
+        return comparison.compare(self._now())
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the sweeps."""
+        return [folder.name for folder in self._folders]
+
+    def results(self) -> "DataFrame":
+        """Return one row per sweep, with the settings of its best trial as ``config.NAME``.
+
+        The other columns are ``name``, ``state``, ``trial`` (the best), ``expected`` (its score on
+        a new seed), ``expected_error`` (the standard error), ``score``, ``seeds``, ``trials``,
+        ``steps`` and ``seconds`` of all trials, ``searcher``, ``scheduler``, ``score_of`` and
+        ``aggregate``.
+        """
+        from pandas import DataFrame
+
+        data = self._data()
+        rows = [
+            {key: row[key] for key in comparison.COLUMNS}
+            | {f"config.{name}": row["settings"].get(name) for name in data["settings"]}
+            for row in data["sweeps"]
+        ]
+        return DataFrame(rows)
+
+    def settings(self) -> "DataFrame":
+        """Return one row per setting of the best trials, those that all sweeps search first.
+
+        Columns ``setting``, and two for each sweep: the value under its name, and ``NAME.kind``,
+        which is ``searched``, ``computed``, ``fixed``, ``inactive`` or ``absent``.
+        """
+        from pandas import DataFrame
+
+        data = self._data()
+        columns: dict[str, Any] = {"setting": data["settings"]}
+        for row in data["sweeps"]:
+            values = [row["settings"].get(name) for name in data["settings"]]
+            columns[row["name"]] = values
+            columns[f"{row['name']}.kind"] = [row["kinds"][name] for name in data["settings"]]
+        return DataFrame(columns, dtype=object)
+
+    def report(self, path: str | Path = "comparison.html") -> Path:
+        """Write one HTML file that shows the sweeps side by side; returns its path.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        from sweep.report import comparison as compared
+        from sweep.report import page
+
+        written = Path(path)
+        page.write(written, compared.build(self._now(curves=True), time.time()))
+        return written

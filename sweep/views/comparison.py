@@ -1,0 +1,191 @@
+"""Several sweeps side by side, as plain data: what each found, and with which settings.
+
+The settings compared are those that one of the sweeps searches or computes, and fixed ones that
+differ. In each sweep a setting is ``searched``, ``computed`` (by an expression of the space),
+``fixed``, ``inactive`` (searched or computed, but without a value: a condition leaves it out of the
+best trial, or no trial has a score yet) or ``absent``.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sweep.errors import UsageError
+from sweep.history.trial import Trial
+from sweep.space import Derived
+from sweep.views import formatting, overview
+from sweep.views.lookup import Sweep
+from trainables.errors import printable
+
+Data = dict[str, Any]
+
+#: Columns of the sweeps as a table, before those of settings.
+COLUMNS = (
+    *("name", "state", "trial", "expected", "expected_error", "score", "seeds", "trials"),
+    *("steps", "seconds", "searcher", "scheduler", "score_of", "aggregate"),
+)
+#: Keys of a best trial that its sweep's row has too.
+_OF_BEST = ("trial", "expected", "expected_error", "score")
+#: Kinds of settings that have a value.
+_WITH_VALUE = ("searched", "computed", "fixed")
+
+
+def require_comparable(sweeps: Sequence[Sweep]) -> None:
+    """Check that the sweeps are different ones with the same metric and mode.
+
+    Raises:
+        UsageError: they are not; the message names both.
+    """
+    names = [sweep.folder.name for sweep in sweeps]
+    for place, name in enumerate(names):
+        if name in names[:place]:
+            raise UsageError(f"{name} is named twice; name each sweep once")
+    first = sweeps[0]
+    for other in sweeps[1:]:
+        if (first.spec.metric, first.spec.mode) != (other.spec.metric, other.spec.mode):
+            raise UsageError(
+                f"{_measure(first)} and {_measure(other)}, which cannot be compared; name sweeps "
+                "with the same metric and mode"
+            )
+
+
+def _measure(sweep: Sweep) -> str:
+    """Return the sweep's name with its metric and mode."""
+    return f"{sweep.folder.name} has the metric {sweep.spec.metric} ({sweep.spec.mode})"
+
+
+def compare(sweeps: Sequence[Sweep]) -> Data:
+    """Return the data of `sweep results` for several sweeps.
+
+    Raises:
+        UsageError: a sweep is named twice, or has another metric or mode than the first.
+    """
+    require_comparable(sweeps)
+    shared, others = _names(sweeps)
+    names = [*shared, *others]
+    return {
+        "metric": sweeps[0].spec.metric,
+        "mode": sweeps[0].spec.mode,
+        "settings": names,
+        "shared": shared,
+        "sweeps": [_row(sweep, names) for sweep in sweeps],
+    }
+
+
+def _row(sweep: Sweep, names: Sequence[str]) -> Data:
+    """Return the data of one sweep; `names` are those of the settings compared."""
+    history, best = sweep.history, sweep.history.best
+    found = overview.row(best, history) if best else {}
+    cells = {name: _cell(sweep, best, name) for name in names}
+    return {
+        "name": sweep.folder.name,
+        "state": sweep.state.value,
+        **{key: found.get(key) for key in _OF_BEST},
+        "seeds": len(best.counted) if best else 0,
+        "trials": len(history.trials),
+        "steps": overview.steps(history),
+        "seconds": sum(replica.seconds for t in history.trials for replica in t.replicas),
+        "searcher": sweep.spec.searcher.name,
+        "scheduler": sweep.spec.scheduler.name,
+        "score_of": sweep.spec.score.to_spec(),
+        "aggregate": sweep.spec.aggregate.to_spec(),
+        "settings": {name: value for name, (kind, value) in cells.items() if kind in _WITH_VALUE},
+        "kinds": {name: kind for name, (kind, _) in cells.items()},
+    }
+
+
+def _names(sweeps: Sequence[Sweep]) -> tuple[list[str], list[str]]:
+    """Return the settings that all sweeps search, and the others to compare."""
+    searched = list(dict.fromkeys(name for sweep in sweeps for name in sweep.spec.space.searched))
+    shared = [
+        name for name in searched if all(name in sweep.spec.space.searched for sweep in sweeps)
+    ]
+    flat = [dict(_leaves(_config(sweep, sweep.history.best))) for sweep in sweeps]
+    rest = [name for sweep in sweeps for name in sweep.spec.space.parameters]
+    rest += [name for its in flat for name in its if not _lies_beside(name, [*searched, *rest])]
+    others = [name for name in searched if name not in shared]
+    for name in dict.fromkeys(rest):
+        if name not in searched and _differs(sweeps, name):
+            others.append(name)
+    return shared, others
+
+
+def _lies_beside(name: str, others: Sequence[str]) -> bool:
+    """Return whether a dotted name is part of one of the others, or one of them a part of it."""
+    return any(
+        name == other or name.startswith(f"{other}.") or other.startswith(f"{name}.")
+        for other in others
+    )
+
+
+def _differs(sweeps: Sequence[Sweep], name: str) -> bool:
+    """Return whether a setting that none searches is not the same in all sweeps."""
+    cells = [_cell(sweep, sweep.history.best, name) for sweep in sweeps]
+    return cells[0][0] in ("computed", "inactive") or any(cell != cells[0] for cell in cells)
+
+
+def _cell(sweep: Sweep, best: Trial | None, name: str) -> tuple[str, Any]:
+    """Return kind and value of a setting in the best trial; without one, in the sweep's spec."""
+    space = sweep.spec.space
+    if best is not None and name in best.searched:
+        return "searched", best.searched[name]
+    if name in space.searched:
+        return "inactive", None
+    found, value = _value_at(_config(sweep, best), name)
+    parameter = space.parameters.get(name)
+    if parameter is not None and isinstance(parameter.role, Derived):
+        return ("computed" if found else "inactive"), value
+    return ("fixed", value) if found else ("absent", None)
+
+
+def _config(sweep: Sweep, best: Trial | None) -> Mapping[str, Any]:
+    """Return all settings of the best trial, or the fixed ones of the spec without one."""
+    return sweep.spec.config if best is None else best.config
+
+
+def _value_at(config: Mapping[str, Any], name: str) -> tuple[bool, Any]:
+    """Return whether there is a value at a dotted path, and the value."""
+    inner: Any = config
+    for part in name.split("."):
+        if not isinstance(inner, Mapping) or part not in inner:
+            return False, None
+        inner = inner[part]
+    return True, inner
+
+
+def _leaves(config: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield dotted path and value of each setting that is no mapping with settings of its own."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{before}{key}.")
+        else:
+            yield f"{before}{key}", value
+
+
+def setting(row: Mapping[str, Any], name: str) -> str:
+    """Return a setting of a sweep's row as a text for people, which says if it was not searched."""
+    kind = row["kinds"][name]
+    if kind == "absent":
+        return formatting.ABSENT
+    if kind == "inactive":
+        return "inactive"
+    value = formatting.setting(row["settings"][name])
+    return value if kind == "searched" else f"{value} ({kind})"
+
+
+def different_scores(data: Mapping[str, Any]) -> str:
+    """Return a sentence if the sweeps' scores are computed differently; empty if they are not."""
+    ways: dict[str, list[str]] = {}
+    for row in data["sweeps"]:
+        way = f"score: {_written(row['score_of'])}, aggregate: {_written(row['aggregate'])}"
+        ways.setdefault(way, []).append(printable(row["name"]))
+    if len(ways) < 2:
+        return ""
+    said = "; ".join(f"{', '.join(names)} by {way}" for way, names in ways.items())
+    return f"Scores are computed differently, so compare them with care: {said}."
+
+
+def _written(value: Any) -> str:
+    """Return a word of a spec, or a word with a number, as it is written there."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {number}" for key, number in value.items()) + "}"
+    return str(value)
