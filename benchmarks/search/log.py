@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -41,8 +42,9 @@ def work(
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     path.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
+    spawn, own = get_context("spawn"), (os.getpid(),)
     with (
-        ProcessPoolExecutor(jobs, get_context("spawn")) as pool,
+        ProcessPoolExecutor(jobs, spawn, initializer=_end_with, initargs=own) as pool,
         path.open("a+", encoding="utf-8") as file,
     ):
         if torn(path):
@@ -55,6 +57,17 @@ def work(
             sys.stderr.write(f"\r\033[K{number} of {len(calls)}, {minutes:.0f} min left ")
     if calls:
         sys.stderr.write("\n")
+
+
+def _end_with(parent: int) -> None:
+    """End this process when its parent has ended: a killed one cannot do it itself."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def torn(path: Path) -> bool:

@@ -3,11 +3,16 @@
 import itertools
 import json
 import math
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from benchmarks.search import __main__ as command
@@ -27,6 +32,7 @@ from benchmarks.search.__main__ import main
 from benchmarks.search.game import ABSENT, Game, Parameter, Play
 from benchmarks.search.peers import Best, Told, Trial
 from sweep.searchers._shared.prior import games
+from tests.support.waiting import wait_until
 
 SPACE: Mapping[str, list[Any]] = {
     "lr": ["log", 1e-4, 1e-1],
@@ -478,3 +484,26 @@ def test_the_check_of_the_prior_leaves_the_game_itself_out(
     assert float(second[2]) > 0.75  # a rate that is good in the known games is good here
     assert float(second[3]) > 0.5
     assert mean[0] == "mean"
+
+
+def wait_for_ever(path: str) -> dict[str, Any]:
+    Path(path).write_text(str(os.getpid()))
+    threading.Event().wait()
+    return {}
+
+
+@pytest.mark.slow
+def test_the_searches_of_a_killed_benchmark_end_with_it(tmp_path: Path) -> None:
+    marker, out = tmp_path / "pid", tmp_path / "plays.jsonl"
+    code = (
+        "from pathlib import Path; from benchmarks.search import log; "
+        "from tests.benchmarks.test_search import wait_for_ever; "
+        f"log.work(Path({str(out)!r}), wait_for_ever, [({str(marker)!r},)], 1)"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code])
+    wait_until(lambda: marker.exists() and marker.read_text() != "")
+    child = int(marker.read_text())
+    assert psutil.pid_exists(child)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not psutil.pid_exists(child))
