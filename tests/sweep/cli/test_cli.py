@@ -722,7 +722,7 @@ def test_what_click_finds_is_followed_by_where_help_is(here: Here, spec: Path) -
         (["export-schedule", "demo", "0", "1"], "see sweep export-schedule --help"),
         (["shw"], "see sweep --help"),
         (["watch", "demo"], "No such command 'watch'; here it is `sweep status --watch`; see"),
-        (["report", "demo", "--out", "no/x.html"], "there is no folder 'no'; make it first; see"),
+        (["report", "demo", "--out", "no/x.html"], "there is no folder 'no'; create it first; see"),
     ):
         code, _, err = here(*command)
         assert (code, words in err) == (2, True), err
