@@ -340,7 +340,7 @@ def test_a_trainable_whose_process_dies_is_named(here: Here, tmp_path: Path) -> 
     resolved_with("Dying", tmp_path, stuck=2)
     code, _, err = here("validate", tmp_path / "spec.yaml")
     assert code == 2
-    assert "died with exit code -11 in: iteration 2" in err
+    assert "died with exit code -11 during: iteration 2" in err
 
 
 @pytest.mark.parametrize("seconds", ["0", "-1", "nan", "1e300", "soon"])
