@@ -359,7 +359,7 @@ def test_a_mistake_about_a_sweep_that_is_there_names_the_argument(asha: "sweep.S
 
 
 def test_a_missing_argument_is_said_with_its_meaning(root: Path) -> None:
-    with pytest.raises(BadConfig, match=r"^metric: is missing; expected the result that is comp"):
+    with pytest.raises(BadConfig, match=r"^metric: is missing; expected key of the result by which trials are compared"):
         sweep.run(local(), root=root, space={"lr": 0.1}, mode="min", trials=2)
     with pytest.raises(BadConfig, match=r"^trainable: None is not allowed; expected a function"):
         sweep.run(root=root, **QUICK)
@@ -411,7 +411,7 @@ def test_a_sweep_that_is_tracked_or_kept_elsewhere_than_is_asked_is_refused(
     with pytest.raises(BadConfig) as caught:
         sweep.run(local(), root=root, **HERE, **QUICK, **asked)
     assert str(caught.value).startswith(words)
-    assert "expected no argument; leave it out to go on" in str(caught.value)
+    assert "expected no argument; leave it out to resume the sweep" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
@@ -784,7 +784,7 @@ def test_a_trial_is_loaded_where_it_stood(asha: "sweep.Sweep") -> None:
     trainable = best.load("last")
     assert isinstance(trainable, Trainable)
     assert trainable.iteration == best.iterations
-    with pytest.raises(UsageError, match=r"Quadratic has no compute_action\(\); load\(\) gives"):
+    with pytest.raises(UsageError, match=r"Quadratic has no compute_action\(\); load\(\) returns"):
         best.load_policy()
 
 

@@ -81,7 +81,7 @@ def test_the_spec_that_the_mistakes_are_made_in_is_good() -> None:
             "slice_s",
             "mean 'slice_s'?",
         ),
-        (("metric: a/b\n", ""), 1, "metric", None, "the result that is compared", ""),
+        (("metric: a/b\n", ""), 1, "metric", None, "key of the result by which trials are compared", ""),
         (("trials: 4", "trials: -1"), 2, "trials", -1, "greater than or equal to 1", ""),
         (("trials: 4", "trials: 0"), 2, "trials", 0, "greater than or equal to 1", ""),
         (("trials: 4", "trials: 1e12"), 2, "trials", 1e12, "a valid integer", ""),
@@ -464,7 +464,7 @@ ERRORS: list[tuple[SweepError, type[SweepError], int, dict[str, Any], str]] = [
     (BadConfig("a.b", 1, "2", "do it"), UsageError, 2, {"line": None}, "a.b: 1 is not allowed"),
     (BadSpace("space.b", 1, "2"), BadConfig, 2, {"key": "space.b"}, "expected 2"),
     (WorkerLost(-9, 123), TrialError, 5, {"worker_exit": -9, "pid": 123}, "exit code -9"),
-    (IllegalMove(3, "FAILED", "RUNNING"), LedgerError, 5, {"before": "FAILED"}, "trial 3: FAILED"),
+    (IllegalMove(3, "FAILED", "RUNNING"), LedgerError, 5, {"before": "FAILED"}, "trial 3: the status cannot change from FAILED"),
     (
         SweepLocked("tiny", "host pid 3"),
         LedgerError,
