@@ -470,7 +470,7 @@ def test_a_registered_model_answers_with_the_policys_own_actions(
 def test_a_model_is_registered_only_where_mlflow_has_its_trial(here: Here, tmp_path: Path) -> None:
     here("run", write_spec(tmp_path, trials=1), "--pool", "inline")
     where = sync.tracker_context(Folder(here.root, "demo"))
-    with pytest.raises(UsageError, match="no run of trial 0; .* `sweep sync demo --root "):
+    with pytest.raises(UsageError, match=r"no run of trial 0; .* `sweep sync demo --root "):
         register.register(where, {"trial": 0, "files": {"onnx": "x"}}, tmp_path, "model")
     code, _, err = here("export-model", "demo")
     assert (code, "--out" in err) == (2, True)
