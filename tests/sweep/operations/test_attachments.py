@@ -327,7 +327,9 @@ def test_the_best_trials_model_is_in_mlflow_by_itself_and_all_where_that_is_aske
     assert models(here.root) == {found[str(best)]: 1}
     folder = Folder(here.root, "demo")
     rows = np.random.default_rng(7).uniform(-1, 1, (50, 4)).astype("float32")
-    with restored(folder, Choice()) as policy:
+    assert here("export-model", "demo", "--out", tmp_path / "model")[0] == 0
+    card = json.loads((tmp_path / "model" / "card.json").read_text())  # the same comparison
+    with restored(folder, Choice(str(best), str(card["checkpoint"]["iteration"]))) as policy:
         trainer = policy.trainable
         actions = [int(trainer.compute_action(row, explore=False)) for row in rows]  # type: ignore[attr-defined]
     done = subprocess.run(

@@ -65,7 +65,7 @@ def test_the_best_trial_becomes_a_folder_with_a_model_and_a_card(
 ) -> None:
     assert here("run", write_spec(tmp_path, **PPO), "--pool", "inline")[0] == 0
     out = tmp_path / "deep" / "winner"
-    code, said, err = here("export-model", "demo", "--out", out)
+    code, said, err = here("export-model", "demo", "--checkpoint", "best", "--out", out)
     assert (code, err) == (0, "")
     assert f"onnx         {out}/policy.onnx" in said
     assert sorted(path.name for path in out.iterdir()) == ["card.json", "card.md", "policy.onnx"]
