@@ -40,14 +40,13 @@ def test_the_trainer_without_a_sweep_runs(tmp_path: Path) -> None:
 
 
 def test_every_attribute_that_the_page_lists_is_there() -> None:
-    of_sweeps, of_trials = re.findall(
-        r"^\| .*\n\| --- \| --- \|\n((?:\|.*\n)+)", PAGE, re.MULTILINE
-    )
-    for kind, rows in ((sweep.Sweep, of_sweeps), (sweep.Trial, of_trials)):
+    tables = re.findall(r"^\| .*\n\| --- \| --- \|\n((?:\|.*\n)+)", PAGE, re.MULTILINE)
+    kinds = (sweep.Sweep, sweep.Trial, sweep.Comparison)
+    for kind, rows in zip(kinds, tables, strict=True):
         named = [
             cell for row in rows.splitlines() for cell in re.findall(r"`\.(\w+)", row.split("|")[1])
         ]
-        assert len(named) >= 6
+        assert len(named) >= 4
         assert [name for name in named if not hasattr(kind, name)] == []
 
 
