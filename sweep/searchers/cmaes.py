@@ -85,14 +85,7 @@ class Searcher(searchers.Searcher):
         kept = self._replayed
         if kept is None or kept.domains != domains or not kept.fits(request):
             kept = self._replayed = _Replay(domains=domains, strategy=self._begin(len(domains)))
-        state = kept
-        for number in range(len(kept.generations), request.number + 1):
-            if state is kept and not evolution.is_recorded(request, number):
-                state = kept.copy()
-            state.step(request.trials, number)
-            if state is kept:
-                kept.trials.append(request.trials[number])
-        return state.strategy
+        return kept.advance(request).strategy
 
     def _begin(self, count: int) -> cmaes.CMA:
         """Return a new strategy of `count` dimensions."""
@@ -138,8 +131,6 @@ class _Replay(evolution.Replay):
             strategy.tell([_solution(trials[n], k, self.domains) for n in first])
             self.ready.clear()
         self.generations.append(strategy.generation)
-        if number < len(trials):
-            self.add(trials[number])
 
 
 def _solution(

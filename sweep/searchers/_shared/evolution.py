@@ -7,7 +7,7 @@ Optuna stores that choice in a study's attributes; here it is computed again.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from optuna.samplers import NSGAIIISampler, NSGAIISampler
 from optuna.study import Study
@@ -77,10 +77,26 @@ class Replay:
         self.waiting = [number for number in self.waiting if number not in arrived]
         return arrived
 
-    def add(self, trial: Trial) -> None:
-        """Let a trial wait for its first score, unless it is offspring."""
-        if trial.parent is None:
-            self.waiting.append(trial.number)
+    def advance(self, request: Request) -> Self:
+        """Return the replay up to the trial to be proposed; keeps the steps of recorded trials."""
+        state, trials = self, request.trials
+        for number in range(len(self.trials), request.number + 1):
+            if state is self and not is_recorded(request, number):
+                state = self.copy()
+            state.step(trials, number)
+            if number < request.number and trials[number].parent is None:
+                state.waiting.append(number)
+            if state is self:
+                self.trials.append(trials[number])
+        return state
+
+    def copy(self) -> Self:
+        """Return a copy to replay proposals of trials that are not recorded yet."""
+        raise NotImplementedError
+
+    def step(self, trials: Sequence[Trial], number: int) -> None:
+        """Replay the proposal of one trial."""
+        raise NotImplementedError
 
 
 def is_recorded(request: Request, number: int) -> bool:
@@ -119,6 +135,7 @@ class Generations(Replay):
     if that one has `population` such trials; Deb et al., 2002, made asynchronous as in Optuna.
     """
 
+    population: int = 20
     numbers: list[int] = field(default_factory=list)
     """Generation of each trial."""
     newest: int = 0
@@ -127,28 +144,17 @@ class Generations(Replay):
     parents: list[list[int]] = field(default_factory=list)
     """Numbers of the parents of each generation from 1 on."""
 
-    def advance(self, request: Request, population: int) -> "Generations":
-        """Return the generations up to the trial to be proposed; keeps those of recorded ones."""
-        state = self
-        for number in range(len(self.numbers), request.number + 1):
-            if state is self and not is_recorded(request, number):
-                state = replace(
-                    self, waiting=[*self.waiting], numbers=[*self.numbers], parents=[*self.parents]
-                )
-            state._step(request.trials, number, population)
-            if state is self:
-                self.trials.append(request.trials[number])
-        return state
+    def copy(self) -> "Generations":
+        """Return a copy to replay proposals of trials that are not recorded yet."""
+        return replace(self, waiting=[*self.waiting], numbers=[*self.numbers])
 
-    def _step(self, trials: Sequence[Trial], number: int, population: int) -> None:
+    def step(self, trials: Sequence[Trial], number: int) -> None:
         """Find the generation of one trial."""
         for arrived in self.arrived_by(seen_by(trials, number), trials):
             if self.numbers[arrived] > self.newest:
                 self.newest, self.count = self.numbers[arrived], 0
             self.count += self.numbers[arrived] == self.newest
-        self.numbers.append(self.newest if self.count < population else self.newest + 1)
-        if number < len(trials):
-            self.add(trials[number])
+        self.numbers.append(self.newest if self.count < self.population else self.newest + 1)
 
 
 class Evolving(searchers.Searcher):
@@ -170,7 +176,7 @@ class Evolving(searchers.Searcher):
         super().__init__(options)
         self._chosen: dict[Any, tuple[int, ...]] = {}
         """Candidates → chosen parents, cached: the choice depends only on the candidates."""
-        self._replayed = Generations()
+        self._replayed = self._begin()
         self._frozen: tuple[Any, list[FrozenTrial]] = (None, [])
 
     def suggest(self, request: Request) -> Settings:
@@ -193,8 +199,8 @@ class Evolving(searchers.Searcher):
     def _parents(self, request: Request) -> list[FrozenTrial]:
         """Return the parents of the newest generation, after replaying all earlier choices."""
         if not self._replayed.fits(request):
-            self._replayed = Generations()
-        state = self._replayed.advance(request, self.options.population_size)
+            self._replayed = self._begin()
+        state = self._replayed.advance(request)
         numbers, trials = state.numbers, request.trials
         elite, k = [trials[n] for n in state.parents[-1]] if state.parents else [], 0.0
         for generation in range(len(state.parents) + 1, numbers[-1] + 1):
@@ -210,6 +216,10 @@ class Evolving(searchers.Searcher):
         if elite:
             k = seen_by(trials, numbers.index(numbers[-1]))
         return self._freeze(request.space, elite, k)
+
+    def _begin(self) -> Generations:
+        """Return a replay that has not begun."""
+        return Generations(population=self.options.population_size)
 
     def _freeze(self, space: Space, elite: Sequence[Trial], k: float) -> list[FrozenTrial]:
         """Return parents as Optuna's trials, as seen at event `k`; those of a past event once."""

@@ -223,7 +223,7 @@ def test_the_cached_study_is_the_one_that_is_built_anew() -> None:
 def generations(made: Search, count: int | None = None) -> list[int]:
     """Return the generations of the first `count` trials, and of the next one."""
     request = Request(made.space, made.objective, made.history.trials[:count], (), 0)
-    return Generations().advance(request, 4).numbers
+    return Generations(population=4).advance(request).numbers
 
 
 def test_a_generation_ends_when_enough_of_it_have_a_score() -> None:
@@ -261,7 +261,7 @@ def test_a_kept_replay_proposes_what_a_new_one_does_and_replays_nothing_twice(
         return count
 
     monkeypatch.setattr(cmaes._Replay, "step", counted(cmaes._Replay.step))
-    monkeypatch.setattr(Generations, "_step", counted(Generations._step))
+    monkeypatch.setattr(Generations, "step", counted(Generations.step))
     kept = build(name, options)
     for count in (*range(41), 6, 7, 8, 40):  # a shorter history is another one
         trials = made.history.trials[:count]
