@@ -379,7 +379,7 @@ class SeedValues(NamedTuple):
 
     iteration: int
     time: float
-    """Mean `time_attr` of the seeds that were trained for the iteration."""
+    """Mean `time_attr` of the seeds that were trained for the iteration; never falls."""
     values: list[float]
     """Value of each seed."""
 
@@ -393,14 +393,15 @@ def joint_curve(seeds: Sequence[Replica]) -> list[SeedValues]:
         {p.iteration: p for p in seed.curve if p.value is not None and math.isfinite(p.value)}
         for seed in seeds
     ]
-    rows = []
+    rows: list[SeedValues] = []
     for iteration in sorted(set[int]().union(*found)):
         pairs = zip(seeds, found, strict=True)
         values = [_value_after(iteration, seed, points) for seed, points in pairs]
         known = [value for value in values if value is not None]
         if len(known) == len(seeds):
             times = [points[iteration].time for points in found if iteration in points]
-            rows.append(SeedValues(iteration, math.fsum(times) / len(times), known))
+            mean = math.fsum(times) / len(times)  # which falls where a seed ahead of others ends
+            rows.append(SeedValues(iteration, max([mean, *(row.time for row in rows[-1:])]), known))
     return rows
 
 

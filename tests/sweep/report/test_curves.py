@@ -78,6 +78,24 @@ def test_a_seed_that_met_its_stopping_criterion_keeps_its_last_value() -> None:
     assert [row["least"] for row in band] == [1, 2, 3, 4, 5, 6]
 
 
+def test_the_time_of_a_mean_never_falls() -> None:
+    """The second seed is slower, and alone after the first has ended."""
+
+    def game(at: CurvePoint) -> dict[str, float]:
+        score = float(at.iteration * (3 - 2 * at.seed_index))
+        return {"score": score, "games": at.iteration * (10 - 9 * at.seed_index)}
+
+    by_games = {"name": "asha", "time_attr": "games", "grace_period": 900, "max_t": 900}
+    with Simulation(
+        {"trials": 1, "seeds": 2, "scheduler": by_games, "stop": {"score": 6}}, game
+    ) as made:
+        made.run()
+        (curve,) = curves.curves(lookup.read(made.folder)).drawn
+    times = [time for time, _ in curve.points]
+    assert len(times) == 6
+    assert times == sorted(times)
+
+
 def test_each_mean_of_a_thinned_curve_has_its_own_interval() -> None:
     """Also where several iterations end at one time, as where no game ends in one."""
 
