@@ -294,7 +294,7 @@ class SweepSpec(Settings):
 
     @property
     def seed_plan(self) -> Seeds:
-        """Seeds of a trial; one as long as nothing else is decided."""
+        """Number or plan of seeds; 1 as long as none is given or decided."""
         return 1 if self.seeds is None else self.seeds
 
     @property
