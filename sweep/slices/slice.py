@@ -178,8 +178,8 @@ def first_line(error: BaseException) -> str:
     """Return the type of an exception and its message's first line, without causes and notes."""
     if type(error).__name__ == "BdbQuit" and not _has_terminal():
         return (
-            "bdb.BdbQuit: a debugger found no terminal; run the sweep with --pool inline (in "
-            "Python: pool='inline'), where breakpoint() asks you"
+            "bdb.BdbQuit: a debugger found no terminal; run the sweep in a terminal with --pool "
+            "inline (in Python: pool='inline'), where breakpoint() asks you"
         )
     lines = "".join(traceback.format_exception_only(error)).splitlines()
     found = (line.rstrip() for line in lines if line and not line[0].isspace())

@@ -51,6 +51,8 @@ from trainables.function import FunctionTrainable, get_checkpoint, get_context, 
 _LAST_LINES, _LONGEST_LINE, _LONGEST_END = 10, 200, 8192
 #: Largest number of bytes of output read at once.
 _MOST_BYTES = 65536
+#: Exit code of argparse, click and most other programs for arguments that they do not accept.
+_USAGE_ERROR = 2
 #: Longest wait for the end of the error output, seconds.
 _ERRORS_S = 1.0
 
@@ -131,7 +133,8 @@ def _train(config: dict[str, Any]) -> None:
         code = process.wait()
     if code or not reports:
         raise TrainableError(
-            f"{shorten(config['command'])} {_describe_end(code)}{errors.last_lines()}"
+            f"{shorten(config['command'])} {_describe_end(code)}"
+            f"{_hint_at_booleans(config, code)}{errors.last_lines()}"
         )
 
 
@@ -177,6 +180,21 @@ def _describe_end(code: int) -> str:
         with contextlib.suppress(ValueError):  # a signal that has no name
             return f"was ended by {signal.Signals(-code).name}"
     return f"ended with exit code {code}" if code else "ended without a result"
+
+
+def _hint_at_booleans(config: Mapping[str, Any], code: int) -> str:
+    """Return words about ``booleans`` if the program may have refused a boolean's form, or ""."""
+    program = CommandConfig.of(config)
+    if code != _USAGE_ERROR or (program.settings, program.booleans) != ("arguments", "value"):
+        return ""
+    passed = _arguments(_own_settings(config), program.booleans)
+    argument = next((word for word in passed if word.endswith(("=true", "=false"))), "")
+    if not argument:
+        return ""
+    return (
+        f" (it got {argument}; if that is a flag without a value, set booleans: flag, or "
+        "flag_or_no for --no-…)"
+    )
 
 
 class _ErrorOutput:
@@ -265,8 +283,7 @@ def _running_program(
     """
     program = CommandConfig.of(config)
     words = [str(shutil.which(program.command[0])), *program.command[1:]]
-    own = {key: value for key, value in config.items() if key not in CommandConfig.model_fields}
-    first = ""
+    own, first = _own_settings(config), ""
     env = {**os.environ, "SWEEP_SEED": str(get_context().seed), "SWEEP_SAVE": str(folder)}
     if program.settings == "arguments":
         words += _arguments(own, program.booleans)
@@ -297,6 +314,11 @@ def _running_program(
         kill_family(process.pid)
         with contextlib.suppress(OSError):
             process.__exit__(None, None, None)
+
+
+def _own_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are passed to the program."""
+    return {key: value for key, value in config.items() if key not in CommandConfig.model_fields}
 
 
 def _flatten(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:

@@ -72,6 +72,31 @@ def test_true_and_false_can_be_given_as_flags(
     trainable.stop()
 
 
+@pytest.mark.parametrize(
+    ("given", "is_told"),
+    [
+        ({"use-bn": True}, True),
+        ({"use-bn": True, "booleans": "flag"}, False),
+        ({"use-bn": 1}, False),
+    ],
+)
+def test_who_passes_a_boolean_to_a_flag_is_told_of_booleans(
+    given: dict[str, Any], is_told: bool, tmp_path: Path
+) -> None:
+    program = (
+        "import argparse; parser = argparse.ArgumentParser(); "
+        "parser.add_argument('--use-bn', action='store_true'); "
+        "parser.add_argument('--missing', required=True); parser.parse_args()"
+    )
+    command = {"command": [sys.executable, "-c", program]}
+    trainable = Command({**command, **given}, TrialContext(5, "7", "trial 7", tmp_path))
+    with pytest.raises(TrainableError, match="exit code 2") as caught:
+        trainable.train()
+    trainable.stop()
+    reason = str(caught.value).splitlines()[0]
+    assert ("it got --use-bn=true; " in reason and "set booleans: flag" in reason) is is_told
+
+
 @pytest.mark.parametrize("how", ["data", "files"])
 def test_it_goes_on_from_its_checkpoint_exactly(how: str, tmp_path: Path) -> None:
     straight = made(tmp_path, how=how)
