@@ -213,7 +213,9 @@ def _moved_lines(moves: Sequence[Moved]) -> Iterable[Line]:
         if len(same) > MOST_MOVES:
             alike = len({move.reason for move in same}) == 1
             whose = "" if alike else f", for instance trial {same[0].trial}"
-            yield Line(kind, None, f"{len(same)} trials {word}{whose}: {printable(same[0].reason)}")
+            words = "continue" if status is Status.PAUSED else word
+            said = f"{len(same)} trials {words}{whose}: {printable(same[0].reason)}"
+            yield Line(kind, None, said)
             continue
         for move in same:
             yield Line(kind, move.trial, f"{word}: {printable(move.reason)}")

@@ -334,11 +334,12 @@ def _other_score(path: str, row: Data) -> str:
 def summary(data: Data, python: bool = False) -> RenderableType:
     """Render the end of `sweep run` and `sweep resume`, with advice for Python if `python`."""
     name = printable(data["name"])
-    facts = f"{in_words(data['counts'])} · {formatting.duration(data['seconds'])}"
-    if data["steps"] is not None:
-        facts += f" · {formatting.count(data['steps'])} environment steps"
     ended = f"{data['how']}: {formatting.started(data['trials'], data['bred'], data['wanted'])}"
-    shown: list[RenderableType] = [Text(), Text(f"{name} {ended} · {facts}", style="bold")]
+    facts = [ended, in_words(data["counts"]), formatting.duration(data["seconds"])]
+    if data["steps"] is not None:
+        facts.append(f"{formatting.count(data['steps'])} environment steps")
+    told = " · ".join(filter(None, facts))
+    shown: list[RenderableType] = [Text(), Text(f"{name} {told}", style="bold")]
     shown += exhausted_line(data)
     if data["why"]:
         shown.append(Text(printable(data["why"])))

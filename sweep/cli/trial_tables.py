@@ -36,7 +36,8 @@ def _pick_lines(data: Data) -> Iterator[str]:
         return
     score, luck = formatting.number(data["score"]), pick["luck"]
     expected = formatting.give_or_take(data["expected"], data["expected_error"])
-    said = f"of its score of {score}, {abs(luck):.3g} {'was luck' if luck > 0 else 'was bad luck'}"
+    how = "better by luck" if luck > 0 else "worse by bad luck"
+    said = f"its score of {score} is {abs(luck):.3g} {how}"
     yield f"expected on a new seed: {expected}; {said if luck else f'as its score, {score}'}"
     second = pick["runner_up"]
     if second is None:

@@ -179,6 +179,8 @@ def test_what_happens_to_many_trials_at_once_is_one_line() -> None:
     said = "12 trials pruned, for instance trial 0: it waited"
     assert told(*moves) == [(Kind.STOPPED, said)]
     assert len(told(*moves[:3])) == 3
+    again = [Moved(n, Status.PAUSED, "there is more to do") for n in range(12)]
+    assert told(*again) == [(Kind.RETRIED, "12 trials continue: there is more to do")]
 
 
 def test_a_skipped_checkpoint_is_told() -> None:

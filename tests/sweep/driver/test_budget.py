@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +276,16 @@ def driver_of_one_slice(root: Path, lives_s: float) -> Folder:
 def drove_at(folder: Folder) -> float:
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return ledger.drove_at
+
+
+def test_a_sweep_that_ends_before_its_first_trial_says_so_without_empty_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = Here(capsys, tmp_path / "sweeps")
+    spec = write_spec(tmp_path, scheduler="fifo", trials=2, deterministic=None)
+    code, out, _ = here("run", spec, "--pool", "inline", "--set", "budget.time_s=1e-9")
+    assert code == 0
+    assert re.search(r"demo finished: 0 of 2 trials · \d+ s$", out, re.MULTILINE), out
 
 
 def test_the_command_line_shows_the_reason_and_takes_more(

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 import pytest
 
 from sweep.cli.trial_tables import final_evaluation_remarks
+from sweep.spec.objective import Mode
 from sweep.views import formatting, overview
 from tests.sweep.history.test_expectation import history, objective, trial
 
 
-def lines(scores: Sequence[Sequence[float]]) -> list[str]:
+def lines(scores: Sequence[Sequence[float]], mode: Mode = "max") -> list[str]:
     """What `sweep best` says of the pick among trials with these scores of their seeds."""
-    past = history([trial(n, {math.inf: its}, objective()) for n, its in enumerate(scores)])
+    wanted = objective(mode)
+    past = history([trial(n, {math.inf: its}, wanted) for n, its in enumerate(scores)])
     best = past.best
     assert best is not None
     row = overview.row(best, past)
@@ -23,11 +25,17 @@ def lines(scores: Sequence[Sequence[float]]) -> list[str]:
 def test_two_lines_say_what_is_expected_the_luck_and_the_runner_up() -> None:
     first, second = lines([[500.0], [480.0], *([100.0 + 10 * n] for n in range(20))])
     assert first.startswith("expected on a new seed: ")
-    assert " of its score of 500, " in first
-    assert first.endswith(" was luck")
+    assert "; its score of 500 is " in first
+    assert first.endswith(" better by luck")
     assert second.startswith("runner-up: trial 1, expected ")
     assert "best of all with probability " in second
     assert "tell them apart" in second
+
+
+def test_a_low_loss_is_better_by_luck() -> None:
+    first, _ = lines([[1.0], *([100.0 + 10 * n] for n in range(20))], mode="min")
+    assert "; its score of 1 is " in first
+    assert first.endswith(" better by luck")
 
 
 def test_at_a_ceiling_it_says_how_many_are_expected_to_score_as_much() -> None:
