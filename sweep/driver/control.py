@@ -6,8 +6,9 @@ changed when they have ended.
 """
 
 import json
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sweep.driver.decisions import topped_up
 from sweep.driver.limits import check_changed
@@ -28,7 +29,9 @@ from sweep.history.events import (
 from sweep.history.history import History
 from sweep.history.trial import Trial
 from sweep.ledger.requests import Answer, Request, Verb
+from sweep.searchers import SearcherOptions
 from sweep.space import Space, initial
+from sweep.space.domains import written
 from sweep.spec.sections import in_words
 from sweep.views import formatting, overview
 
@@ -64,6 +67,8 @@ class RequestHandler:
     """True if a driver runs."""
     space: Space | None = None
     """The space that suggestions are checked against; None where none are taken."""
+    options: SearcherOptions = field(default_factory=SearcherOptions)
+    """Options of the searcher, which limit how many trials take suggestions."""
     resized: Callable[[int], tuple[int, str]] = lambda jobs: (jobs, f"{jobs} at once")
     """Function of the requested number of slots; returns the number that the pool gets, and a text.
     """
@@ -153,10 +158,31 @@ class RequestHandler:
                 f"suggest: all {self.history.wanted} trials are taken{waiting}; "
                 f"`sweep set NAME --trials {more}` makes room for one more"
             )
+        turn = self._turn(before)
         event = Suggested(settings, request.body.get("by", ""), request.body.get("why", ""))
         after = f", after {formatting.plural(before, 'other suggestion')}" if before else ""
-        text = f"{formatting.settings(settings)} is tried by the next new trial{after}"
+        text = f"{formatting.settings(settings)} is tried by {turn}{after}"
         return Response(Answer(True, text), (event,))
+
+    def _turn(self, before: int) -> str:
+        """Return which trial tries a suggestion after `before` others, as a text.
+
+        Raises:
+            UsageError: the searcher's option `suggested` leaves no trial for it.
+        """
+        history, share = self.history, self.options.suggested
+        number = history.tried + before + 1
+        if self.options.most_suggested(history.searched_count + before + 1) >= number:
+            return "the next new trial"
+        if self.options.most_suggested(history.wanted) >= number:
+            return f"a later trial, since at most {share:.4g} of the trials take suggestions"
+        if not share:
+            raise UsageError("suggest: searcher.suggested is 0, so no trial takes suggestions")
+        most, more = self.options.most_suggested(history.wanted), math.ceil(number / written(share))
+        raise UsageError(
+            f"suggest: searcher.suggested is {share:.4g}, so of {history.wanted} trials at most "
+            f"{most} take suggestions; `sweep set NAME --trials {more}` makes room for one more"
+        )
 
     def set(self, request: Request) -> Response:
         """Change the sweep's limits, or the size of the pool."""

@@ -252,6 +252,7 @@ class Driver:
                 self._proposer,
                 context.saves,
                 space=context.spec.space,
+                options=self._proposer.searcher.options,
                 resized=resized,
             )
             decision = handler.decide(request)

@@ -79,10 +79,13 @@ class Proposer:
         """
         known = _Known(history.trials)
         created: list[Created] = []
-        suggested = iter(history.suggested.items())
+        suggested, tried = iter(history.suggested.items()), history.tried
         for fresh in wanted:
             # What a scheduler gives, it gives for a reason of its own: a suggestion waits.
-            asked, suggestion = (None, None) if fresh.given else next(suggested, (None, None))
+            count = history.searched_count + len(created) + 1
+            may = not fresh.given and tried < self.searcher.options.most_suggested(count)
+            asked, suggestion = next(suggested, (None, None)) if may else (None, None)
+            tried += suggestion is not None
             try:
                 proposed = self._choose(history, known, fresh.given, suggestion)
             except Exhausted as error:

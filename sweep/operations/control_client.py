@@ -22,6 +22,7 @@ from sweep.history.history import History
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 from sweep.ledger.requests import Answer, Request, Requests, Verb
+from sweep.searchers import SearcherOptions
 from sweep.views import lookup, reading
 
 #: Seconds between two checks for an answer.
@@ -105,7 +106,8 @@ def _check(folder: Folder, request: Request) -> None:
     if request.verb is Verb.SUGGEST:
         if not driven:  # earlier requests are handled first
             _apply_pending_requests(folder, history, spec.trials)
-        handler = RequestHandler(history, driven=driven, space=spec.space)
+        options = SearcherOptions(suggested=spec.searcher.options.get("suggested", 1.0))
+        handler = RequestHandler(history, driven=driven, space=spec.space, options=options)
     if request.verb in (Verb.CLONE, Verb.PAUSE):  # no other request needs the trainable
         found = resolving.resolve(spec, paths, kept=kept)
         proposer = Proposer(

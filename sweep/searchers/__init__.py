@@ -10,6 +10,7 @@ draw from (sweep seed, trial number). Those that enumerate derive their order fr
 and the next point in it from the existing trials.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -21,6 +22,7 @@ from sweep.history.events import EarlierSweep
 from sweep.history.objective import Objective
 from sweep.history.trial import Trial
 from sweep.space import Settings, Space
+from sweep.space.domains import written
 from trainables.core import settings
 
 PACKAGE = __name__
@@ -36,6 +38,20 @@ class SearcherOptions(settings.Settings):
     duplicates: bool = Field(
         False, description="Allow proposals with the settings of an earlier trial."
     )
+    suggested: float = Field(
+        1.0,
+        ge=0,
+        le=1,
+        description="Maximum fraction of the trials so far that take waiting suggestions of "
+        "`sweep suggest`. 1: the next trials take them all; 0: suggestions are refused.",
+    )
+
+    def most_suggested(self, trials: int) -> int:
+        """Return how many of the first `trials` searched trials may take suggestions.
+
+        The fraction counts as its decimal text says, so 0.29 of 100 trials are 29.
+        """
+        return math.floor(written(self.suggested) * trials)
 
 
 @dataclass(frozen=True)

@@ -60,7 +60,7 @@ class Searcher(searchers.Searcher):
     def suggest(self, request: Request) -> Settings:
         """Return settings from a newly fitted process, so that no state remains between calls."""
         self._cache.update(request, AsComplete())
-        options = self.options.model_dump(exclude={"duplicates", "prior"})
+        options = self.options.model_dump(exclude=set(PriorOptions.model_fields))
         found = _helper().ask(replace(request, trials=(), learnt=()), options, self._cache.frozen)
         if isinstance(found, str):
             raise BadSpace("space", "the proposal", "a point of the space", problem=found)

@@ -24,7 +24,7 @@ from sweep.space import Settings, Space
 from trainables.core import rng
 
 #: Options that Optuna's sampler does not have.
-OURS = {"duplicates", "prior", "random_fraction", "window"}
+OURS = {*PriorOptions.model_fields, "random_fraction", "window"}
 #: Default fraction of random proposals with a scheduler that has rungs.
 RANDOM_WITH_RUNGS = 0.5
 

@@ -192,7 +192,8 @@ class Evolving(searchers.Searcher):
     def _sampler(self, parents: list[FrozenTrial], seed: int) -> "Sampler":
         """Return Optuna's sampler with these parents."""
         with _study.without_warnings():
-            sampler = self.sampler(seed=seed, **self.options.model_dump(exclude={"duplicates"}))
+            own = self.options.model_dump(exclude=set(SearcherOptions.model_fields))
+            sampler = self.sampler(seed=seed, **own)
         sampler.parents = parents
         return sampler
 

@@ -9,6 +9,7 @@ from sweep.errors import UsageError
 from sweep.history.events import Suggested
 from sweep.ledger.requests import Requests, Verb
 from sweep.operations import control_client
+from sweep.searchers import SearcherOptions
 from sweep.testing import CurvePoint, Simulation, SimulationResult
 from sweep.views import explanation, lookup, overview
 
@@ -168,3 +169,95 @@ def test_a_sweep_whose_trials_are_all_taken_says_how_to_make_room() -> None:
         with pytest.raises(UsageError, match="all 3 trials are taken, 1 of them for suggestions"):
             suggest(simulation, x=0.75)
         assert searched(simulation.run())[2:] == [0.25]
+
+
+# ---- the share of the trials that take suggestions ---------------------------------------------
+
+
+def taking(share: float, name: str = "random") -> dict[str, Any]:
+    """A sweep of ten trials, of which at most `share` take suggestions."""
+    return {**SPEC, "trials": 10, "searcher": {"name": name, "suggested": share}}
+
+
+def suggested(course: SimulationResult) -> list[int]:
+    """The trials with suggestions."""
+    return [trial.number for trial in course.history.trials if trial.suggestion is not None]
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [(0.3, [3, 6, 9]), (0.5, [1, 3, 5]), (1.0, [0, 1, 2]), (1, [0, 1, 2])],
+)
+def test_at_most_a_share_of_the_trials_so_far_takes_suggestions(
+    share: float, expected: list[int]
+) -> None:
+    with Simulation(taking(share), curve) as simulation:
+        for x in (0.25, 0.5, 0.75):
+            suggest(simulation, x=x)
+        course = simulation.run()
+    assert suggested(course) == expected
+    assert [searched(course)[number] for number in expected] == [0.25, 0.5, 0.75]
+    assert len(course.history.trials) == 10
+
+
+@pytest.mark.parametrize("name", ["tpe", "random", "qmc", "gp", "cmaes", "nsga2", "bohb"])
+def test_every_searcher_proposes_the_other_trials_and_none_is_waited_for(name: str) -> None:
+    scheduler = {"scheduler": {"name": "asha", "grace_period": 1}} if name == "bohb" else {}
+    with Simulation({**taking(0.3, name), **scheduler}, curve) as simulation:
+        suggest(simulation, x=0.25)
+        course = simulation.run()
+    assert suggested(course) == [3]
+    assert course.history.searched_count == 10
+
+
+def test_a_share_of_suggestions_is_the_same_whenever_the_driver_is_killed() -> None:
+    deterministic = {"deterministic": {"batch": 3}}
+    for more in ({}, deterministic):
+        spec = {**taking(0.3, "tpe"), **more}
+        with Simulation(spec, curve) as straight, Simulation(spec, curve) as killed:
+            for one in (straight, killed):
+                for x in (0.25, 0.5, 0.75):
+                    suggest(one, x=x)
+            expected, found = straight.run(), killed.run(kills=range(2, 60))
+            assert killed.killed > 10
+        assert found.decisions == expected.decisions
+        assert suggested(found) == [3, 6, 9]
+
+
+def test_more_suggestions_than_the_share_allows_are_refused_with_the_number_that_makes_room() -> (
+    None
+):
+    with Simulation(taking(0.29), curve) as simulation:
+        for x in (0.25, 0.5):
+            suggest(simulation, x=x)
+        with pytest.raises(UsageError) as refused:
+            suggest(simulation, x=0.75)
+        control_client.ask(simulation.folder, Verb.SET, {"trials": 11}, 0.0)
+        suggest(simulation, x=0.75)
+        assert suggested(simulation.run()) == [3, 6, 10]
+    assert str(refused.value) == (
+        "suggest: searcher.suggested is 0.29, so of 10 trials at most 2 take suggestions; "
+        "`sweep set NAME --trials 11` makes room for one more"
+    )
+    none = pytest.raises(UsageError, match="suggested is 0, so no trial takes suggestions")
+    with Simulation(taking(0.0), curve) as simulation, none:
+        suggest(simulation, x=0.75)
+
+
+def test_the_answer_says_that_a_suggestion_waits_for_its_turn() -> None:
+    with Simulation(taking(0.5), curve) as simulation:
+        requests = closing(Requests(simulation.folder.ledger))
+        with requests as asked:
+            body = {"settings": {"x": 0.25}, "by": "ada"}
+            number = asked.ask(Verb.SUGGEST, body)
+            simulation.run()
+            answer = asked.answer_to(number)
+    assert answer is not None
+    assert answer.text == (
+        "x=0.25 is tried by a later trial, since at most 0.5 of the trials take suggestions"
+    )
+
+
+def test_a_share_counts_as_its_decimal_text_says() -> None:
+    counted = [SearcherOptions(suggested=share).most_suggested(100) for share in (0.29, 0.57, 0.07)]
+    assert counted == [29, 57, 7]
