@@ -132,7 +132,7 @@ def _cells(name: str) -> Iterator[str]:
 
 
 def render() -> str:
-    """The page as Markdown."""
+    """Return the page as Markdown."""
     parts = [INTRODUCTION, _table(SweepSpec), SPACE, "## Schedulers\n"]
     parts += _plugins(
         schedulers.PACKAGE,
@@ -148,7 +148,7 @@ def render() -> str:
 
 
 def _other_algorithms() -> Iterator[str]:
-    """What the other trainers have that is not in the table of PPO, or with other defaults."""
+    """Yield the settings of other trainers that PPO lacks or has with other defaults."""
     shared = {row.split("|")[1] for row in _rows(TrainerConfig, "")}
     shown = [row for row in _rows(Config, "") if row.split("|")[1] in shared]
     for name in plugins.names("trainables.algorithms"):
@@ -166,7 +166,13 @@ def _plugins(
     options: typing.Callable[[str], type[BaseModel]],
     settled: typing.Callable[[str], Mapping[str, Any]] = lambda _name: {},
 ) -> list[str]:
-    """The table of each plugin; `settled` are defaults of new sweeps that its model has not."""
+    """Return the heading and the table of each plugin of a package.
+
+    Args:
+        package: dotted name of the plugins' package.
+        options: plugin name → model of the plugin's settings.
+        settled: plugin name → defaults of new sweeps where they differ from the model.
+    """
     parts = []
     for name in plugins.names(package):
         model = options(name)
@@ -225,7 +231,7 @@ def _value(field: FieldInfo, name: str, preset: object) -> Any:
 
 
 def _written(value: Any) -> str:
-    """A default as it would stand in the file."""
+    """Return a default as it would stand in a spec."""
     if value is PydanticUndefined:
         return "required"
     if value is None:

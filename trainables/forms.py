@@ -30,7 +30,7 @@ from trainables.errors import ConfigError, TrainableError, printable, shorten
 
 @dataclass(frozen=True)
 class ReportingCalls:
-    """This package's calls with which a training function reports; see `trainables.function`."""
+    """Calls of `trainables.function` with which a training function reports."""
 
     #: Ends an iteration with its metrics and checkpoint.
     report: Callable[..., None]

@@ -55,7 +55,7 @@ def suggestion(space: Space, given: Mapping[str, Any], where: Source) -> dict[st
 def spaces_of_suggestion(
     space: Space, initial: Sequence[Mapping[str, Any]], index: int, given: Mapping[str, Any]
 ) -> Iterator[Space]:
-    """The sweep's space for suggested settings before the searched trial `index`.
+    """Yield the sweep's space for suggested settings before the searched trial `index`.
 
     Parameters with ``grid`` that are not suggested have the values of that trial, or of those
     after it.

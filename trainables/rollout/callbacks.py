@@ -65,16 +65,16 @@ class Callbacks:
     """
 
     def on_episode_created(self, *, worker: Any, episode: Any) -> None:
-        """Called before the environment is reset for the episode."""
+        """Act before the environment is reset for the episode."""
 
     def on_episode_start(self, *, worker: Any, episode: Any) -> None:
-        """Called after the first observation."""
+        """Act after the first observation of the episode."""
 
     def on_episode_step(self, *, worker: Any, episode: Any) -> None:
-        """Called after each step, when length, reward, observation and info include that step."""
+        """Act after each step; length, reward, observation and info include that step."""
 
     def on_episode_end(self, *, worker: Any, episode: Any, error: Exception | None) -> None:
-        """Called after the last step.
+        """Act after the last step of the episode.
 
         `error` is the exception of a faulty episode's environment, or None.
         """
@@ -88,7 +88,7 @@ class Callbacks:
         post_batch: dict[str, Any],
         all_pre_batches: dict[str, Any],
     ) -> None:
-        """Called in the trainer after the advantages of one piece of an episode have been computed.
+        """Act in the trainer when the advantages of one piece of an episode have been computed.
 
         Args:
             agent_id: always ``agent0``.
@@ -99,10 +99,10 @@ class Callbacks:
         """
 
     def on_sample_end(self, *, worker: Any, samples: Any) -> None:
-        """Called when a worker has collected; `samples.fragments` may still be changed."""
+        """Act on the samples that a worker has collected; `samples.fragments` may be changed."""
 
     def on_train_result(self, *, trainer: Any, result: dict[str, Any]) -> None:
-        """Called with a complete result before it is logged; changes to it are logged."""
+        """Act on a complete result before it is logged; changes to `result` are logged."""
 
 
 #: Argument → its additional name in the dict that functions are given.

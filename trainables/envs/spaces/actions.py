@@ -189,7 +189,11 @@ def _sent_type(layout: ActionLayout) -> type[np.int64 | np.float64]:
 
 
 def layout_of(space: spaces.Space[Any]) -> ActionLayout:
-    """The columns of a space's rows; ConfigError for a space that no policy can act in."""
+    """Return the columns of a space's rows.
+
+    Raises:
+        ConfigError: no policy can act in this space.
+    """
     _check_size(space)
     sizes = tuple(size for leaf in leaves(space) for size in _sizes(leaf))
     return ActionLayout(sizes, scalar=isinstance(space, spaces.Discrete))
