@@ -19,6 +19,8 @@ Array = NDArray[np.float64]
 SHOWN = (2, 4, 8, 16, 32, 64)
 #: Whose result after so many trainings is to be reached.
 BASELINE, REACHED_AT = "asha, tpe", 16
+#: The method that a spec without a searcher, scheduler and seeds gets.
+MAIN = "default"
 #: What is ours in name only: everybody has it.
 CONTROL = "random"
 #: How the names of the peers' methods begin; all others are ours.

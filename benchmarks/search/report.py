@@ -1,7 +1,7 @@
 """The page docs/search.md and its picture, from the figures of ``results.json`` alone."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +10,10 @@ import numpy as np
 from benchmarks.search.figures import (
     BASELINE,
     CLAIMS_FROM,
+    MAIN,
     REACHED_AT,
     SHOWN,
+    Array,
     Figures,
     is_ours,
 )
@@ -48,26 +50,48 @@ def text(figures: Figures) -> str:
 
 
 def _page(figures: Figures) -> Iterator[str]:
+    """Yield the lines of the page: the answer first, how it was measured last."""
     games: Sequence[Figures] = [game for game in figures["games"] if game["methods"]]
-    yield from _OPENING.format(peers=_peers(figures), plays=_plays(games)).splitlines()
-    yield from ("", "## Won and lost", "", *_VERDICTS.splitlines(), "")
-    yield from _verdicts(games)
+    yield from ("# Searches beside their peers", "", *_answer(games, figures["looks"]), "")
+    yield from _OPENING.format(plays=_plays(games)).splitlines()
+    yield from ("", "## Regret", "", *_REGRETS.splitlines())
     for workers in sorted({game["workers"] for game in games}):
         its = _with(games, workers)
-        yield from ("", f"## With {_workers(workers)}", "", "Regret, mean over the games:", "")
-        yield from _mean_regrets(its, figures["looks"])
-        yield from ("", *_CLAIMS.splitlines(), "")
-        yield from _by_game(its, _excess)
-        if any("within" in found for game in its for found in game["methods"].values()):
-            yield from ("", *_WITHIN.splitlines(), "")
-            yield from _by_game(its, _within)
+        yield from ("", f"With {_workers(workers)}:", "")
+        yield from _all_regrets(its, figures["looks"])
         yield from ("", *_REACHED.splitlines(), "")
         yield from _by_game(its, _reached)
+    yield from ("", "## Beside the best peer", "", *_VERDICTS.splitlines(), "")
+    yield from _verdicts(games)
+    yield from ("", "## Claims", "", *_CLAIMS.splitlines(), "")
+    its = _with(games, min((game["workers"] for game in games), default=1))
+    yield from _by_game(its, _excess)
+    if any("within" in found for game in its for found in game["methods"].values()):
+        yield from ("", *_WITHIN.splitlines(), "")
+        yield from _by_game(its, _within)
     yield from _ended(games)
-    yield from ("", "## Every game, with one worker", "")
-    for game in games:
-        if game["workers"] == 1:
-            yield from _regrets(game, figures["looks"])
+    yield from ("", *_HOW.format(peers=_peers(figures)).splitlines())
+    yield from ("", "## Each game, with one worker", "")
+    for game in _with(games, 1):
+        yield from _regrets(game, figures["looks"])
+
+
+def _answer(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
+    """Yield the regret of the default, of the baseline and of the best peer in one sentence."""
+    its = _with(games, 1)
+    place, medians = looks.index(REACHED_AT), _over_games(its, np.median)
+    found = {name: line[place] for name, line in medians.items() if place < len(line)}
+    others = [name for name in found if not is_ours(name)]
+    if not others or not {MAIN, BASELINE} <= found.keys():
+        yield "The worth of recommended settings on seeds that no search saw."
+        return
+    peer = min(others, key=lambda name: (found[name], name))
+    yield (
+        f"After as many environment steps as {REACHED_AT} full trainings take, the settings that "
+        f"sweep's default recommends are {found[MAIN]:.0f} % of a game's range below its best ones "
+        f"(median of {len(its)} games, on seeds that no search saw). `asha` with `tpe`, one seed "
+        f"and no prior: {found[BASELINE]:.0f} %. The best peer, {peer}: {found[peer]:.0f} %."
+    )
 
 
 def _ended(games: Sequence[Figures]) -> Iterator[str]:
@@ -132,15 +156,16 @@ def _regrets(game: Figures, looks: Sequence[float]) -> Iterator[str]:
     yield ""
 
 
-def _mean_regrets(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
-    """One line for each method: the mean of the medians of those games that all have played."""
-    means = _means(games)
+def _all_regrets(games: Sequence[Figures], looks: Sequence[float]) -> Iterator[str]:
+    """Yield a row for each method: the median and the mean over games of the median regret."""
+    medians, means = _over_games(games, np.median), _over_games(games, np.mean)
     width = min((len(values) for values in means.values()), default=0)
     places = [place for place, look in enumerate(looks[:width]) if look in SHOWN]
     yield "| | " + " | ".join(f"{looks[place]:.0f}" for place in places) + " |"
     yield "| --- |" + " --- |" * len(places)
-    for method, values in means.items():
-        yield f"| {_bold(method)} | " + " | ".join(f"{values[p]:.0f}" for p in places) + " |"
+    for method, values in medians.items():
+        cells = [f"{values[p]:.0f}, {means[method][p]:.0f}" for p in places]
+        yield f"| {_bold(method)} | " + " | ".join(cells) + " |"
 
 
 def _by_game(games: Sequence[Figures], cell: Any) -> Iterator[str]:
@@ -176,7 +201,9 @@ def _verdicts(games: Sequence[Figures]) -> Iterator[str]:
     yield "| game | workers | ours | the best peer | at the end, ours less the peer's | |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for game in games:
-        for method, (peer, middle, low, high) in game["beside"].items():
+        beside = game["beside"]
+        for method in [MAIN] if MAIN in beside else beside:
+            peer, middle, low, high = beside[method]
             verdict = "**lost**" if low > 0 else "**won**" if high < 0 else "even"
             if game["plays"] < LEAST_PLAYS:
                 verdict = "too few plays"
@@ -200,7 +227,7 @@ def draw(figures: Figures, picture: Path) -> None:
         size = (5.5 * len(panels), 4.5)
         figure, axes = pyplot.subplots(1, len(panels), sharey=True, figsize=size, squeeze=False)
         for axis, workers in zip(axes[0], panels, strict=True):
-            for method, values in _means(_with(games, workers)).items():
+            for method, values in _over_games(_with(games, workers), np.mean).items():
                 looks = figures["looks"][: len(values)]
                 width, dashes = (2.2, "-") if is_ours(method) else (1.2, "--")
                 axis.plot(looks, values, dashes, linewidth=width, label=method)
@@ -215,8 +242,13 @@ def draw(figures: Figures, picture: Path) -> None:
         pyplot.close(figure)
 
 
-def _means(games: Sequence[Figures]) -> Mapping[str, list[float]]:
-    """Method → mean over the games that every method has played, by look; ours first."""
+def _over_games(
+    games: Sequence[Figures], reduce: Callable[[Array, int], Array]
+) -> Mapping[str, list[float]]:
+    """Return method → reduced median regret at each look, over the games that all played.
+
+    Methods of sweep come first.
+    """
     names = dict.fromkeys(method for game in games for method in _methods(game))
     shared = [game for game in games if all(name in game["methods"] for name in names)]
     found = {}
@@ -224,50 +256,52 @@ def _means(games: Sequence[Figures]) -> Mapping[str, list[float]]:
         lines = [game["methods"][name]["regret"][0] for game in shared]
         width = min((len(line) for line in lines), default=0)
         if width:
-            found[name] = [float(mean) for mean in np.mean([line[:width] for line in lines], 0)]
+            reduced = reduce(np.array([line[:width] for line in lines]), 0)
+            found[name] = [float(value) for value in reduced]
     return found
 
 
-_OPENING = """# Searches beside their peers
-
-The settings that a search recommends after so much training, and what they are worth on seeds that
-it has never seen. Names in bold are ours. Peers here: {peers}. Made by
+_OPENING = """This command plays the searches and writes the page:
 
     python -m benchmarks.search --table curves.npz --tables FOLDER
 
 ![Regret against trainings, mean over games](search.svg)
 
-**Games** are tables of learning curves, settings x seeds x points, played as if each look cost its
-training (`benchmarks/search/game.py` says what a file holds; `--table` plays any such file, and
-`python -m benchmarks.search.trained` makes ones of our own trainers). Each play splits the seeds of
-every setting anew: one half is what the search sees, the other half judges. {plays} of every
-game, the same splits for all methods; medians, with 95 % bootstrap intervals.
+Methods in bold are sweep's. {plays} of every game, the same splits of seeds for all methods.
+[How the searches are played](#how-the-searches-are-played) is at the end."""
+_REGRETS = """Regret is the best setting's worth less that of the recommended one, on unseen seeds,
+in per cent of the way from a poor setting (one of ten is worse) to the best one. After so many full
+trainings, first the median of the games, then their mean:"""
+_VERDICTS = """The peer with the least median regret after all trainings, chosen when all had
+played; the median difference in regret, play by play, with its 95 % interval. Less is better; a
+search has won or lost where the interval leaves zero out."""
+_SETTLED = """With `budget: {settled: 0.02}` a sweep ends when as much training again is expected to
+improve the pick by less than that share of its range. Steps saved of all that the same search takes
+without that budget, and its regret less that of the other after all trainings; means over the
+plays:"""
+_CLAIMS = """The score that a search names for the recommended setting less its worth on unseen
+seeds, in per cent of the same range, with one worker: after 16 trainings, then after all of them.
+A value above zero was luck:"""
+_WITHIN = f"""Share of the claims within one and within two standard errors of the worth on unseen
+seeds, from {CLAIMS_FROM} trainings on. The error is that of the claim and that of the worth (a mean
+of few seeds) together; a normal error would give 68 % and 95 %:"""
+_REACHED = f"""Full trainings until a method has, and keeps, the regret that {BASELINE} has after
+{REACHED_AT} (*never*: not within the plays):"""
+_HOW = """## How the searches are played
 
-**Ours** are whole sweeps: the driver with its scheduler, searcher and pick, on the [simulated
-pool](testing-schedulers.md). Peers are asked and told by their own interfaces, and recommend what
+**Games** are tables of learning curves (settings x seeds x points), played as if each point cost
+its training. `benchmarks/search/game.py` describes the file; `--table` plays any such file, and
+`python -m benchmarks.search.trained` makes one from our own trainers. Each play splits the seeds of
+every setting anew: the search sees one half, the other half judges. Figures of a game are medians
+over its plays with 95 % bootstrap intervals. One training is that of one setting under one seed.
+
+**sweep** runs whole: the driver with its scheduler, searcher and pick, on the [simulated
+pool](testing-schedulers.md). The prior of `default` never contains the game that is played, under
+any name. Peers ({peers}) are asked and told by their own interfaces, and recommend the setting that
 they themselves name as the best (`study.best_trial`, `get_best_result`, `best_config`, the
 incumbent). Where a peer cannot be given several seeds, a variant of it is told means of three.
 
-**Settings between the rows** of a table are answered by the nearest row, for every method alike:
-these are real curves with real noise, where a model of the table would favour searchers that think
-as it does. A trial has a seed of its own, so a row that is proposed again shows another one.
-
-**Regret** is the best setting's worth less that of the recommended one on unseen seeds, in per cent
-of the way from a poor setting (of ten, one is worse) to the best. The unit of training is one full
-training of one setting under one seed."""
-_VERDICTS = """Ours less the peer with the least median regret after all trainings, chosen when all
-had played; play by play, the median difference in regret. Less is better; the word says where the
-interval leaves zero out."""
-_SETTLED = """With `budget: {settled: 0.02}` a sweep ends when as much training again is expected to
-improve the pick by less than that share of its range. Steps saved of all that the same search takes
-without that budget, and the regret that it has then less that of the other after all trainings;
-means over the plays:"""
-_CLAIMS = """Claimed less true: the score that the search names for the recommended setting less
-its worth on unseen seeds, in per cent of the same scale, after 16 trainings and after all. What is
-above zero was luck:"""
-_WITHIN = f"""Claims with an error: how many are within one and within two standard errors of the
-worth on unseen seeds, from {CLAIMS_FROM} trainings on. The error is that of the claim and that of
-the worth, a mean of few seeds, together; of a normal error it is 68 % and 95 %:"""
-_REACHED = f"""Full trainings until a method has, and keeps, the regret that {BASELINE} has after
-{REACHED_AT}, each of them as many environment steps as is said of the game below (*never*: not
-within what was played):"""
+**Settings between the rows** of a table get the curves of the nearest row, for every method alike:
+these are real curves with real noise, where a model of the table would favour searchers that use
+the same model. Each trial has a seed of its own, so a row that is proposed again shows another
+one."""

@@ -274,11 +274,23 @@ def test_methods_are_compared_on_the_plays_that_all_have_played() -> None:
     assert its["beside"]["asha, tpe"] == ["Optuna X", 0.0, 0.0, 0.0]
     assert its["beside"]["own"] == ["Optuna X", 50.0, 50.0, 50.0]
     page = report.text(found)
-    assert "Peers here: optuna 5.0. Made by" in page
+    assert "Peers (optuna 5.0) are asked" in page
     assert "| toy | 1 | **own** | Optuna X | +50.0 (+50.0 to +50.0) | too few plays |" in page
     assert "**toy** (t), 800 steps a training, 3 plays:" in page
     many = [*rows("asha, tpe", [falling(48.0, 2.0)] * 10), *rows("Optuna X", [dips()] * 10)]
     assert "| -40.0 (-40.0 to -40.0) | **won** |" in report.text(figures.sum_up(many))
+
+
+def test_the_page_begins_with_the_regret_of_the_default_and_of_the_best_peer() -> None:
+    lines = {"asha, tpe": 48.0, "default": 30.0, "Optuna X": 40.0, "Optuna Y": 44.0}
+    played = [row for name, first in lines.items() for row in rows(name, [[first] * 25] * 2)]
+    page = report.text(figures.sum_up(played))
+    answer = page.split("\n\n")[1]
+    assert "sweep's default recommends are 30 % of a game's range below its best ones" in answer
+    assert "one seed and no prior: 48 %. The best peer, Optuna X: 40 %." in answer
+    assert "| **default** | 30, 30 | 30, 30 |" in page
+    assert "| toy | 1 | **default** | Optuna X | -10.0 " in page
+    assert "| toy | 1 | **asha, tpe** |" not in page, "only the default stands beside the best peer"
 
 
 def dips() -> list[float | None]:
