@@ -1,11 +1,12 @@
-"""Speed of PPO in lanes of one program, beside as many trainers alone.
+"""Speed of PPO with many trials as lanes of one program, compared with a single trainer.
 
     python -m benchmarks.lanes [--lanes 1 8 64] [--rounds 5] [--write]
 
 CartPole-v1, 8 environments x 32 steps, 20 epochs of one minibatch of 256, two networks of 64 x 64
-tanh units; sampling, advantages and gradient steps. Alone is `PPO` in numpy, in one thread of this
-process. Both are measured in turn; what counts is CPU time and, of lanes, wall time too. Compiling
-is told apart. `--write` puts the table into docs/stack.md.
+tanh units; sampling, advantages and gradient steps are measured. The single trainer is `PPO` in
+numpy, in one thread of this process. The two are measured alternately, in CPU time, and the lanes
+also in wall time. The table has the time of compiling in a column of its own. `--write` writes the
+table into docs/stack.md.
 """
 
 import argparse
@@ -32,13 +33,13 @@ CONFIG = {
     "log_sys_usage": False,
 }
 STEPS = 256
-"""Environment steps of an iteration."""
+"""Environment steps of one iteration of one trainer."""
 PAGE = Path(__file__).parents[1] / "docs" / "stack.md"
 BEGIN, END = "<!-- begin: benchmarks.lanes -->", "<!-- end: benchmarks.lanes -->"
 
 
 class Speed(NamedTuple):
-    """Environment steps of all trainers together, updates included."""
+    """Environment steps of all trainers together; the time includes their gradient steps."""
 
     per_cpu_s: float
     per_s: float
@@ -51,20 +52,20 @@ class Row(NamedTuple):
     compiled_s: float
     """Seconds of the first iteration, in which the program is compiled or read from the cache."""
     speed: Speed
-    share: float
-    """Of the speed alone, per CPU second; the median of what was measured in turn."""
+    ratio: float
+    """Median over rounds of this speed divided by that of the single trainer, per CPU second."""
 
 
-def measured(iterate: Callable[[], int], seconds: float) -> Speed:
-    """Return the speed of a function that returns how many steps it made."""
+def measure_speed(iterate: Callable[[], int], seconds: float) -> Speed:
+    """Return the speed of `iterate`, which returns its number of steps, over `seconds`."""
     steps, wall, cpu = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() - wall < seconds:
         steps += iterate()
     return Speed(steps / (time.process_time() - cpu), steps / (time.perf_counter() - wall))
 
 
-def together(trainers: Sequence[Trainable]) -> int:
-    """Let all lanes make an iteration; returns their steps."""
+def train_lanes(trainers: Sequence[Trainable]) -> int:
+    """Train all lanes for one iteration; return the sum of their steps."""
     type(trainers[0]).train_together(trainers)
     for one in trainers:
         one.train()
@@ -72,23 +73,23 @@ def together(trainers: Sequence[Trainable]) -> int:
 
 
 def compare(lanes: int, rounds: int, seconds: float) -> tuple[Row, float]:
-    """Return the row of so many lanes, and the speed alone per CPU second."""
+    """Return the row of this number of lanes, and the single trainer's steps per CPU second."""
     alone = PPO(CONFIG, TrialContext(seed=0))
     trainers = [PPO({**CONFIG, "lanes": lanes}, TrialContext(seed=n)) for n in range(lanes)]
     begun = time.perf_counter()
-    together(trainers)
+    train_lanes(trainers)
     compiled_s = time.perf_counter() - begun
     pairs: list[tuple[Speed, Speed]] = []
     for _ in range(rounds):
-        by_itself = measured(lambda: STEPS if alone.train() else 0, seconds)
-        pairs.append((measured(lambda: together(trainers), seconds), by_itself))
+        single = measure_speed(lambda: STEPS if alone.train() else 0, seconds)
+        pairs.append((measure_speed(lambda: train_lanes(trainers), seconds), single))
     for one in (alone, *trainers):
         one.stop()
     speed = Speed(
         *(statistics.median(column) for column in zip(*(a for a, _ in pairs), strict=True))
     )
-    share = statistics.median(a.per_cpu_s / b.per_cpu_s for a, b in pairs)
-    return Row(lanes, compiled_s, speed, share), statistics.median(b.per_cpu_s for _, b in pairs)
+    ratio = statistics.median(a.per_cpu_s / b.per_cpu_s for a, b in pairs)
+    return Row(lanes, compiled_s, speed, ratio), statistics.median(b.per_cpu_s for _, b in pairs)
 
 
 def table(rows: Sequence[Row], alone: float, processors: int) -> str:
@@ -99,7 +100,7 @@ def table(rows: Sequence[Row], alone: float, processors: int) -> str:
         "| lanes | steps per CPU second | times alone | steps per second | first iteration |",
         "| --- | --- | --- | --- | --- |",
         *(
-            f"| {row.lanes} | {row.speed.per_cpu_s:,.0f} | {row.share:.2f} "
+            f"| {row.lanes} | {row.speed.per_cpu_s:,.0f} | {row.ratio:.2f} "
             f"| {row.speed.per_s:,.0f} | {row.compiled_s:.1f} s |"
             for row in rows
         ),
@@ -107,32 +108,32 @@ def table(rows: Sequence[Row], alone: float, processors: int) -> str:
     return "\n".join(lines)
 
 
-def written(page: str, told: str) -> str:
-    """Return a page with other results between its two marks."""
+def insert_results(page: str, results: str) -> str:
+    """Return the page with `results` between the marks `BEGIN` and `END`."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{told}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{results}\n\n{END}{after}"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure, print the table, and write it if asked to."""
+    """Measure and print the table; with ``--write`` also write it into the page."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--lanes", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--write", action="store_true")
-    asked: Any = parser.parse_args(arguments)
+    options: Any = parser.parse_args(arguments)
     os.environ.update(ONE_THREAD)
     rows, alone = [], []
-    for lanes in asked.lanes:
-        row, by_itself = compare(lanes, asked.rounds, asked.seconds)
+    for lanes in options.lanes:
+        row, single = compare(lanes, options.rounds, options.seconds)
         rows.append(row)
-        alone.append(by_itself)
-        print(f"{lanes} lanes: {row.share:.2f} times alone per CPU second", flush=True)  # noqa: T201
-    told = table(rows, statistics.median(alone), len(os.sched_getaffinity(0)))
-    print(told)  # noqa: T201
-    if asked.write:
-        PAGE.write_text(written(PAGE.read_text("utf-8"), told), "utf-8")
+        alone.append(single)
+        print(f"{lanes} lanes: {row.ratio:.2f} times alone per CPU second", flush=True)  # noqa: T201
+    results = table(rows, statistics.median(alone), len(os.sched_getaffinity(0)))
+    print(results)  # noqa: T201
+    if options.write:
+        PAGE.write_text(insert_results(PAGE.read_text("utf-8"), results), "utf-8")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
     python -m benchmarks.sampling [--envs 1 8 64 256] [--rounds 7] [--seconds 0.3] [--config JSON]
 
-Both collect CartPole-v1 with two networks of 64 x 64 tanh units, without and with an observation
-filter, in one thread of one process, in turn; what counts is the process's CPU time. Ours has its
-default settings but for the number of environments, and records its metrics. A share of 1 is the
-speed of the loop by hand: gymnasium's vector environment (the plain one for one environment) and a
-forward pass in numpy, which checks, counts and restores nothing.
+Both collect experience of CartPole-v1 with two networks of 64 x 64 tanh units, without and with an
+observation filter, in one thread of one process, alternately; the process's CPU time is measured.
+Our rollout worker has default settings except for the number of environments, and records its
+metrics. The loop by hand consists of gymnasium's vector environment (the plain environment if there
+is one only) and a forward pass in numpy; it checks, counts and restores nothing. A ratio of 1 means
+that both are equally fast.
 """
 
 import argparse
@@ -30,27 +31,30 @@ from trainables.policies.filters import RunningStat
 
 Array = NDArray[Any]
 Collect = Callable[[], int]
-"""Collects some steps; returns how many."""
+"""Function that collects some environment steps and returns their number."""
 ENV = "CartPole-v1"
 FILTERS = {"no filter": "NoFilter", "filter": "MeanStdFilter"}
 STEPS = 128
-"""Of each environment, between two looks at the clock; eight times as many for one alone."""
+"""Steps of each environment in one call of a `Collect`; eight times as many for one environment."""
 
 
 class Measured(NamedTuple):
-    """A row of the table."""
+    """One row of the table: the speeds for one number of environments and one filter."""
 
     envs: int
+    """Number of environments."""
     filter: str
+    """Key of `FILTERS`."""
     ours: float
-    """Steps per CPU second, the median."""
+    """Median speed of our rollout worker, in steps per CPU second."""
     by_hand: float
-    share: float
-    """Of ours in the speed by hand, the median over rounds of what was measured in turn."""
+    """Median speed of the loop by hand, in steps per CPU second."""
+    ratio: float
+    """Median over rounds of our speed divided by the speed by hand in the same round."""
 
 
 class Networks:
-    """Actor and critic side by side in one matrix per layer, drawn at random."""
+    """Actor and critic side by side in one random matrix per layer."""
 
     def __init__(self) -> None:
         stream = np.random.default_rng(0)
@@ -61,7 +65,7 @@ class Networks:
         ]
 
     def __call__(self, x: Array) -> Array:
-        """(…, 3) for observations (…, 4): two logits and a value."""
+        """Return two logits and a value, (…, 3), for observations (…, 4)."""
         for weight, bias in self._layers[:-1]:
             x = x @ weight
             x += bias
@@ -70,18 +74,18 @@ class Networks:
         return np.asarray(x @ weight + bias)
 
 
-def filtered(stat: RunningStat, observations: Array) -> Array:
-    """Observations (N, 4), counted and normalised."""
+def normalise(stat: RunningStat, observations: Array) -> Array:
+    """Add observations (N, 4) to the statistics and return them normalised, float32."""
     stat.push(observations)
     scaled = (observations - stat.mean) / (stat.std() + 1e-8)
     return np.asarray(scaled.clip(-10.0, 10.0), dtype=np.float32)
 
 
-def side_by_side(envs: int, filters: bool) -> Collect:
-    """The loop by hand for several environments."""
+def loop_of_many(envs: int, filters: bool) -> Collect:
+    """Return the loop by hand for several environments."""
     vector = gymnasium.make_vec(ENV, envs, vectorization_mode="vector_entry_point")
     networks, stream, stat = Networks(), np.random.default_rng(0), RunningStat((4,))
-    seen = np.empty((STEPS, envs, 4), np.float32)
+    stored = np.empty((STEPS, envs, 4), np.float32)
     actions = np.empty((STEPS, envs), np.int64)
     logp, values, rewards = np.empty((3, STEPS, envs), np.float32)
     terminated, truncated = np.empty((2, STEPS, envs), np.bool_)
@@ -91,8 +95,8 @@ def side_by_side(envs: int, filters: bool) -> Collect:
         observations = current[0]
         draws = stream.random((STEPS, envs), dtype=np.float32)
         for t in range(STEPS):
-            seen[t] = filtered(stat, observations) if filters else observations
-            head = networks(seen[t])
+            stored[t] = normalise(stat, observations) if filters else observations
+            head = networks(stored[t])
             margin = head[:, 1] - head[:, 0]
             second = draws[t] * (1.0 + np.exp(-margin)) < 1.0
             actions[t] = second
@@ -105,12 +109,12 @@ def side_by_side(envs: int, filters: bool) -> Collect:
     return collect
 
 
-def alone(filters: bool) -> Collect:
-    """The loop by hand for one environment."""
+def loop_of_one(filters: bool) -> Collect:
+    """Return the loop by hand for one environment."""
     env = gymnasium.make(ENV)
     networks, stream, stat = Networks(), np.random.default_rng(0), RunningStat((4,))
     steps = 8 * STEPS
-    seen = np.empty((steps, 4), np.float32)
+    stored = np.empty((steps, 4), np.float32)
     actions = np.empty(steps, np.int64)
     logp, values, rewards = np.empty((3, steps), np.float32)
     terminated, truncated = np.empty((2, steps), np.bool_)
@@ -120,11 +124,11 @@ def alone(filters: bool) -> Collect:
         observation = current[0]
         draws = stream.random(steps)
         for t in range(steps):
-            seen[t] = filtered(stat, observation[None])[0] if filters else observation
-            first, second, values[t] = networks(seen[t]).tolist()
-            share = 1.0 / (1.0 + math.exp(first - second))
-            action = int(draws[t] < share)
-            actions[t], logp[t] = action, math.log(share if action else 1.0 - share)
+            stored[t] = normalise(stat, observation[None])[0] if filters else observation
+            first, second, values[t] = networks(stored[t]).tolist()
+            chance = 1.0 / (1.0 + math.exp(first - second))
+            action = int(draws[t] < chance)
+            actions[t], logp[t] = action, math.log(chance if action else 1.0 - chance)
             observation, reward, over, cut, _ = env.step(action)
             rewards[t], terminated[t], truncated[t] = reward, over, cut
             if over or cut:
@@ -136,7 +140,13 @@ def alone(filters: bool) -> Collect:
 
 
 def environments_alone(env: str, envs: int, drawn: bool = False) -> Collect:
-    """So many environments, stepped in turn with one action, or with some drawn beforehand."""
+    """Return a loop that steps `envs` environments in turn, without networks.
+
+    Args:
+        env: id of the environment.
+        envs: number of environments.
+        drawn: True for actions drawn beforehand; False for the same action at each step.
+    """
     made = [gymnasium.make(env) for _ in range(envs)]
     space = made[0].action_space
     actions = [space.sample() for _ in range(STEPS * envs)] if drawn else [space.sample()]
@@ -155,8 +165,8 @@ def environments_alone(env: str, envs: int, drawn: bool = False) -> Collect:
     return collect
 
 
-def ours(envs: int, kind: str, config: Mapping[str, Any]) -> Collect:
-    """A rollout worker with default settings."""
+def worker_loop(envs: int, kind: str, config: Mapping[str, Any]) -> Collect:
+    """Return the sampling of a rollout worker with default settings, except those in `config`."""
     settings = {
         "env": ENV,
         "seed": 0,
@@ -170,7 +180,7 @@ def ours(envs: int, kind: str, config: Mapping[str, Any]) -> Collect:
 
 
 def rate(collect: Collect, seconds: float) -> float:
-    """Steps per second of CPU time."""
+    """Return the speed of `collect` in steps per CPU second, measured for `seconds` or longer."""
     began, steps = time.process_time(), 0
     while (took := time.process_time() - began) < seconds or not steps:
         steps += collect()
@@ -180,10 +190,10 @@ def rate(collect: Collect, seconds: float) -> float:
 def measure(
     envs: int, name: str, rounds: int, seconds: float, config: Mapping[str, Any]
 ) -> Measured:
-    """One row: both in turn, so often."""
+    """Return one row: both loops, measured alternately in `rounds` rounds of `seconds` each."""
     filters = FILTERS[name] != "NoFilter"
-    by_hand = alone(filters) if envs == 1 else side_by_side(envs, filters)
-    both = (ours(envs, FILTERS[name], config), by_hand)
+    by_hand = loop_of_one(filters) if envs == 1 else loop_of_many(envs, filters)
+    both = (worker_loop(envs, FILTERS[name], config), by_hand)
     for collect in both:
         collect()
     pairs = [tuple(rate(collect, seconds) for collect in both) for _ in range(rounds)]
@@ -192,13 +202,13 @@ def measure(
 
 
 def table(rows: Sequence[Measured]) -> str:
-    """The rows as a Markdown table."""
+    """Return the rows as a Markdown table."""
     head = [
-        "| environments | | ours, steps/s | by hand, steps/s | share |",
+        "| environments | | ours, steps/s | by hand, steps/s | ratio |",
         "|--:|---|--:|--:|--:|",
     ]
     lines = [
-        f"| {one.envs} | {one.filter} | {one.ours:,.0f} | {one.by_hand:,.0f} | {one.share:.2f} |"
+        f"| {one.envs} | {one.filter} | {one.ours:,.0f} | {one.by_hand:,.0f} | {one.ratio:.2f} |"
         for one in rows
     ]
     return "\n".join(head + lines)
@@ -207,16 +217,23 @@ def table(rows: Sequence[Measured]) -> str:
 def main(given: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sampling", description=__doc__)
-    parser.add_argument("--envs", type=int, nargs="+", default=[1, 8, 64, 256])
-    parser.add_argument("--rounds", type=int, default=7, help="measurements of each, in turn")
-    parser.add_argument("--seconds", type=float, default=0.3, help="CPU time of each")
-    parser.add_argument("--config", type=json.loads, default={}, help="more settings of ours")
-    asked = parser.parse_args(given)
+    parser.add_argument("--envs", type=int, nargs="+", default=[1, 8, 64, 256], help="environments")
+    parser.add_argument(
+        "--rounds", type=int, default=7, help="measurements of each loop; the two loops alternate"
+    )
+    parser.add_argument("--seconds", type=float, default=0.3, help="CPU time of each measurement")
+    parser.add_argument(
+        "--config",
+        type=json.loads,
+        default={},
+        help="further settings of our rollout worker, as JSON",
+    )
+    options = parser.parse_args(given)
     rows: list[Measured] = []
     for name in FILTERS:
-        for envs in asked.envs:
-            rows.append(measure(envs, name, asked.rounds, asked.seconds, asked.config))
-            sys.stderr.write(f"{name}, {envs}: {rows[-1].share:.2f}\n")
+        for envs in options.envs:
+            rows.append(measure(envs, name, options.rounds, options.seconds, options.config))
+            sys.stderr.write(f"{name}, {envs}: {rows[-1].ratio:.2f}\n")
     sys.stdout.write(f"{table(rows)}\n")
     return 0
 

@@ -1,6 +1,7 @@
-"""Environments that take a wrapper before a policy can live in them: each a function to name.
+"""Environments that need a wrapper before a policy can act in them: one function for each.
 
-``env: benchmarks.wrapped:minigrid`` from this repository, or ``my_package.my_module:function``.
+A spec names such a function by its path: ``env: benchmarks.wrapped:minigrid`` in this repository,
+or ``env: my_package.my_module:function`` elsewhere.
 """
 
 from typing import Any
@@ -9,7 +10,7 @@ import gymnasium
 
 
 def minigrid(env_id: str = "MiniGrid-Empty-5x5-v0", **config: Any) -> gymnasium.Env[Any, Any]:
-    """A MiniGrid whose mission, a text, stands as numbers behind those of the picture."""
+    """Return a MiniGrid that appends its mission, a text, as numbers to those of the picture."""
     from minigrid.wrappers import FlatObsWrapper
 
     made: gymnasium.Env[Any, Any] = FlatObsWrapper(gymnasium.make(env_id, **config))

@@ -1,11 +1,11 @@
-"""Measurements of each environment that can be made here; writes docs/environments.md.
+"""Measure each environment that can be created here, and write docs/environments.md.
 
     python -m benchmarks.environments [--only PART] [--section TITLE] [--also ID …]
                                       [--batch-mode MODE …]
 
-Every environment is measured in a process of its own, one after the other, with progress on
-standard error. An environment that is not supported, or fails, is a row with the reason. With
-``--section`` the page's other sections stay as they are.
+The environments are measured one after the other, each in a process of its own; standard error
+shows the progress. The row of an environment that is not supported, or fails, has the reason.
+``--section`` leaves the page's other sections unchanged.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import gymnasium
 
-from benchmarks.environments.page import GROUPS, OTHERS, Row, page, renewed
+from benchmarks.environments.page import GROUPS, OTHERS, Row, page, replace_section
 from benchmarks.environments.row import measure
 
 PAGE = Path(__file__).parents[2] / "docs" / "environments.md"
@@ -34,13 +34,13 @@ BATCH_MODES = ("truncate_episodes", "complete_episodes")
 LIMIT_S = 1800.0
 
 
-def shipped() -> Iterator[tuple[str, str]]:
-    """(group, id) of gymnasium's own environments, the newest version of each."""
+def environments_of_gymnasium() -> Iterator[tuple[str, str]]:
+    """Yield (group, id) of gymnasium's own environments, the newest version of each."""
     newest: dict[str, gymnasium.envs.registration.EnvSpec] = {}
     for spec in gymnasium.registry.values():
         if spec.namespace is None:
-            held = newest.get(spec.name)
-            if held is None or (spec.version or 0) > (held.version or 0):
+            known = newest.get(spec.name)
+            if known is None or (spec.version or 0) > (known.version or 0):
                 newest[spec.name] = spec
     for spec in newest.values():
         parts = str(spec.entry_point).split(".")
@@ -48,8 +48,8 @@ def shipped() -> Iterator[tuple[str, str]]:
             yield GROUPS[parts[2]], spec.id
 
 
-def measured(env: str, batch_modes: Sequence[str]) -> Row:
-    """The row of one environment, measured in a process of its own."""
+def measure_in_child(env: str, batch_modes: Sequence[str]) -> Row:
+    """Return the row of one environment, measured in a process of its own."""
     arguments = [
         sys.executable,
         "-W",
@@ -75,30 +75,40 @@ def measured(env: str, batch_modes: Sequence[str]) -> Row:
 
 
 def main() -> None:
-    """Measure and write the page, or with ``--one`` print the row of one environment."""
+    """Measure and write the page; with ``--one`` print the row of one environment as JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", default="", metavar="PART", help="ids that contain it; prints")
-    parser.add_argument("--section", default="", metavar="TITLE", help="measure this one only")
-    parser.add_argument("--also", nargs="*", default=list(ALSO), metavar="ID")
+    parser.add_argument(
+        "--only",
+        default="",
+        metavar="PART",
+        help="measure only ids that contain PART, and print the page",
+    )
+    parser.add_argument(
+        "--section",
+        default="",
+        metavar="TITLE",
+        help="measure only the environments of this section",
+    )
+    parser.add_argument("--also", nargs="*", default=list(ALSO), metavar="ID", help="others")
     parser.add_argument("--batch-mode", nargs="+", default=list(BATCH_MODES), metavar="MODE")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         print(json.dumps(measure(given.one, given.batch_mode)))  # noqa: T201
         return
-    wanted = [*shipped(), *((OTHERS, env) for env in given.also)]
+    wanted = [*environments_of_gymnasium(), *((OTHERS, env) for env in given.also)]
     wanted = [one for one in wanted if given.only in one[1] and given.section in ("", one[0])]
     rows = []
     for i, (group, env) in enumerate(wanted, start=1):
         started = time.perf_counter()
-        row = measured(env, given.batch_mode)
+        row = measure_in_child(env, given.batch_mode)
         rows.append((group, {**row, "load": os.getloadavg()[0]}))
-        told = rows[-1][1].get("error") or rows[-1][1]["level"]
+        outcome = rows[-1][1].get("error") or rows[-1][1]["level"]
         seconds = time.perf_counter() - started
-        print(f"{i}/{len(wanted)}  {env}  {told}  {seconds:.0f} s", file=sys.stderr)  # noqa: T201
+        print(f"{i}/{len(wanted)}  {env}  {outcome}  {seconds:.0f} s", file=sys.stderr)  # noqa: T201
     text = page(rows, given.batch_mode)
     if given.section:
-        text = renewed(PAGE.read_text(encoding="utf-8"), rows, given.batch_mode)
+        text = replace_section(PAGE.read_text(encoding="utf-8"), rows, given.batch_mode)
     if given.only:
         print(text)  # noqa: T201
     else:

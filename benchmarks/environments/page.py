@@ -70,13 +70,13 @@ changes, the level is C; `env_level: B` overrides this. A restore drops an episo
 
 
 def page(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [INTRODUCTION.format(machine=_machine())]
     return "\n".join(lines + sections(rows, batch_modes)) + "\n"
 
 
 def sections(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> list[str]:
-    """Title and table of each group that has rows."""
+    """Return the lines of each group that has rows: title, table and load of the machine."""
     lines: list[str] = []
     modes = [f"sampled, {mode}" for mode in batch_modes]
     titles = [
@@ -101,8 +101,14 @@ def sections(rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> lis
     return lines
 
 
-def renewed(old: str, rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> str:
-    """The page `old` with this introduction, and the one section of these rows in its place."""
+def replace_section(old: str, rows: Sequence[tuple[str, Row]], batch_modes: Sequence[str]) -> str:
+    """Return the page `old` with the current introduction and with one section replaced.
+
+    Args:
+        old: the page before.
+        rows: (group, row) of the section's environments, all of one group.
+        batch_modes: those that were measured.
+    """
     fresh = page(rows, batch_modes)
     introduction, _, section = fresh.partition(HEADING)
     title = section.partition("\n")[0]

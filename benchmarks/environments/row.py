@@ -1,6 +1,6 @@
-"""Measurements of one environment, in a process of its own."""
+"""Measure one environment: the cells of its row."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -8,16 +8,16 @@ from benchmarks.environments.page import Row
 
 ITERATIONS = 3
 SLOW = 100.0
-"""Fewer steps per second than this, and a trainer takes fewer, too."""
+"""Speed in steps per second below which an environment counts as slow."""
 SIZES: Mapping[bool, dict[str, Any]] = {
     False: {"rollout_fragment_length": 32, "train_batch_size": 128},
     True: {"rollout_fragment_length": 8, "train_batch_size": 32, "sgd_minibatch_size": 16},
 }
-"""True for slow environments → the sampling settings of their trainer."""
+"""True for slow environments, False for others → sampling settings of their trainer."""
 
 
 def measure(env: str, batch_modes: Sequence[str]) -> Row:
-    """All cells of one row; a cell that failed says why."""
+    """Return all cells of one row; if a measurement fails, its cell has the error."""
     from trainables.envs import check
 
     row: Row = check.check(env, steps=400)
@@ -25,14 +25,15 @@ def measure(env: str, batch_modes: Sequence[str]) -> Row:
         slow = (row["steps_per_s"] or 0.0) < SLOW
         for mode in batch_modes:
             settings = {**SIZES[slow], "env": env, "batch_mode": mode}
-            row[f"sampled: {mode}"] = _told(partial(_train, settings))
-        row["resumed"] = _told(partial(_resume, {**SIZES[slow], "env": env}))
+            row[f"sampled: {mode}"] = _attempt(partial(_train, settings))
+        row["resumed"] = _attempt(partial(_resume, {**SIZES[slow], "env": env}))
     return row
 
 
-def _told(act: Any) -> str:
+def _attempt(act: Callable[[], str]) -> str:
+    """Return the text that `act` returns, or its error as text."""
     try:
-        return str(act())
+        return act()
     except Exception as error:  # noqa: BLE001 a failure is a cell
         return f"{type(error).__name__}: {error}"
 
@@ -54,22 +55,22 @@ def _train(settings: Mapping[str, Any]) -> str:
 
 
 def _resume(settings: Mapping[str, Any]) -> str:
-    """Return whether a trainer restored from a saved state continues as the one that was saved.
+    """Return in words whether a trainer restored from a saved state continues like the saved one.
 
-    At the levels at which the episode in flight is dropped, two restored ones are compared.
+    At levels at which a restore drops the unfinished episode, two restored trainers are compared.
     """
     import copy
 
     from trainables.core.results import VOLATILE_KEYS
 
-    def on(trainer: Any) -> list[str]:
+    def continue_training(trainer: Any) -> list[str]:
         try:
-            told = [trainer.train() for _ in range(ITERATIONS)]
+            results = [trainer.train() for _ in range(ITERATIONS)]
         finally:
             trainer.stop()
-        return [repr({k: v for k, v in one.items() if k not in VOLATILE_KEYS}) for one in told]
+        return [repr({k: v for k, v in one.items() if k not in VOLATILE_KEYS}) for one in results]
 
-    def restored(state: Any) -> Any:
+    def restore(state: Any) -> Any:
         trainer = _make(settings)
         trainer.train()
         trainer.set_state(copy.deepcopy(state))
@@ -79,9 +80,9 @@ def _resume(settings: Mapping[str, Any]) -> str:
     saved.train()
     state = copy.deepcopy(saved.get_state())
     exact = saved.level in ("A", "B")
-    expected = on(saved) if exact else on(restored(state))
+    expected = continue_training(saved) if exact else continue_training(restore(state))
     if not exact:
         saved.stop()
-    same = on(restored(state)) == expected
+    same = continue_training(restore(state)) == expected
     words = "as uninterrupted" if exact else "the same each time"
     return words if same else f"not {words}"

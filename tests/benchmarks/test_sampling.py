@@ -24,9 +24,9 @@ def test_it_prints_a_row_for_each_width_without_and_with_a_filter(
 @pytest.mark.parametrize("envs", [1, 3])
 def test_both_loops_say_how_many_steps_they_made(envs: int) -> None:
     steps = sampling.STEPS * (8 if envs == 1 else envs)
-    by_hand = sampling.alone(True) if envs == 1 else sampling.side_by_side(envs, True)
+    by_hand = sampling.loop_of_one(True) if envs == 1 else sampling.loop_of_many(envs, True)
     assert by_hand() == by_hand() == steps
-    assert sampling.ours(envs, "MeanStdFilter", {})() == steps
+    assert sampling.worker_loop(envs, "MeanStdFilter", {})() == steps
 
 
 def test_environments_alone_make_as_many_steps_as_they_say() -> None:

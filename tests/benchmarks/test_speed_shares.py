@@ -62,7 +62,7 @@ def test_the_learner_that_is_chosen_has_not_become_slower_beside_the_one_in_torc
 
 def test_a_clear_regression_is_seen() -> None:
     case = ROWS["sampling-CartPole-v1-64-NoFilter"]
-    slow = sampling.ours(64, "NoFilter", {"native_vector_env": False})
+    slow = sampling.worker_loop(64, "NoFilter", {"native_vector_env": False})
     limit = collector("limit", "CartPole-v1", 64, "NoFilter")
     with pytest.raises(AssertionError, match="is to be reached"):
         check(case, slow, limit)

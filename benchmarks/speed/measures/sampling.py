@@ -18,12 +18,12 @@ from benchmarks.speed.measures import clock
 def collector(whose: str, env: str, envs: int, kind: str) -> sampling.Collect:
     """Return the collector: ``ours``, or the ``limit`` with one action or with some ``drawn``."""
     if whose == "ours":
-        return sampling.ours(envs, kind, {"env": env})
+        return sampling.worker_loop(envs, kind, {"env": env})
     if env != sampling.ENV:
         return sampling.environments_alone(env, envs, whose == "drawn")
     if envs == 1:
-        return sampling.alone(kind != "NoFilter")
-    return sampling.side_by_side(envs, kind != "NoFilter")
+        return sampling.loop_of_one(kind != "NoFilter")
+    return sampling.loop_of_many(envs, kind != "NoFilter")
 
 
 def main() -> None:
