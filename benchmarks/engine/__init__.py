@@ -1,1 +1,1 @@
-"""Costs of the engine itself: trials that do nothing, long sweeps, commands that only look."""
+"""Costs of the engine itself: trivial trials, long sweeps, commands that only read."""

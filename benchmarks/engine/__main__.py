@@ -1,9 +1,10 @@
-"""Measures what the engine itself costs, and prints a table.
+"""Measure the costs of the engine itself, and print a table.
 
     python -m benchmarks.engine [--trials 200] [--lengths 100 1000 5000] [--rounds 5] [--shown 5000]
 
-Times of the start stand beside those of ``import torch``, measured in turns on the same machine, so
-that their ratio can be compared between machines. Everything is made in a temporary folder.
+The table has start times of commands and their ratio to the time of ``import torch``, measured
+alternately on the same machine, because the ratios of several machines can be compared. All files
+are in a temporary folder.
 """
 
 import argparse
@@ -54,13 +55,13 @@ class Trivial(Trainable):
     def load_checkpoint(self, checkpoint):
         self.score = checkpoint["score"]
 """
-#: Turns of the driver that are measured, and those before: what is made once is made then, and the
-#: first promotions are decided.
+#: Number of the driver's turns that are measured, and of those before, which are not: in them
+#: objects are created that a driver creates once, and the first promotions are decided.
 COUNTED, FIRST = 100, 60
-#: The sweep of which the cost of a trial is measured; of the others it is that of an event.
+#: Name of the sweep for which the cost of a trial is measured; for others, that of an event.
 TRIAL = "trial"
 ASHA = {"scheduler": "asha", "stop": {"training_iteration": 9}}
-#: Sweep → what its spec has, and whether its trials wait for a decision.
+#: Name of a sweep → keys of its spec, and True if its trials wait for a decision.
 SWEEPS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
     TRIAL: ({}, False),
     "asha": (ASHA, True),
@@ -68,40 +69,66 @@ SWEEPS: Mapping[str, tuple[Mapping[str, Any], bool]] = {
 }
 
 Line = tuple[str, str]
+"""A measurement and its result, both as text."""
 
 
 def main() -> None:
-    """Measure, and print a line for each thing as soon as it is known."""
+    """Measure, and print each line as soon as its result is known."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, default=200, help="of the sweep of trivial trials")
-    parser.add_argument("--lengths", type=int, nargs="+", default=[100, 1_000, 5_000])
-    parser.add_argument("--rounds", type=int, default=5, help="of everything about the start")
-    parser.add_argument("--shown", type=int, default=5_000, help="trials of 100 results to look at")
+    parser.add_argument(
+        "--trials",
+        type=int,
+        default=200,
+        help="number of trivial trials of the sweep whose speed is measured",
+    )
+    parser.add_argument(
+        "--lengths", type=int, nargs="+", default=[100, 1_000, 5_000], help="trials"
+    )
+    parser.add_argument("--rounds", type=int, default=5, help="repetitions of each command")
+    parser.add_argument(
+        "--shown",
+        type=int,
+        default=5_000,
+        help="trials, each with 100 results, of the sweep that is read",
+    )
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="sweep-engine-") as place:
         lines = measure(Path(place), given.trials, given.lengths, given.rounds, given.shown)
-        for what, told in lines:
-            sys.stdout.write(f"| {what:58} | {told:32} |\n")
+        for label, result in lines:
+            sys.stdout.write(f"| {label:58} | {result:32} |\n")
             sys.stdout.flush()
 
 
 def measure(
     place: Path, trials: int, lengths: Sequence[int], rounds: int, shown: int
 ) -> Iterator[Line]:
-    """Yield each measurement with its number."""
+    """Yield the line of each measurement.
+
+    Args:
+        place: folder for all files.
+        trials: number of trivial trials of the sweep whose speed is measured.
+        lengths: numbers of trials after which the cost of the next trial is measured.
+        rounds: repetitions of each command.
+        shown: number of trials of the sweep that is read.
+    """
     for length in lengths:
         cpu = cost(place / "lengths", TRIAL, length)
         yield f"CPU ms per trial at number {length:,}: driver and ledger", f"{cpu:.2f}"
     yield from throughput(place, trials)
     yield from start(place, rounds)
-    yield from looks(place, rounds, shown)
+    yield from reading(place, rounds, shown)
 
 
 def cost(place: Path, name: str, trials: int) -> float:
-    """CPU milliseconds of driver and ledger for the next trial, or event, after so many trials.
+    """Return the CPU milliseconds of driver and ledger for one more trial, or event.
 
-    Nothing trains, and what simulates training is not counted. Garbage is looked for as in a
-    command. Of a sweep that waits, most decisions compare with all trials that are there.
+    No trial trains, and the time of simulating them is not counted. Garbage is collected as often
+    as in a command. In a sweep whose trials wait, most decisions compare all trials.
+
+    Args:
+        place: folder of the sweeps.
+        name: key of `SWEEPS`.
+        trials: number of earlier trials in the ledger.
     """
     changes, wait = SWEEPS[name]
     folder = large.make(place, trials, name=f"{name}-{trials}", wait=wait, **changes)
@@ -126,9 +153,12 @@ def cost(place: Path, name: str, trials: int) -> float:
 def stepping(
     folder: Folder, trials: int, simulated: list[float]
 ) -> Iterator[tuple[History, Iterator[None]]]:
-    """The history of a sweep and the turns of its driver, in which nothing really trains.
+    """Return the history of a sweep and the turns of its driver, with simulated training.
 
-    CPU seconds that training and its checkpoints are `simulated` for are added to the one there.
+    Args:
+        folder: folder of the sweep.
+        trials: number of trials of the sweep.
+        simulated: list of one number, to which the CPU seconds spent on simulating are added.
     """
     clock = SimulatedClock(_flat, saves=True)
 
@@ -155,7 +185,7 @@ def _flat(at: CurvePoint) -> dict[str, Any]:
 
 
 def throughput(place: Path, trials: int) -> Iterator[Line]:
-    """A sweep of trivial trials with everything recorded: ledger, MLflow, Optuna's tables."""
+    """Yield speed and memory of a sweep of trivial trials, copied to MLflow and Optuna's tables."""
     spec = _spec(place, "throughput", trials)
     began = time.perf_counter()
     command = [*SWEEP, "run", str(spec), "--jobs", "2", "--root", str(place / "sweeps")]
@@ -164,7 +194,7 @@ def throughput(place: Path, trials: int) -> Iterator[Line]:
     )
     memory = {"driver": 0, "worker": 0}
     while process.poll() is None:
-        _look(process.pid, memory)
+        _update_peaks(process.pid, memory)
         time.sleep(0.1)
     whole = time.perf_counter() - began
     if process.returncode:
@@ -179,10 +209,10 @@ def throughput(place: Path, trials: int) -> Iterator[Line]:
 
 
 def start(place: Path, rounds: int) -> Iterator[Line]:
-    """Commands from the shell to their end, and ``import torch``, in turns."""
+    """Yield the wall times of commands and of ``import torch``, measured alternately."""
     root = ["--root", str(place / "sweeps")]
-    looks = {"--help": ["--help"], "ls": ["ls", *root], "status": ["status", "throughput", *root]}
-    commands = {f"sweep {name}": [*SWEEP, *words] for name, words in looks.items()}
+    reads = {"--help": ["--help"], "ls": ["ls", *root], "status": ["status", "throughput", *root]}
+    commands = {f"sweep {name}": [*SWEEP, *words] for name, words in reads.items()}
     seconds: dict[str, list[float]] = {name: [] for name in (*commands, "sweep run", "torch")}
     for number in range(rounds):
         spec = _spec(place, f"one-{number}", 1)
@@ -195,14 +225,14 @@ def start(place: Path, rounds: int) -> Iterator[Line]:
             seconds[name].append(time.perf_counter() - began)
     torch = statistics.median(seconds.pop("torch"))
     yield "import torch", f"{torch:.2f} s"
-    for name, its in seconds.items():
-        what = f"{name}, one trivial trial" if name == "sweep run" else name
-        middle = statistics.median(its)
-        yield what, f"{middle:.2f} s, {middle / torch:.2f} of import torch"
+    for name, times in seconds.items():
+        label = f"{name}, one trivial trial" if name == "sweep run" else name
+        median = statistics.median(times)
+        yield label, f"{median:.2f} s, {median / torch:.2f} of import torch"
 
 
-def looks(place: Path, rounds: int, trials: int) -> Iterator[Line]:
-    """Commands that only look, on a long sweep: from the shell to their end."""
+def reading(place: Path, rounds: int, trials: int) -> Iterator[Line]:
+    """Yield the wall times of commands that only read, for a long sweep."""
     large.make(place / "shown", trials, iterations=100, name="shown")
     for name in ("status", "results", "best"):
         seconds = []
@@ -216,8 +246,8 @@ def looks(place: Path, rounds: int, trials: int) -> Iterator[Line]:
                 timeout=600,
             )
             seconds.append(time.perf_counter() - began)
-        what = f"sweep {name}, {trials:,} trials, {100 * trials:,} results"
-        yield what, f"{statistics.median(seconds):.2f} s"
+        label = f"sweep {name}, {trials:,} trials, {100 * trials:,} results"
+        yield label, f"{statistics.median(seconds):.2f} s"
 
 
 def _spec(place: Path, name: str, trials: int) -> Path:
@@ -230,26 +260,26 @@ def _spec(place: Path, name: str, trials: int) -> Path:
 
 
 def _environment() -> dict[str, str]:
-    """No command leaves a process behind that others would be measured beside."""
+    """Return the environment of commands; none leaves a process that would disturb the next one."""
     return {**os.environ, "PYTHONPATH": str(REPOSITORY), "SWEEP_ATTACH": "later"}
 
 
 def _span(folder: Path) -> tuple[float, float]:
-    """When the first and the last event of a sweep were recorded."""
+    """Return the times at which the first and the last event were recorded, in epoch seconds."""
     with closing(connect_read_only(folder / "sweep.db")) as database:
         first, last = database.execute("SELECT min(at), max(at) FROM events").fetchone()
     return first, last
 
 
-def _look(pid: int, memory: dict[str, int]) -> None:
-    """Note how large the driver and its children have become."""
+def _update_peaks(pid: int, memory: dict[str, int]) -> None:
+    """Raise the entries of `memory` to the present bytes of the driver and its largest child."""
     try:
         driver = psutil.Process(pid)
         memory["driver"] = max(memory["driver"], driver.memory_info().rss)
         for child in driver.children(recursive=True):
             memory["worker"] = max(memory["worker"], child.memory_info().rss)
     except psutil.Error:
-        return  # it has just ended
+        return  # the process has just ended
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A long sweep that nobody trained: its ledger, with trials that are over, made in seconds.
+"""Creation of a long sweep within seconds: a ledger with completed trials, without training.
 
 folder = large.make(root, trials=5_000, iterations=100)
 """
@@ -27,7 +27,7 @@ from sweep.history.replica import Replica
 from sweep.ledger.folder import Folder
 from sweep.ledger.ledger import Ledger
 
-#: The spec of such a sweep; its trials are never run.
+#: Spec of such a sweep; its trials are never run.
 SPEC: Mapping[str, Any] = {
     "name": "large",
     "metric": "score",
@@ -37,21 +37,24 @@ SPEC: Mapping[str, Any] = {
     "trackers": [],
     "trainable": "sweep.testing.curves:Played",
 }
-#: Events in one transaction.
+#: Number of events in one transaction, at least.
 _AT_ONCE = 3_000
 
 
 def make(
     root: Path, trials: int, iterations: int = 1, wait: bool = False, **changes: Any
 ) -> Folder:
-    """A sweep of so many trials with so many results each, and one more to come.
+    """Create a sweep whose trials have ended, all but one that is not yet created.
 
     Args:
-        root: the folder of all sweeps.
-        trials: how many have come to their goals.
-        iterations: how long each was.
-        wait: whether they wait there for a decision; else they are completed.
-        changes: keys of the spec.
+        root: folder of all sweeps.
+        trials: number of trials that have reached their goals.
+        iterations: number of iterations and results of each.
+        wait: True if the trials wait at their goals for a decision; False if they are completed.
+        changes: keys of the spec that differ from `SPEC`.
+
+    Returns:
+        The sweep's folder.
     """
     raw = {**SPEC, "trials": trials + 1, "stop": {"training_iteration": iterations}, **changes}
     source = json.dumps(raw)
@@ -71,22 +74,25 @@ def make(
 
 
 def _trial(replica: Replica, iterations: int, wait: bool) -> Iterator[Event]:
-    """Yield the events of one trial, of which this is the only replica."""
+    """Yield the events of the trial of `replica`, its only one."""
     number = replica.trial
-    settings = {"x": _chance(number), "y": 1e-5 + _chance(number + 1) * 0.09}
+    settings = {"x": _pseudo_random(number), "y": 1e-5 + _pseudo_random(number + 1) * 0.09}
     yield Created(number, settings, settings, 3 * number + 1)
     goal = Goal(iterations) if wait else Goal()
     yield Opened(number, 0, 0, goal, "a slot was free")
     rows = tuple(
-        Row(iteration, {"score": _chance(number * iterations + iteration), **_more(iteration)})
+        Row(
+            iteration,
+            {"score": _pseudo_random(number * iterations + iteration), **_other_metrics(iteration)},
+        )
         for iteration in range(1, iterations + 1)
     )
     end, status = (End.GOAL, Status.PAUSED) if wait else (End.DONE, Status.COMPLETED)
     sums = replica.sums_after(0, rows)
-    yield Closed(number, 0, 0, end, status, "it has come to its goal", rows=rows, sums=sums)
+    yield Closed(number, 0, 0, end, status, "it has reached its goal", rows=rows, sums=sums)
 
 
-def _more(iteration: int) -> dict[str, float]:
+def _other_metrics(iteration: int) -> dict[str, float]:
     """Return the entries of every result beside the score."""
     return {
         "training_iteration": iteration,
@@ -96,6 +102,6 @@ def _more(iteration: int) -> dict[str, float]:
     }
 
 
-def _chance(number: int) -> float:
-    """A number in [0, 1) that looks like chance, and is the same everywhere."""
+def _pseudo_random(number: int) -> float:
+    """Return a number in [0, 1) that looks random and is a function of `number`."""
     return number * 2_654_435_761 % 2**32 / 2**32

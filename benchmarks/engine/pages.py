@@ -1,10 +1,11 @@
-"""Measures how soon the pages of large sweeps are there in a real Chromium: report and MLflow.
+"""Measure the loading times of large sweeps' pages, report and MLflow, in a real Chromium.
 
     python -m benchmarks.engine.pages [--trials 500 5000] [--tracked 500] [--pictures DIR]
 
-A page counts as there when its pictures are drawn: of the report the first ones that are seen, and
-all of them one below the other; of MLflow the table of trials and the parallel coordinates. With
-`--pictures` a picture of each is kept. Sweeps have 100 results a trial and were never trained.
+The report's time ends when its first visible plots are drawn, and, in a second measurement, when
+all plots are drawn one below the other. MLflow's times end when the table of trials and when the
+parallel coordinates are drawn. `--pictures` stores a screenshot of each. The sweeps have 100
+results per trial and were never trained.
 """
 
 import argparse
@@ -33,19 +34,25 @@ from tests.support.mlflow_server import await_health
 from tests.support.ports import free_port
 
 RESULTS = 100
-#: What is true of a report when its first picture stands there, and when all of them do.
+"""Results of each trial."""
+#: JavaScript that is true when the first plot of a report is drawn, and when all are.
 FIRST = "document.querySelectorAll('.js-plotly-plot svg.main-svg').length"
 ALL = "Number(document.documentElement?.dataset.drawn || 0)"
 
 Line = tuple[str, str]
+"""A measurement and its result, both as text."""
 
 
 def main() -> None:
-    """Measure, and print a line for each thing as soon as it is known."""
+    """Measure, and print each line as soon as its result is known."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--trials", type=int, nargs="*", default=[500, 5_000], help="of reports")
-    parser.add_argument("--tracked", type=int, default=500, help="trials in MLflow; 0: none")
-    parser.add_argument("--pictures", type=Path, help="a folder for pictures of what was seen")
+    parser.add_argument(
+        "--trials", type=int, nargs="*", default=[500, 5_000], help="trials of each report"
+    )
+    parser.add_argument(
+        "--tracked", type=int, default=500, help="trials in MLflow; 0: MLflow is not measured"
+    )
+    parser.add_argument("--pictures", type=Path, help="folder for screenshots of the pages")
     given = parser.parse_args()
     program = browser.path()
     if program is None:
@@ -53,71 +60,74 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="sweep-pages-") as place:
         for trials in given.trials:
             for line in report(program, Path(place), trials, given.pictures):
-                show(line)
+                print_line(line)
         if given.tracked:
             for line in tracked(program, Path(place), given.tracked, given.pictures):
-                show(line)
+                print_line(line)
 
 
-def show(line: Line) -> None:
+def print_line(line: Line) -> None:
     """Print a row of the table."""
     sys.stdout.write(f"| {line[0]:58} | {line[1]:24} |\n")
     sys.stdout.flush()
 
 
 def report(program: str, place: Path, trials: int, pictures: Path | None) -> Iterator[Line]:
-    """Yield the times of a report of so many trials: to be made, seen, and drawn whole."""
+    """Yield the times of creating a report, of drawing its first plots, and of drawing all."""
     folder = large.make(place, trials, RESULTS, name=f"report-{trials}")
     file = place / f"{folder.name}.html"
     began = time.perf_counter()
     text = page.build(lookup.read(folder), 0.0)
     built = time.perf_counter() - began
     page.write(file, text)
-    what = f"report of {trials:,} trials, {trials * RESULTS:,} results"
-    yield f"{what}: made", f"{built:.1f} s, {len(text) / 1e6:.1f} MB"
-    with browser.opened(program, "--host-resolver-rules=MAP * ~NOTFOUND") as seen:
-        seen.go("about:blank")
-        for where, anchor, drawn in (("opened", "", FIRST), ("every picture", "#all", ALL)):
-            seen.go("about:blank")
+    label = f"report of {trials:,} trials, {trials * RESULTS:,} results"
+    yield f"{label}: made", f"{built:.1f} s, {len(text) / 1e6:.1f} MB"
+    with browser.opened(program, "--host-resolver-rules=MAP * ~NOTFOUND") as window:
+        window.go("about:blank")
+        for event, anchor, drawn in (("opened", "", FIRST), ("every picture", "#all", ALL)):
+            window.go("about:blank")
             watch = _Watch()
-            seen.go(f"{file.as_uri()}{anchor}")
-            seen.until(drawn)
-            yield f"{what}: {where}", watch.said
-            _keep(seen, pictures, f"report-{trials}{'-all' if anchor else ''}")
+            window.go(f"{file.as_uri()}{anchor}")
+            window.until(drawn)
+            yield f"{label}: {event}", watch.times
+            _screenshot(window, pictures, f"report-{trials}{'-all' if anchor else ''}")
 
 
 def tracked(program: str, place: Path, trials: int, pictures: Path | None) -> Iterator[Line]:
-    """Yield the times of MLflow's page of so many trials, from its address to its pictures."""
+    """Yield the times of sending trials to MLflow and of drawing its page of them."""
     folder = large.make(place, trials, RESULTS, name=f"mlflow-{trials}", trackers=["mlflow"])
     began = time.process_time()
-    sync.send(folder, lambda _said: None, 600.0)
+    sync.send(folder, lambda _message: None, 600.0)
     sent = time.process_time() - began
-    what = f"MLflow, {trials:,} trials, {trials * RESULTS:,} results"
-    yield f"{what}: sent", f"CPU {sent / trials * 1e3:.1f} ms per trial"
-    with served(folder) as url, browser.opened(program, size=(1500, 1000)) as seen:
+    label = f"MLflow, {trials:,} trials, {trials * RESULTS:,} results"
+    yield f"{label}: sent", f"CPU {sent / trials * 1e3:.1f} ms per trial"
+    with served(folder) as url, browser.opened(program, size=(1500, 1000)) as window:
         watch = _Watch()
-        seen.go(url)
-        seen.until("document.body && document.body.innerText.includes('trial 1')")
-        yield f"{what}: trials listed", watch.said
-        seen.until("document.querySelectorAll('.dimension').length > 2")
-        yield f"{what}: charts drawn", watch.said
-        _keep(seen, pictures, f"mlflow-{trials}")
+        window.go(url)
+        window.until("document.body && document.body.innerText.includes('trial 1')")
+        yield f"{label}: trials listed", watch.times
+        window.until("document.querySelectorAll('.dimension').length > 2")
+        yield f"{label}: charts drawn", watch.times
+        _screenshot(window, pictures, f"mlflow-{trials}")
 
 
 class _Watch:
-    """Wall time, and the CPU time of all child processes: on a busy machine it says more."""
+    """Stopwatch of wall time and of the CPU time of all child processes.
+
+    On a busy machine, CPU time is more informative.
+    """
 
     def __init__(self) -> None:
-        self._began, self._used = time.perf_counter(), _used()
+        self._began, self._cpu_before = time.perf_counter(), _cpu_of_children()
 
     @property
-    def said(self) -> str:
-        """Both, until now."""
-        wall, used = time.perf_counter() - self._began, _used() - self._used
-        return f"{wall:.1f} s, CPU {used:.1f} s"
+    def times(self) -> str:
+        """Both times since the stopwatch was created, as text."""
+        wall, cpu = time.perf_counter() - self._began, _cpu_of_children() - self._cpu_before
+        return f"{wall:.1f} s, CPU {cpu:.1f} s"
 
 
-def _used() -> float:
+def _cpu_of_children() -> float:
     total = 0.0
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
@@ -128,7 +138,7 @@ def _used() -> float:
 
 @contextmanager
 def served(folder: Folder) -> Iterator[str]:
-    """`sweep ui` of a sweep; yields the address that it prints."""
+    """Run `sweep ui` for a sweep; yield the address that the command prints."""
     port = free_port()
     words = ["ui", folder.name, "--root", str(folder.root), "--port", str(port), "--no-open"]
     process = subprocess.Popen(  # noqa: S603 ours
@@ -147,11 +157,11 @@ def served(folder: Folder) -> Iterator[str]:
         process.communicate()
 
 
-def _keep(seen: Browser, pictures: Path | None, name: str) -> None:
+def _screenshot(window: Browser, pictures: Path | None, name: str) -> None:
     if pictures is not None:
         pictures.mkdir(parents=True, exist_ok=True)
-        time.sleep(1.0)  # what fades in
-        seen.screenshot(pictures / f"{name}.png")
+        time.sleep(1.0)  # until animations have ended
+        window.screenshot(pictures / f"{name}.png")
 
 
 if __name__ == "__main__":

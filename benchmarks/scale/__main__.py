@@ -5,7 +5,7 @@
         [--only NAME …] [--out DIR]
     python -m benchmarks.scale report [--out DIR]
 
-A run that was interrupted goes on where it was. `report` writes what lies in DIR into figures.json,
+A run that was interrupted continues. `report` writes the measurements in DIR into figures.json,
 docs/scale.md and docs/scale.svg.
 """
 
@@ -18,21 +18,31 @@ from benchmarks.scale import drivers, report, simulate
 
 
 def main() -> int:
-    """Measure; returns 1 if something was lost, came twice or was not answered."""
+    """Measure; return 1 if a result was lost or recorded twice, or a command failed."""
     shown = argparse.ArgumentDefaultsHelpFormatter
     parser = argparse.ArgumentParser(prog="python -m benchmarks.scale", formatter_class=shown)
     parts = parser.add_subparsers(dest="part", required=True)
     part = parts.add_parser("drivers", formatter_class=shown)
-    part.add_argument("--minutes", type=float, default=60.0, help="how long the drivers run")
-    part.add_argument("--sweeps", type=int, default=10, help="each with a driver of its own")
+    part.add_argument("--minutes", type=float, default=60.0, help="for which the drivers run")
+    part.add_argument(
+        "--sweeps", type=int, default=10, help="number of sweeps, each with its own driver"
+    )
     part = parts.add_parser("simulate", formatter_class=shown)
-    part.add_argument("--trials", type=int, default=100_000, help="of each search")
+    part.add_argument("--trials", type=int, default=100_000, help="trials of each search")
     part.add_argument("--slots", type=int, default=1_000, help="slices that run at once")
-    part.add_argument("--filled", type=int, default=0, help="trials that are not driven")
-    part.add_argument("--only", nargs="+", choices=simulate.SEARCHES, default=[*simulate.SEARCHES])
+    part.add_argument("--filled", type=int, default=0, help="trials written at once, not driven")
+    part.add_argument(
+        "--only",
+        nargs="+",
+        choices=simulate.SEARCHES,
+        default=[*simulate.SEARCHES],
+        help="searches",
+    )
     for name in ("report", *parts.choices):
         part = parts.choices.get(name) or parts.add_parser(name, formatter_class=shown)
-        part.add_argument("--out", type=Path, default=Path("build/scale"), help="where all lies")
+        part.add_argument(
+            "--out", type=Path, default=Path("build/scale"), help="folder of all files"
+        )
     given = parser.parse_args()
     if given.part == "report":
         report.write(given.out)

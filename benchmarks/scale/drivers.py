@@ -1,12 +1,12 @@
-"""Drivers of several sweeps on one PostgreSQL server, while others look at them and stop trials.
+"""Drivers of several sweeps on one PostgreSQL server, while commands read them and stop trials.
 
-Each driver has one worker process, whose trials mostly sleep. A look is taken every `LOOK_S`: the
-server's connections, the memory of every driver. Between two looks one command is typed, as a
-person would from another terminal. At the end every sweep is stopped, verified, and its ledger is
-compared with what its trials must have reported: each iteration once, each value to the bit.
+Each driver has one worker process, whose trials mostly sleep. Every `SAMPLE_S` seconds the server's
+connections and the memory of every driver are sampled. Between two samples one command is run, as a
+person would from another terminal. At the end every sweep is stopped and verified, and its ledger
+is compared with the expected results of its trials: each iteration once, each value to the bit.
 
-What was seen stands in ``OUT/drivers.jsonl``, a line as soon as it is known. A run that was
-interrupted goes on: its sweeps are resumed, and the minutes that were seen count.
+All observations are appended to ``OUT/drivers.jsonl`` at once. A run that was interrupted
+continues: its sweeps are resumed, and the minutes that were sampled count.
 """
 
 import contextlib
@@ -32,10 +32,11 @@ from tests.support.postgres import Server
 from tests.support.quadratic import expected_loss
 from trainables.core import rng
 
-#: Seconds between two looks, and the commands that are typed between them, in turn.
-LOOK_S = 20.0
+#: Seconds between two samples.
+SAMPLE_S = 20.0
+#: Commands that are run between samples, one after the other.
 COMMANDS = ("status", "stop", "results", "ls", "stop", "show")
-#: A server as Debian sets it up: it puts every transaction on the disk.
+#: Settings of PostgreSQL as Debian has them: every transaction is synchronised to the disk.
 SETTINGS = (
     "fsync = on\nfull_page_writes = on\nautovacuum = on\nshared_buffers = 128MB\n"
     "max_connections = 100\n"
@@ -54,34 +55,45 @@ SPEC: Mapping[str, Any] = {
     "trackers": [],
 }
 Line = dict[str, Any]
+"""One observation."""
 
 
 class Log:
-    """A JSON line for everything that was seen."""
+    """All observations of a run, as JSON lines in a file.
+
+    Args:
+        out: folder of the file; an existing file is continued.
+    """
 
     def __init__(self, out: Path) -> None:
         out.mkdir(parents=True, exist_ok=True)
         self.file = out / "drivers.jsonl"
         text = self.file.read_text("utf-8") if self.file.exists() else ""
-        whole = text[: text.rfind("\n") + 1]
-        self.file.write_text(whole, "utf-8")
-        self.lines: list[Line] = [json.loads(line) for line in whole.splitlines()]
+        complete = text[: text.rfind("\n") + 1]
+        self.file.write_text(complete, "utf-8")
+        self.lines: list[Line] = [json.loads(line) for line in complete.splitlines()]
 
-    def add(self, kind: str, **found: Any) -> None:
-        """Write one line, and show it."""
-        line = {"kind": kind, **found}
+    def add(self, kind: str, **result: Any) -> None:
+        """Append one line to the file, and print it on standard error."""
+        line = {"kind": kind, **result}
         self.lines.append(line)
         with self.file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
         sys.stderr.write(f"{line}\n")
 
-    def of(self, kind: str) -> list[Line]:
-        """The lines of one kind."""
+    def select(self, kind: str) -> list[Line]:
+        """Return the lines of one kind."""
         return [line for line in self.lines if line["kind"] == kind]
 
 
 class Sweeps:
-    """The sweeps of a run, their drivers, and the commands that others type."""
+    """The sweeps of a run, their drivers, and commands about them.
+
+    Args:
+        out: folder of all files.
+        url: address of the database.
+        names: of the sweeps.
+    """
 
     def __init__(self, out: Path, url: str, names: Sequence[str]) -> None:
         self.names = names
@@ -90,7 +102,7 @@ class Sweeps:
         self.drivers: dict[str, subprocess.Popen[str]] = {}
 
     def begin(self, name: str) -> None:
-        """Start its driver, or resume it."""
+        """Start the sweep of this name, or resume it."""
         words: tuple[object, ...] = ("resume", name)
         if not (self._out / "sweeps" / name).exists():
             path = self._out / f"{name}.yaml"
@@ -102,24 +114,32 @@ class Sweeps:
             )
 
     def begin_all(self) -> None:
-        """Start or resume all; returns when each has a trial that runs."""
+        """Start or resume all sweeps; return when each has a running trial.
+
+        Raises:
+            SystemExit: a driver ended, or has no running trial after ten minutes.
+        """
         for name in self.names:
             self.begin(name)
         deadline = time.monotonic() + 600
         for name in self.names:
-            while '"state": "running"' not in self.type("status", name, "--json")[1]:
+            while '"state": "running"' not in self.command("status", name, "--json")[1]:
                 if time.monotonic() > deadline or self.drivers[name].poll() is not None:
-                    raise SystemExit(f"{name} does not begin; see {self._out / name}.log")
+                    raise SystemExit(f"{name} has no running trial; see {self._out / name}.log")
 
-    def type(self, *words: object) -> tuple[int, str, float]:
-        """Exit code, answer and seconds of a command, from the shell to its end."""
+    def command(self, *words: object) -> tuple[int, str, float]:
+        """Run a command; return its exit code, its output, or else its error, and its seconds."""
         began = time.perf_counter()
         with start(*words, cwd=self._out) as process:
-            said, error = process.communicate(timeout=600)
-        return process.returncode, said or error, time.perf_counter() - began
+            output, error = process.communicate(timeout=600)
+        return process.returncode, output or error, time.perf_counter() - began
 
-    def ask(self, command: str) -> Line:
-        """Type one command about a sweep that is drawn, and judge its answer."""
+    def try_command(self, command: str) -> Line:
+        """Run one command about a random sweep.
+
+        Returns:
+            Its name, sweep, exit code and seconds, and its output as `failed` if it failed.
+        """
         name = self.names[int(self._stream.integers(len(self.names)))]
         words: tuple[object, ...] = (command, name)
         if command == "ls":
@@ -127,80 +147,87 @@ class Sweeps:
         elif command == "show":
             words = ("show", name, 0)
         elif command == "stop":
-            running = json.loads(self.type("status", name, "--json")[1])["running"]
+            running = json.loads(self.command("status", name, "--json")[1])["running"]
             if not running:
                 return {"command": command, "sweep": name, "skipped": True}
             words = ("stop", name, running[0]["trial"])
-        code, said, seconds = self.type(*words)
-        found: Line = {"command": command, "sweep": name, "code": code, "s": round(seconds, 3)}
-        # A trial may end between the look at it and the request to stop it.
-        good = code == 0 or (command == "stop" and "has ended" in said)
-        return found if good else {**found, "failed": said[-300:]}
+        code, output, seconds = self.command(*words)
+        result: Line = {"command": command, "sweep": name, "code": code, "s": round(seconds, 3)}
+        # A trial may end between the two commands.
+        good = code == 0 or (command == "stop" and "has ended" in output)
+        return result if good else {**result, "failed": output[-300:]}
 
     def end(self) -> Iterator[Line]:
-        """Stop every sweep by a request, await its driver, and verify it."""
+        """Stop every sweep by a request and await its driver; yield a line for each."""
         for name in self.names:
-            code, _, seconds = self.type("stop", name)
+            code, _, seconds = self.command("stop", name)
             ended = self.drivers[name].wait(600)
             yield {"sweep": name, "code": code, "ended": ended, "s": round(seconds, 3)}
 
     def kill(self) -> None:
-        """End the drivers that are left, after an error."""
+        """Terminate the drivers that still run, after an error."""
         for driver in self.drivers.values():
             if driver.poll() is None:
                 os.killpg(driver.pid, signal.SIGTERM)
                 driver.wait(120)
 
 
-def measure(out: Path, minutes: float, count: int, look_s: float = LOOK_S) -> dict[str, Any]:
-    """Run everything, and return the sum of what was seen."""
+def measure(out: Path, minutes: float, count: int, sample_s: float = SAMPLE_S) -> dict[str, Any]:
+    """Run the whole experiment, and return its figures (see `total`).
+
+    Args:
+        out: folder of all files; an interrupted run there is continued.
+        minutes: time for which the drivers are sampled.
+        count: number of sweeps.
+        sample_s: seconds between two samples.
+    """
     out = out.resolve()
     log = Log(out)
     with contextlib.closing(Server(out / "postgres", SETTINGS)) as server:
         server.start()
         os.environ["PGPASSFILE"] = str(server.passfile)
-        databases = log.of("database")
+        databases = log.select("database")
         url = databases[0]["url"] if databases else server.database()
         if not databases:
             log.add("database", url=url)
-        its = Sweeps(out, url, [f"sweep-{number}" for number in range(count)])
+        sweeps = Sweeps(out, url, [f"sweep-{number}" for number in range(count)])
         try:
-            its.begin_all()
-            _watch(log, server, its, 60 * minutes, look_s)
-            for line in its.end():
+            sweeps.begin_all()
+            _watch(log, server, sweeps, 60 * minutes, sample_s)
+            for line in sweeps.end():
                 log.add("end", **line)
         finally:
-            its.kill()
-        for name in its.names:
-            code, said, _ = its.type("verify", name)
-            found = check(read(Folder(out / "sweeps", name)), its.names.index(name))
-            log.add("verified", sweep=name, code=code, said=said.strip()[-300:], **found)
-        log.add("size", bytes=_asked(server, url, "SELECT pg_database_size(current_database())"))
+            sweeps.kill()
+        for name in sweeps.names:
+            code, output, _ = sweeps.command("verify", name)
+            result = check(read(Folder(out / "sweeps", name)), sweeps.names.index(name))
+            log.add("verified", sweep=name, code=code, output=output.strip()[-300:], **result)
+        log.add("size", bytes=_query(server, url, "SELECT pg_database_size(current_database())"))
     return total(log)
 
 
-def _watch(log: Log, server: Server, its: Sweeps, seconds: float, look_s: float) -> None:
-    """Look and ask until so many seconds have been seen, in this run and in earlier ones."""
-    seen = sum(line["s"] for line in log.of("look"))
-    number = len(log.of("asked"))
-    while seen < seconds:
+def _watch(log: Log, server: Server, sweeps: Sweeps, seconds: float, sample_s: float) -> None:
+    """Sample and run commands until `seconds` have passed, in this run and in earlier ones."""
+    past_s = sum(line["s"] for line in log.select("sample"))
+    number = len(log.select("command"))
+    while past_s < seconds:
         began = time.monotonic()
-        log.add("asked", **its.ask(COMMANDS[number % len(COMMANDS)]))
+        log.add("command", **sweeps.try_command(COMMANDS[number % len(COMMANDS)]))
         number += 1
-        time.sleep(max(0.0, look_s - (time.monotonic() - began)))
-        for name, driver in its.drivers.items():
+        time.sleep(max(0.0, sample_s - (time.monotonic() - began)))
+        for name, driver in sweeps.drivers.items():
             if driver.poll() is not None:
                 log.add("died", sweep=name, code=driver.returncode)
-                its.begin(name)
+                sweeps.begin(name)
         now = time.monotonic() - began
-        seen += now
-        log.add("look", s=round(now, 1), **_look(server, its))
+        past_s += now
+        log.add("sample", s=round(now, 1), **_sample(server, sweeps))
 
 
-def _look(server: Server, its: Sweeps) -> Line:
-    """The server's connections, and what every driver takes."""
+def _sample(server: Server, sweeps: Sweeps) -> Line:
+    """Return the server's connections, each driver's MB of memory, and all drivers' CPU seconds."""
     memory, cpu = [], 0.0
-    for driver in its.drivers.values():
+    for driver in sweeps.drivers.values():
         with contextlib.suppress(psutil.Error):
             process = psutil.Process(driver.pid)
             memory.append(round(process.memory_info().rss / 1e6, 1))
@@ -209,27 +236,28 @@ def _look(server: Server, its: Sweeps) -> Line:
     return {"connections": len(server.backends()), "memory": memory, "cpu": round(cpu, 1)}
 
 
-def _asked(server: Server, url: str, query: str) -> Any:
+def _query(server: Server, url: str, query: str) -> Any:
     with server.admin(url.rpartition("/")[2]) as connection:
-        found = connection.execute(query.encode()).fetchone()
-    return found and found[0]
+        result = connection.execute(query.encode()).fetchone()
+    return result and result[0]
 
 
-# ---- what the ledger must hold ------------------------------------------------------------------
+# ---- the expected ledger ------------------------------------------------------------------------
 
 
 def read(folder: Folder) -> list[Recorded]:
-    """All events of a sweep."""
+    """Return all events of a sweep."""
     with contextlib.closing(Ledger(folder.ledger)) as ledger:
         return [record for batch in iterate(ledger) for record in batch]
 
 
 def check(records: Sequence[Recorded], sweep_seed: int) -> Line:
-    """Compare a sweep's events with what its trials must have reported.
+    """Compare a sweep's events with the expected results of its trials.
 
     Returns:
-        How many events, slices and iterations there are; from a slice's end to the next one's
-        beginning in milliseconds, if nothing else was waited for; what is wrong.
+        The numbers of events, slices, iterations and failed slices; the milliseconds from a slice's
+        end to the next slice's beginning (see `_next`); and up to five errors, empty if there are
+        none.
     """
     closed = _events(records, Closed)
     wrong = [f"event {r.k} is number {k}" for k, r in enumerate(records, 1) if r.k != k]
@@ -246,18 +274,18 @@ def check(records: Sequence[Recorded], sweep_seed: int) -> Line:
 
 
 def _wrong_slices(records: Sequence[Recorded]) -> Iterator[str]:
-    """Slices that were opened or ended twice, or ended without having been opened."""
+    """Yield an error for slices that were opened or ended twice, or ended but never opened."""
     opened = [(event.trial, event.slice) for event in _events(records, Opened)]
     ended = [(event.trial, event.slice) for event in _events(records, Closed)]
-    for what, slices in (("opened", opened), ("ended", ended)):
+    for verb, slices in (("opened", opened), ("ended", ended)):
         if len(set(slices)) != len(slices):
-            yield f"a slice was {what} twice"
+            yield f"a slice was {verb} twice"
     if strange := set(ended) - set(opened):
-        yield f"{len(strange)} slices ended that were not opened"
+        yield f"{len(strange)} slices ended but were never opened"
 
 
 def _wrong_curves(records: Sequence[Recorded], sweep_seed: int) -> Iterator[str]:
-    """Iterations that are missing, came twice, or have another value than they must."""
+    """Yield an error for each iteration that is missing, repeated, or has a wrong value."""
     settings = {event.trial: event.config for event in _events(records, Created)}
     newest: dict[int, int] = {}
     for event in _events(records, Closed):
@@ -277,7 +305,10 @@ def _events(records: Sequence[Recorded], kind: type[Any]) -> list[Any]:
 
 
 def _next(records: Sequence[Recorded]) -> list[float]:
-    """Median, 99th percentile and most of the milliseconds from an end to the next beginning."""
+    """Return the `spread` of the milliseconds from a slice's end to the next slice's beginning.
+
+    Only the first slice that begins after an end is counted.
+    """
     waits, before = [], None
     for record in records:
         if isinstance(record.event, Opened) and before is not None:
@@ -290,47 +321,47 @@ def _next(records: Sequence[Recorded]) -> list[float]:
 
 
 def spread(values: Sequence[float]) -> list[float]:
-    """Median, 99th percentile and greatest; nothing of nothing."""
+    """Return median, 99th percentile and maximum; an empty list if there are no values."""
     if not values:
         return []
     ordered = sorted(values)
-    nearly = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
-    return [round(value, 3) for value in (statistics.median(ordered), nearly, ordered[-1])]
+    percentile = ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
+    return [round(value, 3) for value in (statistics.median(ordered), percentile, ordered[-1])]
 
 
-# ---- the sum ------------------------------------------------------------------------------------
+# ---- figures ------------------------------------------------------------------------------------
 
 
 def total(log: Log) -> dict[str, Any]:
-    """The figures of a run, and `wrong`: everything that must not be."""
-    looks = log.of("look")
-    verified = list({line["sweep"]: line for line in log.of("verified")}.values())
-    asked = [line for line in log.of("asked") if "skipped" not in line]
-    whole = [line for line in looks if len(line["memory"]) == len(verified)]
-    wrong: list[Any] = [line for line in asked if "failed" in line]
-    wrong += [*log.of("died")]
+    """Return the figures of a run; its `wrong` lists all errors."""
+    samples = log.select("sample")
+    verified = list({line["sweep"]: line for line in log.select("verified")}.values())
+    commands = [line for line in log.select("command") if "skipped" not in line]
+    complete = [line for line in samples if len(line["memory"]) == len(verified)]
+    wrong: list[Any] = [line for line in commands if "failed" in line]
+    wrong += [*log.select("died")]
     wrong += [line for line in verified if line["code"] or line["wrong"] or line["failed_slices"]]
-    wrong += [line for line in log.of("end") if line["code"]]
-    ended = {line["sweep"] for line in log.of("end")}
+    wrong += [line for line in log.select("end") if line["code"]]
+    ended = {line["sweep"] for line in log.select("end")}
     wrong += [f"{line['sweep']} was not stopped" for line in verified if line["sweep"] not in ended]
-    quarter = max(1, len(whole) // 4)
+    quarter = max(1, len(complete) // 4)
     return {
-        "minutes": round(sum(line["s"] for line in looks) / 60, 1),
+        "minutes": round(sum(line["s"] for line in samples) / 60, 1),
         "sweeps": len(verified),
         "events": sum(line["events"] for line in verified),
         "slices": sum(line["slices"] for line in verified),
         "iterations": sum(line["iterations"] for line in verified),
-        "connections": max((line["connections"] for line in looks), default=0),
+        "connections": max((line["connections"] for line in samples), default=0),
         "megabytes": [
             round(statistics.fmean(size for line in some for size in line["memory"]), 1)
-            for some in (whole[:quarter], whole[-quarter:])
+            for some in (complete[:quarter], complete[-quarter:])
             if some
         ],
-        "database_bytes": log.of("size")[-1]["bytes"],
+        "database_bytes": log.select("size")[-1]["bytes"],
         "commands": {
             command: [len(times), *spread(times)]
             for command in sorted(set(COMMANDS))
-            if (times := [line["s"] for line in asked if line["command"] == command])
+            if (times := [line["s"] for line in commands if line["command"] == command])
         },
         "next_ms": [
             statistics.median(line["next_ms"][0] for line in verified if line["next_ms"]),

@@ -1,4 +1,4 @@
-"""figures.json, docs/scale.md and docs/scale.svg: what was measured, and what follows from it."""
+"""Reports of the measurements: figures.json, docs/scale.md and docs/scale.svg."""
 
 import json
 import os
@@ -12,16 +12,20 @@ from benchmarks.scale import drivers, simulate
 ROOT = Path(__file__).resolve().parents[2]
 FIGURES = Path(__file__).with_name("figures.json")
 PAGE, PICTURE = ROOT / "docs" / "scale.md", ROOT / "docs" / "scale.svg"
-#: Around the tables in the page.
+#: Marks before and after the tables of the page.
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
-#: Seconds of a slice for which the number of slots is given.
+#: Lengths of slices, in seconds, for which the page gives the number of slots.
 SLICES_S = (10, 30, 60)
 
 Figures = Mapping[str, Any]
+"""The contents of figures.json, or a part of them."""
 
 
 def write(out: Path) -> None:
-    """Sum up what lies in `out`, where there is something, and renew page and picture."""
+    """Update figures, page and picture from the measurements in the folder `out`.
+
+    Figures of experiments that have no file in `out` are kept.
+    """
     figures = read() if FIGURES.exists() else {"drivers": {}, "simulate": {}}
     figures["machine"] = f"{os.cpu_count()} cores, Python {platform.python_version()}"
     if (out / "drivers.jsonl").exists():
@@ -30,18 +34,18 @@ def write(out: Path) -> None:
         if lines := simulate.read(out, name):
             figures["simulate"][name] = lines
     FIGURES.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(renewed(PAGE.read_text("utf-8"), figures), encoding="utf-8")
+    PAGE.write_text(insert_figures(PAGE.read_text("utf-8"), figures), encoding="utf-8")
     draw(figures)
 
 
 def read() -> dict[str, Any]:
-    """The figures of the last runs."""
-    found: dict[str, Any] = json.loads(FIGURES.read_text("utf-8"))
-    return found
+    """Return the figures of the last runs."""
+    figures: dict[str, Any] = json.loads(FIGURES.read_text("utf-8"))
+    return figures
 
 
-def renewed(page: str, figures: Figures) -> str:
-    """The page with these figures in it."""
+def insert_figures(page: str, figures: Figures) -> str:
+    """Return the page with these figures between its marks."""
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
     return before + BEGIN + "\n".join(_tables(figures)) + "\n" + END + after
@@ -50,28 +54,28 @@ def renewed(page: str, figures: Figures) -> str:
 def _tables(figures: Figures) -> Iterator[str]:
     yield f"On {figures['machine']}."
     yield ""
-    yield "| search | trials | driver, CPU ms for an end | its next start, CPU ms | ends a second |"
+    yield "| search | trials | CPU ms per end | until the next start, CPU ms | ends per second |"
     yield "| --- | --- | --- | --- | --- |"
     for name, lines in figures["simulate"].items():
         for line in _shown(lines):
-            middle, nearly, _ = line["next_ms"]
-            cost = f"{line['cpu_ms']:.1f} | {middle:.1f}, 99 of 100 within {nearly:.1f}"
+            median, percentile, _ = line["next_ms"]
+            cost = f"{line['cpu_ms']:.1f} | {median:.1f}, 99 of 100 within {percentile:.1f}"
             yield f"| {name} | {line['trials']:,} | {cost} | {1e3 / line['cpu_ms']:.0f} |"
     yield ""
-    yield "| for each trial more | of the driver's memory | of the ledger |"
+    yield "| for each additional trial | driver's memory | ledger |"
     yield "| --- | --- | --- |"
     for name, lines in figures["simulate"].items():
         memory, ledger = (_growth(lines, key) / 1e3 for key in ("rss", "ledger"))
         yield f"| {name} | {memory:.1f} kB | {ledger:.1f} kB |"
     yield ""
-    yield f"One driver is busy all the time with {_slots(figures)}."
+    yield f"One driver is fully busy with {_slots(figures)}."
     if figures["drivers"]:
         yield ""
         yield from _hour(figures["drivers"])
 
 
 def _shown(lines: Sequence[Figures]) -> list[Figures]:
-    """The first line, the last one, and the first of each power of ten."""
+    """Return the first line, the last line, and the first line of each power of ten of trials."""
     shown: dict[int, Figures] = {}
     for line in lines:
         shown.setdefault(len(str(line["trials"])), line)
@@ -79,49 +83,53 @@ def _shown(lines: Sequence[Figures]) -> list[Figures]:
 
 
 def _growth(lines: Sequence[Figures], key: str) -> float:
-    """Bytes for each trial, between the first and the last line of the run that filled nothing."""
+    """Return the growth of `key` in bytes per trial, in the run whose trials were all driven."""
     run = [line for line in lines if not line["filled"]]
     trials = run[-1]["trials"] - run[0]["trials"] if run else 0
     return float((run[-1][key] - run[0][key]) / trials) if trials else 0.0
 
 
 def _slots(figures: Figures) -> str:
-    """Return how many slots one driver can fill, by the length of a slice, for the dearest line."""
-    dearest = max(line["cpu_ms"] for lines in figures["simulate"].values() for line in lines)
+    """Return the number of slots that one driver can fill, by the length of a slice, as text.
+
+    The costs of the most expensive line are used.
+    """
+    cost_ms = max(line["cpu_ms"] for lines in figures["simulate"].values() for line in lines)
     return ", ".join(
-        f"{int(seconds * 1e3 / dearest / 100) * 100:,} slots of {seconds} s slices"
+        f"{int(seconds * 1e3 / cost_ms / 100) * 100:,} slots of {seconds} s slices"
         for seconds in SLICES_S
     )
 
 
-def _hour(found: Figures) -> Iterator[str]:
-    yield f"| {found['sweeps']} drivers on one server, {found['minutes']:.0f} minutes | |"
+def _hour(figures: Figures) -> Iterator[str]:
+    yield f"| {figures['sweeps']} drivers on one server, {figures['minutes']:.0f} minutes | |"
     yield "| --- | --- |"
-    counts = (found[name] for name in ("slices", "iterations", "events"))
+    counts = (figures[name] for name in ("slices", "iterations", "events"))
     yield "| slices, iterations, events | {:,}, {:,}, {:,} |".format(*counts)
-    yield f"| missing, twice, or of another value | {len(found['wrong'])} |"
-    yield f"| connections of all drivers and commands, at most | {found['connections']} |"
-    before, after = found["megabytes"]
+    yield f"| missing, repeated or wrong iterations; other errors | {len(figures['wrong'])} |"
+    yield f"| connections of all drivers and commands, at most | {figures['connections']} |"
+    before, after = figures["megabytes"]
     yield f"| memory of a driver, first and last quarter | {before:.1f} MB, {after:.1f} MB |"
-    yield f"| database at the end | {found['database_bytes'] / 1e6:.1f} MB |"
-    middle, nearly, most = found["next_ms"]
-    what = "from a slice's end to the next start: middle, 99 of 100, longest"
-    yield f"| {what} | {middle:.0f} ms, {nearly:.0f} ms, {most:.0f} ms |"
-    for name, (count, middle, _, most) in found["commands"].items():
-        yield f"| `sweep {name}`, {count} times: middle, longest | {middle:.1f} s, {most:.1f} s |"
+    yield f"| database at the end | {figures['database_bytes'] / 1e6:.1f} MB |"
+    median, percentile, longest = figures["next_ms"]
+    label = "from a slice's end to the next start: median, 99 of 100 within, longest"
+    yield f"| {label} | {median:.0f} ms, {percentile:.0f} ms, {longest:.0f} ms |"
+    for name, (count, median, _, longest) in figures["commands"].items():
+        label = f"`sweep {name}`, {count} times: median, longest"
+        yield f"| {label} | {median:.1f} s, {longest:.1f} s |"
 
 
 def draw(figures: Figures) -> None:
-    """Draw what an end costs and what the driver takes, over the number of trials."""
+    """Draw the costs of a slice's end, memory and ledger over the number of trials."""
     import matplotlib as mpl
 
     mpl.use("agg")
     from matplotlib import pyplot
 
-    # Text stays text, and nothing depends on the day: the same figures give the same file.
+    # Without outlines of text, random ids and the date, the same figures give the same file.
     mpl.rcParams |= {"svg.fonttype": "none", "svg.hashsalt": "sweep", "font.size": 9}
     panels = (
-        ("cpu_ms", 1.0, "CPU ms for a slice's end"),
+        ("cpu_ms", 1.0, "CPU ms per end of a slice"),
         ("rss", 1e-6, "memory, MB"),
         ("ledger", 1e-6, "ledger, MB"),
     )

@@ -1,13 +1,14 @@
-"""One driver over a simulated pool: what the end of a slice costs it, by the number of trials.
+"""One driver over a simulated pool: its costs per slice, by the number of trials.
 
-Driver, ledger, scheduler and searcher are the real ones, and the ledger is a file on the disk. A
-trial runs for simulated minutes, so slices end one at a time: the driver records each one alone,
-decides, and starts the next, which is the dearest way for it. What simulating takes is not counted.
+Driver, ledger, scheduler and searcher are real, and the ledger is a file on the disk. A trial runs
+for simulated minutes, so slices end one at a time: the driver records each end in a transaction of
+its own, decides, and starts the next slice, which is the most expensive case. The time of the
+simulation is not counted.
 
-A line is written for every `STEP` trials to ``OUT/simulate-NAME.jsonl``. A run that was interrupted
-goes on with the trials that its ledger has; simulated checkpoints lie beside it. Where the first
-hundred thousand trials would take hours, they can be written into the ledger at once instead
-(`filled`), and only those after them are driven.
+For every `STEP` trials a line is written to ``OUT/simulate-NAME.jsonl``. A run that was interrupted
+continues with the trials in its ledger; a file beside the ledger contains the simulated
+checkpoints. Because the first hundred thousand trials may take hours, they can instead be written
+into the ledger at once (`filled`), and only the later ones are driven.
 """
 
 import gc
@@ -36,12 +37,13 @@ from sweep.testing.pool import Pool, SimulatedCheckpoint, SimulatedClock
 
 #: Trials between two lines.
 STEP = 1_000
-#: Iterations of a trial that comes to its end.
+#: Iterations of a completed trial.
 ITERATIONS = 9
-#: Events for each end of a slice, at most, where slots are not just being filled.
+#: Events per end of a slice, at most, in lines that are reported; while a driver fills its slots at
+#: the beginning there are more.
 MOST_EVENTS = 6
 ASHA: Mapping[str, Any] = {"name": "asha", "grace_period": 1, "reduction_factor": 3}
-#: Search → what its spec has.
+#: Name of a search → keys of its spec.
 SEARCHES: Mapping[str, Mapping[str, Any]] = {
     "random": {},
     "asha": {"scheduler": ASHA},
@@ -60,10 +62,14 @@ SPEC: Mapping[str, Any] = {
 }
 
 Line = dict[str, Any]
+"""The measurements of `STEP` trials."""
 
 
 class _Disk(MutableMapping[str, SimulatedCheckpoint]):
-    """Simulated checkpoints in a file: they outlive the process, and take none of its memory."""
+    """Simulated checkpoints, digest → state, in a file.
+
+    They are kept after the process has ended, and need none of its memory.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = sqlite3.connect(path, isolation_level=None)
@@ -73,10 +79,10 @@ class _Disk(MutableMapping[str, SimulatedCheckpoint]):
 
     def __getitem__(self, digest: str) -> SimulatedCheckpoint:
         query = "SELECT state FROM saved WHERE digest = ?"
-        found = self._file.execute(query, (digest,)).fetchone()
-        if found is None:
+        row = self._file.execute(query, (digest,)).fetchone()
+        if row is None:
             raise KeyError(digest)
-        return SimulatedCheckpoint(**json.loads(found[0]))
+        return SimulatedCheckpoint(**json.loads(row[0]))
 
     def __setitem__(self, digest: str, state: SimulatedCheckpoint) -> None:
         text = json.dumps({"iteration": state.iteration, "result": {}, "counters": state.counters})
@@ -97,37 +103,39 @@ class _Disk(MutableMapping[str, SimulatedCheckpoint]):
 
 @dataclass
 class Meter:
-    """CPU seconds of this process, without those that were `simulated`."""
+    """Clock of the driver: CPU seconds of this process without those of the simulation."""
 
     simulated: float = 0.0
+    """CPU seconds of the simulation."""
     ended: float | None = None
-    """When the newest slices ended, if any has."""
+    """Reading of this clock at the newest end of a slice, or None before the first."""
     waits: list[float] = field(default_factory=list)
-    """From the end of a slice to each beginning that follows before the next end."""
+    """Seconds from the end of a slice to each beginning of a slice before the next end."""
     ends: int = 0
+    """Number of slices that ended."""
 
     @property
     def now(self) -> float:
-        """The driver's seconds until now."""
+        """CPU seconds of the driver until now."""
         return time.process_time() - self.simulated
 
     @contextmanager
     def simulating(self) -> Iterator[None]:
-        """Take the time within as the simulation's, not the driver's."""
+        """Count the CPU time of a ``with`` block as the simulation's."""
         began = time.process_time()
         yield
         self.simulated += time.process_time() - began
 
 
 class _Pool(Pool):
-    """Slots whose slices tell the meter when they begin."""
+    """Simulated slots that record the beginning of each slice in a meter."""
 
     def __init__(self, slots: int, clock: SimulatedClock, meter: Meter) -> None:
         super().__init__(slots, clock)
         self._meter = meter
 
     def submit(self, spec: SliceSpec) -> Any:
-        """Simulate the slice, in no time of the driver's."""
+        """Simulate the slice; its time is not counted as the driver's."""
         meter = self._meter
         if meter.ended is not None:
             meter.waits.append(meter.now - meter.ended)
@@ -136,7 +144,7 @@ class _Pool(Pool):
 
 
 class _Driver(Driver):
-    """Waits for the simulated clock."""
+    """Driver that advances the simulated clock instead of waiting for slices."""
 
     clock: SimulatedClock
     meter: Meter
@@ -150,30 +158,30 @@ class _Driver(Driver):
         super()._collect()
 
 
-def curve(at: CurvePoint) -> dict[str, Any]:
-    """Return a trial's results: the greater its x the better; an iteration takes 20 to 40 s."""
-    chance = (at.trial * 2_654_435_761 + at.iteration) % 2**32 / 2**32
-    return {"score": at.config["x"] * at.iteration, SECONDS: 20.0 + chance * 20.0}
+def curve(point: CurvePoint) -> dict[str, Any]:
+    """Return the result of an iteration: the score grows with `x`; the time is 20 to 40 s."""
+    chance = (point.trial * 2_654_435_761 + point.iteration) % 2**32 / 2**32
+    return {"score": point.config["x"] * point.iteration, SECONDS: 20.0 + chance * 20.0}
 
 
 def measure(
     out: Path, name: str, trials: int, slots: int, step: int = STEP, filled: int = 0
 ) -> list[Line]:
-    """Run one search to so many trials, from where it is; returns all its lines.
+    """Run one search, or continue it; return all its lines.
 
     Args:
-        out: where everything lies.
-        name: which of `SEARCHES`.
-        trials: how many there are at the end.
-        slots: slices that run at once.
+        out: folder of all files.
+        name: key of `SEARCHES`.
+        trials: number of trials at the end.
+        slots: number of slices that run at once.
         step: trials between two lines.
-        filled: how many of the trials are written into a new ledger at once, not driven.
+        filled: number of trials that are written into a new ledger at once, not driven.
     """
     out.mkdir(parents=True, exist_ok=True)
     log = out / f"simulate-{name}.jsonl"
     folder = _folder(out, name, filled)
     usual = gc.get_threshold()
-    gc.set_threshold(GARBAGE_AFTER)  # as in a command
+    gc.set_threshold(GARBAGE_AFTER)  # the value of commands
     try:
         with (
             closing(_Disk(out / f"{folder.name}.db")) as disk,
@@ -191,7 +199,7 @@ def measure(
 
 
 def _folder(out: Path, name: str, filled: int) -> Folder:
-    """The sweep of a search, made if it is not there yet."""
+    """Return the sweep's folder of a search; create the sweep if there is none."""
     folder = Folder(out / "simulated", f"{name}-{filled}")
     if folder.path.exists():
         return folder
@@ -238,12 +246,12 @@ def _lines(
 
 
 def _size(folder: Folder) -> int:
-    """Bytes of the ledger, with what stands in its journal."""
+    """Return the bytes of the ledger, including the journal of its database."""
     return sum(path.stat().st_size for path in folder.path.glob("sweep.db*"))
 
 
 def read(out: Path, name: str) -> list[Line]:
-    """The lines of a search, without those of a beginning in which all slots were filled."""
+    """Return the lines of a search, except those of a beginning in which slots were filled."""
     log = out / f"simulate-{name}.jsonl"
     text = log.read_text("utf-8") if log.exists() else ""
     lines = [json.loads(line) for line in text.splitlines()]

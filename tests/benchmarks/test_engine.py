@@ -1,4 +1,4 @@
-"""The benchmark of the engine measures what it says, in a small way here."""
+"""Tests of the benchmark of the engine, with small sweeps."""
 
 import gc
 import time
@@ -54,7 +54,7 @@ def test_every_line_of_the_table_has_a_number(tmp_path: Path) -> None:
     lines = dict(engine.measure(tmp_path, trials=3, lengths=[5], rounds=1, shown=3))
     assert len(lines) == 12
     assert "sweep status, 3 trials, 300 results" in lines
-    assert all(any(sign.isdigit() for sign in told) for told in lines.values())
+    assert all(any(sign.isdigit() for sign in text) for text in lines.values())
 
 
 @pytest.mark.slow
@@ -65,6 +65,6 @@ def test_pages_are_measured_until_their_pictures_are_there(tmp_path: Path) -> No
     kept = tmp_path / "pictures"
     lines = [*pages.report(program, tmp_path, 12, kept), *pages.tracked(program, tmp_path, 3, kept)]
     ends = ["made", "opened", "every picture", "sent", "trials listed", "charts drawn"]
-    assert [what.rsplit(": ")[1] for what, _ in lines] == ends
-    assert all(any(sign.isdigit() for sign in said) for _, said in lines)
+    assert [label.rsplit(": ")[1] for label, _ in lines] == ends
+    assert all(any(sign.isdigit() for sign in text) for _, text in lines)
     assert {path.stem for path in kept.iterdir()} == {"report-12", "report-12-all", "mlflow-3"}

@@ -1,4 +1,4 @@
-"""The benchmark of scale: what it measures in a small way, and that it finds what is wrong."""
+"""Tests of the benchmark of scale: its measurements in small runs, and the errors it finds."""
 
 import os
 import tempfile
@@ -15,7 +15,7 @@ from tests.support import postgres, sweeps
 
 @pytest.fixture
 def passfile(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What the benchmark sets for itself and its children ends with the test."""
+    """Restore the variable that the benchmark sets for itself and its children."""
     monkeypatch.setenv("PGPASSFILE", os.devnull)
     yield
 
@@ -45,7 +45,7 @@ def test_a_ledger_is_compared_with_what_its_trials_must_have_reported(
     assert len(found["next_ms"]) == 3
 
 
-def test_a_simulation_that_was_stopped_goes_on_with_the_trials_that_it_has(tmp_path: Path) -> None:
+def test_a_simulation_that_was_stopped_continues_with_its_trials(tmp_path: Path) -> None:
     for trials in (20, 40):
         lines = simulate.measure(tmp_path, "asha", trials, slots=4, step=10)
         assert lines[-1]["trials"] in range(trials, trials + 4)
@@ -70,7 +70,7 @@ def test_drivers_on_one_server_are_watched_stopped_and_verified(
     monkeypatch.setattr(drivers, "COMMANDS", ("status",))
     with tempfile.TemporaryDirectory(prefix="sweep-scale-") as place:
         Path(place).chmod(0o755)  # the server runs as nobody
-        found = drivers.measure(Path(place), 0.001, 1, look_s=0.0)
+        found = drivers.measure(Path(place), 0.001, 1, sample_s=0.0)
     assert found["wrong"] == []
     assert found["sweeps"] == 1
     assert found["slices"] > 0
@@ -80,4 +80,4 @@ def test_drivers_on_one_server_are_watched_stopped_and_verified(
 
 def test_the_page_says_what_was_measured() -> None:
     page = report.PAGE.read_text("utf-8")
-    assert report.renewed(page, report.read()) == page
+    assert report.insert_figures(page, report.read()) == page
